@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+#
+# Every target does its own set-up, from an empty home folder; needed are make and a Python from 3.11 to 3.13.
+# `make` alone lists the targets.
+#
+# The lock file is requirements.lock: every version and hash that the three Pythons need, on any platform, as
+# `uv pip compile --universal` writes it. uv.lock is not used because it also names the address of the package
+# index and of every file on it, so that it fits only those who install from there; this one says what to install,
+# and pip's or uv's own settings say from where.
+
+BROKER ?= memory
+VENV ?= .venv
+PYTHON ?= $(shell .ci/find-python)
+UV_VERSION := 0.13.8
+PYTEST := $(VENV)/bin/python -m pytest
+READY := $(VENV)/.ready
+
+# uv knows none of pip's settings: hand on those that decide whether an index can be reached.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+ifdef PIP_EXTRA_INDEX_URL
+export UV_INDEX ?= $(PIP_EXTRA_INDEX_URL)
+endif
+ifdef PIP_CERT
+export SSL_CERT_FILE ?= $(PIP_CERT)
+endif
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport VIRTUAL_ENV PYTHONPATH
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests bench lock wheel clean
+
+help: ## this list
+	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
+
+setup: $(READY) ## the virtual environment in .venv, as locked; nothing to do the second time
+
+demo: $(READY) ## the order service, failures and dead letters; BROKER=memory, or rabbitmq
+	$(VENV)/bin/python examples/order_service/demo.py --broker $(BROKER)
+
+# What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
+# It runs on one Python, the oldest; the others are left to `make test-pythons`.
+test: ## everything: lint, types, import layers, unit tests, tests on real brokers
+	@.ci/stages setup lint types imports unit brokers broker-tests
+
+test-fast: ## the same without real brokers
+	@.ci/stages setup lint types imports unit
+
+test-pythons: ## the unit tests on each Python from 3.11 to 3.13 that is found here
+	@.ci/stages $(foreach version,3.11 3.12 3.13,$(if $(shell .ci/find-python $(version)),unit-$(version)))
+
+unit-3.%:
+	@$(MAKE) --no-print-directory unit VENV=.venv-3$* PYTHON=$$(.ci/find-python 3.$*)
+
+lint: $(READY) ## ruff
+	$(VENV)/bin/ruff check .
+
+types: $(READY) ## mypy, strict
+	$(VENV)/bin/mypy
+
+imports: $(READY) ## import-linter: who may import whom
+	$(VENV)/bin/lint-imports
+
+unit: $(READY) ## the tests that need no real broker
+	$(PYTEST) -m "not broker"
+
+brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
+	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1
+
+broker-tests: $(READY) ## the tests on real brokers
+	$(PYTEST) -m broker
+
+bench: $(READY) ## App and drop-in against the driver's own loop, on a real broker
+	$(VENV)/bin/python -m tests.bench
+
+lock: $(READY) ## write requirements.lock anew, with as few changes as can be; UPGRADE=1: the newest of all
+	@echo "locking the dependencies of pyproject.toml"
+	@cp requirements.lock .lock.new
+	@$(VENV)/bin/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	  --no-header --no-annotate --no-emit-package redeliver-mw $(if $(UPGRADE),--upgrade) --quiet -o .lock.new
+	@{ echo "# Written by 'make lock': what redeliver-mw[dev] needs on Python 3.11 to 3.13, on any platform."; \
+	   echo "# Versions and hashes only; where they come from is up to the installer."; cat .lock.new; } > requirements.lock
+	@rm .lock.new
+
+wheel: $(READY) ## the wheel, in dist/
+	$(VENV)/bin/python -m build --wheel --no-isolation
+
+clean: ## remove what was made here: environments, caches, dist/
+	rm -rf .venv .venv-3* dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find redeliver_mw adapters tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# pip installs uv, uv the rest, in seconds. Where uv cannot reach the index and pip can, pip does it all, slower.
+$(READY): requirements.lock pyproject.toml
+	@test -n "$(PYTHON)" || { echo "make: no Python from 3.11 to 3.13 found; install one, or say make PYTHON=/path/to/python3" >&2; exit 1; }
+	@echo "setup: $(VENV) with $(PYTHON)"
+	@$(PYTHON) -m venv --clear $(VENV) \
+	 || { rm -rf $(VENV); echo "make: that Python makes no virtual environments; on Debian: apt install python3-venv" >&2; exit 1; }
+	@$(VENV)/bin/python -m pip install --quiet uv==$(UV_VERSION) \
+	 && $(VENV)/bin/uv pip install --quiet --python $(VENV) --require-hashes -r requirements.lock \
+	 || { echo "setup: uv could not do it (see above); pip does"; \
+	      $(VENV)/bin/python -m pip install --quiet --require-hashes -r requirements.lock; }
+	@$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --no-index -e .
+	@touch $@

@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""RabbitMQ through pika: the adapter behind `rabbitmq://`, and the drop-in wrapper for pika callbacks."""
+
+from redeliver_pika._adapter import PikaAdapter, adapter_from_url
+
+__all__ = ["PikaAdapter", "adapter_from_url"]

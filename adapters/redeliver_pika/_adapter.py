@@ -1,0 +1,283 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""RabbitMQ through pika: one thread, two connections, a channel for each source.
+
+The thread runs pika's I/O loop and nothing else: it reads frames, hands batches over, writes settles and
+publishes, runs timers. Every public method may be called from any thread and returns at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pika.adapters.select_connection import IOLoop
+from redeliver_mw.adapter import Cancel, OnAnswer, Sink, Subscription
+from redeliver_mw.capabilities import Capabilities, Settlement
+from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
+from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.registry import BrokerUrl
+
+from redeliver_pika._connect import Connection, Link
+from redeliver_pika._dialects import capabilities, rung_arguments, rung_queue, rungs_for
+from redeliver_pika._mapping import route_to
+from redeliver_pika._publish import Publisher
+from redeliver_pika._source import Source
+from redeliver_pika._topology import Topology
+
+log = logging.getLogger("redeliver_mw.pika")
+
+CLASSIC = {"x-queue-type": "classic"}
+AGAIN_AFTER = 1.0  # seconds before a source that was closed on us is subscribed again
+
+
+class PikaAdapter:
+    """The `Adapter` of `rabbitmq+pika`."""
+
+    def __init__(self, url: BrokerUrl) -> None:
+        self._url = url
+        self._ioloop = IOLoop()
+        self._link = Link(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
+        self._publisher = Publisher(self._ioloop, url)
+        self._topology = Topology()
+        self._capabilities = capabilities("0", 131072, exact_headers=Connection.exact_headers)
+        self._sink: Sink
+        self._thread = threading.Thread(target=self._run, name="redeliver-pika", daemon=True)
+        self._sources: dict[Destination, Source] = {}
+        self._live: dict[int, Source] = {}  # by generation
+        self._words: deque[tuple[Sequence[tuple[Delivery, Settlement]], Callable[[], None] | None]] = deque()
+        self._closed = threading.Event()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def broker(self) -> str:
+        host, port = self._url.hosts[0]
+        return f"{host}:{port or 5672}/{(self._url.path or '/').lstrip('/')}"
+
+    # -- the public verbs, from any thread ---------------------------------------------------------
+
+    def start(self, sink: Sink, /) -> None:
+        self._sink = sink
+        self._thread.start()
+        self._call(self._link.open)
+
+    def subscribe(self, subscription: Subscription, /) -> None:
+        if subscription.source.kind == "topic":
+            raise ConfigError("topic sources are not built yet", where=str(subscription.source), cure="Bind a queue to it")
+        self._call(lambda: self._subscribe(subscription))
+
+    def settle(
+        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+    ) -> None:
+        wake = not self._words
+        self._words.append((words, written))
+        if wake:
+            self._call(self._flush_words)
+
+    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
+        self._call(lambda: self._publish(out, answer, after))
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer, /) -> None:
+        raise NotImplementedError("RabbitMQ has no transaction that covers a publish and an ack")
+
+    def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
+        if target.kind == "topic":
+            self._call(lambda: answer("ok", ""))
+            return
+
+        def known(found: int | RedeliverError) -> None:
+            answer(*(("refused", str(found)) if isinstance(found, RedeliverError) else ("ok", "")))
+
+        ask = (lambda: self._topology.ensure(target.name, CLASSIC, known)) if declare else (
+            lambda: self._topology.look_up(target.name, known)
+        )  # fmt: skip
+        self._call(ask)
+
+    def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
+        self._call(lambda: self._topology.look_up(source.name, answer))
+
+    def browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
+    ) -> None:
+        self._call(lambda: self._browse(source, limit, answer))
+
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
+        cancelled = False
+
+        def cancel() -> None:
+            nonlocal cancelled
+            cancelled = True
+
+        def due() -> None:
+            if not cancelled:
+                fn()
+
+        if threading.current_thread() is self._thread:
+            self._ioloop.call_later(max(0.0, seconds), due)
+        else:
+            self._call(lambda: self._ioloop.call_later(max(0.0, seconds), due))
+        return cancel
+
+    def close(self, timeout: float = 10.0, /) -> None:
+        if not self._thread.is_alive():
+            return
+        self._call(self._close)
+        self._closed.wait(timeout)
+        self._call(self._ioloop.stop)
+        self._thread.join(timeout)
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._ioloop.start()
+                return
+            except Exception:  # a fault of ours or of the driver: what is unsettled stays the broker's
+                log.exception("the connection's thread met a fault; the connection is opened again")
+                self._link.abort(RuntimeError("a fault on the connection's thread"))
+
+    def _call(self, fn: Callable[[], Any]) -> None:
+        self._ioloop.add_callback_threadsafe(fn)
+
+    def _close(self) -> None:
+        self._flush_words()
+        self._publisher.close()
+        for source in list(self._live.values()):
+            self._lost(source, None)
+        if self._link.is_open:
+            self._link.close()
+        else:
+            self._link.close()
+            self._closed.set()
+
+    # -- the consuming connection -----------------------------------------------------------------
+
+    def _failed(self, error: RedeliverError) -> None:
+        self._sink.failed(error, None)
+
+    def _up(self, connection: Connection) -> None:
+        version = str((connection.server_properties or {}).get("version", "0"))
+        self._capabilities = capabilities(version, connection.params.frame_max or 131072, exact_headers=connection.exact_headers)
+        self._topology.connected(connection)
+        if not self._publisher.started:
+            self._publisher.open()
+        self._sink.connected(self._capabilities)
+        for source in self._sources.values():
+            self._prepare(source)
+
+    def _down(self, error: BaseException) -> None:
+        self._topology.disconnected(error)
+        for source in list(self._live.values()):
+            self._lost(source, error)
+        if self._link.closing:
+            self._closed.set()
+
+    def _subscribe(self, subscription: Subscription) -> None:
+        source = Source(
+            subscription, self._ioloop, arrived=lambda batch: self._sink.arrived(batch), ready=self._ready, gone=self._gone
+        )
+        self._sources[subscription.source] = source
+        if self._link.is_open:
+            self._prepare(source)
+
+    def _prepare(self, source: Source) -> None:
+        """The source itself, then its ladder, then the subscription."""
+        wanted = source.subscription
+        name = wanted.source.name
+        rungs = list(rungs_for(wanted.ladder)) if wanted.helpers and self._capabilities.schedule else []
+
+        def next_rung(found: int | RedeliverError) -> None:
+            if isinstance(found, RedeliverError):
+                self._unprepared(source, found)
+            elif rungs:
+                rung = rungs.pop(0)
+                queue = rung_queue(wanted.source, rung)
+                self._topology.ensure(queue, rung_arguments(wanted.source, rung), next_rung)
+            elif self._link.is_open and source.generation not in self._live:
+                source.open(self._link.connection)
+
+        ask = self._topology.ensure if wanted.declare else lambda q, _, a: self._topology.look_up(q, a)
+        ask(name, CLASSIC, next_rung)
+
+    def _unprepared(self, source: Source, error: RedeliverError) -> None:
+        if not source.was_ready and self._link.is_open and isinstance(error, DestinationMissing | BrokerError):
+            self._sink.failed(error, source.subscription.source)
+        elif self._link.is_open:
+            log.warning("%s: %s; trying again", source.subscription.source, error)
+            self._ioloop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._link.is_open else None)
+
+    def _ready(self, source: Source) -> None:
+        self._live[source.generation] = source
+        self._sink.ready(source.subscription.source, source.generation)
+
+    def _gone(self, source: Source, error: BaseException) -> None:
+        """Its channel is closed, or its consumer was cancelled by the broker."""
+        was_ready = source.was_ready
+        self._lost(source, error)
+        if not was_ready:
+            self._unprepared(source, BrokerError(f"{source.subscription.source} cannot be consumed: {error}"))
+        elif self._link.is_open and not self._link.closing:
+            log.warning("%s was closed by the broker (%s); subscribing again", source.subscription.source, error)
+            self._ioloop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._link.is_open else None)
+
+    def _lost(self, source: Source, error: BaseException | None) -> None:
+        if self._live.pop(source.generation, None) is not None:
+            self._publisher.forget(source.generation)
+            source.abandon()
+            self._sink.lost(source.generation, error)
+
+    # -- settling and publishing ------------------------------------------------------------------
+
+    def _flush_words(self) -> None:
+        """Every word that was given until now, each to the channel of its generation; stale ones are dropped."""
+        touched: set[Source] = set()
+        told: list[Callable[[], None]] = []
+        while self._words:
+            words, written = self._words.popleft()
+            fresh = False
+            for delivery, word in words:
+                source = self._live.get(delivery.generation)
+                if source is None:
+                    log.debug("%r is of a lost generation: not settled", delivery)
+                    continue
+                source.decide(delivery.tag, word)
+                touched.add(source)
+                fresh = True
+            if written is not None and fresh:
+                told.append(written)
+        for source in touched:
+            source.write()
+        for written in told:
+            written()
+
+    def _publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
+        exchange, key = route_to(out.target)
+        if after > 0:
+            exchange, key = "", rung_queue(out.target, after)
+        if (young := self._topology.age_left(key)) > 0:
+            self._ioloop.call_later(young, lambda: self._publisher.publish(out, exchange, key, answer))
+            return
+        self._publisher.publish(out, exchange, key, answer)
+
+    def _browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None]
+    ) -> None:
+        """Get up to `limit` messages and give them all back at once: it reorders and marks them as redelivered."""
+        if not self._link.is_open or self._link.connection is None:
+            answer(BrokerError("there is no connection just now"))
+            return
+        from redeliver_pika._browse import browse
+
+        browse(self._link.connection, source, limit, answer)
+
+
+def adapter_from_url(url: BrokerUrl) -> PikaAdapter:
+    """The entry point of `rabbitmq+pika`."""
+    return PikaAdapter(url)

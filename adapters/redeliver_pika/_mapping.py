@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of AMQP 0-9-1 to `Delivery`, and `Outgoing` to frames. Pure.
+
+The native message of a delivery is pika's `(method, properties, body)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
+
+from redeliver_pika._properties import RawProperties
+from redeliver_pika._table import encode_table
+from redeliver_pika._values import NotEncodable
+
+TOPIC_EXCHANGE = "amq.topic"
+PERSISTENT = 2
+Native = tuple[Any, Any, bytes]
+
+
+class PikaReader:
+    """Reads pika's messages; of the ones that our own connection received, exactly."""
+
+    def body(self, native: Native, /) -> bytes:
+        return native[2]
+
+    def headers(self, native: Native, /) -> dict[str, Any]:
+        return dict(native[1].headers or {})
+
+    def headers_bytes(self, native: Native, /) -> int:
+        properties = native[1]
+        if isinstance(properties, RawProperties):
+            return properties.headers_size
+        try:
+            return len(encode_table(properties.headers or {}))
+        except NotEncodable:
+            return 0  # publishing it will say why it cannot be copied
+
+    def properties(self, native: Native, /) -> Properties:
+        p = native[1]
+        return Properties(
+            message_id=p.message_id,
+            correlation_id=p.correlation_id,
+            timestamp_us=None if p.timestamp is None else int(p.timestamp) * 1_000_000,
+            content_type=p.content_type,
+            content_encoding=p.content_encoding,
+            reply_to=p.reply_to,
+            type=p.type,
+            priority=p.priority,
+            app_id=p.app_id,
+            user_id=p.user_id,
+        )
+
+    def route(self, native: Native, /) -> Mapping[str, str]:
+        method = native[0]
+        return {"exchange": method.exchange or "", "routing_key": method.routing_key or ""}
+
+    def marked(self, native: Native, /) -> bool:
+        properties = native[1]
+        if isinstance(properties, RawProperties) and properties.raw is not None:
+            return b"redeliver_" in properties.raw
+        return any(name.startswith("redeliver_") for name in properties.headers or ())
+
+
+READER = PikaReader()
+
+
+def route_to(target: Destination) -> tuple[str, str]:
+    """Exchange and routing key for a destination: the default exchange for a queue."""
+    return ("", target.name) if target.kind == "queue" else (TOPIC_EXCHANGE, target.name)
+
+
+def frame_properties(out: Outgoing) -> RawProperties:
+    """What goes into the header frame: persistent, without expiry and without another user's id."""
+    p = out.properties
+    return RawProperties.of(
+        content_type=p.content_type,
+        content_encoding=p.content_encoding,
+        headers=dict(out.headers),
+        delivery_mode=PERSISTENT,
+        priority=p.priority,
+        correlation_id=p.correlation_id,
+        reply_to=p.reply_to,
+        message_id=p.message_id,
+        timestamp=None if p.timestamp_us is None else p.timestamp_us // 1_000_000,
+        type=p.type,
+        app_id=p.app_id,
+    )
+
+
+def delivery_of(source: Destination, generation: int, native: Native) -> Delivery:
+    method = native[0]
+    return Delivery(source, generation, method.delivery_tag, bool(method.redelivered), native, READER)

@@ -1,0 +1,100 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Queues looked up and made, each on a channel of its own: a refusal closes the channel it was asked on.
+
+On the thread of the adapter's I/O loop.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pika import exceptions
+from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
+
+from redeliver_pika._dialects import YOUNG
+
+OnQueue = Callable[[int | RedeliverError], None]  # messages ready in it, or why it cannot be had
+
+
+class Topology:
+    """Asks one connection about queues. Remembers which quorum queues it made, and when."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+        self._born: dict[str, float] = {}
+        self._waiting: set[OnQueue] = set()
+
+    def connected(self, connection: Any) -> None:
+        self._connection = connection
+
+    def disconnected(self, error: BaseException) -> None:
+        """Every open question is answered: the connection was lost."""
+        self._connection = None
+        waiting, self._waiting = self._waiting, set()
+        for answer in waiting:
+            answer(BrokerError(f"the connection was lost: {error}"))
+
+    def age_left(self, queue: str) -> float:
+        """Seconds until this queue may be trusted with a copy; 0 for one that we did not make."""
+        born = self._born.get(queue)
+        return max(0.0, born + YOUNG - time.monotonic()) if born is not None else 0.0
+
+    def look_up(self, queue: str, answer: OnQueue) -> None:
+        """Is it there? Nothing is made."""
+        self._ask(queue, answer, lambda channel, ok: channel.queue_declare(queue, passive=True, callback=ok))
+
+    def ensure(self, queue: str, arguments: dict[str, Any], answer: OnQueue) -> None:
+        """Take it as it is, or make it: durable, with these arguments."""
+
+        def looked(found: int | RedeliverError) -> None:
+            if isinstance(found, DestinationMissing):
+                self._make(queue, arguments, answer)
+            else:
+                answer(found)
+
+        self.look_up(queue, looked)
+
+    def _make(self, queue: str, arguments: dict[str, Any], answer: OnQueue) -> None:
+        def made(outcome: int | RedeliverError) -> None:
+            if arguments.get("x-queue-type") == "quorum" and not isinstance(outcome, RedeliverError):
+                self._born[queue] = time.monotonic()
+            answer(outcome)
+
+        self._ask(
+            queue, made, lambda channel, ok: channel.queue_declare(queue, durable=True, arguments=arguments, callback=ok)
+        )
+
+    def _ask(self, queue: str, answer: OnQueue, declare: Callable[[Any, Callable[[Any], None]], None]) -> None:
+        """One question on one channel; exactly one answer."""
+        if self._connection is None or not self._connection.is_open:
+            answer(BrokerError("there is no connection just now"))
+            return
+        self._waiting.add(answer)
+
+        def once(result: int | RedeliverError) -> None:
+            if answer in self._waiting:
+                self._waiting.discard(answer)
+                answer(result)
+
+        def opened(channel: Any) -> None:
+            def declared(frame: Any) -> None:
+                channel.close()
+                once(int(frame.method.message_count))
+
+            channel.add_on_close_callback(lambda _, reason: once(_meaning(queue, reason)))
+            declare(channel, declared)
+
+        self._connection.channel(on_open_callback=opened)
+
+
+def _meaning(queue: str, reason: BaseException) -> RedeliverError:
+    code = getattr(reason, "reply_code", 0)
+    text = getattr(reason, "reply_text", str(reason))
+    if code == 404:
+        return DestinationMissing(f"queue {queue!r} is not there", cure="Declare it, or let us: declare='all'")
+    if isinstance(reason, exceptions.ChannelClosedByBroker):
+        return BrokerError(f"queue {queue!r}: {text}")
+    return BrokerError(f"queue {queue!r} could not be asked for: {text}")

@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The seam between redeliver-mw and a driver: `Adapter` below, `Sink` above.
+
+Every method of an adapter may be called from any thread and returns at once. Its answers come through
+callbacks, on a thread of the adapter's. It settles only deliveries of live generations and drops the others
+(rule 2); it acks cumulatively only over deliveries that it was told are accepted (rule 14); it answers `ok`
+for a copy only when the broker keeps it (rule 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from .capabilities import Capabilities, Settlement
+from .errors import RedeliverError
+from .message import Delivery, Destination, Outgoing
+
+Verdict = Literal["ok", "refused", "silent"]
+OnAnswer = Callable[[Verdict, str], None]  # the verdict, and for the log what the broker said
+Cancel = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscription:
+    """How a source is to be consumed.
+
+    `prefetch` deliveries may be unsettled at once (>= 1). `ladder` is the longest delay in seconds that
+    scheduled copies for this source must be able to wait (0: none are wanted).
+    """
+
+    source: Destination
+    prefetch: int = 100
+    exclusive: bool = False  # no other consumer on this source: lets a count survive a nack
+    declare: bool = False  # make the source when it is missing
+    helpers: bool = True  # make our own helper queues
+    ladder: float = 0.0
+    name: str = ""  # of a durable subscription
+    selector: str = ""
+
+
+class Sink(Protocol):
+    """What an adapter tells. Called on the adapter's threads; must return quickly and never raises."""
+
+    def connected(self, capabilities: Capabilities, /) -> None: ...  # at each (re)connect, before any delivery
+    def ready(self, source: Destination, generation: int, /) -> None: ...  # subscribed; deliveries may follow
+    def arrived(self, batch: Sequence[Delivery], /) -> None: ...
+    def lost(self, generation: int, error: BaseException | None, /) -> None: ...  # its deliveries are the broker's again
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None: ...  # not without a person
+
+
+class Adapter(Protocol):
+    """One connection to one broker, with a publishing link beside it."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+    @property
+    def broker(self) -> str: ...  # host:port/vhost, for logs, ledger and journal; no secrets
+    def start(self, sink: Sink, /) -> None: ...
+    def subscribe(self, subscription: Subscription, /) -> None: ...
+    def settle(
+        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+    ) -> None: ...  # `written`: the words are on their way, in a live generation
+    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None: ...  # one answer, once
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer, /) -> None: ...
+    def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None: ...
+    def browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
+    ) -> None: ...
+    def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None: ...
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel: ...
+    def close(self, timeout: float = 10.0, /) -> None: ...  # blocks until closed; not from the adapter's thread

@@ -1,0 +1,270 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`App`: handlers, a broker, and a life from start to stop."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from .adapter import Adapter
+from .decorator import policy_on
+from .delay import OPTIONS, Option
+from .engine import Engine, Settings
+from .errors import ConfigError
+from .message import Destination
+from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
+from .ports import Clock, Journal, SystemClock
+from .recording import Hook
+from .registry import BrokerUrl, adapter_for, parse_url
+from .runner import StopReport
+from .workers import HandlerSpec
+
+F = TypeVar("F", bound=Callable[..., Any])
+AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap
+DECLARE = ("own", "all", "none")
+
+
+class App:
+    """Consumes from one broker, with redelivery. See `docs/` and API section 1 for what each option means.
+
+    Times are seconds. `start`, `stop`, `pause`, `resume` and `health` may be called from any thread; handlers
+    are registered before the start.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        policy: AnyPolicy | None = None,
+        limbo: str | None = None,
+        journal: str | os.PathLike[str] | None = None,
+        delay: Option = "auto",
+        crash_safe: bool = False,
+        breaker: object = None,
+        prefetch: int = 100,
+        workers: int = 1,
+        ack_timeout: float | None = None,
+        stop_timeout: float = 30.0,
+        declare: Literal["own", "all", "none"] = "own",
+        broker_limit: int | None = None,
+        app_name: str | None = None,
+    ) -> None:
+        given = url or os.environ.get("REDELIVER_URL")
+        if not given:
+            raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
+        _refuse_unbuilt(limbo=limbo, crash_safe=crash_safe, breaker=breaker, broker_limit=broker_limit)
+        if delay == "park":
+            raise ConfigError("delay='park' needs a limbo, and none is given", cure="Use delay='auto'; limbo is not built yet")
+        _one_of("delay", delay, OPTIONS)
+        _one_of("declare", declare, DECLARE)
+        self._url: BrokerUrl = parse_url(given)
+        self._policy = None if policy is None else policy_of(policy)
+        self._url_policy = load_policies(self._url.policy) if self._url.policy else None
+        self._journal = journal
+        self._delay, self._declare = delay, declare
+        self._prefetch = _at_least("prefetch", prefetch, 1)
+        self._workers = _at_least("workers", workers, 1)
+        self._ack_timeout = None if ack_timeout is None else float(_at_least("ack_timeout", ack_timeout, 1))
+        self.stop_timeout = float(_at_least("stop_timeout", stop_timeout, 0))
+        self.app_name = app_name or Path(sys.argv[0] or "python").stem
+        self._specs: dict[Destination, HandlerSpec] = {}
+        self._hooks: list[Hook] = []
+        self._engine: Engine | None = None
+        self._over = threading.Event()
+        self._report: StopReport | None = None
+        self._stopping = threading.Lock()
+
+    @classmethod
+    def from_config(cls, file: str | os.PathLike[str] = "pyproject.toml", **arguments: Any) -> App:
+        """From `[tool.redeliver.app]`; an argument wins over the environment (`REDELIVER_URL`), that over the file."""
+        path = Path(file)
+        try:
+            table = tomllib.loads(path.read_text("utf-8"))
+        except FileNotFoundError:
+            table = {}
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"it cannot be read: {error}", where=str(path), cure="Mend or remove it") from None
+        found = table.get("tool", {}).get("redeliver", {}).get("app", {})
+        if os.environ.get("REDELIVER_URL"):
+            found = found | {"url": os.environ["REDELIVER_URL"]}
+        try:
+            return cls(**(found | arguments))
+        except TypeError as error:
+            raise ConfigError(f"[tool.redeliver.app]: {error}", where=str(path), cure="See App's options") from None
+
+    # -- handlers ---------------------------------------------------------------------------------
+
+    def handler(
+        self,
+        source: str | Destination,
+        *,
+        policy: AnyPolicy | None = None,
+        workers: int | None = None,
+        prefetch: int | None = None,
+        key: object = None,
+        decode: Callable[[bytes], Any] | None = None,
+        subscription: str | None = None,
+        selector: str | None = None,
+        batch: int | None = None,
+    ) -> Callable[[F], F]:
+        """Register the decorated function, plain or async, for a source; it stays an ordinary function.
+
+        `workers` run at the same time, each on a thread (plain) or as a task (async). `prefetch` deliveries may
+        be unsettled at once. With `decode` the handler gets `(decoded, delivery)`.
+        """
+        _refuse_unbuilt(key=key, subscription=subscription, selector=selector, batch=batch)
+        destination = Destination.parse(source)
+        if destination.kind == "topic":
+            raise ConfigError("a topic source needs a subscription, which is not built yet", where=str(destination))
+        if destination in self._specs:
+            raise ConfigError("two handlers for one source", where=str(destination), cure="Register one")
+        if self._engine is not None:
+            raise ConfigError("the app is started", where=str(destination), cure="Register handlers before the start")
+
+        def register(fn: F) -> F:
+            own = policy_of(policy) if policy is not None else None
+            self._specs[destination] = HandlerSpec(
+                destination,
+                fn,
+                self._url_policy or own or policy_on(fn) or self._policy or RedeliveryPolicy(),
+                self._workers if workers is None else _at_least("workers", workers, 1),
+                self._prefetch if prefetch is None else _at_least("prefetch", prefetch, 1),
+                decode,
+            )
+            return fn
+
+        return register
+
+    def on_attempt(self, fn: Hook) -> Hook:
+        """Call `fn` with every AttemptRecord, on a thread of its own. What it raises is logged."""
+        self._hooks.append(fn)
+        return fn
+
+    # -- life -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect, check, consume on background threads. ConfigError and BrokerError say what is in the way."""
+        self._start(adapter_for(self._url), SystemClock())
+
+    def _start(self, adapter: Adapter, clock: Clock, drive: Callable[[], object] | None = None) -> None:
+        if self._engine is not None:
+            raise ConfigError("the app is started already", cure="Make another App for another run")
+        if not self._specs:
+            raise ConfigError("no handler is registered", cure='Write @app.handler("orders") above a function')
+        policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
+        settings = Settings(
+            app_name=self.app_name, delay=self._delay, declare=self._declare, ack_timeout=self._ack_timeout,
+            seed=0 if drive else None,
+        )  # fmt: skip
+        self._engine = Engine(
+            adapter, list(self._specs.values()), policies, settings, clock,
+            journal=self._open_journal(), hooks=self._hooks, drive=drive,
+        )  # fmt: skip
+        try:
+            self._engine.start()
+        except BaseException:
+            self._engine = None
+            raise
+
+    def _open_journal(self) -> Journal | None:
+        if self._journal is None:
+            return None
+        from .journal import Journal as FileJournal
+
+        return FileJournal(self._journal)
+
+    def stop(self, timeout: float | None = None) -> StopReport:
+        """Finish what is in hand, at most `timeout` seconds (default: `stop_timeout`). A second call: the same report."""
+        with self._stopping:
+            if self._report is None:
+                if self._engine is None:
+                    raise ConfigError("the app is not started", cure="Call start() first")
+                self._report = self._engine.stop(self.stop_timeout if timeout is None else timeout)
+                self._over.set()
+            return self._report
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until the app is stopped; False when `timeout` seconds have passed before."""
+        return self._over.wait(timeout)
+
+    def run(self, handle_signals: bool = True) -> StopReport:
+        """Start, and go on until SIGTERM or SIGINT; a second signal stops at once and leaves the rest unsettled."""
+        wanted = threading.Event()
+        before: dict[int, Any] = {}
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            if wanted.is_set() and self._engine is not None and self._engine.runner is not None:
+                self._engine.runner.hurry()
+            wanted.set()
+
+        if handle_signals:
+            before = {s: signal.signal(s, on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            self.start()
+            while not wanted.wait(0.5) and not self._over.is_set():
+                pass
+            return self.stop()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        import asyncio
+
+        await asyncio.to_thread(self.start)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        import asyncio
+
+        await asyncio.to_thread(self.stop)
+
+    def pause(self, source: str | Destination) -> None:
+        """Hand no message of this source to its handler; the prefetch window fills."""
+        self._crew(source).pause()
+
+    def resume(self, source: str | Destination) -> None:
+        self._crew(source).resume()
+
+    def _crew(self, source: str | Destination) -> Any:
+        crews = self._engine.crews if self._engine is not None else {}
+        try:
+            return crews[Destination.parse(source)]
+        except KeyError:
+            raise ConfigError(f"no started handler for {source}", cure="Name a source that has a handler") from None
+
+    def health(self) -> dict[str, Any]:
+        """Plain values for a probe: started, broker, handled, and each source's waiting and paused."""
+        return self._engine.health() if self._engine is not None else {"started": False}
+
+
+def _refuse_unbuilt(**options: object) -> None:
+    for name, value in options.items():
+        if value:
+            raise ConfigError(f"{name} is not built yet", cure=f"Leave {name} out")
+
+
+def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name}={value!r} is unknown", cure=f"Choose one of {', '.join(known)}")
+
+
+def _at_least(name: str, value: Any, least: int) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise ConfigError(f"{name}={value!r} is not a number from {least} on", cure=f"Give {name} a number")
+    return value

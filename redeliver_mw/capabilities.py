@@ -1,0 +1,77 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a dialect can do, as frozen data. The contract tests hold each record against the real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from .message import Destination
+
+Settlement = Literal["accepted", "released", "returned", "rejected"]
+Mechanism = Literal["hold", "nack", "schedule", "park"]
+
+
+class Trust(StrEnum):
+    """How we know what we rely on (rule 4)."""
+
+    PROVED = "proved"  # the contract shows it on the real broker
+    PROBED = "probed"  # tried on this very broker at start
+    DECLARED = "declared"  # the user says so
+    UNKNOWN = "unknown"  # one warning, naming the rule it weakens
+    IMPOSSIBLE = "impossible"  # refused at start, with the cure
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The broker's own delay for a copy.
+
+    `rungs` are the delays it offers, in seconds, ascending; none means any delay from `smallest` on.
+    A longer rest takes several hops.
+    """
+
+    rungs: tuple[float, ...] = ()
+    smallest: float = 0.001
+
+    def hop(self, rest: float) -> float:
+        """The longest delay not above `rest` that one copy can wait, in seconds; 0 when `rest` is too short."""
+        if self.rungs:
+            return max((rung for rung in self.rungs if rung <= rest), default=0.0)
+        return rest if rest >= self.smallest else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """One broker behind one driver. Sizes in bytes, times in seconds."""
+
+    dialect: str  # "rabbitmq+pika"
+    broker_kind: str  # "rabbitmq"
+    broker_version: str = ""
+    honours: frozenset[Settlement] = frozenset({"accepted"})  # the verbs that mean what we mean by them
+    released_uncounted: bool = False  # `released` never moves the broker towards a limit of its own
+    cumulative: bool = False  # one settle may cover several accepted deliveries
+    atomic_move: bool = False  # {send copies, accept the original} as one transaction
+    schedule: Schedule | None = None
+    exact_headers: bool = True  # foreign header values survive a copy in type and value
+    header_bytes: int = 64_000  # all headers of one message together
+    value_bytes: int = 8_000  # one header value
+    ack_timeout: float | None = None  # the broker takes an unsettled delivery back after this long
+    browse: Literal["none", "requeue", "copy"] = "none"  # requeue: looking marks the message as redelivered
+    depth: bool = False
+    count: Literal["none", "flag", "count"] = "flag"  # the broker's hint of earlier deliveries
+    keeps_order_on_release: bool = False
+    strip: frozenset[str] = frozenset()  # headers that a copy must not carry
+    strip_prefixes: tuple[str, ...] = ()
+    queue_address: str = "{name}"  # how a plain client of this broker names a queue
+    topic_address: str = "{name}"
+    death_marks: Mapping[str, str] = field(default_factory=dict)  # header -> template: {name} {kind} {mark} {cause}
+    death_reasons: Mapping[str, str] = field(default_factory=dict)  # our reason -> the broker's word, for {mark}
+    trust: Mapping[str, Trust] = field(default_factory=dict)  # capability -> how we know; proved when absent
+
+    def address(self, destination: Destination) -> str:
+        """The destination in the form in which a plain client of this broker would send to it."""
+        template = self.queue_address if destination.kind == "queue" else self.topic_address
+        return template.format(name=destination.name)

@@ -1,0 +1,5 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The command line `redeliver`: one module a command, each with
+`register(app)`; `main.py` puts them together.
+"""

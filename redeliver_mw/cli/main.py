@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver`: the commands put together, and what becomes of their errors.
+
+Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 the world, 2 your input, 3 done in part, 130
+interrupted, 70 a bug of ours, with its traceback in a file. To add a command, write a module with
+`register(app)` and name it in COMMANDS.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+import typer
+
+from ..errors import RedeliverError
+from ..redaction import redact
+from . import check, explain
+
+COMMANDS = (check, explain)
+BUG = 70
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="redeliver",
+    help="Redelivery for consumers of message brokers.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # errors are ours to word
+    rich_markup_mode=None,  # policy texts are full of brackets
+)
+
+
+@app.callback()
+def _group() -> None:
+    # with a callback a single command keeps its name, and `redeliver check` is spelled so from the start
+    pass
+
+
+for _command in COMMANDS:
+    _command.register(app)
+
+
+def main() -> None:
+    """The entry point: runs the command line of this process, and exits with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line, and return its exit code. Prints; does not raise but for SystemExit's kin."""
+    try:
+        app(args=list(arguments), prog_name="redeliver")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+    except RedeliverError as error:
+        print(f"error: {redact(str(error))}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as bug:  # whatever it is: one message, and the traceback where one can find it
+        print(f"error: a bug in redeliver: {redact(f'{type(bug).__name__}: {bug}')}", file=sys.stderr)
+        print(f"Please report it with its traceback, which is {_keep_traceback()}", file=sys.stderr)
+        return BUG
+    return 0
+
+
+def _keep_traceback() -> str:
+    text = redact(traceback.format_exc())
+    try:
+        handle, path = tempfile.mkstemp(prefix="redeliver-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError:
+        return f"here:\n{text}"
+    return f"in {path}"

@@ -1,0 +1,228 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the interceptor is told, what it answers, and who carries that out.
+
+Inputs go in, commands come out; `carry_out` hands each command to the `Hands` of whoever runs the
+interceptor: the runner of an App, a drop-in wrapper, a session, a simulation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from .capabilities import Mechanism, Settlement
+from .failure import Failure
+from .message import Delivery, Destination, Outgoing, Past
+from .ports import Moment
+
+Token = int  # of one story
+
+
+# -- inputs ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A delivery that may have a past: redelivered, or with headers of ours."""
+
+    delivery: Delivery
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A handler succeeded, of a delivery with a story or from a lost generation. `ran`: seconds it took."""
+
+    delivery: Delivery
+    at: Moment
+    ran: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A handler failed. `u` in [0, 1) seeds the drawing of the delay; `undecodable`: it never got to run."""
+
+    delivery: Delivery
+    error: BaseException
+    failure: Failure
+    at: Moment
+    u: float
+    ran: float = 0.0
+    undecodable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A handler was cancelled by our own stop: the delivery stays unsettled."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """A timer of a story has run out."""
+
+    token: Token
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What became of one copy."""
+
+    token: Token
+    copy_id: str
+    ok: bool
+    why: str
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A story's settle is on its way."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A generation is over. `running`: its deliveries that are still in a handler."""
+
+    generation: int
+    running: Sequence[Delivery] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """Nothing is to be held any more."""
+
+    at: Moment
+
+
+Input = Arrived | Handled | Failed | Left | Due | Answer | Written | Lost | Stopping
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Call the handler with this delivery."""
+
+    delivery: Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Feed `Due(token)` after so many seconds; a new Wait for a token replaces the old one."""
+
+    token: Token
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The timer of this token is not needed any more."""
+
+    token: Token
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Publish this copy and feed its `Answer`."""
+
+    token: Token
+    out: Outgoing
+    after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Give our word to the broker, then feed `Written(token)`."""
+
+    token: Token
+    delivery: Delivery
+    word: Settlement
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One attempt, told after the fact. Seconds, except where `_us` says otherwise."""
+
+    delivery: Delivery
+    past: Past
+    key: str
+    outcome: Literal["accepted", "redelivered", "dead_lettered", "discarded", "kept", "released"]
+    at: Moment
+    ran: float
+    reason: str = ""
+    failure: Failure | None = None
+    mechanism: Mechanism | None = None
+    delay: float | None = None
+    delay_base: float | None = None
+    targets: tuple[Destination, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Hand no message of this source to a handler until `Resume`. Said once."""
+
+    source: Destination
+    reason: str
+    loud: bool = True  # a person may have to act; not for a full hold budget, which passes by itself
+
+
+@dataclass(frozen=True, slots=True)
+class Resume:
+    source: Destination
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Something for the log."""
+
+    level: Literal["debug", "info", "warning", "error"]
+    text: str
+
+
+Command = Run | Wait | Forget | Store | Settle | Record | Halt | Resume | Say
+
+
+class Hands(Protocol):
+    """Who carries commands out. None of these blocks or raises."""
+
+    def run(self, c: Run, /) -> None: ...
+    def wait(self, c: Wait, /) -> None: ...
+    def forget(self, c: Forget, /) -> None: ...
+    def store(self, c: Store, /) -> None: ...
+    def settle(self, c: Settle, /) -> None: ...
+    def record(self, c: Record, /) -> None: ...
+    def halt(self, c: Halt, /) -> None: ...
+    def resume(self, c: Resume, /) -> None: ...
+    def say(self, c: Say, /) -> None: ...
+
+
+def carry_out(commands: Sequence[Command], hands: Hands) -> None:
+    """Each command to its method, in order."""
+    for c in commands:
+        match c:
+            case Run():
+                hands.run(c)
+            case Wait():
+                hands.wait(c)
+            case Forget():
+                hands.forget(c)
+            case Store():
+                hands.store(c)
+            case Settle():
+                hands.settle(c)
+            case Record():
+                hands.record(c)
+            case Halt():
+                hands.halt(c)
+            case Resume():
+                hands.resume(c)
+            case Say():
+                hands.say(c)

@@ -1,0 +1,199 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Retry copies and dead letters: what they carry, and that it fits. Pure.
+
+A copy has the body byte for byte, the standard properties and the user's own headers, less those that bite
+when sent again (`Capabilities.strip`), plus ours: strings, in names of identifier characters, within a byte
+budget that the broker is known to accept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .capabilities import Capabilities
+from .counting import PREFIX, copy_id, iso
+from .errors import NotCopyable
+from .failure import Failure, trim_utf8
+from .message import Delivery, Destination, Outgoing, Past
+
+STATE_BYTES = 1024
+ERROR_BYTES = 2048  # of an error's text in a header; all of it goes to the journal
+POLICY_BYTES = 512
+REASONS_OF_DEATH = ("exhausted", "rejected", "fatal", "expired", "undecodable", "crashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Who makes the copies: constant for one source of one consumer."""
+
+    source: Destination
+    app: str
+    host: str
+    policy_text: str
+    policy_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A verdict that sends something: copies to `targets`, each after `after` seconds; then settle the original.
+
+    `outcome` and `reason` are the record's. `not_before_us` is set on retry copies only.
+    """
+
+    outcome: str
+    targets: tuple[Destination, ...]
+    after: float = 0.0
+    reason: str = ""
+    detail: str = ""
+    not_before_us: int | None = None
+    failure: Failure | None = None
+
+
+def copies_of(
+    delivery: Delivery, past: Past, lineage: str, move: Move, signature: Signature, capabilities: Capabilities
+) -> list[Outgoing]:
+    """One copy for each target. NotCopyable when an exact copy cannot be made or does not fit."""
+    kept = _kept_headers(delivery, capabilities)
+    ours = _common(delivery, past, lineage, move, signature)
+    if move.not_before_us is None:
+        ours |= _of_dead_letter(move, signature, capabilities)
+    else:
+        ours["redeliver_not_before"] = iso(move.not_before_us)
+        if past.expires_at_us is not None:
+            ours["redeliver_expires_at"] = iso(past.expires_at_us)
+    _check_fit(delivery, ours, capabilities)
+    properties = replace(delivery.properties, user_id=None, expires_at_us=None)
+    outs = []
+    for target in move.targets:
+        id_of_copy = copy_id(lineage, past.generation, past.hop + 1, target)
+        headers = kept | ours | {"redeliver_copy_id": id_of_copy}
+        outs.append(Outgoing(target, delivery.body, headers, properties, id_of_copy, delivery))
+    return outs
+
+
+def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[str]:
+    """The ids that `copies_of` gives to the copies for `targets`."""
+    return [copy_id(lineage, past.generation, past.hop + 1, target) for target in targets]
+
+
+def _kept_headers(delivery: Delivery, capabilities: Capabilities) -> dict[str, Any]:
+    """The user's own headers: not ours of the previous hop, not those that bite when sent again."""
+    biting = (PREFIX, *capabilities.strip_prefixes)
+    marks = capabilities.death_marks
+    return {
+        name: value
+        for name, value in delivery.headers.items()
+        if name not in capabilities.strip and name not in marks and not name.startswith(biting)
+        and name != "original-destination"
+    }  # fmt: skip
+
+
+def _common(delivery: Delivery, past: Past, lineage: str, move: Move, signature: Signature) -> dict[str, str]:
+    """What retry copies and dead letters both carry."""
+    first = past.first_attempt_us
+    ours = _originals(delivery, past, signature.source) | {
+        "redeliver_failures": str(past.failures),
+        "redeliver_failures_for": signature.source.name,
+        "redeliver_lineage": lineage,
+        "redeliver_hop": str(past.hop + 1),
+        "redeliver_generation": str(past.generation),
+        "redeliver_policy": trim_utf8(signature.policy_text, POLICY_BYTES),
+        "redeliver_policy_version": signature.policy_version,
+    }
+    if past.state:
+        ours["redeliver_state"] = _state(past.state)
+    for name, us in (
+        ("first_attempt", first), ("first_failed", past.first_failed_us), ("last_failed", past.last_failed_us)
+    ):  # fmt: skip
+        if us is not None:
+            ours[f"redeliver_{name}_at"] = iso(us)
+    if past.replay_id:
+        ours["redeliver_replay_id"] = trim_utf8(past.replay_id, 128)
+    if move.failure is not None:
+        ours["redeliver_error_type"] = trim_utf8(move.failure.type, 256)
+        ours["redeliver_error_message"] = trim_utf8(move.failure.message, ERROR_BYTES)
+        ours["redeliver_error_fingerprint"] = move.failure.fingerprint
+    else:
+        ours |= _last_error(delivery)
+    return ours
+
+
+def _last_error(delivery: Delivery) -> dict[str, str]:
+    """The error that the previous hop carried: an early copy moved on says the same as before."""
+    names = ("redeliver_error_type", "redeliver_error_message", "redeliver_error_fingerprint")
+    if not delivery.past.failures:
+        return {}
+    return {name: str(delivery.headers[name]) for name in names if name in delivery.headers}
+
+
+def _originals(delivery: Delivery, past: Past, source: Destination) -> dict[str, str]:
+    """Where the message was first seen, and as what; kept over any number of hops."""
+    properties, route = delivery.properties, delivery.reader.route(delivery.native)
+    found: dict[str, Any] = {
+        "message_id": delivery.message_id,
+        "correlation_id": delivery.correlation_id,
+        "timestamp": None if properties.timestamp_us is None else iso_or_none(properties.timestamp_us),
+        "user_id": properties.user_id,
+        **{name: value for name, value in route.items() if value},
+    }
+    first_seen = {f"redeliver_original_{k}": trim_utf8(str(v), 1024) for k, v in found.items() if v is not None}
+    own = {"redeliver_original_destination": source.name, "redeliver_original_kind": source.kind}
+    return (dict(past.original) if past.hop or past.original else first_seen) | own
+
+
+def iso_or_none(us: int) -> str | None:
+    """A producer may write any number as its timestamp."""
+    try:
+        return iso(us)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _of_dead_letter(move: Move, signature: Signature, capabilities: Capabilities) -> dict[str, str]:
+    source = signature.source
+    cause = f"{move.failure.type}: {move.failure.message}" if move.failure else move.detail or move.reason
+    words = {
+        "name": source.name,
+        "kind": source.kind,
+        "mark": capabilities.death_reasons.get(move.reason, move.reason),
+        "cause": trim_utf8(cause, ERROR_BYTES),
+    }
+    marks = {name: _fill(template, words) for name, template in capabilities.death_marks.items()}
+    return marks | {
+        "original-destination": capabilities.address(source),
+        "redeliver_reason": move.reason,
+        "redeliver_host": signature.host,
+        "redeliver_app": signature.app,
+    }
+
+
+def _fill(template: str, words: Mapping[str, str]) -> str:
+    """Not `str.format`: a cause may contain braces."""
+    for word, value in words.items():
+        if template == "{" + word + "}":
+            return value
+        template = template.replace("{" + word + "}", value)
+    return template
+
+
+def _state(state: Mapping[str, str]) -> str:
+    """The handler's strings as JSON within their budget; the ones that do not fit are left out, newest first."""
+    kept = {str(k): str(v) for k, v in state.items()}
+    while kept and len(json.dumps(kept)) > STATE_BYTES:
+        kept.popitem()
+    return json.dumps(kept)
+
+
+def _check_fit(delivery: Delivery, ours: Mapping[str, str], capabilities: Capabilities) -> None:
+    own = sum(len(name) + len(value.encode("utf-8", "replace")) + 8 for name, value in ours.items())
+    total = own + delivery.reader.headers_bytes(delivery.native)
+    if total > capabilities.header_bytes:
+        raise NotCopyable(
+            f"its headers need {total} bytes with ours, {capabilities.dialect} takes {capabilities.header_bytes}",
+            where=repr(delivery),
+            cure="Let the producer send less in headers",
+        )

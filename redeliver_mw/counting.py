@@ -1,0 +1,185 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""How often has this message failed here? From the headers of our copies and from the ledger; pure.
+
+The count F rides on copies as `redeliver_failures` and is good only together with `redeliver_failures_for` =
+this source and without `redeliver_reason`. A message with a reason is a dead letter that a stranger's tool
+sent back: it starts again at F = 0, one generation later. While the broker keeps the original, the ledger
+holds F, the not-before, the decision and the confirmed targets. A broker's own counter is never asked.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from .message import Delivery, Destination, Past
+
+PREFIX = "redeliver_"
+LEDGER_SIZE = 20_000  # entries a ledger keeps; the one used longest ago goes first, which can only lower a count
+
+
+@dataclass(slots=True)
+class Entry:
+    """What the ledger knows of one message at one hop. Written by one interceptor at a time."""
+
+    lineage: str
+    past: Past
+    digest: bytes  # of body and message id: a shortcut is taken only for the very same message
+    verdict: Any = None  # the `copies.Move` that was decided on, once its first copy went out
+    confirmed: set[str] = field(default_factory=set)  # copy ids
+    done: bool = False  # our settle was given: a redelivery is settled at once
+    story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
+
+
+class MemoryLedger:
+    """The ledger of one process, broker and source. Outlives connections; bounded."""
+
+    def __init__(self, size: int = LEDGER_SIZE) -> None:
+        self._size = size
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, key: str, /) -> Entry | None:
+        """The entry of `key`, or None."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+            return entry
+
+    def open(self, key: str, make: Callable[[], Entry], /) -> Entry:
+        """The entry of `key`, made when there is none."""
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is None:
+                entry = self._entries[key] = make()
+                if len(self._entries) > self._size:
+                    self._entries.popitem(last=False)
+            self._entries.move_to_end(key)
+            return entry
+
+    def forget(self, key: str, /) -> None:
+        with self._lock:
+            self._entries.pop(key, None)
+
+
+_ledgers: dict[tuple[str, Destination], MemoryLedger] = {}
+_ledgers_lock = threading.Lock()
+
+
+def ledger_of(broker: str, source: Destination) -> MemoryLedger:
+    """The one ledger of this process for a broker and source, so that it outlives every connection."""
+    with _ledgers_lock:
+        return _ledgers.setdefault((broker, source), MemoryLedger())
+
+
+def read_past(delivery: Delivery) -> Past:
+    """What a delivery's own headers say of earlier attempts here. Headers of another source count for nothing."""
+    headers = delivery.headers
+    if not any(name.startswith(PREFIX) for name in headers):
+        return Past()
+    name = delivery.destination.name
+    counted_for = _text(headers, "failures_for").removeprefix("queue:")
+    reason = _text(headers, "reason")
+    replayed = not counted_for and _text(headers, "original_destination") == name
+    if not (counted_for == name or replayed or reason):
+        return Past()  # a handler forwarded the headers of another source's message
+    past = Past(
+        lineage=_text(headers, "lineage")[:64],
+        generation=_int(headers, "generation"),
+        hop=_int(headers, "hop"),
+        first_attempt_us=_time(headers, "first_attempt_at"),
+        replay_id=_text(headers, "replay_id") or None,
+        original=_originals(headers) if counted_for == name or replayed else {},
+    )
+    if reason:
+        past.generation += 1
+        past.first_attempt_us = None
+    elif counted_for == name:
+        past.failures = _int(headers, "failures")
+        past.not_before_us = _time(headers, "not_before")
+        past.expires_at_us = _time(headers, "expires_at")
+        past.first_failed_us = _time(headers, "first_failed_at")
+        past.last_failed_us = _time(headers, "last_failed_at")
+        past.last_error = _last_error(headers)
+        past.state = _state(headers)
+    return past
+
+
+def message_key(delivery: Delivery, past: Past) -> str | None:
+    """The message's own id across copies: its lineage, or a hash; None when it has nothing to be known by."""
+    if past.lineage:
+        return past.lineage
+    properties = delivery.properties
+    if properties.message_id is None:
+        return None
+    seed = (str(delivery.destination), repr(properties.message_id), repr(properties.timestamp_us))
+    return hashlib.sha256("\0".join(seed).encode("utf-8", "backslashreplace") + delivery.body).hexdigest()[:32]
+
+
+def ledger_key(key: str, past: Past) -> str:
+    """One hop of one generation of one message."""
+    return f"{key}/{past.generation}/{past.hop}"
+
+
+def digest(delivery: Delivery) -> bytes:
+    """Tells two messages apart that carry the same lineage (a handler forwarded its headers)."""
+    seed = repr(delivery.properties.message_id).encode("utf-8", "backslashreplace")
+    return hashlib.sha256(seed + b"\0" + delivery.body).digest()[:16]
+
+
+def copy_id(lineage: str, generation: int, hop: int, target: Destination) -> str:
+    """The id of one copy: the same on every try of it, never that of another copy (rule 5)."""
+    return hashlib.sha256(f"{lineage}\0{generation}\0{hop}\0{target}".encode()).hexdigest()[:32]
+
+
+def iso(us: int) -> str:
+    """Microseconds as ISO 8601 in UTC."""
+    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _text(headers: dict[str, Any], name: str) -> str:
+    value = headers.get(PREFIX + name, "")
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _int(headers: dict[str, Any], name: str) -> int:
+    """A decimal from 0 to 2**31 - 1; whatever else a stranger wrote there is 0."""
+    text = _text(headers, name)
+    return min(int(text), 2**31 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def _time(headers: dict[str, Any], name: str) -> int | None:
+    try:
+        when = datetime.fromisoformat(_text(headers, name))
+    except ValueError:
+        return None
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1e6)
+
+
+def _state(headers: dict[str, Any]) -> dict[str, str]:
+    try:
+        state = json.loads(_text(headers, "state") or "{}")
+    except ValueError:
+        return {}
+    return {str(k): str(v) for k, v in state.items()} if isinstance(state, dict) else {}
+
+
+def _last_error(headers: dict[str, Any]) -> str | None:
+    kind, text = _text(headers, "error_type"), _text(headers, "error_message")
+    return f"{kind}: {text}" if kind else None
+
+
+def _originals(headers: dict[str, Any]) -> dict[str, str]:
+    start = PREFIX + "original_"
+    return {name: _text(headers, name.removeprefix(PREFIX)) for name in headers if name.startswith(start)}

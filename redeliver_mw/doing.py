@@ -1,0 +1,260 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the interceptor's steps do: one method for each `Do` of the table, and the stories they work on. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from . import counting
+from .capabilities import Capabilities, Mechanism
+from .commands import Command, Forget, Halt, Record, Resume, Run, Say, Settle, Store, Wait
+from .copies import Move, Signature, copies_of
+from .delay import Ways
+from .errors import NotCopyable
+from .failure import Failure
+from .message import Delivery, Destination, Outgoing, Past
+from .policy import RedeliveryPolicy
+from .ports import Ledger, Moment
+from .story import Do, Signal, State, answer
+
+TRIES_BEFORE_HALT = 3  # unanswered tries of one target before the subscription pauses
+BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the interceptor knows of one source."""
+
+    source: Destination
+    policy: RedeliveryPolicy
+    ways: Ways
+    signature: Signature
+
+
+@dataclass(slots=True, eq=False)
+class Story:
+    """One delivery with a past. Seconds on the monotonic clock, except where `_us` says otherwise."""
+
+    token: int
+    delivery: Delivery
+    plan: Plan
+    past: Past
+    state: State
+    lineage: str
+    key: str | None  # in the ledger; None for a message without any id
+    entry: counting.Entry | None
+    how: Mechanism = "hold"
+    due: float = 0.0  # when its rest is over
+    seconds: float = 0.0  # of this hold
+    move: Move | None = None
+    outs: dict[str, Outgoing] = field(default_factory=dict)  # copy id -> copy
+    open: set[str] = field(default_factory=set)  # sent, not answered
+    confirmed: set[str] = field(default_factory=set)
+    tries: int = 0
+    why: str = ""  # the last refusal
+    copyable: bool = True
+    failure: Failure | None = None
+    draft: Record | None = None  # of an attempt that is not over yet
+
+
+class Doing:
+    """The effects of steps, as commands; the hold budget; the pauses."""
+
+    def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:
+        self.capabilities = capabilities
+        self._ledgers = ledgers
+        self._run_id = run_id
+        self._tokens = itertools.count(1)
+        self._stories: dict[int, Story] = {}
+        self._of: dict[Delivery, Story] = {}
+        self._held: defaultdict[Destination, set[int]] = defaultdict(set)
+        self._halted: defaultdict[Destination, dict[object, bool]] = defaultdict(dict)
+        self._out: list[Command] = []
+
+    @property
+    def held(self) -> int:
+        """Deliveries that are held now."""
+        return sum(map(len, self._held.values()))
+
+    @property
+    def waiting_for_answers(self) -> int:
+        """Stories that end by themselves once a broker has answered."""
+        return sum(story.state in (State.MOVING, State.SETTLING) for story in list(self._stories.values()))
+
+    # -- stories ----------------------------------------------------------------------------------
+
+    def _open(self, delivery: Delivery, plan: Plan, past: Past, state: State) -> Story:
+        """A new story, with what the ledger knows of the message."""
+        token = next(self._tokens)
+        key = counting.message_key(delivery, past)
+        known = None if key is None else counting.ledger_key(key, past)
+        entry = None
+        if known is not None and key is not None:
+            entry = self._entry(known, key, delivery, past)
+            if entry is None:
+                known = None
+            else:
+                past = entry.past
+        lineage = key if known is not None and key is not None else past.lineage or f"{self._run_id}{token:016x}"
+        story = Story(token, delivery, plan, past, state, lineage, known, entry)
+        if entry is not None:
+            entry.story = story
+        delivery.past, delivery.failures, delivery.known = past, past.failures, True
+        self._stories[token] = story
+        self._of[delivery] = story
+        return story
+
+    def _entry(self, known: str, key: str, delivery: Delivery, past: Past) -> counting.Entry | None:
+        """The ledger's entry; None when another live message goes by the same key (a producer's duplicate)."""
+        ledger = self._ledgers[delivery.destination]
+        print_ = counting.digest(delivery)
+        entry: counting.Entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
+        live = entry.story is not None and entry.story.state not in (State.SETTLED, State.ABANDONED)
+        if live or entry.digest != print_:
+            return None
+        if not (delivery.redelivered or past.lineage):  # a new message that happens to have a known id
+            ledger.forget(known)
+            entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
+        if past.failures > entry.past.failures:
+            entry.past = past
+        return entry
+
+    def _step(self, story: Story, signal: Signal) -> None:
+        """Take the table's step for this signal; a late signal changes nothing."""
+        step = answer(story.state, signal)
+        if step is None:
+            self._out.append(Say("debug", f"{story.delivery!r}: {signal} came when it was {story.state}"))
+            return
+        if story.state is State.HELD and step.do is not Do.WAIT:
+            self._end_hold(story)
+        story.state = step.to
+        match step.do:
+            case Do.ACCEPT:
+                self._accept(story)
+            case Do.GIVE_BACK:
+                self._out.append(Settle(story.token, story.delivery, "released"))
+            case Do.WAIT:
+                self._held[story.plan.source].add(story.token)
+                self._out.append(Wait(story.token, story.seconds))
+            case Do.SEND:
+                self._send(story)
+            case Do.CALL:
+                story.delivery.failures = story.past.failures
+                self._out.append(Run(story.delivery))
+            case Do.NOTE:
+                self._note(story, signal)
+            case Do.BACK_OFF:
+                self._back_off(story)
+            case Do.CLOSE | Do.LEAVE:
+                self._close(story)
+            case Do.NOTHING:
+                pass
+
+    # -- what steps do ----------------------------------------------------------------------------
+
+    def _accept(self, story: Story) -> None:
+        if story.entry is not None:
+            story.entry.done, story.entry.verdict = True, None
+        self._out.append(Settle(story.token, story.delivery, "accepted"))
+        if story.draft is not None:
+            self._emit_record(story, story.how if story.draft.outcome in ("redelivered", "kept") else None)
+        self._lift(story.plan.source, story.token)
+
+    def _send(self, story: Story) -> None:
+        """Publish every copy that is not confirmed. What cannot be copied exactly is not sent at all."""
+        move = story.move
+        assert move is not None
+        if not story.outs and not self._build(story):
+            self._step(story, Signal.UNCONFIRMED)
+            return
+        if story.entry is not None:
+            story.entry.verdict = move
+            story.confirmed |= story.entry.confirmed & story.outs.keys()
+        missing = [out for id_of_copy, out in story.outs.items() if id_of_copy not in story.confirmed]
+        story.open = {out.copy_id for out in missing}
+        self._out += [Store(story.token, out, move.after) for out in missing]
+
+    def _build(self, story: Story) -> bool:
+        assert story.move is not None
+        try:
+            outs = copies_of(
+                story.delivery, story.past, story.lineage, story.move, story.plan.signature, self.capabilities
+            )
+        except NotCopyable as reason:
+            story.why, story.copyable = str(reason), False
+            return False
+        story.outs = {out.copy_id: out for out in outs}
+        return True
+
+    def _back_off(self, story: Story) -> None:
+        """Try the unconfirmed targets again later; pause the source when that has not helped (rule 8)."""
+        story.tries += 1
+        if not story.copyable:
+            self._halt(story.plan.source, story.token, f"{story.delivery!r} cannot be copied exactly: {story.why}")
+            return
+        if story.tries == TRIES_BEFORE_HALT:
+            waiting = ", ".join(str(o.target) for i, o in story.outs.items() if i not in story.confirmed)
+            self._halt(story.plan.source, story.token, f"{waiting} takes no copy: {story.why or 'no answer'}")
+        seconds = min(BACK_OFF_MAX, BACK_OFF_FIRST * 2 ** min(story.tries - 1, 10))
+        self._out.append(Wait(story.token, seconds))
+
+    def _note(self, story: Story, signal: Signal) -> None:
+        """A result that came after the delivery was lost, or one confirm of several."""
+        if story.state is State.ABANDONED:
+            if story.entry is not None and signal in (Signal.COMPLETE, Signal.HANDLED):
+                story.entry.done, story.entry.verdict = True, None
+            if signal in (Signal.COMPLETE, Signal.HANDLED):
+                self._close(story)
+
+    def _close(self, story: Story) -> None:
+        self._stories.pop(story.token, None)
+        if self._of.get(story.delivery) is story:
+            del self._of[story.delivery]
+        self._lift(story.plan.source, story.token)
+        if story.entry is not None:
+            story.entry.story = None
+
+    # -- records ----------------------------------------------------------------------------------
+
+    def _draft(self, story: Story, outcome: Any, at: Moment, **more: Any) -> None:
+        """Keep an attempt's record until what it says has happened (rule 12)."""
+        past = story.past
+        if past.first_attempt_us is None:
+            past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)
+        key = story.lineage
+        story.draft = Record(story.delivery, replace(past), key, outcome, at, **{"ran": 0.0, **more})
+
+    def _emit_record(self, story: Story, how: Mechanism | None) -> None:
+        assert story.draft is not None
+        self._out.append(replace(story.draft, mechanism=how) if how else story.draft)
+        story.draft = None
+
+    # -- budget and pauses ------------------------------------------------------------------------
+
+    def _room(self, plan: Plan) -> bool:
+        return len(self._held[plan.source]) < plan.ways.budget
+
+    def _end_hold(self, story: Story) -> None:
+        self._held[story.plan.source].discard(story.token)
+        self._out.append(Forget(story.token))
+        if self._room(story.plan):
+            self._lift(story.plan.source, "budget")
+
+    def _halt(
+        self, source: Destination, cause: object, reason: str = "the hold budget is full", *, loud: bool = True
+    ) -> None:
+        """Pause a source for one more cause; it is said when it begins and when it becomes serious, not each time."""
+        causes = self._halted[source]
+        if not causes or (loud and not any(causes.values())):
+            self._out.append(Halt(source, reason, loud))
+        causes[cause] = loud
+
+    def _lift(self, source: Destination, cause: object) -> None:
+        causes = self._halted[source]
+        if causes.pop(cause, None) is not None and not causes:
+            self._out.append(Resume(source))

@@ -1,0 +1,268 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Puts an App's parts together and starts them: connect, check everything, only then consume.
+
+What cannot work is found here, before the first message: a delay that this broker cannot do, a dead-letter
+target that is missing or is the source itself, a queue that is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import counting
+from .adapter import Adapter, Subscription, Verdict
+from .capabilities import Capabilities, Trust
+from .copies import Signature
+from .delay import Option, ways_of
+from .errors import BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError
+from .interceptor import Interceptor, Plan
+from .message import Delivery, Destination
+from .policy import RedeliveryPolicy
+from .ports import Clock, Journal
+from .recording import Hook, Recorder, Scene
+from .runner import Runner, StopReport
+from .workers import Crew, HandlerSpec, Inline, LoopThread, Tasks, Threads
+
+log = logging.getLogger("redeliver_mw")
+START_TIMEOUT = 60.0  # seconds for connecting, checking and subscribing, each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """An App's options, checked."""
+
+    app_name: str
+    delay: Option = "auto"
+    declare: str = "own"
+    ack_timeout: float | None = None
+    seed: int | None = None  # of the jitter; for tests
+
+
+class Engine:
+    """One start of an App, to its stop."""
+
+    def __init__(
+        self, adapter: Adapter, specs: Sequence[HandlerSpec], policies: Mapping[Destination, RedeliveryPolicy],
+        settings: Settings, clock: Clock, *, journal: Journal | None = None, hooks: list[Hook] | None = None,
+        drive: Callable[[], object] | None = None,
+    ) -> None:  # fmt: skip
+        self.adapter, self._specs, self._policies = adapter, specs, policies
+        self._settings, self._clock = settings, clock
+        self._drive = drive  # of a hand-driven test: does all there is to do; None: threads do it
+        self._recorder = Recorder(journal, hooks or [], inline=drive is not None)
+        self._changed = threading.Condition()
+        self._capabilities: Capabilities | None = None
+        self._ready: set[Destination] = set()
+        self._error: RedeliverError | None = None
+        self._loop_thread: LoopThread | None = None
+        self.runner: Runner | None = None
+        self.crews: dict[Destination, Crew] = {}
+        self.started = False
+
+    # -- start ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Returns when every source is consumed. ConfigError, PolicyError, BrokerError: nothing was started then."""
+        try:
+            self.adapter.start(self)
+            self._await(lambda: self._capabilities is not None, "connect")
+            assert self._capabilities is not None
+            plans = {spec.source: self._plan(spec, self._capabilities) for spec in self._specs}
+            self._warn_of_unknown(self._capabilities)
+            self._check_targets(plans)
+            self._assemble(plans, self._capabilities)
+            for spec in self._specs:
+                self._subscribe(spec, plans[spec.source])
+            self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
+        except BaseException:
+            self.adapter.close(5.0)
+            self._recorder.close()
+            raise
+        self.started = True
+
+    def _plan(self, spec: HandlerSpec, capabilities: Capabilities) -> Plan:
+        policy, settings = self._policies[spec.source], self._settings
+        ways = ways_of(
+            spec.source,
+            capabilities,
+            option=settings.delay,
+            prefetch=spec.prefetch,
+            longest=policy.longest_delay,
+            ack_timeout=settings.ack_timeout or capabilities.ack_timeout,
+            exclusive=settings.delay == "nack",
+            helpers=settings.declare != "none",
+        )
+        for target in policy.targets:
+            if target.resolve(spec.source) == spec.source:
+                raise ConfigError(
+                    f"its dead letters would go to {spec.source}, where they come from",
+                    where=str(spec.source),
+                    cure="Give the policy another dead_letter target",
+                )
+        signature = Signature(spec.source, settings.app_name, socket.gethostname(), policy.text, policy.version)
+        return Plan(spec.source, policy, ways, signature)
+
+    def _warn_of_unknown(self, capabilities: Capabilities) -> None:
+        if self._settings.delay == "nack" and capabilities.trust.get("released") is Trust.UNKNOWN:
+            log.warning(
+                "delay='nack' on %s %s: a limit of the queue's own counts each return and may act first (rule 13); "
+                "make sure that the queues have none",
+                capabilities.broker_kind,
+                capabilities.broker_version,
+            )
+
+    def _check_targets(self, plans: Mapping[Destination, Plan]) -> None:
+        """Every place that a dead letter could go to must be there, or is made."""
+        targets = {t.resolve(plan.source) for plan in plans.values() for t in plan.policy.targets}
+        shared = targets & {spec.source for spec in self._specs}
+        for source in shared:
+            if any(plans[source].policy == plan.policy for plan in plans.values() if plan.source != source):
+                raise ConfigError(
+                    f"{source} is both a dead-letter target and a source under the same policy",
+                    where=str(source),
+                    cure="Give the handler of the dead-letter queue a policy of its own",
+                )
+        answers: dict[Destination, tuple[Verdict, str]] = {}
+
+        def ask(target: Destination) -> None:
+            def answered(verdict: Verdict, why: str) -> None:
+                with self._changed:
+                    answers[target] = (verdict, why)
+                    self._changed.notify_all()
+
+            self.adapter.check(target, answered, declare=self._settings.declare != "none")
+
+        for target in targets:
+            ask(target)
+        self._await(lambda: len(answers) == len(targets), "check the dead-letter targets")
+        for target, (verdict, why) in answers.items():
+            if verdict != "ok":
+                raise DestinationMissing(
+                    f"the dead-letter target {target} cannot be used: {why}", cure="Declare it, or name another"
+                )
+
+    def _assemble(self, plans: Mapping[Destination, Plan], capabilities: Capabilities) -> None:
+        ledgers = {source: counting.ledger_of(self.adapter.broker, source) for source in plans}
+        interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16])
+        scene = Scene(self._settings.app_name, socket.gethostname(), self.adapter.broker, capabilities.broker_kind)
+        rng = random.Random(self._settings.seed)
+        self.runner = Runner(self.adapter, interceptor, self.crews, self._recorder, scene, self._clock, rng)
+        for spec in self._specs:
+            self.crews[spec.source] = self._crew(spec, self.runner)
+        self._recorder.start()
+        for crew in self.crews.values():
+            crew.start()
+        ack_timeout = self._settings.ack_timeout or capabilities.ack_timeout
+        if ack_timeout and self._drive is None:
+            self.runner.watch_handlers(ack_timeout)
+
+    def _crew(self, spec: HandlerSpec, runner: Runner) -> Crew:
+        if self._drive is not None:
+            return Inline(spec, runner)
+        if not spec.is_async:
+            return Threads(spec, runner)
+        if self._loop_thread is None:
+            self._loop_thread = LoopThread()
+            self._loop_thread.start()
+        return Tasks(spec, runner, self._loop_thread)
+
+    def _subscribe(self, spec: HandlerSpec, plan: Plan) -> None:
+        self.adapter.subscribe(
+            Subscription(
+                source=spec.source,
+                prefetch=spec.prefetch,
+                exclusive=self._settings.delay == "nack",
+                declare=self._settings.declare == "all",
+                helpers=self._settings.declare != "none",
+                ladder=plan.policy.longest_delay if plan.ways.schedule else 0.0,
+            )
+        )
+
+    def _await(self, done: Callable[[], bool], what: str) -> None:
+        """Until `done()`, or the adapter has said that it cannot be had."""
+        if self._drive is not None:
+            self._drive()
+        with self._changed:
+            self._changed.wait_for(lambda: done() or self._error is not None, None if done() else START_TIMEOUT)
+        if self._error is not None:
+            raise self._error
+        if not done():
+            raise BrokerUnavailable(
+                f"it could not {what} within {START_TIMEOUT:g} s", where=self.adapter.broker, cure="Is the broker well?"
+            )
+
+    # -- the adapter's sink -----------------------------------------------------------------------
+
+    def connected(self, capabilities: Capabilities, /) -> None:
+        with self._changed:
+            self._capabilities = capabilities
+            self._changed.notify_all()
+        if self.started:
+            log.info("%s: connected again", self.adapter.broker)
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        if self.runner is not None:
+            self.runner.ready(source, generation)
+        with self._changed:
+            self._ready.add(source)
+            self._changed.notify_all()
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        if self.runner is not None:
+            self.runner.arrived(batch)
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        if self.runner is not None:
+            self.runner.lost(generation, error)
+
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        if self.started:
+            log.error("%s", error)
+            return
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    # -- stop -------------------------------------------------------------------------------------
+
+    def stop(self, timeout: float) -> StopReport:
+        """Finish what is in hand, at most `timeout` seconds; then everything unsettled is the broker's again."""
+        begun = self._clock.now().mono
+        runner = self.runner
+        assert runner is not None
+        runner.begin_stop()
+        if self._drive is not None:
+            self._drive()
+        left = runner.finish(0.0 if self._drive is not None else timeout)
+        if self._loop_thread is not None:
+            self._loop_thread.stop(1.0)
+        self.adapter.close(min(5.0, max(1.0, timeout)))
+        self._recorder.close(2.0)
+        return StopReport(self._clock.now().mono - begun, left, left == 0)
+
+    def health(self) -> dict[str, Any]:
+        """For probes: plain values."""
+        runner = self.runner
+        return {
+            "started": self.started,
+            "broker": self.adapter.broker,
+            "pid": os.getpid(),
+            "handled": runner.handled if runner else 0,
+            "sources": {
+                str(source): {
+                    "waiting": crew.waiting,
+                    "paused": crew.paused,
+                    "why_paused": (runner.halted.get(source) if runner else None),
+                }
+                for source, crew in self.crews.items()
+            },
+        }

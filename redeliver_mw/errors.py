@@ -1,0 +1,101 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every exception of redeliver-mw, and the two signals that a handler may raise.
+
+::
+
+    Exception
+    ├── RedeliverError                 what, where, cure; `exit_code` says what the command line makes of it
+    │   ├── ConfigError          (2)   your input: a URL, an option, a policy
+    │   │   ├── PolicyError      (2)   a policy that cannot be read, or cannot be had
+    │   │   └── MissingExtra     (2)   a driver that is not installed
+    │   ├── BrokerError          (1)   the world
+    │   │   ├── BrokerUnavailable
+    │   │   ├── CredentialsRefused
+    │   │   └── DestinationMissing
+    │   └── NotCopyable          (1)   a message of which no exact copy can be made; it stays where it is
+    └── Signal                         raised by a handler, never by this library
+        ├── Reject                     dead-letter this message now
+        └── RetryAfter                 a failure with a wish for the next attempt
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RedeliverError(Exception):
+    """Something that a person can act on.
+
+    `what` went wrong, `where` (a file and line, a URL, a destination; may be empty) and the `cure`
+    (one sentence in the imperative; may be empty). `str()` joins the three on one line.
+    """
+
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, what: str, *, where: str = "", cure: str = "") -> None:
+        self.what, self.where, self.cure = what, where, cure
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        place = f"{self.where}: " if self.where else ""
+        return f"{place}{self.what}" + (f". {self.cure}" if self.cure else "")
+
+
+class ConfigError(RedeliverError):
+    """Your input cannot be used as it is: a URL, an option, an application's settings."""
+
+    exit_code = 2
+
+
+class PolicyError(ConfigError):
+    """A policy text that cannot be read, or a policy that this broker cannot carry out."""
+
+
+class MissingExtra(ConfigError):
+    """A driver, or another optional part, is not installed; the cure names the extra."""
+
+
+class BrokerError(RedeliverError):
+    """The broker, or the way to it, does not do what is needed."""
+
+
+class BrokerUnavailable(BrokerError):
+    """No host of the URL answers."""
+
+
+class CredentialsRefused(BrokerError):
+    """The broker refuses this user, password or virtual host."""
+
+
+class DestinationMissing(BrokerError):
+    """A queue or another target is not there, and may not be made here."""
+
+
+class NotCopyable(RedeliverError):
+    """No exact copy of this message can be made, so none is sent: it stays the broker's."""
+
+
+class Signal(Exception):
+    """What a handler raises on purpose to say how its failure is to be taken."""
+
+
+class Reject(Signal):
+    """Dead-letter this message now, whatever the policy still allows; `reason` is written on it."""
+
+    def __init__(self, reason: str = "rejected by the handler") -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class RetryAfter(Signal):
+    """Fail, and be tried again not before `seconds` (a float >= 0) or the policy's delay, the longer one.
+
+    `count=False` makes it a wait instead of a failure: the count of failures stays as it is.
+    """
+
+    def __init__(self, seconds: float, count: bool = True) -> None:
+        if not seconds >= 0:
+            raise ValueError(f"RetryAfter needs seconds >= 0, not {seconds!r}")
+        self.seconds, self.count = float(seconds), count
+        super().__init__(f"again in {seconds:g} s")

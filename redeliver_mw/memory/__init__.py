@@ -1,0 +1,32 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""memory://: a broker in this process that settles, counts and loses as the real ones do.
+
+`personality` says as which of them: see `personality.py` for what was seen live. The contract that holds for
+every adapter holds for this one; tests, demos and the simulation run on it.
+"""
+
+from __future__ import annotations
+
+from .adapter import MemoryAdapter
+from .broker import MemoryBroker, Place
+from .clock import ManualClock
+from .faults import Faults
+from .link import Held, Link
+from .personality import PERSONALITIES, StoredMessage
+from .url import adapter_from_url, broker_from_url, register_broker
+
+__all__ = [
+    "PERSONALITIES",
+    "Faults",
+    "Held",
+    "Link",
+    "ManualClock",
+    "MemoryAdapter",
+    "MemoryBroker",
+    "Place",
+    "StoredMessage",
+    "adapter_from_url",
+    "broker_from_url",
+    "register_broker",
+]

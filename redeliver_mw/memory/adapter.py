@@ -1,0 +1,315 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`MemoryAdapter`: the `Adapter` protocol on a `MemoryBroker`, with the care that the real adapters need too.
+
+All state belongs to the adapter's loop: every method only puts its work there, every answer comes from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+
+from ..adapter import Cancel, OnAnswer, Sink, Subscription
+from ..capabilities import Capabilities, Settlement
+from ..errors import BrokerError, BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError
+from ..message import Delivery, Destination, Outgoing
+from .broker import MemoryBroker
+from .clock import loop_for
+from .lane import Lane
+from .link import Held, Link
+from .publisher import Publisher
+from .queue import Queue
+from .reader import MemoryReader
+
+logger = logging.getLogger("redeliver_mw.memory")
+
+
+class MemoryAdapter:
+    """One consumer's connection to a memory broker, and a publishing link beside it.
+
+    `publish_timeout`: seconds until a publish without an answer is given up; `reconnect_after`: seconds from a
+    lost connection to the next attempt. Without a `ManualClock` there is one daemon thread, on which everything
+    is told.
+    """
+
+    def __init__(
+        self, broker: MemoryBroker, *, publish_timeout: float = 30.0, reconnect_after: float = 0.1
+    ) -> None:
+        self._broker = broker
+        self._reconnect_after = reconnect_after
+        self._publish_timeout = publish_timeout
+        self._loop = loop_for(broker.clock, f"redeliver-{broker.id}")
+        self._publisher = Publisher(broker, self._loop, publish_timeout)
+        self._reader = MemoryReader(broker.ways)
+        self._subscriptions: list[Subscription] = []
+        self._lanes: dict[int, Lane] = {}  # by generation; a generation that is not here is over
+        self._generations = itertools.count(1)
+        self._sink: Sink | None = None
+        self._main: Link | None = None  # None: not connected
+        self._unwatch: Callable[[], None] | None = None
+        self._closed = False
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._broker.capabilities
+
+    @property
+    def broker(self) -> str:
+        return self._broker.id
+
+    # -- called from any thread ------------------------------------------------------------------------------
+
+    def start(self, sink: Sink, /) -> None:
+        """Connect, and tell `sink` from now on. While the broker is down it waits for it."""
+        self._sink = sink
+        self._unwatch = self._broker.watch(functools.partial(self._loop.call_soon, self._changed))
+        self._loop.call_soon(self._connect)
+
+    def subscribe(self, subscription: Subscription, /) -> None:
+        """ConfigError for a selector, which this broker does not know, and for a topic without a name."""
+        if subscription.selector:
+            raise ConfigError("the memory broker knows no selectors", where=str(subscription.source))
+        if subscription.source.kind == "topic" and not subscription.name:
+            raise ConfigError("a topic needs a subscription with a name", where=str(subscription.source))
+        self._loop.call_soon(functools.partial(self._subscribe, subscription))
+
+    def settle(
+        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+    ) -> None:
+        """ValueError for a verb that this broker does not honour (rule 4); nothing is settled then.
+
+        Words for a generation that is over, and second words, are dropped. `written` is not called when the
+        connection is lost before the words are with the broker, nor when all their generations are over.
+        """
+        honours = self.capabilities.honours
+        for delivery, word in words:
+            if word not in honours:
+                raise ValueError(f"{self.capabilities.dialect} does not honour {word!r}: {delivery!r}")
+        self._loop.call_soon(functools.partial(self._settle, tuple(words), written))
+
+    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
+        """Keep `out`, hidden for the longest delay not above `after` seconds that this broker has."""
+        self._loop.call_soon(functools.partial(self._publisher.publish, out, answer, after))
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer, /) -> None:
+        """All copies and the original's end as one. ConfigError where the broker has no transactions."""
+        if not self.capabilities.atomic_move:
+            raise ConfigError(f"{self.capabilities.dialect} has no transactions")
+        self._loop.call_soon(functools.partial(self._move, delivery, tuple(outs), answer))
+
+    def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
+        """Is `target` there? Made when `declare` says so."""
+        self._loop.call_soon(functools.partial(self._check, target, answer, declare))
+
+    def browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
+    ) -> None:
+        """The first `limit` waiting messages; as `Capabilities.browse` says they are marked by it."""
+        self._loop.call_soon(functools.partial(self._browse, source, limit, answer))
+
+    def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
+        """How many messages wait."""
+
+        def look() -> None:
+            problem = self._absent(source)
+            answer(problem if problem is not None else self._broker.depth(source))
+
+        self._loop.call_soon(look)
+
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
+        """`fn` on the adapter's loop, after `seconds`."""
+        return self._loop.call_later(seconds, fn)
+
+    def close(self, timeout: float = 10.0, /) -> None:
+        """Write what was settled, say goodbye, and tell the sink nothing more. Unsettled ones return."""
+        if not self._closed:
+            self._closed = True
+            self._loop.finish(self._goodbye, timeout)
+
+    # -- the connection; from here on on the loop ------------------------------------------------------------
+
+    def _connect(self) -> None:
+        if self._closed or self._main is not None or self._broker.down or self._sink is None:
+            return
+        self._main = self._broker.connect(closed=functools.partial(self._later, self._disconnected))
+        self._publisher.open()
+        self._sink.connected(self.capabilities)
+        for subscription in self._subscriptions:
+            self._open(subscription)
+
+    def _changed(self) -> None:
+        """The broker came up again, or its alarm is over."""
+        self._connect()
+        self._publisher.flush()
+
+    def _disconnected(self, error: BaseException) -> None:
+        self._main = None
+        self._publisher.lost(str(error))
+        self._loop.call_later(self._reconnect_after, self._connect)
+
+    def _later(self, fn: Callable[[BaseException], None], error: BaseException) -> None:
+        """The broker calls this with its lock held, from any thread."""
+        self._loop.call_soon(functools.partial(fn, error))
+
+    def _goodbye(self) -> None:
+        if self._unwatch is not None:
+            self._unwatch()
+        lanes, self._lanes = list(self._lanes.values()), {}
+        for lane in lanes:
+            lane.link.close()
+        self._publisher.close()
+        if self._main is not None:
+            self._main.close()
+            self._main = None
+
+    # -- consuming -------------------------------------------------------------------------------------------
+
+    def _subscribe(self, subscription: Subscription) -> None:
+        self._subscriptions.append(subscription)
+        if self._main is not None:
+            self._open(subscription)
+
+    def _open(self, subscription: Subscription) -> None:
+        """A channel of its own, and with it a new generation."""
+        source, sink = subscription.source, self._sink
+        if self._main is None or sink is None or self._closed:
+            return
+        if any(lane.subscription is subscription for lane in self._lanes.values()):
+            return  # two reasons to open it again
+        try:
+            queue = self._queue(subscription)
+        except RedeliverError as error:
+            return sink.failed(error, source)
+        generation = next(self._generations)
+        lost = functools.partial(self._lost, generation)
+        try:
+            link = self._broker.connect(closed=functools.partial(self._later, lost))
+            lane = self._lanes[generation] = Lane(link, subscription, generation)
+            sink.ready(source, generation)
+            wake = functools.partial(self._loop.call_soon, functools.partial(self._pull, lane))
+            link.consume(queue, subscription.prefetch, wake, exclusive=subscription.exclusive)
+        except BrokerUnavailable:
+            return  # gone meanwhile: `_disconnected` and `_lost` are on their way
+
+    def _queue(self, subscription: Subscription) -> Queue:
+        source = subscription.source
+        if subscription.declare or self._broker.ways.auto_create or source.kind == "topic":
+            self._broker.declare(source, subscription=subscription.name)
+        queue = self._broker.queue(source, subscription.name)
+        if queue is None:
+            cure = "Declare it, or let `declare=` make it"
+            raise DestinationMissing(f"no queue {source.name}", where=self.broker, cure=cure)
+        if queue.taken(subscription.exclusive):
+            raise BrokerError(f"{source} has another consumer already", where=self.broker)
+        return queue
+
+    def _pull(self, lane: Lane) -> None:
+        if self._closed or self._sink is None or lane.generation not in self._lanes:
+            return
+        batch = [self._delivery(lane.source, lane.generation, held) for held in lane.fetch()]
+        if batch:
+            self._sink.arrived(batch)
+
+    def _delivery(self, source: Destination, generation: int, held: Held) -> Delivery:
+        return Delivery(source, generation, held.tag, held.redelivered, held, self._reader)
+
+    def _lost(self, generation: int, error: BaseException) -> None:
+        lane = self._lanes.pop(generation, None)
+        if lane is None or self._sink is None:
+            return
+        self._sink.lost(generation, error)
+        if self._main is not None and self._main.is_open:  # only this channel: subscribe again
+            self._loop.call_later(self._reconnect_after, functools.partial(self._open, lane.subscription))
+
+    # -- settling --------------------------------------------------------------------------------------------
+
+    def _settle(
+        self, words: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None
+    ) -> None:
+        if self._broker.faults.take(None, "drop_settle"):
+            if written is not None:
+                written()
+            self._cut()
+            return
+        live: dict[int, list[tuple[Delivery, Settlement]]] = {}
+        for delivery, word in words:
+            if delivery.generation in self._lanes:
+                live.setdefault(delivery.generation, []).append((delivery, word))
+            else:
+                logger.debug("%r: its generation is over, %s is dropped", delivery, word)
+        try:
+            for generation, its_words in live.items():
+                self._lanes[generation].settle(its_words, self.capabilities.cumulative)
+        except BrokerUnavailable as error:
+            logger.debug("settle not written: %s", error)  # `_lost` is on its way
+            return
+        if live and written is not None:
+            written()
+
+    def _cut(self) -> None:
+        for lane in self._lanes.values():
+            lane.link.drop()
+        self._publisher.drop()
+        if self._main is not None:
+            self._main.drop()
+
+    # -- sending ---------------------------------------------------------------------------------------------
+
+    def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer) -> None:
+        lane = self._lanes.get(delivery.generation)
+        if lane is None or not lane.link.is_open or not lane.has(delivery):
+            return answer("silent", "its generation is over, or it is settled")
+        plan = self._broker.faults
+        faults = (plan.take(out.target, "refuse", "missing", "silence") for out, _ in outs)
+        fault = next(filter(None, faults), None)
+        if fault is not None and fault.kind == "silence":
+            if fault.stored:
+                self._commit(lane, delivery, outs)
+            self._loop.call_later(self._publish_timeout, functools.partial(self._give_up, answer))
+            return None
+        problems = (self._broker.problem(out.target, out.headers, after) for out, after in outs)
+        refused = fault.text if fault is not None else next(filter(None, problems), "")
+        if refused:
+            lane.aborted(delivery, self._broker.ways.name == "artemis")
+            return answer("refused", refused)
+        self._commit(lane, delivery, outs)
+        return answer("ok", "")
+
+    def _commit(self, lane: Lane, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]]) -> None:
+        for out, after in outs:
+            self._broker.store(out.target, out.body, out.headers, out.properties, after=after)
+        lane.settle([(delivery, "accepted")], cumulative=False)
+
+    def _give_up(self, answer: OnAnswer) -> None:
+        """Silence in a transaction: its link is the consuming one, so all of it goes."""
+        self._cut()
+        answer("silent", f"no answer within {self._publish_timeout:g} s")
+
+    def _check(self, target: Destination, answer: OnAnswer, declare: bool) -> None:
+        if self._main is None or not self._main.is_open:
+            return answer("silent", "not connected")
+        if fault := self._broker.faults.take(target, "missing"):
+            return answer("refused", fault.text)
+        if declare:
+            self._broker.declare(target)
+        missing = self._absent(target) if target.kind == "queue" else None
+        return answer("ok", "") if missing is None else answer("refused", missing.what)
+
+    def _absent(self, source: Destination) -> RedeliverError | None:
+        if self._main is None or not self._main.is_open:
+            return BrokerUnavailable("not connected", where=self.broker)
+        if self._broker.queue(source) is None:
+            return DestinationMissing(f"no queue {source.name}", where=self.broker)
+        return None
+
+    def _browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None]
+    ) -> None:
+        problem = self._absent(source)
+        if problem is not None:
+            return answer(problem)
+        found = self._broker.look(source, limit)
+        return answer([self._delivery(source, 0, held) for held in found])

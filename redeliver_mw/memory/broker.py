@@ -1,0 +1,271 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`MemoryBroker`: a broker in this process, with the semantics of a real one, for tests and demos."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from ..capabilities import Capabilities
+from ..errors import BrokerUnavailable, DestinationMissing
+from ..message import Destination, Properties
+from ..ports import Clock, SystemClock
+from .clock import ManualClock, loop_for
+from .faults import Faults
+from .link import Held, Link
+from .personality import StoredMessage, Way
+from .personality import personality as personality_of
+from .queue import Queue
+from .stock import Stock
+
+_numbers = itertools.count(1)
+
+
+class Place(NamedTuple):
+    """Where one stored copy is: `where` is `queued`, `scheduled` or `in flight`."""
+
+    where: str
+    destination: Destination
+    message: StoredMessage
+
+
+class MemoryBroker:
+    """Queues and topics in memory, with one real broker's way of settling, counting and losing.
+
+    `personality`: `rabbitmq` (quorum queues on 4.3), `rabbitmq-classic`, `activemq`, `artemis`. With a
+    `ManualClock` all runs on the thread that advances it, in an order that is always the same; with any other
+    clock every method may be called from any thread.
+    """
+
+    def __init__(
+        self,
+        personality: str = "rabbitmq",
+        clock: Clock | None = None,
+        faults: Faults | None = None,
+        name: str = "default",
+    ) -> None:
+        self.ways = personality_of(personality)
+        self.clock: Clock = clock or SystemClock()
+        self.faults = faults or Faults()
+        self.name = name
+        self.id = f"memory:{name}/{next(_numbers)}"  # no two brokers of a process share one
+        self.lock = threading.RLock()
+        self.stock = Stock(self.ways, self.clock, loop_for(self.clock, self.id, self.lock))
+        self.blocked = False
+        self._links: dict[int, Link] = {}
+        self._watchers: list[Callable[[], None]] = []
+        self.faults.attach(self)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self.ways.capabilities
+
+    @property
+    def down(self) -> bool:
+        """Killed, and not restarted yet."""
+        return self.stock.down
+
+    @property
+    def destroyed(self) -> int:
+        """How many messages this broker threw away, without anybody having accepted them."""
+        return self.stock.destroyed
+
+    # -- for tests and tools ---------------------------------------------------------------------------------
+
+    def declare(
+        self,
+        destination: str | Destination,
+        *,
+        subscription: str = "",
+        max_length: int | None = None,
+        refuse: bool = False,
+        dead_letter: str | None = None,
+        limit: int | None = None,
+    ) -> Destination:
+        """Make a queue, or a topic with a named subscription; answers the queue that now exists.
+
+        What lies beyond `max_length` is refused, or pushes out the oldest. `dead_letter` is the queue for what
+        the broker itself buries: None means this broker's usual one, empty none. `limit` is its own limit of
+        deliveries (`x-delivery-limit`, `max-delivery-attempts`). Declaring again changes nothing.
+        """
+        with self.lock:
+            return self.stock.declare(
+                Destination.parse(destination), subscription,
+                max_length=max_length, refuse=refuse, dead_letter=dead_letter, limit=limit,
+            )  # fmt: skip
+
+    def send(
+        self,
+        destination: str | Destination,
+        body: bytes,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        durable: bool = True,
+        **properties: Any,
+    ) -> None:
+        """Send as a producer would; a queue that is missing is made. `properties` as in `Properties`.
+
+        BrokerUnavailable while the broker is down, DestinationMissing when it refuses.
+        """
+        target = self.declare(destination)
+        why = self.store(target, body, headers or {}, Properties(**properties), durable=durable)
+        if why:
+            raise DestinationMissing(why, where=str(target))
+
+    def depth(self, destination: str | Destination) -> int:
+        """Messages waiting in a queue: neither those in flight nor those scheduled. 0 when there is none."""
+        with self.lock:
+            queue = self.stock.find(Destination.parse(destination))
+            if queue is None:
+                return 0
+            self.stock.expire_head(queue)
+            return len(queue)
+
+    def peek(self, destination: str | Destination) -> list[StoredMessage]:
+        """What waits in a queue, first come first; nothing is changed by looking."""
+        with self.lock:
+            queue = self.stock.find(Destination.parse(destination))
+            if queue is None:
+                return []
+            self.stock.expire_head(queue)
+            return queue.messages()
+
+    def everything(self) -> list[Place]:
+        """Every copy that this broker keeps, and where."""
+        with self.lock:
+            places = list(itertools.starmap(Place, self.stock.placed()))
+            for link in self._links.values():
+                places += [Place("in flight", queue.destination, message) for queue, message in link.kept()]
+            return places
+
+    def connect(
+        self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None
+    ) -> Link:
+        """A connection with one channel, as a driver would have it; `closed` hears when it is lost.
+
+        `protocol`: `amqp091`, `amqp` or `stomp`, where a broker counts differently by it. BrokerUnavailable
+        while the broker is down.
+        """
+        with self.lock:
+            self._check_up()
+            link = Link(self, next(self.stock.ids), protocol or self.ways.protocol, closed)
+            self._links[link.number] = link
+            return link
+
+    def step(self) -> bool:
+        """Run one callback that is due; False when none is. Only with a `ManualClock`."""
+        return self._by_hand().step()
+
+    def run_until_idle(self) -> int:
+        """Run all that is due now; answers how many callbacks that were. Only with a `ManualClock`."""
+        return self._by_hand().run_until_idle()
+
+    # -- what goes wrong -------------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """Every connection is lost."""
+        self._lose("cut", BrokerUnavailable("the connection was cut", where=self.id))
+
+    def kill(self, young: float = 0.0) -> None:
+        """The broker dies: all connections are lost, and what is not durable. It stays down until `restart()`.
+
+        RabbitMQ's quorum queues that were declared less than `young` seconds ago come back empty
+        (seen: up to 2 s).
+        """
+        with self.lock:
+            self.stock.down = True
+            self._lose("killed", BrokerUnavailable("the broker was killed", where=self.id))
+            self.stock.crash(young)
+
+    def restart(self) -> None:
+        """Come up again with what was kept. Scheduled copies that are overdue are delivered at once."""
+        with self.lock:
+            self.stock.down = False
+            self.stock.catch_up()
+        self._tell()
+
+    def block(self) -> None:
+        """Memory alarm: publishes wait."""
+        self.blocked = True
+
+    def unblock(self) -> None:
+        if self.blocked:
+            self.blocked = False
+            self._tell()
+
+    # -- for adapters and links ------------------------------------------------------------------------------
+
+    def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
+        """Be told of a restart and of the end of an alarm, until the function that this returns is called."""
+        self._watchers.append(changed)
+        return functools.partial(self._watchers.remove, changed)
+
+    def queue(self, source: Destination, subscription: str = "") -> Queue | None:
+        with self.lock:
+            return self.stock.find(source, subscription)
+
+    def problem(self, target: Destination, headers: Mapping[str, Any], after: float = 0.0) -> str:
+        """Why a copy would be refused; empty when it would be kept. Makes a queue that may be made."""
+        with self.lock:
+            return self.stock.problem(target, headers, after)
+
+    def store(
+        self,
+        target: Destination,
+        body: bytes,
+        headers: Mapping[str, Any],
+        properties: Properties,
+        *,
+        durable: bool = True,
+        after: float = 0.0,
+    ) -> str:
+        """Keep a message, hidden for `after` seconds; answers why it is refused, or empty when it is kept.
+
+        BrokerUnavailable while the broker is down.
+        """
+        with self.lock:
+            self._check_up()
+            why = self.stock.problem(target, headers, after)
+            if not why:
+                self.stock.keep(target, bytes(body), headers, properties, durable, after)
+            return why
+
+    def look(self, source: Destination, limit: int) -> list[Held]:
+        """The first `limit` waiting messages. On RabbitMQ they are taken and returned, which marks them."""
+        with self.lock:
+            queue = self.stock.find(source)
+            if queue is None:
+                return []
+            self.stock.expire_head(queue)
+            seen = [Held.of("", message, queue) for message in queue.messages()[:limit]]
+            if self.capabilities.browse == "requeue":
+                self.ways.take_back([held.message for held in seen], "nack", self.ways.protocol, self.faults)
+            return seen
+
+    def forget(self, link: Link) -> None:
+        """Called by a link that has ended."""
+        self._links.pop(link.number, None)
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    def _check_up(self) -> None:
+        if self.stock.down:
+            raise BrokerUnavailable("the broker is down", where=self.id)
+
+    def _lose(self, way: Way, error: BaseException) -> None:
+        with self.lock:
+            for link in list(self._links.values()):
+                link.lose(way, error)
+
+    def _tell(self) -> None:
+        for changed in list(self._watchers):
+            changed()
+
+    def _by_hand(self) -> ManualClock:
+        if not isinstance(self.clock, ManualClock):
+            raise RuntimeError("only a broker with a ManualClock is driven by hand")
+        return self.clock

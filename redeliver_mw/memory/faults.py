@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`Faults`: what is to go wrong on a memory broker, planned beforehand and always in the same way."""
+
+from __future__ import annotations
+
+import random
+import threading
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from ..message import Destination
+
+Kind = Literal["refuse", "silence", "late", "missing", "drop_settle"]
+
+
+class Breakable(Protocol):
+    """The broker, as far as its faults know it."""
+
+    def cut(self) -> None: ...
+    def block(self) -> None: ...
+    def unblock(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Fault:
+    """One line of the plan. `times` None: until `clear()`."""
+
+    kind: Kind
+    target: Destination | None  # None: any
+    times: int | None
+    stored: bool = False  # did the broker keep the copy before it fell silent?
+    seconds: float = 0.0
+    text: str = ""
+
+
+class Faults:
+    """A plan of faults for one `MemoryBroker`. Each method adds to it; first come, first served.
+
+    Targets are written as everywhere (`"dlq.orders"`, `"topic:prices"`, a `Destination`); None means any.
+    Calls may come from any thread. `seed` decides the few things that real brokers toss a coin for.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self._plan: list[Fault] = []
+        self._lock = threading.Lock()
+        self._random = random.Random(seed)
+        self._broker: Breakable | None = None
+        self.drop_counts: bool | None = None  # Artemis, connection cut: does every prefetched one gain a count?
+
+    def refuse(
+        self, target: str | Destination | None = None, times: int | None = 1, text: str = "refused on purpose"
+    ) -> None:
+        """The next `times` publishes are refused."""
+        self._add(Fault("refuse", _target(target), times, text=text))
+
+    def silence(
+        self, target: str | Destination | None = None, times: int | None = 1, *, stored: bool = False
+    ) -> None:
+        """The next `times` publishes are never answered; the broker kept the copy, or not, as `stored` says."""
+        self._add(Fault("silence", _target(target), times, stored=stored))
+
+    def late(self, target: str | Destination | None, seconds: float, times: int | None = 1) -> None:
+        """The next `times` publishes are kept at once and answered only after `seconds`."""
+        self._add(Fault("late", _target(target), times, stored=True, seconds=seconds))
+
+    def missing(self, target: str | Destination, times: int | None = None) -> None:
+        """The target is not there and cannot be declared, for publishing and checking."""
+        self._add(Fault("missing", _target(target), times, text=f"no queue {target}"))
+
+    def drop_settle(self, times: int = 1) -> None:
+        """The next `times` batches of settles are written, never reach the broker, and the connection is cut."""
+        self._add(Fault("drop_settle", None, times))
+
+    def cut(self) -> None:
+        """Every connection is lost now. What was unsettled is queued again; adapters reconnect by themselves."""
+        self._attached().cut()
+
+    def block(self) -> None:
+        """Memory alarm: publishes wait, neither refused nor answered."""
+        self._attached().block()
+
+    def unblock(self) -> None:
+        self._attached().unblock()
+
+    def clear(self) -> None:
+        """Forget what is still planned; lift the memory alarm."""
+        with self._lock:
+            self._plan.clear()
+        if self._broker is not None:
+            self._broker.unblock()
+
+    def attach(self, broker: Breakable) -> None:
+        """Called by the broker."""
+        self._broker = broker
+
+    def take(self, target: Destination | None, *kinds: Kind) -> Fault | None:
+        """The fault that is due for `target`, which is used up once by this. Called by broker and adapter."""
+        if not self._plan:
+            return None
+        with self._lock:
+            for fault in self._plan:
+                if fault.kind in kinds and fault.target in (None, target):
+                    if fault.times is not None:
+                        fault.times -= 1
+                        if fault.times <= 0:
+                            self._plan.remove(fault)
+                    return fault
+        return None
+
+    def toss(self, probability: float) -> bool:
+        """What Artemis' race at a lost connection came to this time."""
+        return self._random.random() < probability if self.drop_counts is None else self.drop_counts
+
+    def _add(self, fault: Fault) -> None:
+        if fault.times is None or fault.times > 0:
+            with self._lock:
+                self._plan.append(fault)
+
+    def _attached(self) -> Breakable:
+        if self._broker is None:
+            raise RuntimeError("these faults belong to no broker yet: MemoryBroker(faults=...)")
+        return self._broker
+
+
+def _target(target: str | Destination | None) -> Destination | None:
+    return None if target is None else Destination.parse(target)

@@ -1,0 +1,257 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`Link`: one connection with one channel on it, and the verbs that a driver of that broker has.
+
+These verbs do the damage that the real ones do. A delivery tag of an old RabbitMQ channel settles *another*
+message on a new one; an ActiveMQ NACK buries; an Artemis STOMP NACK destroys. Nothing here prevents it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..errors import BrokerUnavailable, DestinationMissing
+from ..message import Destination
+from .personality import StoredMessage, Way
+from .queue import Queue
+
+if TYPE_CHECKING:
+    from .broker import MemoryBroker
+
+Tag = int | str
+
+
+class Held(NamedTuple):
+    """One delivery, as it was when it was handed over."""
+
+    tag: Tag
+    message: StoredMessage
+    queue: Queue
+    redelivered: bool
+    failed: int  # how often, by this broker's count
+    acquired: int
+
+    @classmethod
+    def of(cls, tag: Tag, message: StoredMessage, queue: Queue) -> Held:
+        """The message as it is now."""
+        return cls(tag, message, queue, message.redelivered, message.count, message.acquired)
+
+
+class Link:
+    """Made by `MemoryBroker.connect()`. All methods raise BrokerUnavailable once the link is closed."""
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        number: int,
+        protocol: str,
+        closed: Callable[[BaseException], None] | None,
+    ) -> None:
+        self.number, self.protocol = number, protocol
+        self.is_open = True
+        self.exclusive = False  # nobody else consumes from its queue
+        self.error = ""  # what the broker said last
+        self._broker = broker
+        self._closed = closed
+        self._held: dict[Tag, Held] = {}
+        self._again: deque[tuple[Queue, StoredMessage]] = deque()  # ActiveMQ sends these to this link only
+        self._tags = 0
+        self._queue: Queue | None = None
+        self._prefetch = 0
+        self._wake: Callable[[], None] | None = None
+        self._woken = False
+
+    # -- taking ----------------------------------------------------------------------------------------------
+
+    def get(self, source: str | Destination) -> Held | None:
+        """One message, or None when there is none. DestinationMissing without such a queue."""
+        with self._broker.lock:
+            self._check_open()
+            queue = self._broker.queue(Destination.parse(source))
+            if queue is None:
+                raise DestinationMissing(f"no queue {source}", where=self._broker.id)
+            return self._take_one(queue)
+
+    def consume(
+        self, queue: Queue, prefetch: int, wake: Callable[[], None], *, exclusive: bool = False
+    ) -> None:
+        """Be woken, once, when there is something to `fetch()`. At most `prefetch` may be unsettled."""
+        with self._broker.lock:
+            self._check_open()
+            self._queue, self._prefetch, self._wake = queue, prefetch, wake
+            self.exclusive = exclusive
+            queue.consumers.append(self)
+            queue.pump()
+
+    def fetch(self) -> list[Held]:
+        """A fair share of what waits, as far as there is room for it."""
+        with self._broker.lock:
+            self._woken = False
+            queue = self._queue
+            if queue is None or not self.is_open:
+                return []
+            rivals = len(queue.consumers)
+            wanted = min(self._room, len(self._again) + -(-len(queue) // rivals))
+            batch: list[Held] = []
+            while len(batch) < wanted and (held := self._take_one(queue)) is not None:
+                batch.append(held)
+            if rivals > 1 and queue.consumers[0] is self:
+                queue.consumers.rotate(-1)
+            queue.pump()
+            return batch
+
+    def nudge(self) -> None:
+        """Called by the broker when something may wait."""
+        if self._wake is not None and not self._woken and self._room > 0:
+            self._woken = True
+            self._wake()
+
+    # -- settling --------------------------------------------------------------------------------------------
+
+    def accept(self, tag: Tag, *, multiple: bool = False) -> None:
+        """Done with it. `multiple`: and with all unsettled ones that were delivered before it on this link."""
+        with self._broker.lock:
+            if (held := self._settled(tag)) is None:
+                return
+            if multiple:
+                for earlier in list(self._before(tag)):
+                    del self._held[earlier]
+            self._refill(held.queue)
+
+    def nack(self, tag: Tag, *, requeue: bool = True) -> None:
+        """RabbitMQ: back at once, or dead-lettered. ActiveMQ: buried or destroyed. Artemis (STOMP): destroyed."""
+        with self._broker.lock:
+            if (held := self._settled(tag)) is None:
+                return
+            if self._broker.ways.name.startswith("rabbitmq") and requeue:
+                self._return([held], "nack")
+            elif self._broker.ways.name == "artemis":
+                self._broker.stock.destroyed += 1
+            else:
+                self._broker.stock.bury(held.queue, held.message, "rejected")
+            self._refill(held.queue)
+
+    def reject(self, tag: Tag, *, requeue: bool = False) -> None:
+        """Dead-lettered; destroyed where there is no place for it. With `requeue`, on RabbitMQ: back, counted."""
+        with self._broker.lock:
+            if (held := self._settled(tag)) is None:
+                return
+            if self._broker.ways.name.startswith("rabbitmq") and requeue:
+                self._return([held], "reject")
+            else:
+                self._broker.stock.bury(held.queue, held.message, "rejected")
+            self._refill(held.queue)
+
+    def release(self, tag: Tag) -> None:
+        """AMQP 1.0 `released`."""
+        self._give_back(tag, "released")
+
+    def modified(self, tag: Tag, *, failed: bool = False) -> None:
+        """AMQP 1.0 `modified`, with or without delivery-failed."""
+        self._give_back(tag, "failed" if failed else "modified")
+
+    def close(self) -> None:
+        """Say goodbye; what is unsettled returns to its queue."""
+        self._end("closed")
+
+    def drop(self) -> None:
+        """Lose the connection, from this side; `closed` hears of it."""
+        self.lose("cut", BrokerUnavailable("the connection was cut", where=self._broker.id))
+
+    def lose(self, way: Way, error: BaseException) -> None:
+        """Called by the broker when this link is lost."""
+        if self._end(way) and self._closed is not None:
+            self._closed(error)
+
+    def kept(self) -> Iterator[tuple[Queue, StoredMessage]]:
+        """What is in flight here."""
+        yield from ((held.queue, held.message) for held in self._held.values())
+        yield from self._again
+
+    # -- inside ----------------------------------------------------------------------------------------------
+
+    @property
+    def _room(self) -> int:
+        return self._prefetch - len(self._held)
+
+    def _take_one(self, queue: Queue) -> Held | None:
+        if self._again:
+            queue, message = self._again.popleft()
+        elif (found := self._broker.stock.next_message(queue)) is not None:
+            message = found
+        else:
+            return None
+        self._tags += 1
+        ways = self._broker.ways
+        tag: Tag = self._tags if ways.int_tags else f"{ways.name}-{self.number}:{self._tags}"
+        held = self._held[tag] = Held.of(tag, message, queue)
+        return held
+
+    def _settled(self, tag: Tag) -> Held | None:
+        """The delivery of this tag, no longer held; None, and what this broker does then, when there is none."""
+        self._check_open()
+        held = self._held.pop(tag, None)
+        if held is None:
+            stale = self._broker.ways.stale(self.protocol)
+            if stale != "ignore":
+                self.error = f"unknown delivery tag {tag}"
+            if stale == "close":
+                self.lose("closed", BrokerUnavailable(self.error, where=self._broker.id))
+        return held
+
+    def _before(self, tag: Tag) -> Iterator[Tag]:
+        for earlier in self._held:  # in the order of delivery
+            if isinstance(earlier, int) and isinstance(tag, int) and earlier > tag:
+                return
+            yield earlier
+
+    def _give_back(self, tag: Tag, way: Way) -> None:
+        with self._broker.lock:
+            if (held := self._settled(tag)) is None:
+                return
+            if self._broker.ways.name == "activemq":
+                self._again.append((held.queue, held.message))
+                self.nudge()
+            else:
+                self._return([held], way)
+            self._refill(held.queue)
+
+    def _return(self, batch: list[Held], way: Way) -> None:
+        ways, broker = self._broker.ways, self._broker
+        ways.take_back([held.message for held in batch], way, self.protocol, broker.faults)
+        for held in batch:
+            if ways.exhausted(held.message, held.queue.limit):
+                broker.stock.bury(held.queue, held.message, "delivery_limit")
+            else:
+                held.queue.put_back(held.message)
+
+    def _refill(self, queue: Queue) -> None:
+        if self._again:
+            self.nudge()
+        queue.pump()
+
+    def _end(self, way: Way) -> bool:
+        with self._broker.lock:
+            if not self.is_open:
+                return False
+            self.is_open = False
+            self._broker.forget(self)
+            batch = list(self._held.values())
+            batch += [Held.of("", message, queue) for queue, message in self._again]
+            self._held.clear()
+            self._again.clear()
+            self._return(batch, way)
+            queues = {id(held.queue): held.queue for held in batch}
+            if self._queue is not None:
+                self._queue.consumers.remove(self)
+                queues[id(self._queue)] = self._queue
+            if way != "killed":
+                for queue in queues.values():
+                    queue.pump()
+            return True
+
+    def _check_open(self) -> None:
+        if not self.is_open:
+            raise BrokerUnavailable("this link is closed", where=self._broker.id)

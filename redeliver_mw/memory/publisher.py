@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The publishing link of a `MemoryAdapter`: one answer for each copy, or silence, and then the link is closed."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections import deque
+
+from ..adapter import OnAnswer, Verdict
+from ..errors import BrokerUnavailable
+from ..message import Outgoing
+from .broker import MemoryBroker
+from .clock import Loop
+
+
+class Publisher:
+    """Belongs to the adapter's loop. `timeout`: seconds until silence is taken for one."""
+
+    def __init__(self, broker: MemoryBroker, loop: Loop, timeout: float) -> None:
+        self._broker, self._loop, self._timeout = broker, loop, timeout
+        self._is_open = False
+        self._keys = itertools.count(1)
+        self._unanswered: dict[int, OnAnswer] = {}
+        self._waiting: deque[tuple[Outgoing, OnAnswer, float]] = deque()  # for the end of a memory alarm
+
+    def open(self) -> None:
+        self._is_open = True
+        self.flush()
+
+    def publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
+        if not self._is_open:
+            answer("silent", "not connected")
+        elif self._broker.blocked:
+            self._waiting.append((out, answer, after))
+        else:
+            self._send(out, answer, after)
+
+    def flush(self) -> None:
+        """Send what waited, unless there is an alarm (again)."""
+        while self._waiting and self._is_open and not self._broker.blocked:
+            self._send(*self._waiting.popleft())
+
+    def lost(self, why: str) -> None:
+        """The link is gone: whatever was not answered may have been kept or not."""
+        self._is_open = False
+        unanswered = list(self._unanswered.values()) + [answer for _, answer, _ in self._waiting]
+        self._unanswered.clear()
+        self._waiting.clear()
+        for answer in unanswered:
+            answer("silent", why)
+
+    def drop(self) -> None:
+        self._is_open = False  # `lost` follows
+
+    def close(self) -> None:
+        self.lost("closed")
+
+    def _send(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
+        key = next(self._keys)
+        self._unanswered[key] = answer
+        fault = self._broker.faults.take(out.target, "refuse", "missing", "silence", "late")
+        if fault is not None and fault.kind in ("refuse", "missing"):
+            return self._answer(key, "refused", fault.text)
+        refused = ""
+        if fault is None or fault.stored:
+            try:
+                refused = self._broker.store(out.target, out.body, out.headers, out.properties, after=after)
+            except BrokerUnavailable:
+                return None  # `lost` is on its way
+        if fault is None:
+            return self._answer(key, "refused" if refused else "ok", refused)
+        self._loop.call_later(self._timeout, functools.partial(self._give_up, key))
+        if fault.kind == "late":
+            verdict: Verdict = "refused" if refused else "ok"
+            self._loop.call_later(fault.seconds, functools.partial(self._answer, key, verdict, refused))
+        return None
+
+    def _answer(self, key: int, verdict: Verdict, text: str) -> None:
+        answer = self._unanswered.pop(key, None)
+        if answer is not None:
+            answer(verdict, text)
+
+    def _give_up(self, key: int) -> None:
+        """Close the link first, so that no late answer can come, and open another."""
+        if key not in self._unanswered:
+            return
+        if self._broker.blocked:  # an alarm stops the clock
+            self._loop.call_later(self._timeout, functools.partial(self._give_up, key))
+            return
+        self.lost(f"no answer within {self._timeout:g} s")
+        self.open()

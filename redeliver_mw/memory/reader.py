@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""How a delivery of the memory broker is read. The native message is a `Held`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..message import Properties
+from .link import Held
+from .personality import Personality
+from .queue import header_size
+
+
+class MemoryReader:
+    """One for each personality in use. Stateless."""
+
+    def __init__(self, ways: Personality) -> None:
+        self._ways = ways
+
+    def body(self, native: Held, /) -> bytes:
+        return native.message.body
+
+    def headers(self, native: Held, /) -> dict[str, Any]:
+        """The message's own, and on quorum queues the two counts that RabbitMQ 4.3 adds."""
+        headers = dict(native.message.headers)
+        if self._ways.name == "rabbitmq":
+            if native.failed:
+                headers["x-delivery-count"] = native.failed
+            if native.acquired:
+                headers["x-acquired-count"] = native.acquired
+        return headers
+
+    def headers_bytes(self, native: Held, /) -> int:
+        return sum(header_size(name, value) for name, value in native.message.headers.items())
+
+    def properties(self, native: Held, /) -> Properties:
+        """ActiveMQ gives every message an id of its own and ignores the producer's."""
+        properties = native.message.properties
+        if self._ways.name != "activemq":
+            return properties
+        return replace(properties, message_id=f"ID:memory-{native.message.id}:1:-1:1:1")
+
+    def route(self, native: Held, /) -> Mapping[str, str]:
+        topic, _, subscription = native.queue.destination.name.partition("::")
+        if subscription:
+            return {"topic": topic}
+        if self._ways.name.startswith("rabbitmq"):
+            return {"exchange": "", "routing_key": topic}
+        return {}
+
+    def marked(self, native: Held, /) -> bool:
+        return any(name.startswith("redeliver_") for name in native.message.headers)

@@ -1,0 +1,223 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a handler gets, and what goes out: `Destination`, `Delivery`, `Outgoing`. No broker words.
+
+A `Delivery` is a slotted handle over the driver's own message: it is made with one allocation, and its
+body and headers are read on first use through the adapter's `Reader`, of which there is one per dialect.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Literal, Protocol
+
+from .errors import ConfigError
+
+Kind = Literal["queue", "topic"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Destination:
+    """A queue or topic by name, without any broker's prefix."""
+
+    name: str
+    kind: Kind = "queue"
+
+    @classmethod
+    def parse(cls, text: str | Destination) -> Destination:
+        """`"orders"` and `"queue:orders"` are the queue, `"topic:prices"` the topic. ConfigError otherwise."""
+        if isinstance(text, Destination):
+            return text
+        head, colon, rest = text.partition(":")
+        kind: Kind = "topic" if colon and head == "topic" else "queue"
+        name = rest if colon and head in ("queue", "topic") else text
+        if not name or name != name.strip():
+            raise ConfigError(
+                f"{text!r} names no destination", cure="Write a name, `queue:NAME` or `topic:NAME`"
+            )
+        return cls(name, kind)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """The standard properties that a copy keeps; None where the message has none.
+
+    Values are the driver's own where brokers differ (a correlation id may be text, bytes or a UUID).
+    `timestamp_us` and `expires_at_us` are microseconds since 1970, UTC.
+    """
+
+    message_id: object = None
+    correlation_id: object = None
+    timestamp_us: int | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    reply_to: object = None
+    type: str | None = None
+    priority: int | None = None
+    group_id: str | None = None
+    app_id: str | None = None
+    user_id: str | None = None
+    expires_at_us: int | None = None
+
+
+class Reader(Protocol):
+    """How an adapter reads its driver's message. Stateless; called from any thread."""
+
+    def body(self, native: Any, /) -> bytes: ...
+    def headers(self, native: Any, /) -> dict[str, Any]: ...
+    def headers_bytes(self, native: Any, /) -> int: ...  # on the wire, for the header budget
+    def properties(self, native: Any, /) -> Properties: ...
+    def route(self, native: Any, /) -> Mapping[str, str]: ...  # `exchange`, `routing_key`, `topic`, as far as known
+    def marked(self, native: Any, /) -> bool: ...  # may it carry a header of ours? cheap; a wrong yes is harmless
+
+
+class Delivery:
+    """One hand-over of a message to us.
+
+    Made by an adapter, read by handlers. A handler may keep strings in `state` between attempts.
+    Reading is safe from any thread; `state` belongs to the handler's thread.
+    """
+
+    __slots__ = (
+        "_body", "_headers", "_past", "_properties", "destination", "failures", "generation", "known",
+        "native", "reader", "redelivered", "tag",
+    )  # fmt: skip
+
+    def __init__(
+        self, destination: Destination, generation: int, tag: Any, redelivered: bool, native: Any, reader: Reader
+    ) -> None:
+        self.destination = destination  # the source it was consumed from
+        self.generation = generation  # of the channel, subscription or link it came through
+        self.tag = tag  # the driver's handle for settling it, good within its generation only
+        self.redelivered = redelivered  # the broker's own mark: a hint, not a count
+        self.native = native  # the driver's own message
+        self.reader = reader
+        self.failures = 0  # F before this run
+        self.known = False  # the interceptor has a story of it
+        self._body: bytes | None = None
+        self._headers: dict[str, Any] | None = None
+        self._properties: Properties | None = None
+        self._past: Past | None = None
+
+    @property
+    def body(self) -> bytes:
+        """The body, byte for byte."""
+        if self._body is None:
+            self._body = self.reader.body(self.native)
+        return self._body
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8; UnicodeDecodeError (a failure of the handler) where it is not."""
+        return self.body.decode("utf-8")
+
+    def json(self) -> Any:
+        """The body as JSON; ValueError where it is not."""
+        return json.loads(self.body)
+
+    @property
+    def headers(self) -> dict[str, Any]:
+        """Headers or application properties, in the driver's types."""
+        if self._headers is None:
+            self._headers = self.reader.headers(self.native)
+        return self._headers
+
+    @property
+    def properties(self) -> Properties:
+        """The standard properties."""
+        if self._properties is None:
+            self._properties = self.reader.properties(self.native)
+        return self._properties
+
+    @property
+    def message_id(self) -> str | None:
+        """The producer's or broker's id, as text."""
+        return _text(self.properties.message_id)
+
+    @property
+    def correlation_id(self) -> str | None:
+        return _text(self.properties.correlation_id)
+
+    @property
+    def delivery_count(self) -> int:
+        """JMSXDeliveryCount: 1 on the first delivery, then `failures` + 1."""
+        return self.failures + 1
+
+    @property
+    def past(self) -> Past:
+        """What is known of earlier attempts; a fresh one for a message that has none."""
+        if self._past is None:
+            self._past = Past()
+        return self._past
+
+    @past.setter
+    def past(self, past: Past) -> None:
+        self._past = past
+
+    @property
+    def first_failed_at(self) -> datetime | None:
+        """When a handler failed on this message first, UTC; None before that."""
+        us = self._past.first_failed_us if self._past else None
+        return None if us is None else datetime.fromtimestamp(us / 1e6, UTC)
+
+    @property
+    def last_error(self) -> str | None:
+        """`Type: message` of the last failure, redacted and trimmed; None before that."""
+        return self._past.last_error if self._past else None
+
+    @property
+    def state(self) -> dict[str, str]:
+        """Strings that the handler keeps between attempts: at most 1 KiB as JSON once the message is copied."""
+        return self.past.state
+
+    def send(self, destination: str | Destination, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
+        """Send only if the handler succeeds. Not built yet: ConfigError."""
+        raise ConfigError("Delivery.send is not built yet", cure="Publish through a connection of your own")
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.destination} #{self.delivery_count} tag={self.tag!r}>"
+
+
+@dataclass(slots=True)
+class Past:
+    """What the headers of a copy and the ledger tell about a message; times are microseconds, UTC."""
+
+    lineage: str = ""  # empty before the first copy
+    generation: int = 0  # how often it has been replayed
+    hop: int = 0  # how many copies lead to it
+    failures: int = 0
+    not_before_us: int | None = None
+    expires_at_us: int | None = None
+    first_attempt_us: int | None = None
+    first_failed_us: int | None = None
+    last_failed_us: int | None = None
+    last_error: str | None = None
+    replay_id: str | None = None
+    state: dict[str, str] = field(default_factory=dict)
+    original: Mapping[str, str] = field(default_factory=dict)  # `redeliver_original_*` as first seen
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A copy, or a message of the user's, on its way to `target`. Durable; `body` goes out byte for byte."""
+
+    target: Destination
+    body: bytes
+    headers: Mapping[str, Any]
+    properties: Properties = Properties()
+    copy_id: str = ""  # empty for a message that is no copy
+    origin: Delivery | None = None  # of which it is a copy
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    return str(value)

@@ -1,0 +1,26 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Redelivery policies: the model, its back-offs, and the languages it is written in."""
+
+from .backoff import Backoff
+from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
+from .destinations import PolicyMap, policy_of
+from .expiry import Expiry
+from .loading import load_policies
+from .model import RedeliveryPolicy
+
+__all__ = [
+    "Accept",
+    "Backoff",
+    "DeadLetter",
+    "Decision",
+    "Discard",
+    "Expiry",
+    "Keep",
+    "PolicyMap",
+    "Redeliver",
+    "RedeliveryPolicy",
+    "Target",
+    "load_policies",
+    "policy_of",
+]

@@ -1,0 +1,254 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""How long a message rests after its F-th failure: small frozen strategies that are put together.
+
+A `Backoff` is a function of F and nothing else. It tells the delay before jitter (`base`), the range in
+which jitter can move it (`low`, `high`), and draws from that range with a generator that the caller brings.
+It keeps no state, so that asking twice gives the same answer and nothing can compound by accident.
+
+The order of composition says what is done first: `exponential(1).jittered(0.5).capped(60)` jitters and then
+cuts (Artemis), `exponential(1).capped(60).jittered(0.5)` cuts and then jitters (ActiveMQ).
+
+Delays are float seconds. None is ever longer than `LONGEST`, so that a date can be made of it.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..errors import PolicyError
+
+LONGEST = 1e9  # seconds, some 31 years: growth without a cap stops here
+_WALKED = 1000  # counts of failures for which `longest` looks at every one
+
+
+class Span(NamedTuple):
+    """A delay in seconds: before jitter, and the range that jitter can reach; 0 <= low <= high <= LONGEST."""
+
+    base: float
+    low: float
+    high: float
+
+
+class Backoff(ABC):
+    """Delay as a function of F. Frozen, pure, usable from any thread."""
+
+    @abstractmethod
+    def span(self, failures: int) -> Span:
+        """The delay after failure number `failures` (>= 1)."""
+
+    @abstractmethod
+    def bound(self, last: int | None) -> float:
+        """No `high` of failures 1 to `last` (None: of all) is above this; seconds."""
+
+    def draw(self, failures: int, rng: random.Random) -> float:
+        """One delay out of the span, with jitter; seconds. Evenly spread unless a strategy says otherwise."""
+        _, low, high = self.span(failures)
+        return low if low == high else rng.uniform(low, high)
+
+    def longest(self, last: int | None) -> float:
+        """The largest `high` of failures 1 to `last`, seconds; 0 if there is no such failure.
+
+        Exact up to a thousand failures and for every strategy that only grows; else an upper bound.
+        """
+        if last is not None and last <= _WALKED:
+            return max((self.span(f).high for f in range(1, last + 1)), default=0.0)
+        return min(self.bound(last), LONGEST)
+
+    @staticmethod
+    def constant(seconds: float) -> Backoff:
+        """The same delay after every failure."""
+        return Constant(seconds)
+
+    @staticmethod
+    def listed(delays: Sequence[float]) -> Backoff:
+        """One delay after another; the last one repeats. PolicyError if there is none."""
+        if not delays:
+            raise PolicyError(
+                "an empty list of delays", where="backoff", cure="Give at least one delay in seconds"
+            )
+        return Steps(tuple(enumerate(delays, 1)))
+
+    @staticmethod
+    def steps(steps: Mapping[int, float]) -> Backoff:
+        """From failure number `key` on, rest `value` seconds; not at all before the first key."""
+        return Steps(tuple(sorted(steps.items())))
+
+    @staticmethod
+    def exponential(initial: float = 1.0, multiplier: float = 2.0, cap: float | None = None) -> Backoff:
+        """`initial` seconds, then `multiplier` (fractions work) times longer each time, at most `cap`."""
+        growth = Exponential(initial, multiplier)
+        return growth if cap is None else growth.capped(cap)
+
+    def capped(self, cap: float, floor: float = 0.0) -> Backoff:
+        """At most `cap` and at least `floor` seconds, after whatever was done so far."""
+        from .combine import Clamp  # made of Backoff, so it cannot be imported above
+
+        return Clamp(self, floor, cap)
+
+    def jittered(self, factor: float, *, first: bool = True) -> Backoff:
+        """Up to `factor` (0 to 1) longer or shorter; the first delay only if `first`."""
+        from .combine import Spread
+
+        return Spread(self, factor, first)
+
+    def __add__(self, other: Backoff) -> Backoff:
+        from .combine import Sum
+
+        return Sum((self, other))
+
+
+@dataclass(frozen=True)
+class Constant(Backoff):
+    """The same delay after every failure."""
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "seconds", seconds_of(self.seconds, "a delay"))
+
+    def span(self, failures: int) -> Span:
+        return Span(self.seconds, self.seconds, self.seconds)
+
+    def bound(self, last: int | None) -> float:
+        return self.seconds
+
+    def __str__(self) -> str:
+        return f"{self.seconds:g} s"
+
+
+@dataclass(frozen=True)
+class Steps(Backoff):
+    """The delay of the largest step that F has reached; none before the first."""
+
+    table: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        table = tuple((at, seconds_of(delay, f"the delay of step {at!r}")) for at, delay in self.table)
+        object.__setattr__(self, "table", table)
+        reached = 0
+        for at, _ in table:
+            if isinstance(at, bool) or not isinstance(at, int) or at <= reached:
+                raise PolicyError(
+                    f"step {at!r} after step {reached}",
+                    where="backoff",
+                    cure="Number the steps 1, 2, 3, … upwards",
+                )
+            reached = at
+
+    def span(self, failures: int) -> Span:
+        delay = 0.0
+        for at, seconds in self.table:
+            if at > failures:
+                break
+            delay = seconds
+        return Span(delay, delay, delay)
+
+    def bound(self, last: int | None) -> float:
+        return max((delay for at, delay in self.table if last is None or at <= last), default=0.0)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{at}: {delay:g} s" for at, delay in self.table) or "0 s"
+
+
+@dataclass(frozen=True)
+class Exponential(Backoff):
+    """`initial` x `multiplier` ^ (F - 1) seconds."""
+
+    initial: float
+    multiplier: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "initial", seconds_of(self.initial, "the initial delay"))
+        object.__setattr__(self, "multiplier", number_of(self.multiplier, "the multiplier"))
+
+    def span(self, failures: int) -> Span:
+        delay = self.initial and min(self.initial * _power(self.multiplier, max(failures - 1, 0)), LONGEST)
+        return Span(delay, delay, delay)
+
+    def bound(self, last: int | None) -> float:
+        peak = 1 if self.multiplier <= 1 else last
+        return self.span(peak).high if peak is not None else LONGEST if self.initial else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.initial:g} s times {self.multiplier:g}"
+
+
+@dataclass(frozen=True)
+class Linear(Backoff):
+    """`start` + `increment` x (F - 1) seconds, never below 0; the increment may be negative."""
+
+    start: float
+    increment: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "start", seconds_of(self.start, "the start"))
+        if isinstance(self.increment, bool) or not math.isfinite(self.increment):
+            raise PolicyError(f"the increment is {self.increment!r}", where="backoff", cure="Give seconds")
+
+    def span(self, failures: int) -> Span:
+        delay = min(max(self.start + self.increment * (failures - 1), 0.0), LONGEST)
+        return Span(delay, delay, delay)
+
+    def bound(self, last: int | None) -> float:
+        peak = 1 if self.increment <= 0 else last
+        return self.span(peak).high if peak is not None else LONGEST
+
+    def __str__(self) -> str:
+        return f"{self.start:g} s plus {self.increment:g} s each time"
+
+
+@dataclass(frozen=True)
+class Uniform(Backoff):
+    """Anything from `low` to `high` seconds; before jitter it is `low`."""
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        low, high = seconds_of(self.low, "the shortest delay"), seconds_of(self.high, "the longest delay")
+        if low > high:
+            raise PolicyError(
+                f"from {low:g} s to {high:g} s", where="backoff", cure="Give the shorter delay first"
+            )
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+
+    def span(self, failures: int) -> Span:
+        return Span(self.low, self.low, self.high)
+
+    def bound(self, last: int | None) -> float:
+        return self.high
+
+    def __str__(self) -> str:
+        return f"{self.low:g} to {self.high:g} s"
+
+
+def seconds_of(value: object, what: str) -> float:
+    """A delay as float seconds; PolicyError unless it is a number from 0 to LONGEST."""
+    seconds = number_of(value, what)
+    if seconds > LONGEST:
+        raise PolicyError(f"{what} is {value!r} s", where="backoff", cure=f"Give at most {LONGEST:g} s")
+    return seconds
+
+
+def number_of(value: object, what: str) -> float:
+    """A finite float >= 0; PolicyError otherwise."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise PolicyError(f"{what} is {value!r}", where="backoff", cure="Give a finite number, 0 or more")
+    try:
+        return float(value)
+    except OverflowError:  # an int beyond all floats
+        raise PolicyError(f"{what} is too large", where="backoff", cure="Give a smaller number") from None
+
+
+def _power(base: float, exponent: int) -> float:
+    try:
+        return base**exponent
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,129 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy decides, as values: somebody else carries them out.
+
+`Redeliver` and `Keep` rest and run again, `DeadLetter` copies to its targets, `Discard` drops, `Accept`
+settles as if the handler had succeeded. Delays are float seconds.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..errors import PolicyError
+from ..message import Destination, Kind
+from .backoff import Backoff
+
+TargetKind = Literal["queue", "topic", "same"]
+Reason = Literal["exhausted", "rejected", "fatal", "expired", "undecodable", "crashed"]
+_LOOKUP = "lookup://"
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a dead letter goes: a kind, and a name in which `$` stands for the source's name."""
+
+    kind: TargetKind
+    template: str
+
+    @classmethod
+    def parse(cls, text: str | Target | Destination) -> Target:
+        """`NAME`, `queue:NAME`, `topic:NAME` or `same:NAME`; PolicyError otherwise."""
+        if isinstance(text, Target):
+            return text
+        if isinstance(text, Destination):
+            return cls(text.kind, text.name)
+        if not isinstance(text, str):
+            raise _no_target(text)
+        head, _, rest = text.partition(":")
+        kinds: dict[str, TargetKind] = {"queue": "queue", "topic": "topic", "same": "same"}
+        kind, name = (kinds[head], rest) if head in kinds and rest != text else ("queue", text)
+        if not name or name != name.strip():
+            raise _no_target(text)
+        return cls(kind, name)
+
+    def resolve(self, source: Destination) -> Destination:
+        """The destination for a message from `source`: every `$` is its name, literally; `same` is its kind.
+
+        Of a source `lookup://a/b/c` the name is `c`, and `lookup://a/b/` stays in front of the result.
+        """
+        kind: Kind = source.kind if self.kind == "same" else self.kind
+        prefix, name = _split(source.name)
+        target = self.template.replace("$", name)
+        return Destination(target if target.startswith(_LOOKUP) else prefix + target, kind)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.template}"
+
+
+@dataclass(frozen=True)
+class _Rest:
+    base: float  # seconds, before jitter
+    low: float  # the range that jitter can reach: low <= draw() <= high
+    high: float
+    backoff: Backoff | None = field(
+        default=None, compare=False, repr=False
+    )  # draws; None: evenly between low and high
+    failures: int = field(default=0, compare=False, repr=False)  # the F with which `backoff` is asked
+
+    def draw(self, rng: random.Random) -> float:
+        """The delay to use, in seconds, from low to high."""
+        if self.low == self.high:
+            return self.low
+        drawn = self.backoff.draw(self.failures, rng) if self.backoff else rng.uniform(self.low, self.high)
+        return min(max(drawn, self.low), self.high)
+
+
+@dataclass(frozen=True)
+class Redeliver(_Rest):
+    """Rest for `draw(rng)` seconds, then run the handler again."""
+
+
+@dataclass(frozen=True)
+class Keep(_Rest):
+    """The limit is reached and the message is not to go anywhere: as `Redeliver`, for ever."""
+
+    reason: str = "exhausted"
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """Copy to every one of `targets` (at least one), then settle. `detail` is the text of a `Reject`."""
+
+    targets: tuple[Target, ...]
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Discard:
+    """Settle, and keep nothing."""
+
+    reason: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Accept:
+    """Settle as if the handler had succeeded; only from `ignore=`."""
+
+
+Decision = Redeliver | DeadLetter | Discard | Keep | Accept
+
+
+def _split(name: str) -> tuple[str, str]:
+    if not name.startswith(_LOOKUP):
+        return "", name
+    head, _, last = name.rpartition("/")
+    return head + "/", last
+
+
+def _no_target(text: object) -> PolicyError:
+    return PolicyError(
+        f"{text!r} names no dead-letter target",
+        where="dead_letter",
+        cure="Write NAME, `queue:NAME`, `topic:NAME` or `same:NAME`, with $ for the source's name",
+    )

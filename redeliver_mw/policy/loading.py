@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a text, a URL or a file to policies, in whichever language it is.
+
+The only module here that reads a file, and only when it is handed a `Path`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from ..errors import ConfigError, PolicyError
+from .destinations import PolicyMap
+from .formats import LANGUAGES, READERS
+from .model import RedeliveryPolicy
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_ROOT = re.compile(r"<(?:[\w.-]+:)?([\w.-]+)[\s/>]")
+_ROOTS = {
+    "beans": "activemq",
+    "broker": "activemq",
+    "redeliveryPlugin": "activemq",
+    "redeliveryPolicyMap": "activemq",
+    "dynamo-message-system": "patchbay",
+    "patch-bay": "patchbay",
+    "weblogic-jms": "weblogic",
+    "address-settings": "artemis",
+    "configuration": "artemis",
+    "core": "artemis",
+}
+_TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
+_PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy)|[~.]{0,2}/[\w./~-]+")
+
+
+def load_policies(source: str | Path, language: str | None = None, *, strict: bool = False) -> PolicyMap:
+    """The policies of a text or URL (`str`) or of a file (`Path`), told apart by content.
+
+    One PolicyError with file, line or element, what is wrong and the cure; ConfigError for what is not built.
+    """
+    if isinstance(source, str):
+        return PolicyMap({}, default=parse(source, language, strict=strict))
+    try:
+        # an editor ends the last line of a file; that is not part of the policy
+        text = source.read_text(encoding="utf-8-sig").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(source, error) from None
+    try:
+        return PolicyMap({}, default=parse(text, language, strict=strict))
+    except ConfigError as error:
+        error.where = f"{source}: {error.where}" if error.where else str(source)
+        raise
+
+
+def parse(text: str, language: str | None = None, *, strict: bool = False) -> RedeliveryPolicy:
+    """One policy out of a text or URL. See RedeliveryPolicy.parse. Pure."""
+    if not isinstance(text, str):
+        raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
+    chosen = detect(text) if language is None else language
+    if chosen in READERS:
+        return READERS[chosen](text, strict)
+    if chosen in LANGUAGES:
+        built = ", ".join(READERS)
+        raise ConfigError(f"the policy language {chosen} is not built yet", cure=f"Use one of: {built}")
+    raise ConfigError(f"there is no policy language {chosen!r}", cure=f"Use one of: {', '.join(LANGUAGES)}")
+
+
+def detect(text: str) -> str:
+    """The language of a text, by its content; PolicyError if it cannot be any. Pure."""
+    if "JMSJCA.redeliveryhandling=" in text:
+        return "jmsjca"
+    if "jms.redeliveryPolicy." in text:
+        return "activemq"
+    if text.lstrip().startswith("<"):
+        return _detect_xml(text)
+    if _URL.match(text.lstrip()):
+        raise PolicyError(
+            "this URL carries no policy",
+            cure="Add ?JMSJCA.redeliveryhandling=3:1000; 6:5000; 8:move(queue:dlq.$), spelled exactly so",
+        )
+    if _PATH.fullmatch(text.strip()):
+        raise PolicyError(
+            f"{text.strip()!r:.200} looks like a file, not like a policy",
+            cure="Check that it exists; in Python, hand it over as a Path",
+        )
+    return "native" if _TOML.search(text) else "jmsjca"
+
+
+def _detect_xml(text: str) -> str:
+    for root in _ROOT.findall(text):
+        if root in _ROOTS:
+            return _ROOTS[root]
+    raise PolicyError(
+        "no policy of a known system in this XML",
+        cure=f"It needs one of these elements: {', '.join(_ROOTS)}; or name the language",
+    )
+
+
+def _unreadable(path: Path, error: Exception) -> PolicyError:
+    if isinstance(error, UnicodeDecodeError):
+        return PolicyError(f"not UTF-8, at byte {error.start}", where=str(path), cure="Save it as UTF-8")
+    if isinstance(error, FileNotFoundError):
+        return PolicyError("there is no such file", where=str(path), cure="Check the path")
+    reason = getattr(error, "strerror", None) or type(error).__name__
+    return PolicyError(f"cannot be read: {reason}", where=str(path), cure="Name a file that you may read")

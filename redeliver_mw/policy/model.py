@@ -1,0 +1,254 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""RedeliveryPolicy: what to do with a message that failed. Pure: no I/O, no clock, no randomness.
+
+F, `failures`, counts the failure in hand. With the default policy a message that always fails is handled
+seven times: it rests 1, 2, 4, 8, 16, 32 seconds after failures 1 to 6, and failure 7 sends it to the queue
+`DLQ.<source>`.
+
+`decide()` asks in this order, and the first that answers wins:
+
+1. `Reject`: the end, reason `rejected`.
+2. `RetryAfter(count=False)`: rest and run again.
+3. `fatal` matches: the end, reason `fatal`.
+4. `ignore` matches: accept.
+5. `retry_on` is given and does not match: the end, reason `fatal`.
+6. Dead after so many failures, or so long: the end, reason `exhausted`.
+
+Else rest and run again. `RetryAfter` is a wish, not an error: it skips 3 to 5. The end is `on_dead`:
+dead-letter, discard or keep; a policy without a target keeps. A predicate of the user's that raises counts as
+"not fatal, not ignored, to be retried": in doubt the message lives.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal
+
+from ..errors import Reject, RetryAfter
+from .backoff import LONGEST, Backoff, Span
+from .conditions import Condition, says
+from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
+from .expiry import Expiry
+from .given import (
+    Delays,
+    Errors,
+    Limit,
+    Targets,
+    backoff_of,
+    choice_of,
+    condition_of,
+    instance_of,
+    stop_of,
+    targets_of,
+)
+from .stops import Stop
+from .wording import describe
+
+OnDead = Literal["dead-letter", "discard", "keep"]
+Act = Literal["failure", "arrival"]
+_VERY_OFTEN = 10**18
+TEXT_LIMIT = 500  # characters of `text`
+
+
+@dataclass(frozen=True, init=False)
+class RedeliveryPolicy:
+    """How often, how slowly, and where to in the end. Frozen, compared by value, usable from any thread.
+
+    - `dead_after`: dead at that F (>= 1), None: never; or a known stop of tenacity.
+    - `backoff`: seconds, a sequence of them (the last repeats), a `Backoff`, or a known wait of tenacity.
+    - `dead_letter`: `queue:NAME`, `topic:NAME`, `same:NAME` or NAME with `$` for the source's name, or
+      several; None keeps the message. `on_dead`: `dead-letter`, `discard` or `keep`.
+    - `retry_on`, `fatal`, `ignore`: exception classes, a function of the exception, or a known retry of
+      tenacity.
+    - `act`: `arrival` if a message that has reached the limit elsewhere is ended before the handler sees it.
+
+    Anything else is a PolicyError that names the object, the place and the cure.
+    """
+
+    stop: Stop
+    backoff: Backoff
+    targets: tuple[Target, ...]  # every place a dead letter could go; empty if it goes nowhere
+    on_dead: OnDead
+    retry_on: Condition | None
+    fatal: Condition | None
+    ignore: Condition | None
+    expiry: Expiry
+    act: Act
+    name: str = field(compare=False)
+    language: str = field(compare=False)  # `native`, or the language it was written in
+    native: str = field(compare=False)  # the original spelling, whole; empty if it had none
+
+    def __init__(
+        self,
+        dead_after: Limit = 7,
+        backoff: Delays = Backoff.exponential(1.0, 2.0, cap=60.0),  # noqa: B008  (frozen)
+        dead_letter: Targets = "queue:DLQ.$",
+        on_dead: OnDead = "dead-letter",
+        *,
+        retry_on: Errors | None = None,
+        fatal: Errors | None = None,
+        ignore: Errors | None = None,
+        expiry: Expiry = Expiry(),  # noqa: B008  (frozen)
+        act: Act = "failure",
+        name: str = "",
+        language: str = "native",
+        native: str = "",
+    ) -> None:
+        end = choice_of(on_dead, ("dead-letter", "discard", "keep"), "on_dead")
+        targets = targets_of(dead_letter)
+        self._set(
+            stop=stop_of(dead_after),
+            backoff=backoff_of(backoff),
+            targets=targets if end == "dead-letter" else (),
+            on_dead="keep" if end == "dead-letter" and not targets else end,
+            retry_on=condition_of(retry_on, "retry_on"),
+            fatal=condition_of(fatal, "fatal"),
+            ignore=condition_of(ignore, "ignore"),
+            expiry=instance_of(expiry, Expiry, "expiry"),
+            act=choice_of(act, ("failure", "arrival"), "act"),
+            name=name,
+            language=language,
+            native=native,
+        )
+
+    def _set(self, **values: Any) -> None:
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+
+    def replace(self, **changes: Any) -> RedeliveryPolicy:
+        """The same policy with other keywords of the constructor. Its spelling goes, its name stays."""
+        kept = ("backoff", "retry_on", "fatal", "ignore", "expiry", "act", "name")
+        given = {key: getattr(self, key) for key in kept}
+        given |= {"dead_after": self.stop, "dead_letter": self.targets or None, "on_dead": self.on_dead}
+        if changes.keys() <= {"name"}:
+            given |= {"language": self.language, "native": self.native}
+        if changes.get("dead_letter") is not None:
+            given["on_dead"] = "dead-letter"
+        return RedeliveryPolicy(**given | changes)
+
+    @classmethod
+    def parse(cls, text: str, language: str | None = None, *, strict: bool = False) -> RedeliveryPolicy:
+        """The policy that `text` spells, in any language that is built; told by its content if none is named.
+
+        `strict` refuses what the original system's manual refuses although its program takes it.
+        PolicyError if it cannot be read, ConfigError if the language is not built yet.
+        """
+        from .loading import parse  # it reads texts into this class
+
+        return parse(text, language, strict=strict)
+
+    def decide(self, failures: int, elapsed: float = 0.0, error: BaseException | None = None) -> Decision:
+        """What to do after a failure. Pure, never raises; any thread.
+
+        `failures` is F with this one included (0 is possible after `RetryAfter(count=False)`), `elapsed` the
+        seconds since the first attempt, `error` what the handler raised, or None if that is not known.
+        """
+        wish = 0.0
+        if isinstance(error, Reject):
+            return self.end("rejected", failures, detail=error.reason)
+        if isinstance(error, RetryAfter):
+            wish = min(error.seconds, LONGEST)
+            if not error.count:
+                return self._redeliver(failures, wish)
+        elif error is not None and (early := self._by_error(failures, error)) is not None:
+            return early
+        if self.stop.met(failures, elapsed):
+            return self.end("exhausted", failures, wish=wish)
+        return self._redeliver(failures, wish)
+
+    def on_arrival(self, failures: int) -> Decision | None:
+        """What to do with a message that arrives after `failures` failures; None: run the handler.
+
+        Only a policy with `act="arrival"` says more than None: there a message that has reached its limit
+        without `decide()` having been asked is ended, and its handler not called.
+        """
+        limit = self.dead_after
+        if self.act == "failure" or self.on_dead == "keep" or limit is None or failures < limit:
+            return None
+        return self.end("exhausted", failures)
+
+    def end(self, reason: str, failures: int = 1, *, detail: str = "", wish: float = 0.0) -> Decision:
+        """What this policy does with a dead message, whatever killed it; Keep rests at least `wish` s."""
+        if self.on_dead == "dead-letter":
+            return DeadLetter(self.targets, reason, detail)
+        if self.on_dead == "discard":
+            return Discard(reason, detail)
+        # the last delay repeats for ever: that of the failure before the limit
+        last = failures if self.dead_after is None else min(failures, self.dead_after - 1)
+        last = max(last, 1)
+        return Keep(*self._span(last, wish), self.backoff, last, reason, detail)
+
+    def retries(self, error: BaseException) -> bool:
+        """Does `retry_on` name this error? False without a `retry_on`: for what dies at once unless named."""
+        return self.retry_on is not None and says(self.retry_on, error, in_doubt=False)
+
+    def expired(self) -> DeadLetter | Discard:
+        """What to do with a message that expired while it was in our hands."""
+        return self.expiry.decide(self.targets)
+
+    def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
+        """Itself, for every destination: a policy serves where a PolicyMap does."""
+        return self
+
+    @property
+    def dead_after(self) -> int | None:
+        """The F at which a message is dead however fast it failed; None if there is none."""
+        return self.stop.failures()
+
+    @property
+    def goes_on(self) -> bool:
+        """Can a message fail for ever without an end? Not if some F or some time is the last."""
+        return self.on_dead == "keep" or not self.stop.met(_VERY_OFTEN, math.inf)
+
+    @cached_property
+    def longest_delay(self) -> float:
+        """The longest rest that a message can meet, jitter included; seconds, at most LONGEST.
+
+        Exact as far as `Backoff.longest` is. `RetryAfter` may ask for more: that is not the policy's.
+        """
+        last = self._last_rest()
+        # a message that is kept rests once more even if its first failure was the last allowed
+        return self.backoff.longest(max(last, 1) if last is not None and self.on_dead == "keep" else last)
+
+    @cached_property
+    def text(self) -> str:
+        """The native spelling, or a description; one line of at most 500 characters. For headers and logs."""
+        line = " ".join(self.native.split()) or describe(self)
+        return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 3] + "..."
+
+    @cached_property
+    def version(self) -> str:
+        """12 hex digits, the same for the same behaviour in every process. Name and spelling do not count."""
+        whole = f"{describe(self)}|{self.backoff!r}|{self.stop!r}"
+        return hashlib.sha256(whole.encode()).hexdigest()[:12]
+
+    def _last_rest(self) -> int | None:
+        # the last failure that can be followed by a rest: of a message that fails as fast as it is let
+        elapsed = 0.0
+        for failures in range(1, 1000):
+            if self.stop.met(failures, elapsed):
+                return failures - 1
+            elapsed += self.backoff.span(failures).low
+        return None if self.dead_after is None else self.dead_after - 1
+
+    def _by_error(self, failures: int, error: BaseException) -> Decision | None:
+        if self.fatal is not None and says(self.fatal, error, in_doubt=False):
+            return self.end("fatal", failures)
+        if self.ignore is not None and says(self.ignore, error, in_doubt=False):
+            return Accept()
+        if self.retry_on is not None and not says(self.retry_on, error, in_doubt=True):
+            return self.end("fatal", failures)
+        return None
+
+    def _redeliver(self, failures: int, wish: float) -> Redeliver:
+        return Redeliver(*self._span(failures, wish), self.backoff, failures)
+
+    def _span(self, failures: int, wish: float) -> Span:
+        if failures < 1:  # it never failed: the rest is what the handler asked for
+            return Span(wish, wish, wish)
+        base, low, high = self.backoff.span(failures)
+        return Span(max(base, wish), max(low, wish), max(high, wish))

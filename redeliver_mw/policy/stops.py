@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""When a message is dead: after so many failures, after so long, or both. Pure."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..errors import PolicyError
+from .backoff import seconds_of
+
+
+class Stop(ABC):
+    """A frozen condition on F and on the seconds since the first attempt."""
+
+    @abstractmethod
+    def met(self, failures: int, elapsed: float) -> bool:
+        """Is a message dead that failed `failures` times within `elapsed` seconds?"""
+
+    @abstractmethod
+    def failures(self) -> int | None:
+        """The F at which a message is dead however fast it failed; None if there is none."""
+
+
+@dataclass(frozen=True)
+class AfterFailures(Stop):
+    """Dead at F >= `limit`; None is never."""
+
+    limit: int | None
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and (type(self.limit) is not int or self.limit < 1):
+            raise PolicyError(
+                f"dead after {self.limit!r} failures",
+                where="dead_after",
+                cure="Give 1 or more, or None for never",
+            )
+
+    def met(self, failures: int, elapsed: float) -> bool:
+        return self.limit is not None and failures >= self.limit
+
+    def failures(self) -> int | None:
+        return self.limit
+
+    def __str__(self) -> str:
+        return "never dead" if self.limit is None else f"dead after {self.limit} failures"
+
+
+@dataclass(frozen=True)
+class AfterSeconds(Stop):
+    """Dead at the first failure that is `limit` seconds or more after the first attempt."""
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "limit", seconds_of(self.limit, "the time limit"))
+
+    def met(self, failures: int, elapsed: float) -> bool:
+        return elapsed >= self.limit
+
+    def failures(self) -> int | None:
+        return 1 if self.limit == 0 else None
+
+    def __str__(self) -> str:
+        return f"dead after {self.limit:g} s"
+
+
+@dataclass(frozen=True)
+class AnyStop(Stop):
+    """Dead as soon as one of the parts says so."""
+
+    parts: tuple[Stop, ...]
+
+    def met(self, failures: int, elapsed: float) -> bool:
+        return any(part.met(failures, elapsed) for part in self.parts)
+
+    def failures(self) -> int | None:
+        return min(_limits(self.parts), default=None)
+
+    def __str__(self) -> str:
+        return " or ".join(str(part) for part in self.parts)
+
+
+@dataclass(frozen=True)
+class AllStops(Stop):
+    """Dead once all of the parts say so."""
+
+    parts: tuple[Stop, ...]
+
+    def met(self, failures: int, elapsed: float) -> bool:
+        return all(part.met(failures, elapsed) for part in self.parts)
+
+    def failures(self) -> int | None:
+        limits = _limits(self.parts)
+        return max(limits) if limits and len(limits) == len(self.parts) else None
+
+    def __str__(self) -> str:
+        return " and ".join(str(part) for part in self.parts)
+
+
+def _limits(parts: Iterable[Stop]) -> list[int]:
+    return [limit for part in parts if (limit := part.failures()) is not None]

@@ -1,0 +1,47 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the middleware needs from outside, as protocols: clock, ledger, journal, limbo."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+
+class Moment(NamedTuple):
+    """One reading of both clocks: `mono` for holds and timeouts, `wall` (since 1970) for headers. Seconds."""
+
+    mono: float
+    wall: float
+
+    @property
+    def us(self) -> int:
+        """Wall time in microseconds."""
+        return round(self.wall * 1_000_000)
+
+
+class Clock(Protocol):
+    def now(self) -> Moment: ...
+
+
+class SystemClock:
+    """The machine's clocks."""
+
+    def now(self) -> Moment:
+        return Moment(time.monotonic(), time.time())
+
+
+class Journal(Protocol):
+    """Where attempt records go. Never blocks, never raises (rule 12)."""
+
+    def append(self, record: Any, /) -> None: ...
+    def close(self, timeout: float = 5.0) -> None: ...
+
+
+class Ledger(Protocol):
+    """What is known of messages of which the broker keeps the original. Implemented by `counting.MemoryLedger`."""
+
+    def find(self, key: str, /) -> Any | None: ...
+    def open(self, key: str, make: Callable[[], Any], /) -> Any: ...
+    def forget(self, key: str, /) -> None: ...

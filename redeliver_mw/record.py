@@ -1,0 +1,239 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`AttemptRecord`: one attempt at one message; a line of the journal is a row in Spark.
+
+The class body below is the only list of the fields; `FIELDS` and `SCHEMA` are read from it, and so is
+all that is checked when a line is read. A line is one JSON object and a newline. A field that is None
+is left out of the line: that is a third fewer bytes, and a reader that declares its schema sees null.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from operator import attrgetter
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+VERSION: Final = 1
+
+Outcome = Literal["accepted", "redelivered", "dead_lettered", "discarded", "kept", "released"]
+Reason = Literal[
+    "exhausted",
+    "rejected",
+    "fatal",
+    "expired",
+    "undecodable",
+    "crashed",
+    "handler",
+    "breaker",
+    "stop",
+]
+Mechanism = Literal["hold", "nack", "schedule", "park"]
+DestinationKind = Literal["queue", "topic"]
+
+Int16 = Annotated[int, "int16"]
+Int32 = Annotated[int, "int32"]
+Int64 = Annotated[int, "int64"]
+
+
+@dataclass(slots=True, kw_only=True, weakref_slot=False)
+class AttemptRecord:
+    """One attempt. Names ending in `_us` are int64 microseconds (points in time: since 1970, UTC).
+
+    Slotted and not frozen, because one is made on every failing path; treat it as read-only all the same.
+    `record_id` may stay empty: the journal fills it in.
+    """
+
+    v: Int16 = VERSION
+    record_id: str = ""  # run id and a counter
+    ts_us: Int64
+    app: str
+    host: str
+    broker: str
+    broker_kind: str
+    destination: str
+    destination_kind: DestinationKind
+    message_id: str | None = None
+    message_key: str  # stable across copies
+    group_id: str | None = None
+    generation: Int32
+    delivery_count: Int32  # 1 on the first delivery
+    broker_redelivered: bool
+    outcome: Outcome
+    reason: Reason | None = None
+    error_type: str | None = None
+    error_message: str | None = None  # redacted
+    error_fingerprint: str | None = None  # 16 hex digits
+    error_frames: Sequence[str] | None = None  # normalised; with the type they make the fingerprint
+    error_text: str | None = None  # redacted, at most 64 KiB
+    mechanism: Mechanism | None = None
+    delay_us: Int64 | None = None
+    delay_base_us: Int64 | None = None  # before jitter
+    policy: str
+    policy_version: str
+    policy_arm: str | None = None
+    propensity: float | None = None
+    handler_us: Int64
+    queue_us: Int64
+    settle_us: Int64 | None = None
+    first_attempt_us: Int64
+    last_failure_us: Int64 | None = None
+    attempts_total: Int32
+    payload_bytes: Int32
+    targets: Sequence[str] | None = None
+    replay_id: str | None = None
+
+
+class FieldType(NamedTuple):
+    """What one field may hold: `type` is `string bool int16 int32 int64 double list<string>`."""
+
+    type: str
+    nullable: bool
+    words: tuple[str, ...] = ()  # where only certain strings are allowed
+
+
+def _field_type(hint: Any) -> FieldType:
+    """The type of a field, read from its annotation."""
+    if get_origin(hint) not in (Annotated, Literal, Sequence) and type(None) in get_args(hint):
+        held = next(arm for arm in get_args(hint) if arm is not type(None))
+        return _field_type(held)._replace(nullable=True)
+    if get_origin(hint) is Annotated:
+        return FieldType(get_args(hint)[1], False)
+    if get_origin(hint) is Literal:
+        return FieldType("string", False, get_args(hint))
+    return FieldType({str: "string", bool: "bool", float: "double"}.get(hint, "list<string>"), False)
+
+
+FIELDS: Final[tuple[str, ...]] = tuple(field.name for field in fields(AttemptRecord))
+SCHEMA: Final[Mapping[str, FieldType]] = {
+    name: _field_type(hint) for name, hint in get_type_hints(AttemptRecord, include_extras=True).items()
+}
+_values = attrgetter(*FIELDS)
+_REQUIRED: Final = tuple(
+    field.name
+    for field in fields(AttemptRecord)
+    if field.default is MISSING or field.name in ("v", "record_id")
+)
+_INT_LIMITS: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
+
+
+def to_line(record: AttemptRecord) -> bytes:
+    """The record as one line of JSON, newline-terminated, without the fields that are None.
+
+    Half surrogates are written as `\\udc80` in plain letters. ValueError, naming the field, for a value
+    that JSON cannot hold.
+    """
+    return row_to_line(_values(record))
+
+
+def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes:
+    """The same for a plain row: all values in the order of `FIELDS`; `record_id` replaces the row's own."""
+    import orjson
+
+    row = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
+    if record_id is not None:
+        row["record_id"] = record_id
+    try:
+        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+    except TypeError:
+        return b"{" + b",".join(_pair(name, value) for name, value in row.items()) + b"}\n"
+
+
+def from_line(line: bytes) -> AttemptRecord:
+    """The record of one line. Fields that v1 does not know are ignored, nullable ones may be missing.
+
+    ValueError names the field that is missing or does not hold what `SCHEMA` says.
+    """
+    import orjson
+
+    try:
+        row = orjson.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not a line of JSON: {error}") from None
+    match row:
+        case dict():
+            pass
+        case _:
+            raise ValueError(f"a record is a JSON object, not {type(row).__name__}")
+    for name in _REQUIRED:
+        if row.get(name) is None:
+            raise ValueError(f"field {name!r} is missing")
+    if row["v"] != VERSION:
+        raise ValueError(f"field 'v' is {row['v']!r}; this release reads version {VERSION}")
+    known = {name: row[name] for name in FIELDS if row.get(name) is not None}
+    for name, value in known.items():
+        if not _fits(value, SCHEMA[name]):
+            raise ValueError(f"field {name!r} holds {str(value)[:80]!r}, which is no {_wanted(name)}")
+    return AttemptRecord(**known)
+
+
+def _fits(value: object, wanted: FieldType) -> bool:
+    match wanted.type:
+        case "string":
+            return isinstance(value, str) and (not wanted.words or value in wanted.words)
+        case "bool":
+            return isinstance(value, bool)
+        case "double":
+            return isinstance(value, int | float) and not isinstance(value, bool)
+        case "list<string>":
+            return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    limit = _INT_LIMITS[wanted.type]
+    return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
+
+
+def _wanted(name: str) -> str:
+    kind = SCHEMA[name]
+    return " | ".join(kind.words) if kind.words else kind.type
+
+
+def _pair(name: str, value: object) -> bytes:
+    """One field of a record that orjson refused as a whole: mended if it is text, named if it is not."""
+    import orjson
+
+    if isinstance(value, list | tuple):
+        value = [_whole(item) for item in value]
+    try:
+        return b'"' + name.encode() + b'":' + orjson.dumps(_whole(value))
+    except TypeError as error:
+        raise ValueError(f"field {name!r} cannot be written: {error}") from None
+
+
+def _whole(value: object) -> object:
+    """Text without half surrogates, which UTF-8 cannot carry."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+class RecordIds:
+    """Ids that no other process or run gives out: `<12 hex digits of this run>-<counter>`.
+
+    `next()` may be called from any thread: it takes no lock, the counter's step is atomic in CPython.
+    A forked child counts under a run id of its own.
+    """
+
+    __slots__ = ("__weakref__", "_count", "_prefix")
+
+    def __init__(self, run: str | None = None) -> None:
+        self._start(run or os.urandom(6).hex())
+        _alive.add(self)
+
+    def _start(self, run: str) -> None:
+        self._prefix = run + "-"
+        self._count = itertools.count(1)
+
+    def next(self) -> str:
+        return self._prefix + str(next(self._count))
+
+
+_alive: weakref.WeakSet[RecordIds] = weakref.WeakSet()
+
+
+def _renew_after_fork() -> None:
+    for ids in list(_alive):
+        ids._start(os.urandom(6).hex())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)

@@ -1,0 +1,178 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""From what happened to an `AttemptRecord`, off the consuming thread: for the journal and for hooks.
+
+The thread that handles a message only puts a tuple into a queue. Records are built on the journal's thread,
+or on that of the hooks if there are any. Nothing that goes wrong here reaches a message (rule 12).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from . import counting
+from .commands import Record
+from .failure import Failure
+from .message import Delivery, Destination, Past
+from .policy import RedeliveryPolicy
+from .ports import Journal
+from .record import AttemptRecord, RecordIds
+
+log = logging.getLogger("redeliver_mw")
+Hook = Callable[[AttemptRecord], object]
+MAX_WAITING = 100_000  # records for slow hooks; what comes on top is dropped and counted
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What is the same in every record of one consumer."""
+
+    app: str
+    host: str
+    broker: str
+    broker_kind: str
+
+
+def attempt_record(c: Record, scene: Scene, policy: RedeliveryPolicy) -> AttemptRecord:
+    """The record of an attempt that the interceptor told."""
+    past, failure = c.past, c.failure
+    first = past.first_attempt_us or c.at.us - round(c.ran * 1e6)
+    succeeded = c.outcome == "accepted" and failure is None
+    return AttemptRecord(
+        **_of_message(c.delivery, scene, policy),
+        ts_us=c.at.us,
+        message_key=c.key,
+        generation=past.generation,
+        delivery_count=past.failures + 1 if succeeded else max(1, past.failures),
+        outcome=c.outcome,
+        reason=c.reason if c.reason in _REASONS else None,  # type: ignore[arg-type]
+        **_of_failure(failure),
+        mechanism=c.mechanism,
+        delay_us=_us(c.delay),
+        delay_base_us=_us(c.delay_base),
+        handler_us=round(c.ran * 1e6),
+        queue_us=0,
+        first_attempt_us=first,
+        last_failure_us=past.last_failed_us,
+        attempts_total=past.failures + (1 if succeeded else 0),
+        targets=[str(target) for target in c.targets] or None,
+        replay_id=past.replay_id,
+    )
+
+
+def healthy_record(delivery: Delivery, scene: Scene, policy: RedeliveryPolicy, at_us: int, ran_us: int) -> AttemptRecord:
+    """The record of a first delivery that was handled."""
+    key = counting.message_key(delivery, Past()) or counting.digest(delivery).hex()
+    return AttemptRecord(
+        **_of_message(delivery, scene, policy),
+        ts_us=at_us,
+        message_key=key,
+        generation=0,
+        delivery_count=1,
+        outcome="accepted",
+        handler_us=ran_us,
+        queue_us=0,
+        first_attempt_us=at_us - ran_us,
+        attempts_total=1,
+    )
+
+
+_REASONS = {"exhausted", "rejected", "fatal", "expired", "undecodable", "crashed", "handler", "breaker", "stop"}
+
+
+def _of_message(delivery: Delivery, scene: Scene, policy: RedeliveryPolicy) -> dict[str, Any]:
+    source: Destination = delivery.destination
+    return {
+        "app": scene.app, "host": scene.host, "broker": scene.broker, "broker_kind": scene.broker_kind,
+        "destination": source.name, "destination_kind": source.kind,
+        "message_id": delivery.message_id, "group_id": delivery.properties.group_id,
+        "broker_redelivered": delivery.redelivered, "payload_bytes": len(delivery.body),
+        "policy": policy.text, "policy_version": policy.version,
+    }  # fmt: skip
+
+
+def _of_failure(failure: Failure | None) -> dict[str, Any]:
+    if failure is None:
+        return {}
+    return {
+        "error_type": failure.type, "error_message": failure.message, "error_fingerprint": failure.fingerprint,
+        "error_frames": failure.frames, "error_text": failure.text,
+    }  # fmt: skip
+
+
+def _us(seconds: float | None) -> int | None:
+    return None if seconds is None else round(seconds * 1e6)
+
+
+class Recorder:
+    """Hands records to the journal and to hooks. `append` is called on consuming threads and never waits."""
+
+    def __init__(self, journal: Journal | None, hooks: list[Hook], *, inline: bool = False) -> None:
+        self._journal, self._hooks, self._inline = journal, hooks, inline
+        self._ids = RecordIds()
+        self._waiting: deque[tuple[Any, ...]] = deque()
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+
+    @property
+    def wanted(self) -> bool:
+        return self._journal is not None or bool(self._hooks)
+
+    def append(self, *work: Any) -> None:
+        """`work` is a function that makes a record, and its arguments."""
+        if not self._hooks:
+            if self._journal is not None:
+                self._journal.append(work)
+        elif self._inline:
+            self._tell(work)
+        elif len(self._waiting) >= MAX_WAITING:
+            self.dropped += 1
+        else:
+            self._waiting.append(work)
+            if not self._wake.is_set():
+                self._wake.set()
+
+    def start(self) -> None:
+        if self._hooks and not self._inline:
+            self._thread = threading.Thread(target=self._work, name="redeliver-hooks", daemon=True)
+            self._thread.start()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """What waits is told first."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(timeout)
+        if self._journal is not None:
+            self._journal.close(timeout)
+
+    def _work(self) -> None:
+        while not (self._closing and not self._waiting):
+            self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                self._tell(self._waiting.popleft())
+            if self._closing:
+                self._wake.set()
+
+    def _tell(self, work: tuple[Any, ...]) -> None:
+        try:
+            record: AttemptRecord = work[0](*work[1:])
+            record.record_id = record.record_id or self._ids.next()
+        except Exception:
+            log.exception("an attempt could not be recorded")
+            return
+        if self._journal is not None:
+            self._journal.append(record)
+        for hook in self._hooks:
+            try:
+                hook(record)
+            except Exception:
+                log.exception("the on_attempt hook %r failed", hook)

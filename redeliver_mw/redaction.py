@@ -1,0 +1,200 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Text that may leave the process: credentials become `***`, length fits, UTF-8 can carry it.
+
+All of it is linear in the length of the text: no pattern here looks twice at the same stretch, and text
+without a telling word is only searched for those words. In doubt too much is hidden rather than too little.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+MARK = "***"
+ELLIPSIS = "…"
+_LONGEST_SECRET = 8192  # characters within which the end of a quoted secret is looked for
+
+_WORDS = (
+    *("password", "passwd", "passphrase", "passcode", "pwd", "secret", "token", "credential"),
+    *("authorization", "cookie", "sig"),
+    *(f"{what}{glue}key" for what in ("api", "access", "account", "private") for glue in ("", "_", "-", " ")),
+)
+# The word that gives a secret away, what may be glued to its end, and what leads over to the value.
+# Quantifiers are possessive (`++`): what they have taken they never give back.
+_KEY = re.compile(
+    r"(?<![a-z])sig(?==)|(?:password|passwd|passphrase|passcode|pwd|secret|token|credential|authorization|cookie"
+    r"|signature|(?:api|access|account|private)[_ -]?key)"
+)
+_LEAD = re.compile(
+    r"(?:s?[_.-][\w.-]{0,40}+|[A-Z][A-Za-z0-9]{0,40}+|s?\d{0,4}+)"
+    r"(?:(?:\\{0,4}[\"'])?(?P<sep>[ \t]{0,8}(?:=>|:=|[=:])[ \t]{0,8}|>|%3[dD])"
+    r"|\\{0,4}[\"'],[ \t]{0,8}(?=[bBuU]?\\{0,4}[\"']))"  # a pair: ('password', 'value')
+)
+_QUOTE = re.compile(r"[bBrRuUfF]{0,2}(\\{0,4}[\"'])")
+_BARE = re.compile(
+    r"(?:(?:[Bb]earer|[Bb]asic|[Dd]igest|Token)[ \t]{1,8})?"
+    r"(?:[^\s;&\"'<\\]|[\"'](?=\w)|<(?!/)|\\(?![\"'nrt]))++"
+)
+_ELEMENT = re.compile(r"([^<\r\n]{1,512}+)</")
+_LINE = re.compile(r"[^\r\n\"'\\]++")
+_HARMLESS = frozenset({"", "None", "null", "True", "False", "true", "false", MARK})
+
+_USER = re.compile(r"([^\s/?#:\"'<>]*+):")
+_AUTHORITY = re.compile(r"[^\s/?#\"'<>]*+")
+_PORT = re.compile(r"\d{1,5}(?![^\s/?#\"'<>,;)\]}])")
+_WORD = re.compile(r"\S*+")
+
+_SCHEME = re.compile(r"(?<![A-Za-z])(bearer|basic)([ \t]{1,8})([\w.~+/=-]{6,}+)", re.IGNORECASE)
+_PEM = re.compile(
+    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----)(?s:.*?)(-----END [A-Z0-9 ]{0,60}-----|\Z)"
+)
+_SHAPES = re.compile(  # secrets that show by their own shape; each can begin only where a word begins
+    r"(?<![\w-])(?:eyJ[\w-]{4,}+\.[\w-]{4,}+(?:\.[\w-]*+){0,3}"
+    r"|(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}+|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"
+    r"|glpat-[\w-]{16,}+|xox[abeprs]-[\w-]{10,}+|[srp]k_(?:live|test)_\w{10,}+|AIza[\w-]{30,}+)"
+)
+_SHAPE_HINTS = ("eyJ", "AKIA", "ASIA", "AROA", "AIDA", "gh", "glpat-", "xox", "k_live_", "k_test_", "AIza")
+
+
+def redact(text: str) -> str:
+    """`text` with every credential replaced by `***`; the name before it stays, so that one sees what it was.
+
+    Known: passwords in URLs, `name=value`, `name: value` and JSON where the name tells a secret,
+    `Authorization` headers, JWTs, AWS-like keys, tokens of known make, PEM private keys, connection
+    strings. Any thread; linear time; doing it twice changes nothing more.
+    """
+    if "-----BEGIN " in text:
+        text = _PEM.sub(rf"\1{MARK}\2", text)
+    if "://" in text:
+        head, *rest = text.split("://")
+        text = "://".join([head, *map(_without_password, rest)])
+    lowered = text.lower()
+    if any(word in lowered for word in _WORDS):
+        text = "".join(_without_values(text, lowered))
+    if "bearer" in lowered or "basic" in lowered:
+        text = _SCHEME.sub(_without_token, text)
+    if any(hint in text for hint in _SHAPE_HINTS):
+        text = _SHAPES.sub(MARK, text)
+    return text
+
+
+def redact_url(url: str) -> str:
+    """A URL, or several with commas, for messages and logs: user and hosts stay, password and secrets go."""
+    return redact(clean(url).strip().replace(" ", "%20"))
+
+
+def clean(text: str) -> str:
+    """Text that UTF-8 and every store can carry: half surrogates and NUL are spelled out in letters."""
+    if "\x00" in text:
+        text = text.replace("\x00", "\\x00")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "backslashreplace").decode()
+    return text
+
+
+def trim_utf8(text: str, max_bytes: int) -> str:
+    """At most `max_bytes` of UTF-8, cut at a character's edge; a cut is marked with `…` if that fits."""
+    if len(text) <= max_bytes and text.isascii():
+        return text
+    raw = text[: max_bytes + 1].encode("utf-8", "backslashreplace")
+    if len(raw) <= max_bytes and len(text) <= max_bytes:
+        return raw.decode()
+    mark = ELLIPSIS if max_bytes >= len(ELLIPSIS.encode()) else ""
+    return raw[: max(0, max_bytes - len(mark.encode()))].decode("utf-8", "ignore") + mark
+
+
+def trim_middle(text: str, max_bytes: int, tail_share: float = 0.75) -> str:
+    """At most `max_bytes` of UTF-8, the middle cut out and marked; `tail_share` of it is the end's."""
+    raw = text.encode("utf-8", "backslashreplace")
+    if len(raw) <= max_bytes:
+        return raw.decode()
+    mark = f"\n{ELLIPSIS} {len(raw)} bytes, cut here {ELLIPSIS}\n"
+    room = max(0, max_bytes - len(mark.encode()))
+    tail = int(room * tail_share)
+    head = raw[: room - tail].decode("utf-8", "ignore")
+    return head + mark + (raw[len(raw) - tail :].decode("utf-8", "ignore") if tail else "")
+
+
+def _without_password(rest: str) -> str:
+    """What follows a `://`, its password hidden. Passwords with raw `/`, `?`, `#` or quotes exist."""
+    user = _USER.match(rest)
+    if user is None:
+        return rest
+    start = user.end()
+    authority = _AUTHORITY.match(rest, start)
+    at = rest.rfind("@", start, authority.end() if authority else start)
+    if at < 0:
+        if _PORT.match(rest, start):
+            return rest
+        word = _WORD.match(rest, start)
+        at = rest.rfind("@", start, word.end() if word else start)
+    return rest if at < 0 else f"{rest[:start]}{MARK}{rest[at:]}"
+
+
+def _without_values(text: str, lowered: str) -> Iterator[str]:
+    """The pieces of `text` with the values behind telling names replaced."""
+    if len(lowered) != len(text):  # some capitals grow when lowered; then places would not agree
+        lowered = re.sub("[A-Z]+", lambda found: found[0].lower(), text)
+    done = 0
+    for key in _KEY.finditer(lowered):
+        if key.start() < done:
+            continue
+        lead = _LEAD.match(text, key.end())
+        if lead is None:
+            continue
+        if lead["sep"] == ">":  # leads to a value only in XML
+            element = _ELEMENT.match(text, lead.end())
+            start, end = element.span(1) if element else (0, 0)
+        else:
+            start, end = _value(text, lead.end(), whole_line=key[0] in ("authorization", "cookie"))
+        if text[start:end].rstrip(",:;)]}") not in _HARMLESS:
+            yield text[done:start]
+            yield MARK
+            done = end
+    yield text[done:]
+
+
+def _value(text: str, at: int, *, whole_line: bool) -> tuple[int, int]:
+    """Where the secret that begins at `at` starts and ends, its quotes not counted."""
+    quote = _QUOTE.match(text, at)
+    if quote is not None:
+        return quote.end(), _closing(text, quote.end(), quote[1])
+    found = (_LINE if whole_line else _BARE).match(text, at)
+    if found is None:
+        return at, at
+    end = found.end()
+    while not whole_line and end > at and text[end - 1] in ",)]}":
+        end -= 1
+    return at, end
+
+
+def _closing(text: str, at: int, quote: str) -> int:
+    """The place of the quote that closes; of the end of the line, or of what is looked at, if none does."""
+    limit = min(len(text), at + _LONGEST_SECRET)
+    place = text.find(quote, at, limit)
+    while len(quote) == 1 and place > at and _escaped(text, place, at):
+        place = text.find(quote, place + 1, limit)
+    if place >= 0:
+        return place
+    newline = text.find("\n", at, limit)
+    return newline if newline >= 0 else limit
+
+
+def _escaped(text: str, place: int, floor: int) -> bool:
+    """Whether an odd number of backslashes stands before `place`."""
+    start = place
+    while start > floor and text[start - 1] == "\\":
+        start -= 1
+    return (place - start) % 2 == 1
+
+
+def _without_token(found: re.Match[str]) -> str:
+    """`Bearer` and `Basic` are words of English too: only what looks like a token is hidden."""
+    token = found[3]
+    telling = (
+        any(c.isdigit() or c in "=+_/" for c in token) or token[1:] != token[1:].lower() or len(token) > 24
+    )
+    return f"{found[1]}{found[2]}{MARK}" if telling else found[0]

@@ -1,0 +1,253 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out, for an App, what the interceptor commands: workers, adapter, timers, records.
+
+Three kinds of threads meet here: the adapter's, which tells of deliveries and answers; the workers', which
+run handlers; and the caller's. Whatever is more than a first delivery that was handled becomes an input, and
+inputs are fed one after the other under one lock. A healthy message takes none of that: its handler runs,
+its settle joins the adapter's batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from .adapter import Adapter, Verdict
+from .commands import (
+    Answer, Arrived, Due, Failed, Forget, Halt, Handled, Input, Left, Lost, Record, Resume, Run, Say, Settle,
+    Stopping, Store, Wait, Written, carry_out,
+)  # fmt: skip
+from .failure import describe
+from .interceptor import Interceptor
+from .message import Delivery, Destination
+from .ports import Clock, Moment
+from .recording import Recorder, Scene, attempt_record, healthy_record
+from .workers import Crew, Undecodable
+
+log = logging.getLogger("redeliver_mw")
+
+
+@dataclass(frozen=True, slots=True)
+class StopReport:
+    """How a stop went. `unsettled` deliveries were in hand or held, and are the broker's again."""
+
+    seconds: float
+    unsettled: int
+    clean: bool  # everything that was begun was brought to its end in time
+
+
+class Runner:
+    """Sink of the adapter, hands of the interceptor, boss of the crews."""
+
+    def __init__(
+        self, adapter: Adapter, interceptor: Interceptor, crews: Mapping[Destination, Crew], recorder: Recorder,
+        scene: Scene, clock: Clock, rng: random.Random,
+    ) -> None:  # fmt: skip
+        self._adapter, self._interceptor, self._crews = adapter, interceptor, crews
+        self._recorder, self._scene, self._clock, self._rng = recorder, scene, clock, rng
+        self._policies = {source: plan.policy for source, plan in interceptor.plans.items()}
+        self._lock = threading.RLock()
+        self._inbox: deque[Input] = deque()
+        self._feeding = False
+        self._live: set[int] = set()
+        self._running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
+        self._timers: dict[int, object] = {}
+        self._warned: set[Delivery] = set()
+        self._quiet = threading.Condition(self._lock)
+        self._timed = recorder.wanted
+        self.stopping = False
+        self._hurried = False
+        self.halted: dict[Destination, str] = {}
+        self.handled = 0
+
+    # -- what the adapter tells --------------------------------------------------------------------
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        self._live.add(generation)
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        if self.stopping:
+            return  # they stay unsettled, and are the broker's again when we close
+        fresh: dict[Destination, list[Delivery]] = {}
+        for d in batch:
+            if d.redelivered or d.reader.marked(d.native):
+                self.feed(Arrived(d, self._clock.now()))
+            else:
+                fresh.setdefault(d.destination, []).append(d)
+        for source, deliveries in fresh.items():
+            self._crews[source].put(deliveries)
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        self._live.discard(generation)
+        running = [d for d in list(self._running) if d.generation == generation and self._claim(d)]
+        self.feed(Lost(generation, running))
+
+    def _claim(self, delivery: Delivery) -> bool:
+        """Take a run away from the fast path: exactly one of the worker and the loss gets it."""
+        return self._running.pop(delivery, None) is not None
+
+    # -- what the crews tell -----------------------------------------------------------------------
+
+    def begin(self, delivery: Delivery, /) -> bool:
+        if self.stopping or delivery.generation not in self._live:
+            if delivery.known:
+                self.feed(Left(delivery))
+            return False
+        self._running[delivery] = time.perf_counter() if self._timed else 0.0
+        return True
+
+    def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
+        since = self._running.pop(delivery, None)
+        ran = time.perf_counter() - since if since else 0.0
+        if error is not None:
+            self._failed(delivery, error, ran)
+        elif since is not None and not delivery.known:
+            self._adapter.settle(((delivery, "accepted"),))
+            self.handled += 1
+            if self._timed:
+                policy = self._policies[delivery.destination]
+                at = self._clock.now().us
+                self._recorder.append(healthy_record, delivery, self._scene, policy, at, round(ran * 1e6))
+        else:
+            self.handled += 1
+            self.feed(Handled(delivery, self._clock.now(), ran))
+        if self.stopping:
+            self._nudge()
+
+    def _failed(self, delivery: Delivery, error: BaseException, ran: float) -> None:
+        undecodable = isinstance(error, Undecodable)
+        cause = error.error if isinstance(error, Undecodable) else error
+        at = self._clock.now()
+        self.feed(Failed(delivery, cause, describe(cause), at, self._rng.random(), ran, undecodable))
+
+    def cancelled(self, delivery: Delivery, /) -> None:
+        self._running.pop(delivery, None)
+        self.feed(Left(delivery))
+
+    # -- feeding -----------------------------------------------------------------------------------
+
+    def feed(self, x: Input) -> None:
+        """Inputs are taken one after the other, in the order in which they were fed; from any thread."""
+        with self._lock:
+            self._inbox.append(x)
+            if self._feeding:
+                return
+            self._feeding = True
+            try:
+                while self._inbox:
+                    self._take(self._inbox.popleft())
+            finally:
+                self._feeding = False
+                if self.stopping:
+                    self._quiet.notify_all()
+
+    def _take(self, x: Input) -> None:
+        try:
+            carry_out(self._interceptor.feed(x), self)
+        except Exception:  # a fault of ours: the message stays unsettled (rule 3)
+            log.exception("a fault while %s was dealt with; its message stays unsettled", type(x).__name__)
+
+    # -- what the interceptor commands: the hands --------------------------------------------------
+
+    def run(self, c: Run) -> None:
+        self._crews[c.delivery.destination].put((c.delivery,), first=True)
+
+    def wait(self, c: Wait) -> None:
+        self.forget(Forget(c.token))
+        self._timers[c.token] = self._adapter.call_later(c.seconds, lambda: self._due(c.token))
+
+    def _due(self, token: int) -> None:
+        self._timers.pop(token, None)
+        self.feed(Due(token, self._clock.now()))
+
+    def forget(self, c: Forget) -> None:
+        cancel = self._timers.pop(c.token, None)
+        if callable(cancel):
+            cancel()
+
+    def store(self, c: Store) -> None:
+        def answered(verdict: Verdict, why: str) -> None:
+            self.feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now()))
+
+        self._adapter.publish(c.out, answered, after=c.after)
+
+    def settle(self, c: Settle) -> None:
+        self._adapter.settle(((c.delivery, c.word),), written=lambda: self.feed(Written(c.token)))
+
+    def record(self, c: Record) -> None:
+        if self._recorder.wanted:
+            self._recorder.append(attempt_record, c, self._scene, self._policies[c.delivery.destination])
+
+    def halt(self, c: Halt) -> None:
+        self._crews[c.source].pause()
+        self.halted[c.source] = c.reason
+        if c.loud:
+            log.error("%s is paused: %s. Nothing is lost; it goes on by itself once that is over", c.source, c.reason)
+
+    def resume(self, c: Resume) -> None:
+        if self.halted.pop(c.source, None) is not None:
+            self._crews[c.source].resume()
+
+    def say(self, c: Say) -> None:
+        log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)
+
+    # -- watching and stopping ---------------------------------------------------------------------
+
+    def watch_handlers(self, ack_timeout: float) -> None:
+        """Warn once of a handler that has run for half the broker's ack timeout."""
+        every = ack_timeout / 8
+        seen: dict[Delivery, Moment] = {}
+
+        def look() -> None:
+            now = self._clock.now()
+            running = set(self._running)
+            for delivery in [d for d in seen if d not in running]:
+                del seen[delivery]
+            for delivery in running:
+                since = seen.setdefault(delivery, now)
+                if now.mono - since.mono >= ack_timeout / 2 - every and delivery not in self._warned:
+                    self._warned.add(delivery)
+                    log.warning(
+                        "a handler has had %r for %.0f s, half of the broker's ack timeout: it stays unsettled, and "
+                        "a redelivery of it here waits for this run", delivery, ack_timeout / 2,
+                    )  # fmt: skip
+            self._warned &= running
+            if not self.stopping:
+                self._adapter.call_later(every, look)
+
+        self._adapter.call_later(every, look)
+
+    def begin_stop(self) -> None:
+        """No new message is begun; what is held leaves with its count or stays the broker's."""
+        with self._lock:
+            self.stopping = True
+            for crew in self._crews.values():
+                crew.stop()
+            self.feed(Stopping(self._clock.now()))
+
+    def finish(self, timeout: float) -> int:
+        """Wait until handlers and copies are done, `timeout` seconds at most. What is left unsettled then."""
+        deadline = time.monotonic() + timeout
+        with self._lock:
+            while (left := self.busy) and not self._hurried and (rest := deadline - time.monotonic()) > 0:
+                self._quiet.wait(min(rest, 0.5))
+            return left
+
+    def hurry(self) -> None:
+        """Do not wait any longer. Safe in a signal handler: takes no lock."""
+        self._hurried = True
+
+    @property
+    def busy(self) -> int:
+        """Deliveries in a handler, and stories that wait for an answer."""
+        return len(self._running) + self._interceptor.waiting_for_answers
+
+    def _nudge(self) -> None:
+        with self._lock:
+            self._quiet.notify_all()

@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""One failing delivery, as a table of states. Pure.
+
+All that may happen to a delivery that is not simply handled stands in `TABLE`: where it is, what it is told,
+where that leads and what is to be done. Nothing outside this table changes a story's state; the README's
+picture is drawn from it (`python -m redeliver_mw.story`). A pair that is not in the table is `LATE`: it
+changes nothing and nothing is done, because the answer came after the story had moved on.
+
+The order that the table keeps is rule 1: the only ways into *settling* are a handler's success, a verdict
+that nothing is to be sent, and the last confirm of what was sent.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class State(StrEnum):
+    """Where a delivery is."""
+
+    RUNNING = "running"  # a handler has it
+    EARLY = "arrived early"  # a copy whose not-before lies ahead
+    HELD = "held"  # unsettled, waiting here
+    MOVING = "moving"  # copies are out, some of them unconfirmed
+    BACKING_OFF = "backing off"  # waiting before the unconfirmed targets are tried again
+    SETTLING = "settling"  # our word is given, not yet the broker's
+    SETTLED = "settled"
+    ABANDONED = "abandoned"  # unsettled, and the broker's again
+
+
+class Signal(StrEnum):
+    """What a story is told."""
+
+    HANDLED = "handled"  # the handler succeeded
+    HOLD = "wait here"  # the verdict on a failure or an early arrival
+    MOVE = "send copies"  # the verdict: retry copy or dead letters
+    DROP = "nothing to send"  # the verdict: ignored, discarded, or already done
+    RUN = "due: run"
+    RELEASE = "due: give back"
+    CONFIRMED = "a copy confirmed"
+    COMPLETE = "the last copy confirmed"
+    UNCONFIRMED = "refused or silent"
+    AGAIN = "due: try again"
+    WRITTEN = "written"
+    LOST = "lost"
+    LEAVE = "stop: leave unsettled"
+
+
+class Do(StrEnum):
+    """What is to be done when a story takes a step; each is a method of the interceptor."""
+
+    NOTHING = "-"
+    ACCEPT = "settle: accepted"
+    GIVE_BACK = "settle: released"
+    WAIT = "start its timer"
+    SEND = "send what is unconfirmed"
+    CALL = "call the handler"
+    NOTE = "write it into the ledger"
+    BACK_OFF = "wait, longer each time"
+    CLOSE = "forget the story"
+    LEAVE = "forget the story, keep the ledger"
+
+
+class Step(NamedTuple):
+    to: State
+    do: Do
+
+
+_S, _G, _D = State, Signal, Do
+
+TABLE: dict[State, dict[Signal, Step]] = {
+    _S.RUNNING: {
+        _G.HANDLED: Step(_S.SETTLING, _D.ACCEPT),
+        _G.HOLD: Step(_S.HELD, _D.WAIT),
+        _G.MOVE: Step(_S.MOVING, _D.SEND),
+        _G.DROP: Step(_S.SETTLING, _D.ACCEPT),
+        _G.LOST: Step(_S.ABANDONED, _D.NOTHING),  # its result still reaches the ledger
+        _G.LEAVE: Step(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.EARLY: {
+        _G.HOLD: Step(_S.HELD, _D.WAIT),
+        _G.MOVE: Step(_S.MOVING, _D.SEND),
+        _G.DROP: Step(_S.SETTLING, _D.ACCEPT),
+        _G.RUN: Step(_S.RUNNING, _D.CALL),  # not early after all
+        _G.LEAVE: Step(_S.ABANDONED, _D.LEAVE),
+        _G.LOST: Step(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.HELD: {
+        _G.RUN: Step(_S.RUNNING, _D.CALL),
+        _G.RELEASE: Step(_S.SETTLING, _D.GIVE_BACK),
+        _G.HOLD: Step(_S.HELD, _D.WAIT),  # a rest longer than one hold
+        _G.MOVE: Step(_S.MOVING, _D.SEND),  # displaced, expired, or we stop
+        _G.DROP: Step(_S.SETTLING, _D.ACCEPT),  # expired, and the policy discards
+        _G.LOST: Step(_S.ABANDONED, _D.LEAVE),
+        _G.LEAVE: Step(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.MOVING: {
+        _G.CONFIRMED: Step(_S.MOVING, _D.NOTE),
+        _G.COMPLETE: Step(_S.SETTLING, _D.ACCEPT),
+        _G.UNCONFIRMED: Step(_S.BACKING_OFF, _D.BACK_OFF),
+        _G.LOST: Step(_S.ABANDONED, _D.NOTHING),  # late confirms still reach the ledger
+        _G.LEAVE: Step(_S.ABANDONED, _D.NOTHING),
+    },
+    _S.BACKING_OFF: {
+        _G.AGAIN: Step(_S.MOVING, _D.SEND),
+        _G.MOVE: Step(_S.MOVING, _D.SEND),
+        _G.LOST: Step(_S.ABANDONED, _D.LEAVE),
+        _G.LEAVE: Step(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.SETTLING: {
+        _G.WRITTEN: Step(_S.SETTLED, _D.CLOSE),
+        _G.LOST: Step(_S.ABANDONED, _D.LEAVE),  # the ledger knows: a redelivery is settled at once
+    },
+    _S.SETTLED: {},
+    _S.ABANDONED: {
+        _G.CONFIRMED: Step(_S.ABANDONED, _D.NOTE),
+        _G.COMPLETE: Step(_S.ABANDONED, _D.NOTE),
+        _G.HANDLED: Step(_S.ABANDONED, _D.NOTE),
+    },
+}
+
+def answer(state: State, signal: Signal) -> Step | None:
+    """The step for this pair; None for a pair that is late: no change, nothing to do."""
+    return TABLE[state].get(signal)
+
+
+def picture() -> str:
+    """The table as a Mermaid state diagram, for the README."""
+    name = {state: state.value.replace(" ", "_") for state in State}
+    lines = ["stateDiagram-v2", "    [*] --> running", "    [*] --> arrived_early"]
+    for state, row in TABLE.items():
+        for signal, step in row.items():
+            if state is not State.ABANDONED:
+                lines.append(f"    {name[state]} --> {name[step.to]}: {signal.value.replace(':', ',')}")
+    lines += ["    settled --> [*]", "    abandoned --> [*]"]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(picture())

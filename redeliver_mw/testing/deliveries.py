@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`make_delivery`: a delivery without a broker, for calling a handler directly."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..message import Delivery, Destination, Past, Properties
+
+_tags = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Native:
+    body: bytes
+    headers: dict[str, Any] = field(default_factory=dict)
+    properties: Properties = Properties()
+
+
+class _Reader:
+    def body(self, native: _Native, /) -> bytes:
+        return native.body
+
+    def headers(self, native: _Native, /) -> dict[str, Any]:
+        return dict(native.headers)
+
+    def headers_bytes(self, native: _Native, /) -> int:
+        return sum(len(name.encode()) + len(str(value).encode()) for name, value in native.headers.items())
+
+    def properties(self, native: _Native, /) -> Properties:
+        return native.properties
+
+    def route(self, native: _Native, /) -> Mapping[str, str]:
+        return {}
+
+    def marked(self, native: _Native, /) -> bool:
+        return any(name.startswith("redeliver_") for name in native.headers)
+
+
+def make_delivery(
+    body: bytes | str,
+    headers: Mapping[str, Any] | None = None,
+    failures: int = 0,
+    destination: str | Destination = "orders",
+    **properties: Any,
+) -> Delivery:
+    """A delivery whose handler failed `failures` times before this run.
+
+    Text becomes UTF-8; `properties` as in `Properties` (`message_id=`, `correlation_id=`, `content_type=`, …).
+    Its generation is 0: no adapter will settle it.
+    """
+    data = body.encode() if isinstance(body, str) else bytes(body)
+    native = _Native(data, dict(headers or {}), Properties(**properties))
+    delivery = Delivery(Destination.parse(destination), 0, next(_tags), failures > 0, native, _Reader())
+    delivery.failures = failures
+    delivery.past = Past(failures=failures)
+    return delivery

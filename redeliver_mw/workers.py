@@ -1,0 +1,263 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers at work: threads for plain ones, one event loop for async ones, neither for a hand-driven test.
+
+A `Crew` serves one source. It takes deliveries from its queue, runs the handler, and tells its `Boss` how
+each run ended. It knows nothing of policies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from .context import reset, set_delivery
+from .message import Delivery, Destination
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSpec:
+    """One registered handler."""
+
+    source: Destination
+    fn: Callable[..., Any]
+    policy: Any  # a RedeliveryPolicy or PolicyMap; None: the app's
+    workers: int
+    prefetch: int
+    decode: Callable[[bytes], Any] | None = None
+
+    @property
+    def is_async(self) -> bool:
+        call = getattr(self.fn, "__call__", None)  # noqa: B004 (an object whose __call__ is a coroutine function)
+        return inspect.iscoroutinefunction(inspect.unwrap(self.fn)) or inspect.iscoroutinefunction(call)
+
+
+class Undecodable(Exception):
+    """Carries what `decode=` raised; the handler was not called."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(str(error))
+
+
+class Boss(Protocol):
+    """Who hears of runs. Called on the worker's thread; `begin` says whether to run at all."""
+
+    def begin(self, delivery: Delivery, /) -> bool: ...
+    def ended(self, delivery: Delivery, error: BaseException | None, /) -> None: ...
+    def cancelled(self, delivery: Delivery, /) -> None: ...
+
+
+class Crew:
+    """The queue of one source, and how it is worked off. `put`, `pause`, `resume` and `stop` from any thread."""
+
+    def __init__(self, spec: HandlerSpec, boss: Boss) -> None:
+        self.spec, self._boss = spec, boss
+        self._queue: deque[Delivery] = deque()
+        self.paused = False
+        self.stopping = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def put(self, batch: Sequence[Delivery], *, first: bool = False) -> None:
+        """Hand deliveries over; `first`: before all others."""
+        if first:
+            self._queue.extendleft(reversed(batch))
+        else:
+            self._queue.extend(batch)
+        self._wake(len(batch))
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        self.paused = False
+        self._wake(self.spec.workers)
+
+    def stop(self) -> None:
+        """No further delivery is begun."""
+        self.stopping = True
+        self._wake(self.spec.workers)
+
+    def start(self) -> None: ...
+    def _wake(self, n: int) -> None: ...
+
+    def _arguments(self, delivery: Delivery) -> tuple[Any, ...]:
+        """What the handler is called with: the delivery, behind the decoded body if `decode=` is given."""
+        decode = self.spec.decode
+        if decode is None:
+            return (delivery,)
+        try:
+            return (decode(delivery.body), delivery)
+        except Exception as error:
+            raise Undecodable(error) from error
+
+    def _run(self, delivery: Delivery) -> None:
+        if not self._boss.begin(delivery):
+            return
+        token = set_delivery(delivery)
+        try:
+            self.spec.fn(*self._arguments(delivery))
+        except BaseException as error:
+            reset(token)
+            self._boss.ended(delivery, error)
+        else:
+            reset(token)
+            self._boss.ended(delivery, None)
+
+
+class Threads(Crew):
+    """Plain handlers: `workers` daemon threads, so that one that never returns cannot keep the process."""
+
+    def __init__(self, spec: HandlerSpec, boss: Boss) -> None:
+        super().__init__(spec, boss)
+        self._condition = threading.Condition()
+        self._idle = 0
+
+    def start(self) -> None:
+        for n in range(self.spec.workers):
+            name = f"redeliver-{self.spec.source.name}-{n + 1}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _wake(self, n: int) -> None:
+        # Read without the lock: a worker that goes idle looks into the queue again once it has the lock.
+        if self._idle:
+            with self._condition:
+                self._condition.notify(n)
+
+    def _work(self) -> None:
+        queue = self._queue
+        while not self.stopping:
+            if not self.paused:
+                try:
+                    delivery = queue.popleft()
+                except IndexError:
+                    pass
+                else:
+                    self._run(delivery)
+                    continue
+            with self._condition:
+                self._idle += 1
+                while not self.stopping and (self.paused or not queue):
+                    self._condition.wait()
+                self._idle -= 1
+
+
+class Inline(Crew):
+    """A hand-driven test: deliveries run on the caller's thread, as they come."""
+
+    def __init__(self, spec: HandlerSpec, boss: Boss) -> None:
+        super().__init__(spec, boss)
+        self._busy = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def _wake(self, n: int) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue and not self.paused and not self.stopping:
+                self._run(self._queue.popleft())
+        finally:
+            self._busy = False
+
+    def _run(self, delivery: Delivery) -> None:
+        if not self.spec.is_async:
+            return super()._run(delivery)
+        if not self._boss.begin(delivery):
+            return
+        token = set_delivery(delivery)
+        try:
+            with asyncio.Runner() as runner:
+                runner.run(self.spec.fn(*self._arguments(delivery)))
+        except BaseException as error:
+            reset(token)
+            self._boss.ended(delivery, error)
+        else:
+            reset(token)
+            self._boss.ended(delivery, None)
+
+
+class LoopThread:
+    """The one event loop that all async handlers of an app share."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, name="redeliver-async", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """Cancel what still runs and end the loop."""
+        done: Future[None] = asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop)
+        try:
+            done.result(timeout)
+        except TimeoutError:
+            return  # a task that will not be cancelled: its thread is a daemon
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout)
+        if not self._thread.is_alive():
+            self.loop.close()
+
+    async def _cancel_all(self) -> None:
+        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Tasks(Crew):
+    """Async handlers: `workers` of them awaited at a time."""
+
+    def __init__(self, spec: HandlerSpec, boss: Boss, thread: LoopThread) -> None:
+        super().__init__(spec, boss)
+        self._thread = thread
+        self._news = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
+
+    def start(self) -> None:
+        for _ in range(self.spec.workers):
+            self._thread.loop.call_soon_threadsafe(self._begin_task)
+
+    def _begin_task(self) -> None:
+        self._tasks.add(self._thread.loop.create_task(self._work()))
+
+    def _wake(self, n: int) -> None:
+        self._thread.loop.call_soon_threadsafe(self._news.set)
+
+    async def _work(self) -> None:
+        while not self.stopping:
+            if self.paused or not self._queue:
+                self._news.clear()
+                if self.paused or not self._queue:
+                    await self._news.wait()
+                continue
+            await self._run_async(self._queue.popleft())
+
+    async def _run_async(self, delivery: Delivery) -> None:
+        if not self._boss.begin(delivery):
+            return
+        token = set_delivery(delivery)
+        try:
+            await self.spec.fn(*self._arguments(delivery))
+        except BaseException as error:
+            reset(token)
+            ours = isinstance(error, asyncio.CancelledError) and self.stopping
+            if ours:
+                self._boss.cancelled(delivery)
+                raise
+            self._boss.ended(delivery, error)
+            if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
+                return  # a failure like any other; the loop goes on
+        else:
+            reset(token)
+            self._boss.ended(delivery, None)

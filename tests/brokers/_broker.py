@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a test sees of a broker: where it is, and the means to kill, silence and restart it."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Literal, Self
+from urllib.parse import quote, unquote, urlsplit
+
+from tests.brokers._process import BrokerFailed, Leash
+
+How = Literal["env", "compose", "debian package", "debootstrap cache"]
+
+
+class Broker(ABC):
+    """A running broker. Not thread-safe: one thread at a time."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str]
+    how: How
+    host: str
+    port: int
+    user: str
+    password: str
+    version: str
+    path: str = "/"
+    management_url: str | None = None  # of the HTTP API, credentials in it; None for a given broker
+    can_restart = False
+
+    @property
+    def url(self) -> str:
+        """In the form that `App` takes."""
+        user, password = quote(self.user, safe=""), quote(self.password, safe="")
+        return f"{self.kind}://{user}:{password}@{self.host}:{self.port}{self.path}"
+
+    def describe(self) -> str:
+        """One line for humans, without the password."""
+        return f"{self.title} {self.version} at {self.host}:{self.port} ({self.how})"
+
+    @abstractmethod
+    def kill(self) -> None:
+        """kill -9 every process of the node; returns when they are gone. Its data stays."""
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start it again after `kill`, same data, same port; returns when it is usable. Else BrokerFailed."""
+
+    @abstractmethod
+    def pause(self) -> None:
+        """SIGSTOP: connections stay open and nothing answers, until `resume`."""
+
+    @abstractmethod
+    def resume(self) -> None:
+        """SIGCONT."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End it and delete its data. May be called twice."""
+
+    @abstractmethod
+    def ctl(self, *words: str) -> str:
+        """What the broker's own admin command prints for these words. BrokerFailed if it says no."""
+
+    @abstractmethod
+    def alive(self) -> bool:
+        """False once a broker of ours has no process left."""
+
+    @abstractmethod
+    def revive(self) -> None:
+        """Undo a `kill` or `pause` that a failed test has left behind."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class GivenBroker(Broker):
+    """One that was there before, named by an environment variable: used, never killed."""
+
+    how: How = "env"
+
+    def __init__(self, url: str, variable: str) -> None:
+        parts = urlsplit(url)
+        self.host, self.port = parts.hostname or "127.0.0.1", parts.port or 5672
+        self.user, self.password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
+        self.path = parts.path or "/"
+        self._variable = variable
+
+    def _not_ours(self, *_: str) -> BrokerFailed:
+        return BrokerFailed(
+            f"the broker that {self._variable} names is not ours to command (can_restart is False)"
+        )
+
+    def kill(self) -> None:
+        raise self._not_ours()
+
+    start = pause = resume = kill
+
+    def ctl(self, *words: str) -> str:
+        raise self._not_ours()
+
+    def alive(self) -> bool:
+        return True
+
+    def revive(self) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+
+class OwnBroker(Broker):
+    """One that we start: processes on a leash, data in a temporary folder; both end with this process."""
+
+    can_restart = True
+    host = "127.0.0.1"
+
+    def __init__(self, prefix: Sequence[str]) -> None:
+        self.data = Path(tempfile.mkdtemp(prefix=f"redeliver-mw-{self.kind}-"))
+        self.state: Literal["down", "up", "paused", "stopped"] = "down"
+        try:
+            self._leash = Leash(self.data, prefix)
+        except BaseException:
+            shutil.rmtree(self.data)
+            raise
+        atexit.register(self.stop)
+
+    @abstractmethod
+    def _launch(self) -> None:
+        """Start the processes and wait until the broker is usable."""
+
+    def pids(self) -> list[int]:
+        """Its living processes; empty once stopped."""
+        return [] if self.state == "stopped" else self._leash.pids()
+
+    def alive(self) -> bool:
+        return bool(self.pids())
+
+    def start(self) -> None:
+        if self.state == "down":
+            self._launch()
+            self.state = "up"
+
+    def kill(self) -> None:
+        self._leash.kill()
+        self.state = "down"
+
+    def pause(self) -> None:
+        self._leash.pause()
+        self.state = "paused"
+
+    def resume(self) -> None:
+        self._leash.resume()
+        self.state = "up"
+
+    def revive(self) -> None:
+        if self.state == "paused":
+            self.resume()
+        if self.state == "up" and not self.pids():
+            self.state = "down"  # it fell over by itself
+        self.start()
+
+    def stop(self) -> None:
+        self.state = "stopped"
+        self._leash.end()
+        atexit.unregister(self.stop)

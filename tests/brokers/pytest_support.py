@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures for tests against real brokers; `tests/conftest.py` imports them.
+
+A broker is started at most once a session, when a test first asks for it. Where it cannot be had the test is
+skipped with reason and cure, or fails where REDELIVER_CI is 1. A test may kill or pause it: it is put right
+again afterwards.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.brokers import Broker, BrokerFailed, BrokerMissing, broker
+
+_taken: dict[str, str] = {}
+_running: list[Broker] = []
+
+
+@pytest.fixture(scope="session")
+def rabbitmq310() -> Iterator[Broker]:
+    """RabbitMQ 3.10, up."""
+    yield from _session_broker("rabbitmq", "3.10")
+
+
+@pytest.fixture(scope="session")
+def rabbitmq43() -> Iterator[Broker]:
+    """RabbitMQ 4.3, up."""
+    yield from _session_broker("rabbitmq", "4.3")
+
+
+@pytest.fixture(scope="session", params=["rabbitmq310", "rabbitmq43"])
+def rabbitmq(request: pytest.FixtureRequest) -> Broker:
+    """Both, one after the other."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _brokers_put_right() -> Iterator[None]:
+    """A test that failed between `kill` and `start` must not take the others with it."""
+    yield
+    for one in _running:
+        one.revive()
+
+
+def _session_broker(kind: str, version: str) -> Iterator[Broker]:
+    try:
+        found = broker(kind, version=version)
+    except BrokerMissing as missing:
+        _taken[f"{kind} {version}"] = f"none: {missing.reason}"
+        if os.environ.get("REDELIVER_CI") == "1":
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+    except BrokerFailed as failed:
+        _taken[f"{kind} {version}"] = "would not start"
+        pytest.fail(str(failed), pytrace=False)
+    _taken[f"{kind} {version}"] = found.describe()
+    with found:
+        _running.append(found)
+        yield found
+        _running.remove(found)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say once which broker each test asked for was taken, and how."""
+    for asked, described in sorted(_taken.items()):
+        terminalreporter.write_line(f"broker for {asked}: {described}")

@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""redeliver check, and what the command line makes of errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from redeliver_mw.cli import check, main
+from redeliver_mw.cli.main import run
+from redeliver_mw.errors import BrokerUnavailable
+from redeliver_mw.policy import RedeliveryPolicy
+
+TEXT = "3:1000; 6:5000; 8:move(queue:dlq.$)"
+Capture = pytest.CaptureFixture[str]
+
+
+def test_a_valid_policy_is_called_valid(capsys: Capture) -> None:
+    assert run(["check", TEXT]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("valid jmsjca, version ")
+    assert "dead after 8 failures" in out
+    assert err == ""
+
+
+def test_json_tells_what_it_is(capsys: Capture) -> None:
+    assert run(["check", TEXT, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "valid": True,
+        "language": "jmsjca",
+        "version": RedeliveryPolicy.parse(TEXT).version,
+        "dead_after": 8,
+        "longest_delay_s": 5.0,
+        "targets": ["queue:dlq.$"],
+        "text": TEXT,
+    }
+
+
+def test_a_wrong_policy_is_one_message_with_place_and_cure_and_exit_2(capsys: Capture) -> None:
+    assert run(["check", "3:1000; 6:move(queue)"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: E104 in element 2 of 2")
+    assert "Write queue:NAME" in err
+    assert err.count("\n") == 1
+
+
+def test_a_url_is_checked_without_showing_its_password(capsys: Capture) -> None:
+    assert run(["check", f"tcp://me:hunter2@h?JMSJCA.redeliveryhandling={TEXT}", "--json"]) == 0
+    assert run(["check", "tcp://me:hunter2@h"]) == 2
+    assert run(["check", "tcp://me:hunter2@h", "--language", "jmsjca"]) == 2
+    out, err = capsys.readouterr()
+    assert "hunter2" not in out + err
+
+
+def test_a_file_is_read_and_named_in_its_errors(tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "orders.txt"
+    file.write_text(TEXT + "\n")
+    assert run(["check", str(file)]) == 0
+    file.write_text("x")
+    assert run(["check", str(file)]) == 2
+    assert str(file) in capsys.readouterr().err
+
+
+def test_a_file_that_is_not_there_is_exit_2(tmp_path: Path, capsys: Capture) -> None:
+    assert run(["check", str(tmp_path / "nothing.toml")]) == 2
+    assert "looks like a file" in capsys.readouterr().err
+
+
+def test_a_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(TEXT.encode() + b"\n")))
+    assert run(["check", "-"]) == 0
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"\xff")))
+    assert run(["check", "-"]) == 2
+    assert "stdin: not UTF-8, at byte 0" in capsys.readouterr().err
+
+
+def test_strict_refuses_what_the_manual_refuses() -> None:
+    assert run(["check", "3:6000"]) == 0
+    assert run(["check", "3:6000", "--strict"]) == 2
+
+
+def test_a_language_that_is_not_built_is_exit_2(capsys: Capture) -> None:
+    assert run(["check", TEXT, "--language", "activemq"]) == 2
+    assert "activemq is not built yet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["check"], ["chekc", TEXT], ["check", TEXT, "--nope"], ["check", TEXT, "x"]])
+def test_wrong_arguments_are_exit_2_on_stderr(arguments: list[str], capsys: Capture) -> None:
+    assert run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err
+
+
+def test_help_is_exit_0_and_lists_the_commands(capsys: Capture) -> None:
+    assert run(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert "check" in out
+    assert "explain" in out
+
+
+def _raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(check, "read_policies", fail)
+
+
+def test_the_world_is_exit_1(monkeypatch: pytest.MonkeyPatch, capsys: Capture) -> None:
+    _raising(BrokerUnavailable("no answer", where="amqp://u:hunter2@h", cure="Start it"), monkeypatch)
+    assert run(["check", TEXT]) == 1
+    err = capsys.readouterr().err
+    assert "no answer. Start it" in err
+    assert "hunter2" not in err
+
+
+def test_an_interrupt_is_exit_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    _raising(KeyboardInterrupt(), monkeypatch)
+    assert run(["check", TEXT]) == 130
+
+
+def test_a_bug_of_ours_is_exit_70_and_says_where_its_traceback_went(
+    monkeypatch: pytest.MonkeyPatch, capsys: Capture, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    _raising(ZeroDivisionError("oops"), monkeypatch)
+    assert run(["check", TEXT]) == 70
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    assert "ZeroDivisionError: oops" in err
+    place = re.search(r"in (\S+\.txt)", err)
+    assert place is not None
+    assert "ZeroDivisionError: oops" in Path(place[1]).read_text()
+
+
+def test_main_exits_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["redeliver", "check", "x"])
+    with pytest.raises(SystemExit) as caught:
+        main.main()
+    assert caught.value.code == 2

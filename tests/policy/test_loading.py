@@ -1,0 +1,108 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""load_policies: text, URL or file, told apart by content; one error with place and cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from redeliver_mw.errors import ConfigError, PolicyError
+from redeliver_mw.policy import PolicyMap, RedeliveryPolicy, load_policies
+
+TEXT = "3:1000; 6:5000; 8:move(queue:dlq.$)"
+
+
+def test_a_text_is_the_policy_of_every_destination() -> None:
+    policies = load_policies(TEXT)
+    assert isinstance(policies, PolicyMap)
+    assert policies.resolve("orders") == policies.resolve("prices", kind="topic") == RedeliveryPolicy.parse(TEXT)
+
+
+@pytest.mark.parametrize("ending", ["", "\n", "\r\n"])
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_a_file_may_end_its_line_and_begin_with_a_mark(tmp_path: Path, ending: str, bom: str) -> None:
+    file = tmp_path / "orders.policy"
+    file.write_bytes((bom + TEXT + ending).encode())
+    assert load_policies(file).resolve("orders").text == TEXT
+
+
+def test_an_error_in_a_file_names_file_element_and_cure(tmp_path: Path) -> None:
+    file = tmp_path / "orders.policy"
+    file.write_text("3:1000; 6:soon")
+    with pytest.raises(PolicyError) as caught:
+        load_policies(file)
+    assert str(file) in str(caught.value)
+    assert "element 2" in str(caught.value)
+    assert caught.value.cure
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="no such file") as caught:
+        load_policies(tmp_path / "nothing.txt")
+    assert caught.value.where == str(tmp_path / "nothing.txt")
+    assert caught.value.cure
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="cannot be read") as caught:
+        load_policies(tmp_path)
+    assert caught.value.where == str(tmp_path)
+    assert caught.value.cure
+
+
+def test_a_file_that_is_not_utf8_says_where(tmp_path: Path) -> None:
+    file = tmp_path / "orders.policy"
+    file.write_bytes(b"3:move(queue:\xe9)")
+    with pytest.raises(PolicyError, match="not UTF-8, at byte 13"):
+        load_policies(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("tcp://h:61616?jms.redeliveryPolicy.maximumRedeliveries=4", "activemq"),
+        ('<broker xmlns="http://activemq.apache.org/schema/core"/>', "activemq"),
+        ('<?xml version="1.0"?>\n<weblogic-jms xmlns="x"></weblogic-jms>', "weblogic"),
+        ("<address-settings></address-settings>", "artemis"),
+        ('<core xmlns="urn:activemq:core"/>', "artemis"),
+        ("[tool.redeliver]\ndead_after = 3", "native"),
+        ("dead_after = 3\n", "native"),
+    ],
+)
+def test_what_is_not_built_yet_is_told_by_content_and_named(text: str, language: str) -> None:
+    with pytest.raises(ConfigError, match=f"{language} is not built yet") as caught:
+        load_policies(text)
+    assert "jmsjca" in caught.value.cure
+
+
+@pytest.mark.parametrize("language", ["activemq", "patchbay", "weblogic", "artemis", "native"])
+def test_a_language_that_is_named_but_not_built_is_refused(language: str) -> None:
+    with pytest.raises(ConfigError, match=f"{language} is not built yet"):
+        RedeliveryPolicy.parse(TEXT, language)
+
+
+def test_a_language_that_nobody_knows_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(ConfigError, match="'cobol'") as caught:
+        load_policies(TEXT, "cobol")
+    assert "jmsjca" in caught.value.cure
+
+
+def test_xml_of_nobody_is_refused() -> None:
+    with pytest.raises(PolicyError, match="no policy of a known system"):
+        load_policies("<html><body/></html>")
+
+
+@pytest.mark.parametrize("text", ["policies.toml", "/etc/redeliver/orders.xml", "./orders", "conf/orders.policy"])
+def test_a_text_that_looks_like_a_path_is_told_from_a_policy(text: str) -> None:
+    with pytest.raises(PolicyError, match="looks like a file"):
+        load_policies(text)
+
+
+def test_entries_of_a_map_are_not_built_yet() -> None:
+    with pytest.raises(ConfigError, match="PolicyMap with entries is not built yet"):
+        PolicyMap({"ORDERS.>": RedeliveryPolicy()})
+    assert PolicyMap({}).resolve("x") == RedeliveryPolicy()
+    with pytest.raises(PolicyError, match="no policy"):
+        PolicyMap({}, default="5:delete")  # type: ignore[arg-type]
