@@ -16,7 +16,8 @@ UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
 READY := $(VENV)/.ready
 
-# uv knows none of pip's settings: hand on those that decide whether an index can be reached.
+# uv knows none of pip's settings: hand on those that decide whether an index can be reached. Certificates are
+# this machine's own, since a company's proxy often adds one.
 ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
@@ -26,6 +27,7 @@ endif
 ifdef PIP_CERT
 export SSL_CERT_FILE ?= $(PIP_CERT)
 endif
+export UV_SYSTEM_CERTS := 1
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

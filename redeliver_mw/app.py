@@ -148,6 +148,24 @@ class App:
         self._hooks.append(fn)
         return fn
 
+    @property
+    def sources(self) -> list[Destination]:
+        """Every source that has a handler."""
+        return list(self._specs)
+
+    @property
+    def dialect(self) -> str:
+        """The URL's dialect, such as `rabbitmq+pika`."""
+        return self._url.dialect
+
+    def dead_letter_targets(self, source: str | Destination) -> list[Destination]:
+        """Where the dead letters of this source go. ConfigError for a source without a handler."""
+        destination = Destination.parse(source)
+        if destination not in self._specs:
+            raise ConfigError(f"no handler for {source}", cure="Name a source that has a handler")
+        policy = self._specs[destination].policy.resolve(destination.name, destination.kind)
+        return [target.resolve(destination) for target in policy.targets]
+
     # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:

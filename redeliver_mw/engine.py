@@ -53,11 +53,12 @@ class Engine:
     def __init__(
         self, adapter: Adapter, specs: Sequence[HandlerSpec], policies: Mapping[Destination, RedeliveryPolicy],
         settings: Settings, clock: Clock, *, journal: Journal | None = None, hooks: list[Hook] | None = None,
-        drive: Callable[[], object] | None = None,
+        drive: Callable[[], object] | None = None, crew: type[Crew] | None = None,
     ) -> None:  # fmt: skip
         self.adapter, self._specs, self._policies = adapter, specs, policies
         self._settings, self._clock = settings, clock
         self._drive = drive  # of a hand-driven test: does all there is to do; None: threads do it
+        self._crew_type = crew  # None: by the handler's kind
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None)
         self._changed = threading.Condition()
         self._capabilities: Capabilities | None = None
@@ -166,6 +167,8 @@ class Engine:
             self.runner.watch_handlers(ack_timeout)
 
     def _crew(self, spec: HandlerSpec, runner: Runner) -> Crew:
+        if self._crew_type is not None:
+            return self._crew_type(spec, runner)
         if self._drive is not None:
             return Inline(spec, runner)
         if not spec.is_async:

@@ -26,7 +26,7 @@ from .commands import (
 from .failure import describe
 from .interceptor import Interceptor
 from .message import Delivery, Destination
-from .ports import Clock, Moment
+from .ports import Clock, Moment, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
 from .workers import Crew, Undecodable
 
@@ -61,6 +61,7 @@ class Runner:
         self._warned: set[Delivery] = set()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
+        self._tick = time.perf_counter if isinstance(clock, SystemClock) else lambda: clock.now().mono
         self.stopping = False
         self._hurried = False
         self.halted: dict[Destination, str] = {}
@@ -99,12 +100,12 @@ class Runner:
             if delivery.known:
                 self.feed(Left(delivery))
             return False
-        self._running[delivery] = time.perf_counter() if self._timed else 0.0
+        self._running[delivery] = self._tick() if self._timed else 0.0
         return True
 
     def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
         since = self._running.pop(delivery, None)
-        ran = time.perf_counter() - since if since else 0.0
+        ran = self._tick() - since if since else 0.0
         if error is not None:
             self._failed(delivery, error, ran)
         elif since is not None and not delivery.known:

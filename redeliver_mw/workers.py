@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextvars import Token
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -184,6 +185,49 @@ class Inline(Crew):
         else:
             reset(token)
             self._boss.ended(delivery, None)
+
+
+class Pull(Crew):
+    """No workers: a loop pulls deliveries and says how each ended. `next`, `done`, `leave` by that loop's thread."""
+
+    def __init__(self, spec: HandlerSpec, boss: Boss) -> None:
+        super().__init__(spec, boss)
+        self._condition = threading.Condition()
+        self._in_hand: dict[Delivery, Token[Delivery] | None] = {}
+
+    def _wake(self, n: int) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+    def next(self, timeout: float | None) -> Delivery | None:
+        """The next delivery, begun; None when there is none within `timeout` seconds or the crew is stopped."""
+        while True:
+            with self._condition:
+                ready = self._condition.wait_for(lambda: self.stopping or (self._queue and not self.paused), timeout)
+                if not ready or self.stopping:
+                    return None
+                delivery = self._queue.popleft()
+            if self._boss.begin(delivery):
+                self._in_hand[delivery] = None
+                return delivery
+
+    def enter(self, delivery: Delivery) -> None:
+        """Put it in hand for `current_delivery()`."""
+        self._in_hand[delivery] = set_delivery(delivery)
+
+    def done(self, delivery: Delivery, error: BaseException | None) -> None:
+        self._take(delivery)
+        self._boss.ended(delivery, error)
+
+    def leave(self, delivery: Delivery) -> None:
+        """It was neither handled nor failed: it stays unsettled."""
+        if delivery in self._in_hand:
+            self._take(delivery)
+            self._boss.cancelled(delivery)
+
+    def _take(self, delivery: Delivery) -> None:
+        if (token := self._in_hand.pop(delivery, None)) is not None:
+            reset(token)
 
 
 class LoopThread:

@@ -14,7 +14,9 @@ from redeliver_mw.testing import Faults, ManualClock, MemoryBroker, StoredMessag
 QUEUE = "orders"
 
 
-def broker_of(personality: str, *bodies: bytes, durable: bool = True, faults: Faults | None = None) -> MemoryBroker:
+def broker_of(
+    personality: str, *bodies: bytes, durable: bool = True, faults: Faults | None = None
+) -> MemoryBroker:
     broker = MemoryBroker(personality, ManualClock(), faults)
     broker.declare(QUEUE)
     for body in bodies:
@@ -41,7 +43,7 @@ def marks(messages: list[StoredMessage]) -> list[tuple[bool, int, int]]:
     return [(message.redelivered, message.count, message.acquired) for message in messages]
 
 
-# -- every broker -----------------------------------------------------------------------------------------------
+# -- every broker ----------------------------------------------------------------------------------
 
 ALL = pytest.mark.parametrize("personality", ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"])
 
@@ -141,7 +143,7 @@ def test_each_subscription_of_a_topic_gets_its_own_copy(personality: str) -> Non
     assert (broker.depth(first), broker.depth(second)) == (0, 1)
 
 
-# -- RabbitMQ ---------------------------------------------------------------------------------------------------
+# -- RabbitMQ --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("personality", ["rabbitmq", "rabbitmq-classic"])
@@ -295,7 +297,7 @@ def test_on_rabbitmq_a_copy_comes_down_the_ladder_with_the_marks_of_the_retry_qu
     assert "cannot delay" in broker.store(target, b"x", {}, Properties(), after=0.5)
 
 
-# -- ActiveMQ Classic -------------------------------------------------------------------------------------------
+# -- ActiveMQ Classic ------------------------------------------------------------------------------
 
 
 def test_on_activemq_a_nack_buries_a_persistent_message_with_its_original_destination() -> None:
@@ -408,7 +410,7 @@ def test_a_message_that_expires_while_it_is_unsettled_may_still_be_accepted() ->
     assert bodies(broker, "ActiveMQ.DLQ") == [b"2"]
 
 
-# -- Artemis ----------------------------------------------------------------------------------------------------
+# -- Artemis ---------------------------------------------------------------------------------------
 
 
 def test_on_artemis_stomp_a_nack_destroys() -> None:
@@ -419,7 +421,7 @@ def test_on_artemis_stomp_a_nack_destroys() -> None:
     assert broker.destroyed == 1
 
 
-def test_on_artemis_amqp_rejected_buries_with_the_original_address_and_deletes_without_a_dead_letter_address() -> None:
+def test_on_artemis_amqp_rejected_buries_and_deletes_without_a_dead_letter_address() -> None:
     broker = broker_of("artemis", b"1")
     link = broker.connect()
     link.reject(get(link).tag)
@@ -466,7 +468,12 @@ def test_on_artemis_amqp_a_clean_close_counts_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("protocol", "every", "counts"),
-    [("amqp", True, [1, 1, 1]), ("amqp", False, [0, 0, 0]), ("stomp", True, [1, 1, 1]), ("stomp", False, [1, 0, 0])],
+    [
+        ("amqp", True, [1, 1, 1]),
+        ("amqp", False, [0, 0, 0]),
+        ("stomp", True, [1, 1, 1]),
+        ("stomp", False, [1, 0, 0]),
+    ],
 )
 def test_on_artemis_a_cut_counts_all_prefetched_messages_or_not_as_the_coin_falls(
     protocol: str, every: bool, counts: list[int]
@@ -482,7 +489,6 @@ def test_on_artemis_a_cut_counts_all_prefetched_messages_or_not_as_the_coin_fall
 
 
 def test_on_artemis_the_coin_falls_the_same_way_for_the_same_seed() -> None:
-    assert [Faults(7).toss(0.35) for _ in range(3)] == [Faults(7).toss(0.35) for _ in range(3)]
     one, other = Faults(7), Faults(7)
     tosses = [one.toss(0.35) for _ in range(50)]
     assert tosses == [other.toss(0.35) for _ in range(50)]
@@ -545,7 +551,7 @@ def test_on_artemis_an_expired_message_goes_to_the_expiry_queue() -> None:
     assert dead.headers["_AMQ_ACTUAL_EXPIRY"] == "1767225605000"
 
 
-# -- bad input --------------------------------------------------------------------------------------------------
+# -- bad input -------------------------------------------------------------------------------------
 
 
 def test_an_unknown_personality_is_refused_with_the_known_ones() -> None:

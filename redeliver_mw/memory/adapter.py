@@ -20,6 +20,7 @@ from .broker import MemoryBroker
 from .clock import loop_for
 from .lane import Lane
 from .link import Held, Link
+from .mover import Mover
 from .publisher import Publisher
 from .queue import Queue
 from .reader import MemoryReader
@@ -30,9 +31,9 @@ logger = logging.getLogger("redeliver_mw.memory")
 class MemoryAdapter:
     """One consumer's connection to a memory broker, and a publishing link beside it.
 
-    `publish_timeout`: seconds until a publish without an answer is given up; `reconnect_after`: seconds from a
-    lost connection to the next attempt. Without a `ManualClock` there is one daemon thread, on which everything
-    is told.
+    `publish_timeout`: seconds until a publish without an answer is given up; `reconnect_after`: seconds from
+    a lost connection to the next attempt. Without a `ManualClock` there is one daemon thread, on which all is
+    told.
     """
 
     def __init__(
@@ -40,9 +41,9 @@ class MemoryAdapter:
     ) -> None:
         self._broker = broker
         self._reconnect_after = reconnect_after
-        self._publish_timeout = publish_timeout
         self._loop = loop_for(broker.clock, f"redeliver-{broker.id}")
         self._publisher = Publisher(broker, self._loop, publish_timeout)
+        self._mover = Mover(broker, self._loop, publish_timeout, self._cut)
         self._reader = MemoryReader(broker.ways)
         self._subscriptions: list[Subscription] = []
         self._lanes: dict[int, Lane] = {}  # by generation; a generation that is not here is over
@@ -105,7 +106,11 @@ class MemoryAdapter:
         self._loop.call_soon(functools.partial(self._check, target, answer, declare))
 
     def browse(
-        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
+        self,
+        source: Destination,
+        limit: int,
+        answer: Callable[[Sequence[Delivery] | RedeliverError], None],
+        /,
     ) -> None:
         """The first `limit` waiting messages; as `Capabilities.browse` says they are marked by it."""
         self._loop.call_soon(functools.partial(self._browse, source, limit, answer))
@@ -135,7 +140,7 @@ class MemoryAdapter:
         if self._closed or self._main is not None or self._broker.down or self._sink is None:
             return
         self._main = self._broker.connect(closed=functools.partial(self._later, self._disconnected))
-        self._publisher.open()
+        self._publisher.open(self._main)
         self._sink.connected(self.capabilities)
         for subscription in self._subscriptions:
             self._open(subscription)
@@ -252,41 +257,13 @@ class MemoryAdapter:
     def _cut(self) -> None:
         for lane in self._lanes.values():
             lane.link.drop()
-        self._publisher.drop()
         if self._main is not None:
             self._main.drop()
 
     # -- sending ---------------------------------------------------------------------------------------------
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer) -> None:
-        lane = self._lanes.get(delivery.generation)
-        if lane is None or not lane.link.is_open or not lane.has(delivery):
-            return answer("silent", "its generation is over, or it is settled")
-        plan = self._broker.faults
-        faults = (plan.take(out.target, "refuse", "missing", "silence") for out, _ in outs)
-        fault = next(filter(None, faults), None)
-        if fault is not None and fault.kind == "silence":
-            if fault.stored:
-                self._commit(lane, delivery, outs)
-            self._loop.call_later(self._publish_timeout, functools.partial(self._give_up, answer))
-            return None
-        problems = (self._broker.problem(out.target, out.headers, after) for out, after in outs)
-        refused = fault.text if fault is not None else next(filter(None, problems), "")
-        if refused:
-            lane.aborted(delivery, self._broker.ways.name == "artemis")
-            return answer("refused", refused)
-        self._commit(lane, delivery, outs)
-        return answer("ok", "")
-
-    def _commit(self, lane: Lane, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]]) -> None:
-        for out, after in outs:
-            self._broker.store(out.target, out.body, out.headers, out.properties, after=after)
-        lane.settle([(delivery, "accepted")], cumulative=False)
-
-    def _give_up(self, answer: OnAnswer) -> None:
-        """Silence in a transaction: its link is the consuming one, so all of it goes."""
-        self._cut()
-        answer("silent", f"no answer within {self._publish_timeout:g} s")
+        self._mover.move(self._lanes.get(delivery.generation), delivery, outs, answer)
 
     def _check(self, target: Destination, answer: OnAnswer, declare: bool) -> None:
         if self._main is None or not self._main.is_open:

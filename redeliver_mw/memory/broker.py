@@ -88,9 +88,9 @@ class MemoryBroker:
     ) -> Destination:
         """Make a queue, or a topic with a named subscription; answers the queue that now exists.
 
-        What lies beyond `max_length` is refused, or pushes out the oldest. `dead_letter` is the queue for what
-        the broker itself buries: None means this broker's usual one, empty none. `limit` is its own limit of
-        deliveries (`x-delivery-limit`, `max-delivery-attempts`). Declaring again changes nothing.
+        What lies beyond `max_length` is refused, or pushes out the oldest. `dead_letter` is the queue for
+        what the broker itself buries: None means this broker's usual one, empty none. `limit` is its own limit
+        of deliveries (`x-delivery-limit`, `max-delivery-attempts`). Declaring again changes nothing.
         """
         with self.lock:
             return self.stock.declare(
@@ -171,7 +171,7 @@ class MemoryBroker:
         self._lose("cut", BrokerUnavailable("the connection was cut", where=self.id))
 
     def kill(self, young: float = 0.0) -> None:
-        """The broker dies: all connections are lost, and what is not durable. It stays down until `restart()`.
+        """The broker dies until `restart()`: all connections are lost, and what is not durable.
 
         RabbitMQ's quorum queues that were declared less than `young` seconds ago come back empty
         (seen: up to 2 s).

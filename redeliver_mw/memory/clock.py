@@ -33,14 +33,14 @@ class Loop(Protocol):
 
     def call_soon(self, fn: Callback, /) -> None: ...
     def call_later(self, seconds: float, fn: Callback, /) -> Cancel: ...
-    def finish(self, fn: Callback, timeout: float, /) -> None: ...  # runs what is ready, then `fn`, then nothing
+    def finish(self, fn: Callback, timeout: float, /) -> None: ...  # what is ready, `fn`, nothing more
 
 
 def loop_for(clock: Clock, name: str, lock: AbstractContextManager[object] | None = None) -> Loop:
     """A loop on this clock.
 
-    With a `lock` every callback runs under it, and the thread is given back when there is nothing to wait for:
-    a broker's own loop.
+    With a `lock` every callback runs under it, and the thread is given back when there is nothing to wait
+    for: a broker's own loop.
     """
     return _HandLoop(clock) if isinstance(clock, ManualClock) else _ThreadLoop(clock, name, lock)
 

@@ -46,7 +46,7 @@ class Faults:
         self._lock = threading.Lock()
         self._random = random.Random(seed)
         self._broker: Breakable | None = None
-        self.drop_counts: bool | None = None  # Artemis, connection cut: does every prefetched one gain a count?
+        self.drop_counts: bool | None = None  # Artemis, at a cut: does every prefetched one gain a count?
 
     def refuse(
         self, target: str | Destination | None = None, times: int | None = 1, text: str = "refused on purpose"
@@ -57,7 +57,7 @@ class Faults:
     def silence(
         self, target: str | Destination | None = None, times: int | None = 1, *, stored: bool = False
     ) -> None:
-        """The next `times` publishes are never answered; the broker kept the copy, or not, as `stored` says."""
+        """The next `times` publishes are never answered; `stored` says whether the broker kept the copy."""
         self._add(Fault("silence", _target(target), times, stored=stored))
 
     def late(self, target: str | Destination | None, seconds: float, times: int | None = 1) -> None:
@@ -69,11 +69,11 @@ class Faults:
         self._add(Fault("missing", _target(target), times, text=f"no queue {target}"))
 
     def drop_settle(self, times: int = 1) -> None:
-        """The next `times` batches of settles are written, never reach the broker, and the connection is cut."""
+        """The next `times` batches of settles are written and lost: the connection is cut on the way."""
         self._add(Fault("drop_settle", None, times))
 
     def cut(self) -> None:
-        """Every connection is lost now. What was unsettled is queued again; adapters reconnect by themselves."""
+        """Every connection is lost now, what was unsettled is queued again. Adapters reconnect on their own."""
         self._attached().cut()
 
     def block(self) -> None:

@@ -111,7 +111,7 @@ class Link:
     # -- settling --------------------------------------------------------------------------------------------
 
     def accept(self, tag: Tag, *, multiple: bool = False) -> None:
-        """Done with it. `multiple`: and with all unsettled ones that were delivered before it on this link."""
+        """Done with it. `multiple`: and with all unsettled ones that came before it on this link."""
         with self._broker.lock:
             if (held := self._settled(tag)) is None:
                 return
@@ -121,7 +121,7 @@ class Link:
             self._refill(held.queue)
 
     def nack(self, tag: Tag, *, requeue: bool = True) -> None:
-        """RabbitMQ: back at once, or dead-lettered. ActiveMQ: buried or destroyed. Artemis (STOMP): destroyed."""
+        """RabbitMQ: back at once, or buried. ActiveMQ: buried or destroyed. Artemis (STOMP): destroyed."""
         with self._broker.lock:
             if (held := self._settled(tag)) is None:
                 return
@@ -134,7 +134,7 @@ class Link:
             self._refill(held.queue)
 
     def reject(self, tag: Tag, *, requeue: bool = False) -> None:
-        """Dead-lettered; destroyed where there is no place for it. With `requeue`, on RabbitMQ: back, counted."""
+        """Buried; destroyed where there is no place for it. With `requeue`, on RabbitMQ: back, counted."""
         with self._broker.lock:
             if (held := self._settled(tag)) is None:
                 return
@@ -190,7 +190,7 @@ class Link:
         return held
 
     def _settled(self, tag: Tag) -> Held | None:
-        """The delivery of this tag, no longer held; None, and what this broker does then, when there is none."""
+        """The delivery of this tag, no longer held; without one, None and what this broker does then."""
         self._check_open()
         held = self._held.pop(tag, None)
         if held is None:

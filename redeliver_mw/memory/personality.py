@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ..capabilities import Capabilities, Schedule
@@ -168,7 +168,6 @@ class Personality:
             message.redelivered = False
 
 
-_RABBITMQ_STRIP = frozenset({"x-death", "x-delivery-count", "x-acquired-count", "x-delay", "CC", "BCC"})
 _RABBITMQ = Personality(
     name="rabbitmq",
     protocol="amqp091",
@@ -188,34 +187,18 @@ _RABBITMQ = Personality(
         depth=True,
         count="count",
         keeps_order_on_release=True,
-        strip=_RABBITMQ_STRIP,
+        strip=frozenset({"x-death", "x-delivery-count", "x-acquired-count", "x-delay", "CC", "BCC"}),
         strip_prefixes=("x-first-death-", "x-last-death-", "x-opt-"),
         death_marks={"x-first-death-queue": "{name}", "x-first-death-reason": "{mark}"},
         death_reasons={"rejected": "rejected", "expired": "expired", "exhausted": "delivery_limit"},
     ),
 )
-_CLASSIC = Personality(
+_CLASSIC = replace(
+    _RABBITMQ,
     name="rabbitmq-classic",
-    protocol="amqp091",
-    int_tags=True,
-    auto_create=False,
-    capabilities=Capabilities(
-        dialect="memory+rabbitmq",
-        broker_kind="rabbitmq",
-        broker_version="4.3",
-        honours=frozenset({"accepted", "released"}),
-        released_uncounted=True,
-        cumulative=True,
-        schedule=Schedule(rungs=RUNGS),
-        ack_timeout=1800.0,
-        browse="requeue",
-        depth=True,
-        count="flag",
-        keeps_order_on_release=True,
-        strip=_RABBITMQ_STRIP,
-        strip_prefixes=("x-first-death-", "x-last-death-", "x-opt-"),
-        death_marks={"x-first-death-queue": "{name}", "x-first-death-reason": "{mark}"},
-        death_reasons={"rejected": "rejected", "expired": "expired", "exhausted": "delivery_limit"},
+    counted=frozenset(),
+    capabilities=replace(
+        _RABBITMQ.capabilities, honours=frozenset({"accepted", "released"}), count="flag"
     ),
 )
 _ACTIVEMQ = Personality(

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link of a `MemoryAdapter`: one answer for each copy, or silence, and then the link is closed."""
+"""The publishing link of a `MemoryAdapter`: one answer for each copy, or silence, which ends the link."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from ..errors import BrokerUnavailable
 from ..message import Outgoing
 from .broker import MemoryBroker
 from .clock import Loop
+from .link import Link
 
 
 class Publisher:
@@ -20,17 +21,17 @@ class Publisher:
 
     def __init__(self, broker: MemoryBroker, loop: Loop, timeout: float) -> None:
         self._broker, self._loop, self._timeout = broker, loop, timeout
-        self._is_open = False
+        self._link: Link | None = None
         self._keys = itertools.count(1)
         self._unanswered: dict[int, OnAnswer] = {}
         self._waiting: deque[tuple[Outgoing, OnAnswer, float]] = deque()  # for the end of a memory alarm
 
-    def open(self) -> None:
-        self._is_open = True
+    def open(self, link: Link) -> None:
+        self._link = link
         self.flush()
 
     def publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
-        if not self._is_open:
+        if self._link is None:
             answer("silent", "not connected")
         elif self._broker.blocked:
             self._waiting.append((out, answer, after))
@@ -39,20 +40,17 @@ class Publisher:
 
     def flush(self) -> None:
         """Send what waited, unless there is an alarm (again)."""
-        while self._waiting and self._is_open and not self._broker.blocked:
+        while self._waiting and self._link is not None and not self._broker.blocked:
             self._send(*self._waiting.popleft())
 
     def lost(self, why: str) -> None:
         """The link is gone: whatever was not answered may have been kept or not."""
-        self._is_open = False
+        self._link = None
         unanswered = list(self._unanswered.values()) + [answer for _, answer, _ in self._waiting]
         self._unanswered.clear()
         self._waiting.clear()
         for answer in unanswered:
             answer("silent", why)
-
-    def drop(self) -> None:
-        self._is_open = False  # `lost` follows
 
     def close(self) -> None:
         self.lost("closed")
@@ -60,6 +58,8 @@ class Publisher:
     def _send(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
         key = next(self._keys)
         self._unanswered[key] = answer
+        if self._link is None or not self._link.is_open:
+            return None  # cut already: `lost` is on its way
         fault = self._broker.faults.take(out.target, "refuse", "missing", "silence", "late")
         if fault is not None and fault.kind in ("refuse", "missing"):
             return self._answer(key, "refused", fault.text)
@@ -89,5 +89,7 @@ class Publisher:
         if self._broker.blocked:  # an alarm stops the clock
             self._loop.call_later(self._timeout, functools.partial(self._give_up, key))
             return
+        link = self._link
         self.lost(f"no answer within {self._timeout:g} s")
-        self.open()
+        if link is not None:
+            self.open(link)

@@ -66,7 +66,8 @@ class Queue:
         return heapq.heappop(self._returned)[1] if self._returned else self._ready.popleft()
 
     def messages(self) -> list[StoredMessage]:
-        return [message for _, message in sorted(self._returned, key=lambda entry: entry[0])] + list(self._ready)
+        returned = sorted(self._returned, key=lambda entry: entry[0])
+        return [message for _, message in returned] + list(self._ready)
 
     def drop_if(self, unwanted: Callable[[StoredMessage], bool]) -> int:
         """How many were dropped."""

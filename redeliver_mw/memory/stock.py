@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a memory broker keeps: queues, topics with their subscriptions, scheduled copies. Its lock guards them."""
+"""What a memory broker keeps: queues, topics with their subscriptions, scheduled copies.
+
+The broker's lock guards all of it.
+"""
 
 from __future__ import annotations
 
@@ -143,8 +146,8 @@ class Stock:
     def bury(self, queue: Queue, message: StoredMessage, why: str) -> None:
         """The broker's own dead-lettering, or destruction where it has no place for it."""
         graveyard = (self._ways.expired if why == "expired" else "") or queue.dead_letter
-        unloved = self._ways.name == "activemq" and (not message.durable or queue.destination.name == graveyard)
-        if not graveyard or unloved:
+        here = queue.destination.name == graveyard
+        if not graveyard or (self._ways.name == "activemq" and (here or not message.durable)):
             self.destroyed += 1
             return
         self._ways.bury(message, queue.destination, why)

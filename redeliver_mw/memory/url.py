@@ -37,7 +37,7 @@ def broker_from_url(url: str) -> MemoryBroker:
             broker = _brokers[name] = MemoryBroker(wanted or "rabbitmq", name=name)
     if wanted not in (None, broker.ways.name):
         cure = "Take another name for another personality"
-        raise ConfigError(f"the broker {name} is a {broker.ways.name}, not a {wanted}", where=url, cure=cure)
+        raise ConfigError(f"the broker {name} plays {broker.ways.name}, not {wanted}", where=url, cure=cure)
     return broker
 
 

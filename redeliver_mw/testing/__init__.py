@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from ..memory import MemoryAdapter, MemoryBroker, Place, StoredMessage, adapter_from_url, register_broker
+from .app import TestApp
 from .clock import ManualClock
 from .deliveries import make_delivery
 from .faults import Faults
@@ -16,6 +17,7 @@ __all__ = [
     "MemoryBroker",
     "Place",
     "StoredMessage",
+    "TestApp",
     "adapter_from_url",
     "make_delivery",
     "register_broker",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ..message import Delivery, Destination, Past, Properties
@@ -17,8 +17,8 @@ _tags = itertools.count(1)
 @dataclass(frozen=True, slots=True)
 class _Native:
     body: bytes
-    headers: dict[str, Any] = field(default_factory=dict)
-    properties: Properties = Properties()
+    headers: dict[str, Any]
+    properties: Properties
 
 
 class _Reader:
@@ -55,7 +55,8 @@ def make_delivery(
     """
     data = body.encode() if isinstance(body, str) else bytes(body)
     native = _Native(data, dict(headers or {}), Properties(**properties))
-    delivery = Delivery(Destination.parse(destination), 0, next(_tags), failures > 0, native, _Reader())
+    source = Destination.parse(destination)
+    delivery = Delivery(source, 0, next(_tags), failures > 0, native, _Reader())
     delivery.failures = failures
     delivery.past = Past(failures=failures)
     return delivery

@@ -47,7 +47,7 @@ def test_timers_run_in_the_order_of_time_each_at_its_own_instant(clock: ManualCl
     assert clock.now().mono == 5.0
 
 
-def test_timers_of_one_instant_run_in_the_order_in_which_they_were_set(clock: ManualClock, loop: Loop) -> None:
+def test_timers_of_one_instant_run_in_the_order_of_setting(clock: ManualClock, loop: Loop) -> None:
     seen: list[int] = []
     for number in range(5):
         loop.call_later(1.0, lambda number=number: seen.append(number))  # type: ignore[misc]

@@ -7,7 +7,8 @@ from redeliver_mw.testing import make_delivery
 
 
 def test_a_delivery_made_by_hand_reads_like_a_real_one() -> None:
-    delivery = make_delivery(b'{"n": 1}', {"k": 1.75}, failures=2, message_id="m1", content_type="application/json")
+    body, kind = b'{"n": 1}', "application/json"
+    delivery = make_delivery(body, {"k": 1.75}, failures=2, message_id="m1", content_type=kind)
     assert delivery.json() == {"n": 1}
     assert delivery.headers == {"k": 1.75}
     assert (delivery.failures, delivery.delivery_count, delivery.redelivered) == (2, 3, True)

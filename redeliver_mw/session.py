@@ -1,0 +1,240 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`connect(url)`: the blocking face, for scripts and for loops that pull.
+
+    with connect("rabbitmq://localhost/") as session:
+        for delivery in session.deliveries("orders", policy="3:1000; 5:move(queue:dlq.$)"):
+            with delivery as message:      # leaving the block is success, an exception is a failure
+                handle(message.body)
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from .adapter import Adapter, Subscription, Verdict
+from .capabilities import Capabilities, Settlement
+from .delay import Option
+from .engine import Engine, Settings
+from .errors import BrokerError, BrokerUnavailable, ConfigError, RedeliverError
+from .message import Delivery, Destination, Outgoing, Properties
+from .policy import PolicyMap, RedeliveryPolicy, policy_of
+from .ports import SystemClock
+from .registry import adapter_for
+from .workers import HandlerSpec, Pull
+
+T = TypeVar("T")
+ANSWER_TIMEOUT = 60.0  # seconds; the adapter's own patience with a silent broker is shorter
+
+
+def connect(url: str) -> Session:
+    """Connect, and return a session to be closed (a context manager). ConfigError, BrokerError."""
+    return Session(url)
+
+
+class Session:
+    """One connection, used by one thread. `deliveries` takes a connection of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._condition = threading.Condition()
+        self._capabilities: Capabilities | None = None
+        self._error: RedeliverError | None = None
+        self._arrived: dict[Destination, deque[Delivery]] = {}
+        self._engines: list[Engine] = []
+        self._adapter: Adapter = adapter_for(url)
+        self._adapter.start(self)
+        try:
+            self._wait(lambda: self._capabilities is not None, ANSWER_TIMEOUT)
+            if self._capabilities is None:
+                raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker)
+        except BaseException:
+            self._adapter.close(1.0)
+            raise
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What this broker can do."""
+        return self._adapter.capabilities
+
+    def deliveries(
+        self,
+        source: str | Destination,
+        *,
+        policy: str | Path | RedeliveryPolicy | PolicyMap | None = None,
+        prefetch: int = 100,
+        delay: Option = "auto",
+        declare: str = "own",
+        timeout: float | None = None,
+        app_name: str | None = None,
+    ) -> Iterator[Pulled]:
+        """Deliveries under a policy; held ones come round again in the same loop.
+
+        Ends after `timeout` seconds without one (None: never). Leaving the loop leaves the rest unsettled.
+        """
+        destination = Destination.parse(source)
+        given = policy_of(policy) if policy is not None else RedeliveryPolicy()
+        spec = HandlerSpec(destination, _nothing, given, 1, prefetch)
+        settings = Settings(app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare)
+        policies = {destination: given.resolve(destination.name, destination.kind)}
+        engine = Engine(adapter_for(self._url), [spec], policies, settings, SystemClock(), crew=Pull)
+        engine.start()
+        self._engines.append(engine)
+        crew = engine.crews[destination]
+        assert isinstance(crew, Pull)
+        try:
+            while (delivery := crew.next(timeout)) is not None:
+                yield Pulled(delivery, crew)
+                crew.leave(delivery)  # of a loop body that did not use `with`
+        finally:
+            self._engines.remove(engine)
+            engine.stop(5.0)
+
+    def receive(self, source: str | Destination, timeout: float | None = None) -> Delivery | None:
+        """The next message, without a policy; None after `timeout` seconds. `settle` it, or it stays the broker's."""
+        destination = Destination.parse(source)
+        if destination not in self._arrived:
+            self._arrived[destination] = deque()
+            self._adapter.subscribe(Subscription(source=destination, prefetch=1))
+        waiting = self._arrived[destination]
+        self._wait(lambda: bool(waiting), timeout)
+        return waiting.popleft() if waiting else None
+
+    def settle(self, delivery: Delivery, word: Settlement = "accepted") -> None:
+        """Give a received delivery back to the broker: `accepted` or `released`. ConfigError for other words."""
+        if word not in self.capabilities.honours:
+            raise ConfigError(
+                f"{word!r} is not honoured by {self.capabilities.dialect}",
+                cure=f"Use one of {', '.join(sorted(self.capabilities.honours))}",
+            )
+
+        def ask(answer: Callable[[bool], None]) -> None:
+            self._adapter.settle(((delivery, word),), written=lambda: answer(True))
+
+        self._ask(ask, 5.0)
+
+    def publish(
+        self, destination: str | Destination, body: bytes, headers: Mapping[str, Any] | None = None, **properties: Any
+    ) -> None:
+        """Publish, durable, and wait for the broker's confirm. BrokerError when it does not keep the message."""
+        out = Outgoing(Destination.parse(destination), body, dict(headers or {}), Properties(**properties))
+
+        def ask(answer: Callable[[tuple[Verdict, str]], None]) -> None:
+            self._adapter.publish(out, lambda verdict, why: answer((verdict, why)))
+
+        verdict, why = self._ask(ask, ANSWER_TIMEOUT)
+        if verdict != "ok":
+            raise BrokerError(f"{out.target} did not take the message: {why}", where=self._adapter.broker)
+
+    def browse(self, source: str | Destination, limit: int = 100) -> Sequence[Delivery]:
+        """Up to `limit` messages, left where they are. Where the broker cannot browse, they are marked redelivered."""
+        destination = Destination.parse(source)
+
+        def ask(answer: Callable[[Sequence[Delivery] | RedeliverError], None]) -> None:
+            self._adapter.browse(destination, limit, answer)
+
+        return self._answer(ask)
+
+    def depth(self, source: str | Destination) -> int:
+        """Messages ready in the queue."""
+        destination = Destination.parse(source)
+
+        def ask(answer: Callable[[int | RedeliverError], None]) -> None:
+            self._adapter.depth(destination, answer)
+
+        return self._answer(ask)
+
+    def close(self) -> None:
+        for engine in list(self._engines):
+            engine.stop(5.0)
+        self._adapter.close(5.0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- waiting for the adapter -------------------------------------------------------------------
+
+    def _wait(self, done: Callable[[], bool], timeout: float | None) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: done() or self._error is not None, timeout)
+        if self._error is not None:
+            raise self._error
+
+    def _ask(self, ask: Callable[[Callable[[T], None]], None], timeout: float) -> T:
+        found: list[T] = []
+
+        def answer(result: T) -> None:
+            with self._condition:
+                found.append(result)
+                self._condition.notify_all()
+
+        ask(answer)
+        self._wait(lambda: bool(found), timeout)
+        if not found:
+            raise BrokerError("the broker does not answer", where=self._adapter.broker)
+        return found[0]
+
+    def _answer(self, ask: Callable[[Callable[[T | RedeliverError], None]], None]) -> T:
+        result = self._ask(ask, ANSWER_TIMEOUT)
+        if isinstance(result, RedeliverError):
+            raise result
+        return result
+
+    # -- the adapter's sink -----------------------------------------------------------------------
+
+    def connected(self, capabilities: Capabilities, /) -> None:
+        with self._condition:
+            self._capabilities = capabilities
+            self._condition.notify_all()
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        pass
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        with self._condition:
+            for delivery in batch:
+                self._arrived[delivery.destination].append(delivery)
+            self._condition.notify_all()
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        with self._condition:
+            for waiting in self._arrived.values():
+                for delivery in [d for d in waiting if d.generation == generation]:
+                    waiting.remove(delivery)
+
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        with self._condition:
+            self._error = error
+            self._condition.notify_all()
+
+
+class Pulled:
+    """One delivery of a pulling loop. As a context manager: leaving the block is success, an exception a failure."""
+
+    def __init__(self, delivery: Delivery, crew: Pull) -> None:
+        self.delivery, self._crew = delivery, crew
+
+    def __enter__(self) -> Delivery:
+        self._crew.enter(self.delivery)
+        return self.delivery
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+        """Failures are the policy's business: the loop goes on. What ends a program goes through, unsettled."""
+        if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
+            self._crew.leave(self.delivery)
+            return False
+        self._crew.done(self.delivery, error)
+        return True
+
+
+def _nothing(delivery: Delivery) -> None:
+    """A pulling loop has no handler."""

@@ -1,0 +1,79 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`TestApp`: an App on a memory broker with a clock moved by hand. No threads, no waiting, no server."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from ..app import App
+from ..errors import ConfigError
+from ..memory import MemoryAdapter, MemoryBroker, StoredMessage
+from ..message import Destination
+from ..runner import StopReport
+from .clock import ManualClock
+from .faults import Faults
+
+PERSONALITIES = {"rabbitmq": "rabbitmq", "activemq": "activemq", "artemis": "artemis"}
+
+
+class TestApp:
+    """Runs `app`'s handlers as its broker would, as far as `send` and `advance` go.
+
+    The memory broker takes the personality of the app's URL (`memory://`: RabbitMQ's). Sources are declared.
+    A context manager; on one thread.
+
+        with TestApp(app) as test:
+            test.send("orders", b"broken")
+            test.advance(3.0)
+            assert test.dead_letters("orders")[0].headers["redeliver_failures"] == "3"
+    """
+
+    __test__ = False  # for pytest: this is no test class
+
+    def __init__(self, app: App, *, personality: str | None = None, faults: Faults | None = None) -> None:
+        self.app = app
+        self.clock = ManualClock()
+        kind = app.dialect.partition("+")[0]
+        self.broker = MemoryBroker(personality or PERSONALITIES.get(kind, "rabbitmq"), clock=self.clock, faults=faults)
+        self._started = False
+
+    def start(self) -> Self:
+        for source in self.app.sources:
+            self.broker.declare(source)
+        self.app._start(MemoryAdapter(self.broker), self.clock, drive=self.clock.run_until_idle)
+        self._started = True
+        return self
+
+    def send(
+        self, destination: str | Destination, body: bytes | str, headers: Mapping[str, Any] | None = None, **properties: Any
+    ) -> None:
+        """Send a message, and run what is due now. A str is sent as UTF-8."""
+        if not self._started:
+            raise ConfigError("the TestApp is not started", cure="Write `with TestApp(app) as test:`")
+        raw = body.encode() if isinstance(body, str) else body
+        self.broker.send(Destination.parse(destination), raw, dict(headers or {}), **properties)
+        self.clock.run_until_idle()
+
+    def advance(self, seconds: float) -> None:
+        """Move time; everything that falls due on the way happens, each at its own instant."""
+        self.clock.advance(seconds)
+
+    def dead_letters(self, source: str | Destination) -> list[StoredMessage]:
+        """What lies in the dead-letter targets of this source, oldest first."""
+        return [message for target in self.app.dead_letter_targets(source) for message in self.broker.peek(target)]
+
+    def depth(self, destination: str | Destination) -> int:
+        """Messages ready in a queue."""
+        return self.broker.depth(destination)
+
+    def stop(self) -> StopReport:
+        return self.app.stop(0.0)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.stop()
