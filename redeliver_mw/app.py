@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -30,6 +31,11 @@ from .workers import HandlerSpec
 F = TypeVar("F", bound=Callable[..., Any])
 AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap
 DECLARE = ("own", "all", "none")
+log = logging.getLogger("redeliver_mw")
+
+
+class _StartGivenUp(BaseException):
+    """Raised by a signal handler in the middle of a start."""
 
 
 class App:
@@ -62,7 +68,9 @@ class App:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
         _refuse_unbuilt(limbo=limbo, crash_safe=crash_safe, breaker=breaker, broker_limit=broker_limit)
         if delay == "park":
-            raise ConfigError("delay='park' needs a limbo, and none is given", cure="Use delay='auto'; limbo is not built yet")
+            raise ConfigError(
+                "delay='park' needs a limbo, and none is given", cure="Use delay='auto'; limbo is not built yet"
+            )
         _one_of("delay", delay, OPTIONS)
         _one_of("declare", declare, DECLARE)
         self._url: BrokerUrl = parse_url(given)
@@ -200,7 +208,10 @@ class App:
         return FileJournal(self._journal)
 
     def stop(self, timeout: float | None = None) -> StopReport:
-        """Finish what is in hand, at most `timeout` seconds (default: `stop_timeout`). A second call: the same report."""
+        """Finish what is in hand, in at most `timeout` seconds (default: `stop_timeout`).
+
+        A second call answers the same report.
+        """
         with self._stopping:
             if self._report is None:
                 if self._engine is None:
@@ -214,11 +225,17 @@ class App:
         return self._over.wait(timeout)
 
     def run(self, handle_signals: bool = True) -> StopReport:
-        """Start, and go on until SIGTERM or SIGINT; a second signal stops at once and leaves the rest unsettled."""
+        """Start, and go on until SIGTERM or SIGINT; a second signal stops at once and leaves the rest unsettled.
+
+        A signal while it still starts gives up the start. ConfigError and BrokerError as of `start`.
+        """
         wanted = threading.Event()
         before: dict[int, Any] = {}
+        starting = True
 
         def on_signal(number: int, frame: FrameType | None) -> None:
+            if starting:
+                raise _StartGivenUp
             if wanted.is_set() and self._engine is not None and self._engine.runner is not None:
                 self._engine.runner.hurry()
             wanted.set()
@@ -227,9 +244,16 @@ class App:
             before = {s: signal.signal(s, on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
         try:
             self.start()
+            starting = False
+            log.info("consuming %s at %s", ", ".join(map(str, self._specs)), self._url.text)
             while not wanted.wait(0.5) and not self._over.is_set():
                 pass
-            return self.stop()
+            report = self.stop()
+            log.info("stopped after %.1f s; unsettled: %d", report.seconds, report.unsettled)
+            return report
+        except _StartGivenUp:
+            log.info("stopped before it was started")
+            return self.stop() if self._engine is not None else StopReport(0.0, 0, True)
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -238,7 +262,9 @@ class App:
         self.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()
 
     async def __aenter__(self) -> Self:

@@ -147,7 +147,9 @@ def test_each_subscription_of_a_topic_gets_its_own_copy(personality: str) -> Non
 
 
 @pytest.mark.parametrize("personality", ["rabbitmq", "rabbitmq-classic"])
-def test_on_rabbitmq_a_requeued_message_comes_back_at_once_and_is_marked_redelivered(personality: str) -> None:
+def test_on_rabbitmq_a_requeued_message_comes_back_at_once_and_is_marked_redelivered(
+    personality: str,
+) -> None:
     broker = broker_of(personality, b"1")
     link = broker.connect()
     for _ in range(12):  # for ever, in fact
@@ -433,7 +435,7 @@ def test_on_artemis_amqp_rejected_buries_and_deletes_without_a_dead_letter_addre
     assert [place.message.body for place in broker.everything()] == [b"1"]
 
 
-def test_on_artemis_released_and_modified_are_never_counted_and_modified_failed_is_buried_at_the_limit() -> None:
+def test_on_artemis_only_modified_failed_is_counted_and_is_buried_at_the_limit() -> None:
     broker = MemoryBroker("artemis", ManualClock())
     broker.declare(QUEUE, limit=3)
     broker.send(QUEUE, b"1")

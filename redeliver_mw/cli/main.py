@@ -14,14 +14,17 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
 from ..errors import RedeliverError
 from ..redaction import redact
 from . import check, explain
+from . import run as run_command
 
-COMMANDS = (check, explain)
+COMMANDS = (check, explain, run_command)
 BUG = 70
 INTERRUPTED = 130
 
@@ -35,10 +38,20 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"redeliver-mw {version('redeliver-mw')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit")
+]
+
+
 @app.callback()
-def _group() -> None:
-    # with a callback a single command keeps its name, and `redeliver check` is spelled so from the start
-    pass
+def _group(version: Version = False) -> None:
+    pass  # what is asked for here is done by the callbacks above
 
 
 for _command in COMMANDS:

@@ -88,9 +88,9 @@ class MemoryBroker:
     ) -> Destination:
         """Make a queue, or a topic with a named subscription; answers the queue that now exists.
 
-        What lies beyond `max_length` is refused, or pushes out the oldest. `dead_letter` is the queue for
-        what the broker itself buries: None means this broker's usual one, empty none. `limit` is its own limit
-        of deliveries (`x-delivery-limit`, `max-delivery-attempts`). Declaring again changes nothing.
+        Beyond `max_length` a message is refused, or the oldest pushed out. `dead_letter` is the queue for
+        what the broker itself buries: None: this broker's usual one, empty: none. `limit` is its own limit of
+        deliveries (`x-delivery-limit`, `max-delivery-attempts`). Declaring again changes nothing.
         """
         with self.lock:
             return self.stock.declare(

@@ -73,7 +73,7 @@ class Faults:
         self._add(Fault("drop_settle", None, times))
 
     def cut(self) -> None:
-        """Every connection is lost now, what was unsettled is queued again. Adapters reconnect on their own."""
+        """Every connection is lost now, what was unsettled is queued again. Adapters reconnect."""
         self._attached().cut()
 
     def block(self) -> None:

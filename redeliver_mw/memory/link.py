@@ -97,7 +97,7 @@ class Link:
             batch: list[Held] = []
             while len(batch) < wanted and (held := self._take_one(queue)) is not None:
                 batch.append(held)
-            if rivals > 1 and queue.consumers[0] is self:
+            if batch and queue.consumers[0] is self:  # next time another one comes first
                 queue.consumers.rotate(-1)
             queue.pump()
             return batch

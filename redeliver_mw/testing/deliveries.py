@@ -50,7 +50,7 @@ def make_delivery(
 ) -> Delivery:
     """A delivery whose handler failed `failures` times before this run.
 
-    Text becomes UTF-8; `properties` as in `Properties` (`message_id=`, `correlation_id=`, `content_type=`, …).
+    Text becomes UTF-8; `properties` as in `Properties` (`message_id=`, `content_type=`, …).
     Its generation is 0: no adapter will settle it.
     """
     data = body.encode() if isinstance(body, str) else bytes(body)

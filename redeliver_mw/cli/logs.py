@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the command line shows what the library logs: structlog on stderr, for people or as JSON lines.
+
+Only a command does this. The library logs under `redeliver_mw` with the standard library and configures
+nothing, so that an application of one's own decides for itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from ..redaction import redact
+
+if TYPE_CHECKING:
+    from structlog.types import EventDict, Processor
+
+# They log, at length and with tracebacks, what the library says in one line of its own.
+DRIVERS = ("pika",)
+
+
+class LogFormat(StrEnum):
+    """What --log-format takes."""
+
+    console = "console"
+    json = "json"
+
+
+def show_logs(form: LogFormat) -> None:
+    """Render the loggers under `redeliver_mw`, from INFO on, on stderr. Called once a process."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_formatter(form))
+    ours = logging.getLogger("redeliver_mw")
+    ours.handlers = [handler]
+    ours.setLevel(logging.INFO)
+    ours.propagate = False  # a module that configures the root logger must not show every line twice
+    for name in DRIVERS:
+        driver = logging.getLogger(name)
+        if driver.level == logging.NOTSET:
+            driver.setLevel(logging.CRITICAL)
+
+
+def _formatter(form: LogFormat) -> logging.Formatter:
+    import structlog
+
+    render: list[Processor]
+    if form is LogFormat.json:
+        render = [structlog.processors.format_exc_info, _redacted, structlog.processors.JSONRenderer()]
+    else:
+        colours = sys.stderr.isatty()
+        plain = structlog.dev.plain_traceback
+        render = [_redacted, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=plain)]
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=[
+            structlog.stdlib.add_log_level,
+            structlog.stdlib.add_logger_name,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+        ],
+        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+    )
+
+
+def _redacted(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """No credentials in a log line, whoever wrote it."""
+    return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}
