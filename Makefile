@@ -77,7 +77,7 @@ broker-tests: $(READY) ## the tests on real brokers
 	$(PYTEST) -m broker
 
 bench: $(READY) ## App and drop-in against the driver's own loop, on a real broker
-	$(VENV)/bin/python -m tests.bench
+	$(VENV)/bin/python -m tests.bench.rabbitmq
 
 lock: $(READY) ## write requirements.lock anew, with as few changes as can be; UPGRADE=1: the newest of all
 	@echo "locking the dependencies of pyproject.toml"

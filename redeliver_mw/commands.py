@@ -55,9 +55,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A handler was cancelled by our own stop: the delivery stays unsettled."""
+    """It is not run, or not to the end: we stop, or its generation is over. It stays unsettled."""
 
     delivery: Delivery
+    at: Moment
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ budget that the broker is known to accept.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,9 @@ from .message import Delivery, Destination, Outgoing, Past
 
 STATE_BYTES = 1024
 ERROR_BYTES = 2048  # of an error's text in a header; all of it goes to the journal
+SHORT_BYTES = 200  # of such a text when foreign headers leave little room
+ENTRY_BYTES = 8  # of framing, for each header
+COPY_ID_BYTES = len("redeliver_copy_id") + 32 + ENTRY_BYTES
 POLICY_BYTES = 512
 REASONS_OF_DEATH = ("exhausted", "rejected", "fatal", "expired", "undecodable", "crashed")
 
@@ -65,7 +69,7 @@ def copies_of(
         ours["redeliver_not_before"] = iso(move.not_before_us)
         if past.expires_at_us is not None:
             ours["redeliver_expires_at"] = iso(past.expires_at_us)
-    _check_fit(delivery, ours, capabilities)
+    ours = _fit(delivery, ours, kept, capabilities)
     properties = replace(delivery.properties, user_id=None, expires_at_us=None)
     outs = []
     for target in move.targets:
@@ -142,7 +146,7 @@ def _originals(delivery: Delivery, past: Past, source: Destination) -> dict[str,
     }
     first_seen = {f"redeliver_original_{k}": trim_utf8(str(v), 1024) for k, v in found.items() if v is not None}
     own = {"redeliver_original_destination": source.name, "redeliver_original_kind": source.kind}
-    return (dict(past.original) if past.hop or past.original else first_seen) | own
+    return (dict(past.original) or first_seen) | own
 
 
 def iso_or_none(us: int) -> str | None:
@@ -172,28 +176,45 @@ def _of_dead_letter(move: Move, signature: Signature, capabilities: Capabilities
 
 
 def _fill(template: str, words: Mapping[str, str]) -> str:
-    """Not `str.format`: a cause may contain braces."""
-    for word, value in words.items():
-        if template == "{" + word + "}":
-            return value
-        template = template.replace("{" + word + "}", value)
-    return template
+    """Not `str.format`: a cause or a name may contain braces."""
+    return re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), template)
 
 
 def _state(state: Mapping[str, str]) -> str:
     """The handler's strings as JSON within their budget; the ones that do not fit are left out, newest first."""
-    kept = {str(k): str(v) for k, v in state.items()}
-    while kept and len(json.dumps(kept)) > STATE_BYTES:
-        kept.popitem()
+    kept: dict[str, str] = {}
+    size = 0
+    for key, value in state.items():
+        size += len(json.dumps({str(key): str(value)}))  # its braces are what the comma and the blank will be
+        if size > STATE_BYTES:
+            break
+        kept[str(key)] = str(value)
     return json.dumps(kept)
 
 
-def _check_fit(delivery: Delivery, ours: Mapping[str, str], capabilities: Capabilities) -> None:
-    own = sum(len(name) + len(value.encode("utf-8", "replace")) + 8 for name, value in ours.items())
-    total = own + delivery.reader.headers_bytes(delivery.native)
-    if total > capabilities.header_bytes:
-        raise NotCopyable(
-            f"its headers need {total} bytes with ours, {capabilities.dialect} takes {capabilities.header_bytes}",
-            where=repr(delivery),
-            cure="Let the producer send less in headers",
-        )
+def _fit(
+    delivery: Delivery, ours: Mapping[str, str], kept: Mapping[str, Any], capabilities: Capabilities
+) -> dict[str, str]:
+    """Our headers within what the broker takes beside the foreign ones: at need, texts are cut shorter."""
+    foreign = delivery.reader.headers_bytes(delivery.native) - sum(
+        _size(name, value) for name, value in delivery.headers.items() if name not in kept
+    )
+    room = capabilities.header_bytes - foreign - COPY_ID_BYTES
+    texts = {"redeliver_error_message", "redeliver_policy", *capabilities.death_marks}
+    for limit in (capabilities.value_bytes, SHORT_BYTES):
+        fitting = {name: trim_utf8(value, limit) if name in texts else value for name, value in ours.items()}
+        if (need := sum(_size(name, value) + ENTRY_BYTES for name, value in fitting.items())) <= room:
+            return fitting
+    raise NotCopyable(
+        f"its headers need {need - room + capabilities.header_bytes} bytes with ours, "
+        f"{capabilities.dialect} takes {capabilities.header_bytes}",
+        where=repr(delivery),
+        cure="Let the producer send less in headers",
+    )
+
+
+def _size(name: str, value: object) -> int:
+    """Bytes of a header's name and text, never more than it takes on the wire; 0 for a number or a table."""
+    if isinstance(value, bytes):
+        return len(name) + len(value)
+    return len(name) + len(value.encode("utf-8", "replace")) if isinstance(value, str) else 0

@@ -16,12 +16,13 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from .message import Delivery, Destination, Past
 
 PREFIX = "redeliver_"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LEDGER_SIZE = 20_000  # entries a ledger keeps; the one used longest ago goes first, which can only lower a count
 
 
@@ -35,6 +36,7 @@ class Entry:
     verdict: Any = None  # the `copies.Move` that was decided on, once its first copy went out
     confirmed: set[str] = field(default_factory=set)  # copy ids
     done: bool = False  # our settle was given: a redelivery is settled at once
+    failure: Any = None  # the last one, without its traceback, for a copy that is made after a redelivery
     story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
 
 
@@ -140,12 +142,13 @@ def digest(delivery: Delivery) -> bytes:
 
 def copy_id(lineage: str, generation: int, hop: int, target: Destination) -> str:
     """The id of one copy: the same on every try of it, never that of another copy (rule 5)."""
-    return hashlib.sha256(f"{lineage}\0{generation}\0{hop}\0{target}".encode()).hexdigest()[:32]
+    seed = f"{lineage}\0{generation}\0{hop}\0{target}"
+    return hashlib.sha256(seed.encode("utf-8", "backslashreplace")).hexdigest()[:32]
 
 
 def iso(us: int) -> str:
     """Microseconds as ISO 8601 in UTC."""
-    return datetime.fromtimestamp(us / 1e6, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _text(headers: dict[str, Any], name: str) -> str:
@@ -162,15 +165,16 @@ def _int(headers: dict[str, Any], name: str) -> int:
 def _time(headers: dict[str, Any], name: str) -> int | None:
     try:
         when = datetime.fromisoformat(_text(headers, name))
-    except ValueError:
+        when = when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
         return None
-    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp() * 1e6)
+    return (when - _EPOCH) // timedelta(microseconds=1)
 
 
 def _state(headers: dict[str, Any]) -> dict[str, str]:
     try:
         state = json.loads(_text(headers, "state") or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return {str(k): str(v) for k, v in state.items()} if isinstance(state, dict) else {}
 

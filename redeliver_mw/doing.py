@@ -100,10 +100,12 @@ class Doing:
                 known = None
             else:
                 past = entry.past
-        lineage = key if known is not None and key is not None else past.lineage or f"{self._run_id}{token:016x}"
+        # Without an entry it shares its lineage with another message: one of its own keeps its copies apart.
+        lineage = key if known is not None and key is not None else f"{self._run_id}{token:016x}"
         story = Story(token, delivery, plan, past, state, lineage, known, entry)
         if entry is not None:
-            entry.story = story
+            entry.story, story.failure = story, entry.failure
+        past.expires_at_us = past.expires_at_us or delivery.properties.expires_at_us
         delivery.past, delivery.failures, delivery.known = past, past.failures, True
         self._stories[token] = story
         self._of[delivery] = story
@@ -162,20 +164,22 @@ class Doing:
             story.entry.done, story.entry.verdict = True, None
         self._out.append(Settle(story.token, story.delivery, "accepted"))
         if story.draft is not None:
-            self._emit_record(story, story.how if story.draft.outcome in ("redelivered", "kept") else None)
+            self._emit_record(story, story.how if story.move is not None else None)
         self._lift(story.plan.source, story.token)
 
     def _send(self, story: Story) -> None:
         """Publish every copy that is not confirmed. What cannot be copied exactly is not sent at all."""
         move = story.move
         assert move is not None
-        if not story.outs and not self._build(story):
-            self._step(story, Signal.UNCONFIRMED)
-            return
         if story.entry is not None:
             story.entry.verdict = move
+        if not story.outs and not self._build(story):
+            return self._step(story, Signal.UNCONFIRMED)
+        if story.entry is not None:
             story.confirmed |= story.entry.confirmed & story.outs.keys()
         missing = [out for id_of_copy, out in story.outs.items() if id_of_copy not in story.confirmed]
+        if not missing:  # an answer to an earlier delivery came late
+            return self._step(story, Signal.COMPLETE)
         story.open = {out.copy_id for out in missing}
         self._out += [Store(story.token, out, move.after) for out in missing]
 
@@ -204,19 +208,23 @@ class Doing:
         self._out.append(Wait(story.token, seconds))
 
     def _note(self, story: Story, signal: Signal) -> None:
-        """A result that came after the delivery was lost, or one confirm of several."""
-        if story.state is State.ABANDONED:
-            if story.entry is not None and signal in (Signal.COMPLETE, Signal.HANDLED):
-                story.entry.done, story.entry.verdict = True, None
-            if signal in (Signal.COMPLETE, Signal.HANDLED):
-                self._close(story)
+        """What came after the delivery was lost: its redelivery will be dealt with accordingly."""
+        if story.state is not State.ABANDONED or signal is Signal.CONFIRMED:
+            return
+        if story.entry is not None and signal is Signal.MOVE:
+            story.entry.verdict = story.move
+        elif story.entry is not None and signal is not Signal.HOLD:
+            story.entry.done, story.entry.verdict = True, None
+        if story.draft is not None and signal is not Signal.MOVE:  # a move is told when it is made
+            self._emit_record(story, story.how if story.move is not None else None)
+        self._close(story)
 
     def _close(self, story: Story) -> None:
         self._stories.pop(story.token, None)
         if self._of.get(story.delivery) is story:
             del self._of[story.delivery]
         self._lift(story.plan.source, story.token)
-        if story.entry is not None:
+        if story.entry is not None and story.entry.story is story:
             story.entry.story = None
 
     # -- records ----------------------------------------------------------------------------------
@@ -231,7 +239,8 @@ class Doing:
 
     def _emit_record(self, story: Story, how: Mechanism | None) -> None:
         assert story.draft is not None
-        self._out.append(replace(story.draft, mechanism=how) if how else story.draft)
+        rests = how is not None and story.draft.outcome in ("redelivered", "kept")
+        self._out.append(replace(story.draft, mechanism=how) if rests else story.draft)
         story.draft = None
 
     # -- budget and pauses ------------------------------------------------------------------------
@@ -242,7 +251,7 @@ class Doing:
     def _end_hold(self, story: Story) -> None:
         self._held[story.plan.source].discard(story.token)
         self._out.append(Forget(story.token))
-        if self._room(story.plan):
+        if len(self._held[story.plan.source]) <= story.plan.ways.budget:
             self._lift(story.plan.source, "budget")
 
     def _halt(

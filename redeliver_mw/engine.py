@@ -85,8 +85,9 @@ class Engine:
                 self._subscribe(spec, plans[spec.source])
             self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
         except BaseException:
-            self.adapter.close(5.0)
-            self._recorder.close()
+            for crew in self.crews.values():
+                crew.stop()
+            self._close(5.0)
             raise
         self.started = True
 
@@ -148,7 +149,9 @@ class Engine:
         for target, (verdict, why) in answers.items():
             if verdict != "ok":
                 raise DestinationMissing(
-                    f"the dead-letter target {target} cannot be used: {why}", cure="Declare it, or name another"
+                    f"the dead-letter target {target} cannot be used: {why}",
+                    where=self.adapter.broker,
+                    cure="Declare it, or name another",
                 )
 
     def _assemble(self, plans: Mapping[Destination, Plan], capabilities: Capabilities) -> None:
@@ -231,6 +234,7 @@ class Engine:
         if self.started:
             log.error("%s", error)
             return
+        error.where = error.where or self.adapter.broker
         with self._changed:
             self._error = error
             self._changed.notify_all()
@@ -246,11 +250,14 @@ class Engine:
         if self._drive is not None:
             self._drive()
         left = runner.finish(0.0 if self._drive is not None else timeout)
+        self._close(min(5.0, max(1.0, timeout)))
+        return StopReport(self._clock.now().mono - begun, left, left == 0)
+
+    def _close(self, timeout: float) -> None:
         if self._loop_thread is not None:
             self._loop_thread.stop(1.0)
-        self.adapter.close(min(5.0, max(1.0, timeout)))
+        self.adapter.close(timeout)
         self._recorder.close(2.0)
-        return StopReport(self._clock.now().mono - begun, left, left == 0)
 
     def health(self) -> dict[str, Any]:
         """For probes: plain values."""

@@ -19,21 +19,21 @@ from .capabilities import Capabilities
 from .commands import (
     Answer, Arrived, Command, Due, Failed, Handled, Input, Left, Lost, Run, Stopping, Written,
 )  # fmt: skip
-from .copies import Move, Signature, copy_ids
-from .delay import Ways, choose
-from .doing import Doing, Plan, Story
+from .copies import ERROR_BYTES, Move, Signature
+from .delay import Ways
+from .doing import Plan, Story
 from .errors import RetryAfter
+from .failure import trim_utf8
 from .message import Delivery, Destination
 from .policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
 from .ports import Ledger, Moment
 from .story import Signal, State
+from .waiting import SLACK_US, Waiting
 
 __all__ = ["Interceptor", "Plan", "Signature", "Ways"]
 
-SLACK_US = 2_000  # an arrival this little before its time is on time
 
-
-class Interceptor(Doing):
+class Interceptor(Waiting):
     """Feed it inputs in the order in which they happen; carry out what it answers, in order."""
 
     def __init__(
@@ -42,7 +42,6 @@ class Interceptor(Doing):
     ) -> None:  # fmt: skip
         super().__init__(ledgers, capabilities, run_id)
         self.plans = plans
-        self._stopping = False
         self._runs: dict[str, Story] = {}  # ledger key -> abandoned story whose handler still runs
         self._heirs: dict[Delivery, Story] = {}  # that handler's delivery -> the redelivery that waits for it
 
@@ -65,7 +64,7 @@ class Interceptor(Doing):
             case Lost():
                 self._lost(x)
             case Left():
-                self._left(x.delivery)
+                self._left(x)
             case Stopping():
                 self._stop(x.at)
         return self._out
@@ -83,19 +82,14 @@ class Interceptor(Doing):
             if isinstance(entry.verdict, Move):
                 return self._resume_move(story, entry.verdict, x.at)
             if (running := self._runs.get(story.key or "")) is not None:
-                story.state = State.RUNNING  # the handler that has it is the one of the earlier delivery
                 self._heirs[running.delivery] = story
-                return None
+                return self._step(story, Signal.RUNS)
         self._begin(story, x.at)
 
     def _resume_move(self, story: Story, move: Move, at: Moment) -> None:
         """Its copies were on their way when it was lost: only the missing ones are sent, its handler is not run."""
-        ids = set(copy_ids(story.past, story.lineage, move.targets))
-        if story.entry is not None and ids <= story.entry.confirmed:
-            return self._step(story, Signal.DROP)
-        if move.not_before_us is not None and (schedule := story.plan.ways.schedule) is not None:
-            move = replace(move, after=schedule.hop((move.not_before_us - at.us) / 1e6))
-        story.move = move
+        story.move = move = self._rest_of(move, story, at)
+        story.how = "schedule" if move.not_before_us is not None else "hold"
         self._draft(story, move.outcome, at, reason=move.reason, failure=move.failure, targets=move.targets)
         self._step(story, Signal.MOVE)
 
@@ -110,16 +104,6 @@ class Interceptor(Doing):
             return self._verdict(story, decision, at, 0.0)
         self._step(story, Signal.RUN)
 
-    def _early_by(self, story: Story, at: Moment) -> float:
-        """Seconds until its not-before, never more than this step's own delay (a stepped clock)."""
-        past = story.past
-        if past.not_before_us is None or past.not_before_us - at.us <= SLACK_US:
-            return 0.0
-        rest = past.not_before_us - at.us
-        if past.last_failed_us is not None:
-            rest = min(rest, max(0, past.not_before_us - past.last_failed_us))
-        return rest / 1e6
-
     # -- results of handlers ----------------------------------------------------------------------
 
     def _story_of_run(self, delivery: Delivery) -> Story | None:
@@ -127,9 +111,8 @@ class Interceptor(Doing):
         story = self._of.get(delivery)
         if story is not None and story.key is not None and self._runs.get(story.key) is story:
             del self._runs[story.key]
-            self._of.pop(delivery, None)
-            heir = self._heirs.pop(delivery, None)
-            if heir is not None and heir.state is State.RUNNING:
+            if (heir := self._heirs.pop(delivery, None)) is not None:
+                self._close(story)
                 return heir
         return story
 
@@ -153,12 +136,10 @@ class Interceptor(Doing):
             past.first_failed_us = past.first_failed_us or x.at.us
         past.last_failed_us = x.at.us
         past.last_error = f"{x.failure.type}: {x.failure.message[:1000]}"
-        decision = self._decide(story, x)
-        if story.state is State.ABANDONED:  # the broker has it again; the ledger keeps what we learnt
-            if isinstance(decision, Redeliver | Keep):
-                past.not_before_us = x.at.us + round(decision.base * 1e6)
-            return self._close(story)
-        self._verdict(story, decision, x.at, x.u, x)
+        if story.entry is not None:
+            message = trim_utf8(x.failure.message, ERROR_BYTES)
+            story.entry.failure = replace(x.failure, message=message, frames=[], text="")
+        self._verdict(story, self._decide(story, x), x.at, x.u, x)
 
     def _decide(self, story: Story, x: Failed) -> Decision:
         policy, past = story.plan.policy, story.past
@@ -193,53 +174,14 @@ class Interceptor(Doing):
                 self._draft(story, outcome, at, ran=ran, failure=failure, delay=delay, delay_base=decision.base)
                 self._wait_out(story, delay, at)
 
-    # -- waiting ----------------------------------------------------------------------------------
-
-    def _wait_out(self, story: Story, rest: float, at: Moment) -> None:
-        """Hold it here, give it back later, or let a copy of it wait at the broker (rule 7)."""
-        if self._stopping:
-            return self._leave(story, at)
-        ways = story.plan.ways
-        room = story.state is State.HELD or self._room(story.plan) or self._displace(story, at.mono + rest, at)
-        way = choose(rest, ways, room=room, nackable=story.key is not None, copyable=story.copyable)
-        if way.how == "schedule" and self._send_retry(story, way.seconds, at):
-            return
-        if way.how == "schedule":  # no exact copy can be made: it is run again here
-            way = choose(rest, ways, room=room, nackable=False, copyable=False)
-        story.how, story.due, story.seconds = way.how, at.mono + rest, way.seconds
-        if story.draft is not None:
-            self._emit_record(story, way.how)
-        self._step(story, Signal.HOLD)
-        if way.pause:
-            self._halt(story.plan.source, "budget", loud=False)
-
-    def _send_retry(self, story: Story, after: float, at: Moment) -> bool:
-        """Start a retry copy on its way; False when no exact copy can be made."""
-        story.move = Move(
-            "redelivered", (story.plan.source,), after, not_before_us=story.past.not_before_us, failure=story.failure
-        )
-        if not self._build(story):
-            story.move, story.copyable = None, False
-            return False
-        story.how = "schedule"
-        self._step(story, Signal.MOVE)
-        return True
-
-    def _displace(self, story: Story, due: float, at: Moment) -> bool:
-        """Let the held delivery that is due last leave by copy, when it is due later than this one."""
-        held = [self._stories[token] for token in self._held[story.plan.source]]
-        last = max(held, key=lambda s: s.due, default=None)
-        schedule = story.plan.ways.schedule
-        if last is None or schedule is None or last.due <= due or last.how == "nack" or not last.copyable:
-            return False
-        hop = schedule.hop(last.due - at.mono)
-        return hop > 0 and self._send_retry(last, hop, at)
+    # -- timers, answers, losses, the end -----------------------------------------------------------
 
     def _due(self, x: Due) -> None:
         story = self._stories.get(x.token)
         if story is None:
             return
-        if story.state is State.BACKING_OFF:
+        if story.state is State.BACKING_OFF and story.move is not None:
+            story.move = self._rest_of(story.move, story, x.at)
             return self._step(story, Signal.AGAIN)
         if story.state is not State.HELD:
             return
@@ -251,8 +193,6 @@ class Interceptor(Doing):
             self._step(story, Signal.RELEASE)
         else:
             self._begin(story, x.at)
-
-    # -- answers, losses, the end -----------------------------------------------------------------
 
     def _answered(self, x: Answer) -> None:
         story = self._stories.get(x.token)
@@ -272,18 +212,19 @@ class Interceptor(Doing):
         if story.state is State.ABANDONED and not story.open:
             self._close(story)
 
-    def _left(self, delivery: Delivery) -> None:
+    def _left(self, x: Left) -> None:
         """It is not, or not to the end, run: by our own stop, or because its generation is over."""
-        was = self._of.get(delivery)
-        if was is None:
+        if (was := self._of.get(x.delivery)) is None:
             return
-        story = self._story_of_run(delivery)
-        if story is not None and story is not was:
-            self._out.append(Run(story.delivery))  # the redelivery waited for a run that will not come
+        story = self._story_of_run(x.delivery) or was
+        if story.state is State.ABANDONED:
+            self._close(story)
+        elif self._stopping:
+            self._leave(story, x.at)  # with the count of its earlier failures
+        elif story is was:
+            self._step(story, Signal.LEAVE)
         else:
-            self._step(was, Signal.LEAVE)
-        if was.state is State.ABANDONED:
-            self._close(was)
+            self._out.append(Run(story.delivery))  # the redelivery waited for a run that will not come
 
     def _told(self, token: int, signal: Signal) -> None:
         if (story := self._stories.get(token)) is not None:
@@ -297,18 +238,9 @@ class Interceptor(Doing):
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
             runs = story.state is State.RUNNING
             self._step(story, Signal.LOST)
-            if runs and story.key is not None:
-                self._runs.setdefault(story.key, story)
-
-    def _leave(self, story: Story, at: Moment) -> None:
-        """We stop: a stamped copy keeps its count and its not-before; else it stays the broker's, unsettled."""
-        if story.draft is not None:
-            self._emit_record(story, "schedule")
-        rest = (story.past.not_before_us or 0) / 1e6 - at.wall
-        schedule = story.plan.ways.schedule
-        hop = schedule.hop(rest) if schedule is not None and rest > 0 else 0.0
-        if not (story.past.failures and story.copyable and self._send_retry(story, hop, at)):
-            self._step(story, Signal.LEAVE)
+            if runs and story.key is not None and self._runs.setdefault(story.key, story) is not story:
+                del self._heirs[self._runs[story.key].delivery]  # it only waited for that run, and does no more
+                self._close(story)
 
     def _stop(self, at: Moment) -> None:
         self._stopping = True

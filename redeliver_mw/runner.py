@@ -96,12 +96,13 @@ class Runner:
     # -- what the crews tell -----------------------------------------------------------------------
 
     def begin(self, delivery: Delivery, /) -> bool:
-        if self.stopping or delivery.generation not in self._live:
-            if delivery.known:
-                self.feed(Left(delivery))
-            return False
         self._running[delivery] = self._tick() if self._timed else 0.0
-        return True
+        if not self.stopping and delivery.generation in self._live:
+            return True
+        # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
+        if not self._claim(delivery) or delivery.known:
+            self.feed(Left(delivery, self._clock.now()))
+        return False
 
     def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
         since = self._running.pop(delivery, None)
@@ -129,7 +130,7 @@ class Runner:
 
     def cancelled(self, delivery: Delivery, /) -> None:
         self._running.pop(delivery, None)
-        self.feed(Left(delivery))
+        self.feed(Left(delivery, self._clock.now()))
 
     # -- feeding -----------------------------------------------------------------------------------
 
@@ -230,7 +231,12 @@ class Runner:
             self.stopping = True
             for crew in self._crews.values():
                 crew.stop()
-            self.feed(Stopping(self._clock.now()))
+            now = self._clock.now()
+            self.feed(Stopping(now))
+            for crew in self._crews.values():
+                for delivery in crew.take_waiting():
+                    if delivery.known:
+                        self.feed(Left(delivery, now))
 
     def finish(self, timeout: float) -> int:
         """Wait until handlers and copies are done, `timeout` seconds at most. What is left unsettled then."""

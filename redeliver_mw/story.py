@@ -8,7 +8,7 @@ picture is drawn from it (`python -m redeliver_mw.story`). A pair that is not in
 changes nothing and nothing is done, because the answer came after the story had moved on.
 
 The order that the table keeps is rule 1: the only ways into *settling* are a handler's success, a verdict
-that nothing is to be sent, and the last confirm of what was sent.
+that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Signal(StrEnum):
     MOVE = "send copies"  # the verdict: retry copy or dead letters
     DROP = "nothing to send"  # the verdict: ignored, discarded, or already done
     RUN = "due: run"
+    RUNS = "its handler still runs"  # that of an earlier delivery, since lost
     RELEASE = "due: give back"
     CONFIRMED = "a copy confirmed"
     COMPLETE = "the last copy confirmed"
@@ -84,6 +85,7 @@ TABLE: dict[State, dict[Signal, Step]] = {
         _G.MOVE: Step(_S.MOVING, _D.SEND),
         _G.DROP: Step(_S.SETTLING, _D.ACCEPT),
         _G.RUN: Step(_S.RUNNING, _D.CALL),  # not early after all
+        _G.RUNS: Step(_S.RUNNING, _D.NOTHING),
         _G.LEAVE: Step(_S.ABANDONED, _D.LEAVE),
         _G.LOST: Step(_S.ABANDONED, _D.LEAVE),
     },
@@ -118,8 +120,12 @@ TABLE: dict[State, dict[Signal, Step]] = {
         _G.CONFIRMED: Step(_S.ABANDONED, _D.NOTE),
         _G.COMPLETE: Step(_S.ABANDONED, _D.NOTE),
         _G.HANDLED: Step(_S.ABANDONED, _D.NOTE),
+        _G.HOLD: Step(_S.ABANDONED, _D.NOTE),
+        _G.MOVE: Step(_S.ABANDONED, _D.NOTE),
+        _G.DROP: Step(_S.ABANDONED, _D.NOTE),
     },
 }
+
 
 def answer(state: State, signal: Signal) -> Step | None:
     """The step for this pair; None for a pair that is late: no change, nothing to do."""
@@ -132,8 +138,7 @@ def picture() -> str:
     lines = ["stateDiagram-v2", "    [*] --> running", "    [*] --> arrived_early"]
     for state, row in TABLE.items():
         for signal, step in row.items():
-            if state is not State.ABANDONED:
-                lines.append(f"    {name[state]} --> {name[step.to]}: {signal.value.replace(':', ',')}")
+            lines.append(f"    {name[state]} --> {name[step.to]}: {signal.value.replace(':', ',')}")
     lines += ["    settled --> [*]", "    abandoned --> [*]"]
     return "\n".join(lines)
 

@@ -88,6 +88,16 @@ class Crew:
         self.stopping = True
         self._wake(self.spec.workers)
 
+    def take_waiting(self) -> list[Delivery]:
+        """Whatever was not begun; for a stop."""
+        taken = []
+        while self._queue:
+            try:
+                taken.append(self._queue.popleft())
+            except IndexError:  # a worker was quicker
+                break
+        return taken
+
     def start(self) -> None: ...
     def _wake(self, n: int) -> None: ...
 

@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test may ask for."""
 
-from tests.brokers.pytest_support import (
+import pytest
+
+pytest.register_assert_rewrite("redeliver_mw.testing")
+
+from tests.brokers.pytest_support import (  # noqa: E402 (asserts in `testing` are to be explained)
     _brokers_put_right,
     pytest_terminal_summary,
     rabbitmq,
@@ -11,3 +15,13 @@ from tests.brokers.pytest_support import (
 )
 
 __all__ = ["_brokers_put_right", "pytest_terminal_summary", "rabbitmq", "rabbitmq43", "rabbitmq310"]
+
+BROKER_FIXTURES = {"rabbitmq", "rabbitmq310", "rabbitmq43"}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for a real broker is marked `broker`."""
+    for item in items:
+        if BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("broker")

@@ -16,13 +16,13 @@ from typing import Any
 
 from pika.adapters.select_connection import IOLoop
 from redeliver_mw.adapter import Cancel, OnAnswer, Sink, Subscription
-from redeliver_mw.capabilities import Capabilities, Settlement
+from redeliver_mw.capabilities import Capabilities, Schedule, Settlement
 from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.registry import BrokerUrl
 
 from redeliver_pika._connect import Connection, Link
-from redeliver_pika._dialects import capabilities, rung_arguments, rung_queue, rungs_for
+from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, rung_arguments, rung_queue, rungs_for
 from redeliver_pika._mapping import route_to
 from redeliver_pika._publish import Publisher
 from redeliver_pika._source import Source
@@ -30,7 +30,6 @@ from redeliver_pika._topology import Topology
 
 log = logging.getLogger("redeliver_mw.pika")
 
-CLASSIC = {"x-queue-type": "classic"}
 AGAIN_AFTER = 1.0  # seconds before a source that was closed on us is subscribed again
 
 
@@ -41,8 +40,8 @@ class PikaAdapter:
         self._url = url
         self._ioloop = IOLoop()
         self._link = Link(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
-        self._publisher = Publisher(self._ioloop, url)
-        self._topology = Topology()
+        self._publisher = Publisher(self._ioloop, url, closed=self._ended)
+        self._topology = Topology(self.broker)
         self._capabilities = capabilities("0", 131072, exact_headers=Connection.exact_headers)
         self._sink: Sink
         self._thread = threading.Thread(target=self._run, name="redeliver-pika", daemon=True)
@@ -50,6 +49,8 @@ class PikaAdapter:
         self._live: dict[int, Source] = {}  # by generation
         self._words: deque[tuple[Sequence[tuple[Delivery, Settlement]], Callable[[], None] | None]] = deque()
         self._closed = threading.Event()
+        self._calling = threading.Lock()
+        self._over = False
 
     @property
     def capabilities(self) -> Capabilities:
@@ -131,6 +132,10 @@ class PikaAdapter:
         self._closed.wait(timeout)
         self._call(self._ioloop.stop)
         self._thread.join(timeout)
+        with self._calling:
+            if not self._over and not self._thread.is_alive():
+                self._over = True
+                self._ioloop.close()  # its wake-up sockets
 
     # -- the thread -------------------------------------------------------------------------------
 
@@ -138,23 +143,29 @@ class PikaAdapter:
         while not self._closed.is_set():
             try:
                 self._ioloop.start()
-                return
+                break
             except Exception:  # a fault of ours or of the driver: what is unsettled stays the broker's
                 log.exception("the connection's thread met a fault; the connection is opened again")
                 self._link.abort(RuntimeError("a fault on the connection's thread"))
+        self._ioloop.close()
 
     def _call(self, fn: Callable[[], Any]) -> None:
-        self._ioloop.add_callback_threadsafe(fn)
+        """On the adapter's thread; nothing once it has ended."""
+        with self._calling:
+            if not self._over:
+                self._ioloop.add_callback_threadsafe(fn)
 
     def _close(self) -> None:
         self._flush_words()
         self._publisher.close()
         for source in list(self._live.values()):
             self._lost(source, None)
-        if self._link.is_open:
-            self._link.close()
-        else:
-            self._link.close()
+        self._link.close()
+        self._ended()
+
+    def _ended(self) -> None:
+        """Both connections are closed, and we wanted that."""
+        if self._link.closing and self._link.connection is None and self._publisher.is_closed:
             self._closed.set()
 
     # -- the consuming connection -----------------------------------------------------------------
@@ -176,8 +187,7 @@ class PikaAdapter:
         self._topology.disconnected(error)
         for source in list(self._live.values()):
             self._lost(source, error)
-        if self._link.closing:
-            self._closed.set()
+        self._ended()
 
     def _subscribe(self, subscription: Subscription) -> None:
         source = Source(
@@ -262,9 +272,17 @@ class PikaAdapter:
         if after > 0:
             exchange, key = "", rung_queue(out.target, after)
         if (young := self._topology.age_left(key)) > 0:
-            self._ioloop.call_later(young, lambda: self._publisher.publish(out, exchange, key, answer))
+            # It waits here, in our memory and unsettled, until its queue can be trusted; then for the rest only.
+            rest = Schedule(RUNGS).hop(after - young)
+            self._ioloop.call_later(young, lambda: self._publish_late(out, answer, rest))
             return
         self._publisher.publish(out, exchange, key, answer)
+
+    def _publish_late(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
+        if out.origin is not None and out.origin.generation not in self._live:
+            answer("refused", "the original was lost meanwhile")
+        else:
+            self._publish(out, answer, after)
 
     def _browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None]

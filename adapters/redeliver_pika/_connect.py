@@ -132,11 +132,13 @@ class Link:
 
     def _refused(self, error: BaseException) -> None:
         self.connection = None
+        if self.closing:
+            return self._down(error)
         self._attempts += 1
         meaning = self._meaning(error)
         rounds = self._attempts / len(self._parameters)
         hopeless = isinstance(meaning, CredentialsRefused) or rounds >= ROUNDS_AT_START
-        if hopeless and self._failed is not None and not self._was_up and not self.closing:
+        if hopeless and self._failed is not None and not self._was_up:
             self._failed(meaning)
             return
         full_round = self._attempts % len(self._parameters) == 0
@@ -162,4 +164,9 @@ class Link:
 
 
 def _short(error: BaseException) -> str:
-    return str(error) or repr(error)
+    """The cause at the bottom: pika wraps it several times over."""
+    while True:
+        inner = getattr(error, "exception", None) or (getattr(error, "exceptions", None) or error.args or [None])[-1]
+        if not isinstance(inner, BaseException):
+            return getattr(error, "strerror", None) or str(error) or type(error).__name__
+        error = inner

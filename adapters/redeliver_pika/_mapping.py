@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from redeliver_mw.errors import NotCopyable
 from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
 
 from redeliver_pika._properties import RawProperties
@@ -36,8 +37,8 @@ class PikaReader:
             return properties.headers_size
         try:
             return len(encode_table(properties.headers or {}))
-        except NotEncodable:
-            return 0  # publishing it will say why it cannot be copied
+        except NotEncodable as error:
+            raise NotCopyable(f"a header cannot be sent again as it is: {error}") from None
 
     def properties(self, native: Native, /) -> Properties:
         p = native[1]

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +45,14 @@ class _Sent:
 
 
 class Publisher:
-    """Publishes on a connection of its own."""
+    """Publishes on a connection of its own, or on one that it is given: `link` then stands for that."""
 
-    def __init__(self, ioloop: IOLoop, url: BrokerUrl, *, patience: float = PATIENCE) -> None:
-        self._ioloop = ioloop
-        self._link = Link(ioloop, url, "publish", up=self._up, down=self._down)
+    def __init__(
+        self, ioloop: IOLoop, url: BrokerUrl | None, *, patience: float = PATIENCE, link: Any = None,
+        closed: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._ioloop, self._closed = ioloop, closed
+        self._link = Link(ioloop, url, "publish", up=self._up, down=self._down) if url is not None else link
         self.started = False
         self._channel: Any = None
         self._next = 1  # the delivery tag of the next publish on this channel
@@ -63,9 +67,18 @@ class Publisher:
         self.started = True
         self._link.open()
 
+    def use(self, connection: Any) -> None:
+        """In place of `open`: take a channel on this connection, which somebody else keeps."""
+        self.started = True
+        self._up(connection)
+
     def close(self) -> None:
         self._link.close()
         self._answer_all("refused", "we are closing")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._link.connection is None
 
     @property
     def idle(self) -> bool:
@@ -134,6 +147,7 @@ class Publisher:
     def _down(self, error: BaseException) -> None:
         self._channel, self._blocked = None, False
         self._answer_all("silent", f"the publishing link was lost: {error}", written_only=True)
+        self._closed()
 
     # -- answers ----------------------------------------------------------------------------------
 

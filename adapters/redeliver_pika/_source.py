@@ -17,7 +17,12 @@ from redeliver_mw.message import Delivery
 from redeliver_pika._mapping import delivery_of
 
 log = logging.getLogger("redeliver_mw.pika")
-_generations = itertools.count(1)  # of this process: a number is never used twice
+_generations = itertools.count(1)
+
+
+def next_generation() -> int:
+    """Of this process: a number is never used twice."""
+    return next(_generations)
 
 
 class Source:
@@ -42,7 +47,7 @@ class Source:
 
     def open(self, connection: Any) -> None:
         """A new channel, and with it a new generation."""
-        self.generation = next(_generations)
+        self.generation = next_generation()
         self._batch, self._window = [], Window()
         self._channel = None
         connection.channel(on_open_callback=self._opened)

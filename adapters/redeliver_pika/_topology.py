@@ -19,12 +19,16 @@ from redeliver_pika._dialects import YOUNG
 OnQueue = Callable[[int | RedeliverError], None]  # messages ready in it, or why it cannot be had
 
 
-class Topology:
-    """Asks one connection about queues. Remembers which quorum queues it made, and when."""
+# When this process first saw a quorum queue of ours: how old it is nobody tells, so it counts as new then.
+_first_seen: dict[tuple[str, str], float] = {}
 
-    def __init__(self) -> None:
+
+class Topology:
+    """Asks one connection about queues of the broker `name`. Remembers since when it knows a helper queue."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._connection: Any = None
-        self._born: dict[str, float] = {}
         self._waiting: set[OnQueue] = set()
 
     def connected(self, connection: Any) -> None:
@@ -38,9 +42,9 @@ class Topology:
             answer(BrokerError(f"the connection was lost: {error}"))
 
     def age_left(self, queue: str) -> float:
-        """Seconds until this queue may be trusted with a copy; 0 for one that we did not make."""
-        born = self._born.get(queue)
-        return max(0.0, born + YOUNG - time.monotonic()) if born is not None else 0.0
+        """Seconds until this queue may be trusted with a copy; 0 for one that is none of our helpers."""
+        seen = _first_seen.get((self._name, queue))
+        return max(0.0, seen + YOUNG - time.monotonic()) if seen is not None else 0.0
 
     def look_up(self, queue: str, answer: OnQueue) -> None:
         """Is it there? Nothing is made."""
@@ -51,20 +55,20 @@ class Topology:
 
         def looked(found: int | RedeliverError) -> None:
             if isinstance(found, DestinationMissing):
-                self._make(queue, arguments, answer)
+                self._make(queue, arguments, known)
             else:
-                answer(found)
+                known(found)
+
+        def known(outcome: int | RedeliverError) -> None:
+            if arguments.get("x-queue-type") == "quorum" and not isinstance(outcome, RedeliverError):
+                _first_seen.setdefault((self._name, queue), time.monotonic())
+            answer(outcome)
 
         self.look_up(queue, looked)
 
     def _make(self, queue: str, arguments: dict[str, Any], answer: OnQueue) -> None:
-        def made(outcome: int | RedeliverError) -> None:
-            if arguments.get("x-queue-type") == "quorum" and not isinstance(outcome, RedeliverError):
-                self._born[queue] = time.monotonic()
-            answer(outcome)
-
         self._ask(
-            queue, made, lambda channel, ok: channel.queue_declare(queue, durable=True, arguments=arguments, callback=ok)
+            queue, answer, lambda channel, ok: channel.queue_declare(queue, durable=True, arguments=arguments, callback=ok)
         )
 
     def _ask(self, queue: str, answer: OnQueue, declare: Callable[[Any, Callable[[Any], None]], None]) -> None:

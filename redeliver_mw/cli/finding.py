@@ -41,7 +41,7 @@ def find_app(target: str) -> App:
     if not isinstance(found, App):
         apps = _apps(module)
         cure = f"Name the App: {module_name}:{apps[0]}" if apps else "Name an App: app = App(url)"
-        raise ConfigError(f"{path!r} is no App but {_kind(found)}", where=_place(module), cure=cure)
+        raise ConfigError(f"{path!r} is no App, but {_kind(found)}", where=_place(module), cure=cure)
     return found
 
 
@@ -52,8 +52,8 @@ def _import(name: str) -> ModuleType:
         with _named_after(name):
             return importlib.import_module(name)
     except RedeliverError as error:  # App(...) or @redeliver(...) has said what and how; the place is missing
-        where = ": ".join(part for part in (_raised_at(error), error.where) if part)
-        raise type(error)(error.what, where=where, cure=error.cure) from None
+        error.where = ": ".join(part for part in (_raised_at(error), error.where) if part)
+        raise
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _broken(name, error) from None
@@ -121,4 +121,4 @@ def _is_dotted(name: str) -> bool:
 def _kind(thing: object) -> str:
     if isinstance(thing, type):
         return f"the class {thing.__name__}"
-    return f"a {type(thing).__name__}"
+    return f"of type {type(thing).__name__}"

@@ -3,7 +3,8 @@
 """A consumer to be killed: `python -m tests.faults.consumer WAY URL QUEUE LOG`.
 
 WAY is `app`, `drop-in`, `decorated` or `pull`. Every run of the handler is a line in LOG, written with one
-system call, so that a kill leaves whole lines: `begin ID COUNT` and, when it succeeds, `done ID COUNT`.
+system call, so that a kill leaves whole lines: `begin BODY COUNT SECONDS` and, when it succeeds, `done` with the
+same; the seconds are the machine's monotonic clock.
 A body `poison:ID` always fails, `heal:N:ID` succeeds at its N-th attempt, anything else at once.
 """
 
@@ -18,7 +19,8 @@ import pika
 from redeliver_mw import App, Delivery, RedeliveryPolicy, redeliver
 from redeliver_mw.registry import parse_url
 
-POLICY = RedeliveryPolicy(dead_after=4, backoff=[0.2, 0.3, 0.4])
+DELAYS = [0.2, 0.3, 0.4]  # seconds after the first, second and third failure
+POLICY = RedeliveryPolicy(dead_after=4, backoff=DELAYS)
 PREFETCH = 40
 
 
@@ -29,13 +31,13 @@ class Log:
     def handle(self, body: bytes, count: int) -> None:
         """The handler of all ways in: 5 ms of work, then success or not."""
         kind, _, rest = body.decode().partition(":")
-        os.write(self._file, f"begin {body.decode()} {count}\n".encode())
+        os.write(self._file, f"begin {body.decode()} {count} {time.monotonic()}\n".encode())
         time.sleep(0.005)
         if kind == "poison":
             raise ValueError(f"{rest} is poison")
         if kind == "heal" and count < int(rest.partition(":")[0]):
             raise ConnectionError(f"{rest} is not well yet")
-        os.write(self._file, f"done {body.decode()} {count}\n".encode())
+        os.write(self._file, f"done {body.decode()} {count} {time.monotonic()}\n".encode())
 
 
 def by_app(url: str, queue: str, log: Log) -> None:

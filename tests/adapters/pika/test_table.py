@@ -493,6 +493,7 @@ class RoundTrip:
     def run(self) -> list[RawProperties]:
         self.connection.ioloop.call_later(30, self.connection.ioloop.stop)
         self.connection.ioloop.start()
+        self.connection.ioloop.close()
         return self.seen
 
 

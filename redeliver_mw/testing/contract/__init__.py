@@ -1,0 +1,27 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The contract: what every adapter must do, as tests that it inherits. The only place that imports pytest.
+
+    class TestMine(AdapterContract):
+        @pytest.fixture
+        def world(self) -> Iterator[World]:
+            mine = MyWorld()        # raw access to the broker, past the adapter
+            yield mine
+            mine.close()
+
+What a broker cannot do by its own declared `Capabilities`, or what a harness cannot bring about, excuses a
+test; excuses are told at the end of the run. A test that is overridden fails the contract, unless the new one
+is marked `xfail` with a reason. To see the values of a failed assertion, let your `conftest.py` call
+`pytest.register_assert_rewrite("redeliver_mw.testing.contract")` before it imports this.
+"""
+
+from __future__ import annotations
+
+from .retries import Retries
+from .world import Raw, World
+
+__all__ = ["AdapterContract", "Raw", "World"]
+
+
+class AdapterContract(Retries):
+    """All of it."""

@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the interceptor waits a delay out: here, at the broker, or, when we stop, as a stamped copy (rule 7). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from .capabilities import Capabilities
+from .copies import Move
+from .delay import choose
+from .doing import Doing, Story
+from .message import Destination
+from .ports import Ledger, Moment
+from .story import Signal, State
+
+SLACK_US = 2_000  # an arrival this little before its time is on time
+
+
+class Waiting(Doing):
+    """Which way a rest takes, and who leaves when there is no room."""
+
+    def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:
+        super().__init__(ledgers, capabilities, run_id)
+        self._stopping = False
+
+    def _early_by(self, story: Story, at: Moment) -> float:
+        """Seconds until its not-before, never more than this step's own delay (a stepped clock)."""
+        past = story.past
+        if past.not_before_us is None or past.not_before_us - at.us <= SLACK_US:
+            return 0.0
+        step = past.not_before_us - past.last_failed_us if past.last_failed_us is not None else 0
+        longest = step if step > 0 else round(story.plan.ways.longest * 1e6)
+        rest = min(past.not_before_us - at.us, longest)
+        past.not_before_us = at.us + rest  # what is left is counted by this clock from now on
+        return rest / 1e6
+
+    def _wait_out(self, story: Story, rest: float, at: Moment) -> None:
+        """Hold it here, give it back later, or let a copy of it wait at the broker."""
+        if story.state is State.ABANDONED:  # the broker has it again; its not-before stands in the ledger
+            return self._step(story, Signal.HOLD)
+        if self._stopping:
+            return self._leave(story, at)
+        ways = story.plan.ways
+        room = story.state is State.HELD or self._room(story.plan) or self._displace(story, at.mono + rest, at)
+        way = choose(rest, ways, room=room, nackable=story.key is not None, copyable=story.copyable)
+        if way.how == "schedule" and self._send_retry(story, way.seconds, at):
+            return
+        if way.how == "schedule":  # no exact copy can be made: it is run again here
+            way = choose(rest, ways, room=room, nackable=False, copyable=False)
+        story.how, story.due, story.seconds = way.how, at.mono + rest, way.seconds
+        if story.draft is not None:
+            self._emit_record(story, way.how)
+        self._step(story, Signal.HOLD)
+        if way.pause:
+            self._halt(story.plan.source, "budget", loud=False)
+
+    def _send_retry(self, story: Story, after: float, at: Moment) -> bool:
+        """Start a retry copy on its way; False when no exact copy can be made."""
+        due_us = story.past.not_before_us or at.us
+        story.move = Move("redelivered", (story.plan.source,), after, not_before_us=due_us, failure=story.failure)
+        if not self._build(story):
+            story.move, story.copyable = None, False
+            return False
+        story.how = "schedule"
+        self._step(story, Signal.MOVE)
+        return True
+
+    def _displace(self, story: Story, due: float, at: Moment) -> bool:
+        """Let the held delivery that is due last leave by copy, when it is due later than this one."""
+        schedule = story.plan.ways.schedule
+        held = (self._stories[token] for token in self._held[story.plan.source])
+        last = max((s for s in held if s.copyable and s.how != "nack"), key=lambda s: s.due, default=None)
+        if last is None or schedule is None or last.due <= due:
+            return False
+        hop = schedule.hop(last.due - at.mono)
+        return hop > 0 and self._send_retry(last, hop, at)
+
+    def _rest_of(self, move: Move, story: Story, at: Moment) -> Move:
+        """The same copies, sent later than was meant: they wait at the broker for what is left of the delay."""
+        schedule = story.plan.ways.schedule
+        if move.not_before_us is None or schedule is None:
+            return move
+        return replace(move, after=schedule.hop(max(0.0, (move.not_before_us - at.us) / 1e6)))
+
+    def _leave(self, story: Story, at: Moment) -> None:
+        """We stop: a stamped copy keeps its count and its not-before; else it stays the broker's, unsettled."""
+        rest = (story.past.not_before_us or 0) / 1e6 - at.wall
+        schedule = story.plan.ways.schedule
+        hop = schedule.hop(rest) if schedule is not None and rest > 0 else 0.0
+        if story.past.failures and story.copyable and self._send_retry(story, hop, at):
+            return
+        if story.draft is not None:
+            self._emit_record(story, None)
+        self._step(story, Signal.LEAVE)

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver run` as a process of its own, in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+# -P: that the current folder is in reach has to be the command's own doing.
+COMMAND = [sys.executable, "-P", "-c", "from redeliver_mw.cli.main import main; main()"]
+
+
+def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Without variables that would change what is tested; `folder/site` comes before all other modules."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "REDELIVER_"))}
+    path = os.pathsep.join(map(str, (folder / "site", REPOSITORY, REPOSITORY / "adapters")))
+    return kept | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | dict(extra or {})
+
+
+def redeliver(
+    folder: Path, *words: str, extra: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """One command line, to its end, which is near."""
+    env = environment(folder, extra)
+    return subprocess.run([*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+
+
+class Running:
+    """A command that goes on until it is told to stop. Its output is read all the time, on threads."""
+
+    def __init__(self, folder: Path, *words: str, extra: Mapping[str, str] | None = None) -> None:
+        self._process = subprocess.Popen(
+            [*COMMAND, *words],
+            cwd=folder, env=environment(folder, extra), text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+        self._news = threading.Condition()
+        self.out, self.err = "", ""
+        self._readers = [
+            threading.Thread(target=self._read, args=(name, stream), daemon=True)
+            for name, stream in (("out", self._process.stdout), ("err", self._process.stderr))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, name: str, stream: IO[str]) -> None:
+        for line in stream:
+            with self._news:
+                setattr(self, name, getattr(self, name) + line)
+                self._news.notify_all()
+
+    def saw(self, pattern: str, timeout: float = 30.0) -> bool:
+        """Has it said this, on stdout or stderr, within `timeout` seconds?"""
+        with self._news:
+            return self._news.wait_for(lambda: re.search(pattern, self.out + self.err) is not None, timeout)
+
+    def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
+        self._process.send_signal(number)
+
+    def wait(self, timeout: float = 30.0) -> int:
+        """Its exit code, all it said being read."""
+        code = self._process.wait(timeout)
+        for reader in self._readers:
+            reader.join(10)
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self.wait()
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()

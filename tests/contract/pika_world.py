@@ -1,0 +1,247 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A real RabbitMQ as the contract uses it: a raw blocking connection, a proxy in front, the broker's own tools."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+from unittest import mock
+
+import pika
+import pika.data
+import pika.exceptions
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from redeliver_mw.app import App
+from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.testing.contract import Raw, World
+from redeliver_pika._connect import Connection
+from redeliver_pika._dialects import capabilities
+
+from tests.brokers import Broker
+from tests.brokers._process import free_ports
+from tests.faults.proxy import Proxy
+
+FULL = 3  # messages that a refusing queue holds
+SEASON = 10.5  # seconds until a quorum queue survives a kill of its broker
+PROPERTIES = (
+    "content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration",
+    "message_id", "timestamp", "type", "user_id", "app_id",
+)  # fmt: skip
+
+
+class Pool:
+    """Queues of one broker that are made early, because only old quorum queues can be trusted. For a session."""
+
+    def __init__(self, broker: Broker, quorum: int) -> None:
+        world = PikaWorld(broker, self, kind="quorum")
+        self.laddered = world.new_name()
+        self.quorum = [world.new_name() for _ in range(quorum)]
+        for name in (self.laddered, *self.quorum):
+            world.declare(name)
+        consumer = world.consume(self.laddered, policy="1:1500; 3:move(queue:%s)" % world.new_name(), delay="schedule")
+        consumer.stop()  # its retry queues stay
+        world.close()
+        self._born = time.monotonic()
+
+    def season(self) -> None:
+        """Wait until they are old enough."""
+        time.sleep(max(0.0, self._born + SEASON - time.monotonic()))
+
+
+class PikaWorld(World):
+    """One broker, one test. `kind`: the type of its queues."""
+
+    start_limit = 15.0
+    user = "guest"
+
+    def __init__(self, broker: Broker, pool: Pool, kind: str = "classic") -> None:
+        super().__init__()
+        self._broker, self._pool, self._kind = broker, pool, kind
+        self._proxy = Proxy(broker.host, broker.port, roles=("(publish)", "(consume)"))
+        self._raw: BlockingConnection | None = None
+        self._silent = False
+        common = {"threads", "network", "credentials"}
+        self.abilities = frozenset(common | ({"kill", "alarm"} if broker.can_restart else set()))  # type: ignore[misc]
+
+    @property
+    def url(self) -> str:
+        return self.other_url()
+
+    def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
+        """Credentials are the broker's own; the host is the proxy's."""
+        ours = f"127.0.0.1:{self._proxy.port}"
+        named = ",".join(host or ours for host in hosts or (None,))
+        return f"rabbitmq://{self._broker.user}:{password or self._broker.password}@{named}{self._broker.path}"
+
+    def dead_host(self) -> str:
+        return f"127.0.0.1:{free_ports(1)[0]}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities(self._broker.version, 131072, exact_headers=Connection.exact_headers)
+
+    @property
+    def foreign_headers(self) -> Mapping[str, Any]:
+        return {
+            "text": "grüße", "empty": "", "small": 3, "whole": 2**40, "minus": -7, "fraction": 1.75, "yes": True,
+            "no": False, "nothing": None, "bytes": bytes(range(256)), "decimal": Decimal("3.14"),
+            "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "list": [1, "two", [3.5]], "table": {"a": {"b": None}},
+        }  # fmt: skip
+
+    # -- queues and messages ---------------------------------------------------------------------------------
+
+    def new_queue(self, *, refusing: bool = False, lasting: bool = False, declare: bool = True) -> str:
+        if lasting and self._kind == "quorum":
+            self._pool.season()
+            return self._pool.quorum.pop()
+        name = self.new_name()
+        if declare:
+            self.declare(name, {"x-max-length": FULL, "x-overflow": "reject-publish"} if refusing else {})
+            for n in range(FULL if refusing else 0):
+                self.send(name, b"filler %d" % n)
+        return name
+
+    def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> None:
+        with self._channel() as channel:
+            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": self._kind, **(arguments or {})})
+
+    def send(
+        self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None, *, lifetime: float | None = None,
+        **properties: Any,
+    ) -> None:  # fmt: skip
+        if (us := properties.pop("timestamp_us", None)) is not None:
+            properties["timestamp"] = us // 1_000_000
+        if lifetime is not None:
+            properties |= {"expiration": str(round(lifetime * 1000)), "timestamp": int(time.time())}
+        with self._channel() as channel:
+            given = {"delivery_mode": 2} | {name: value for name, value in properties.items() if name in PROPERTIES}
+            channel.basic_publish("", queue, body, pika.BasicProperties(headers=dict(headers or {}), **given), mandatory=True)
+
+    def take_all(self, queue: str) -> list[Raw]:
+        found = []
+        with self._channel() as channel, mock.patch.object(pika.data, "decode_value", _exact_value):
+            while True:
+                method, properties, body = channel.basic_get(queue, auto_ack=True)
+                if method is None:
+                    return found
+                props = {n: v for n in PROPERTIES if (v := getattr(properties, n)) is not None}
+                found.append(Raw(body, properties.headers or {}, props, method.redelivered))
+
+    def depth(self, queue: str) -> int:
+        with self._channel() as channel:
+            return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+    def exists(self, queue: str) -> bool:
+        try:
+            self.depth(queue)
+        except pika.exceptions.ChannelClosedByBroker:
+            return False
+        return True
+
+    def delete(self, queue: str) -> None:
+        with self._channel() as channel:
+            channel.queue_delete(queue)
+
+    def relent(self, queue: str) -> None:
+        assert [raw.body[:6] for raw in self.take_all(queue)] == [b"filler"] * FULL
+
+    def seasoned_queue(self, longest: float) -> str:
+        assert longest <= 1.5, "the pool's ladder is not longer"
+        self._pool.season()
+        return self._pool.laddered
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def cut_connections(self) -> None:
+        self._proxy.cut()
+
+    def lose_next_settle(self) -> None:
+        self._proxy.swallow_next("(consume)")
+
+    def silence(self) -> None:
+        self._proxy.stall("up", "(publish)")
+
+    def unsilence(self) -> None:
+        self._proxy.resume()
+
+    def crumble(self, size: int) -> None:
+        self._proxy.crumb = size
+
+    def kill_broker(self) -> None:
+        self._drop()
+        self._broker.kill()
+
+    def restart_broker(self) -> None:
+        self._broker.start()
+
+    def raise_alarm(self) -> None:
+        self._broker.ctl("set_vm_memory_high_watermark", "0.00001")
+
+    def lift_alarm(self) -> None:
+        self._broker.ctl("set_vm_memory_high_watermark", "0.4")
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def advance(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def wait_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
+        end = self.now() + (self.patience if timeout is None else timeout)
+        while not (done := true()) and self.now() < end:
+            time.sleep(0.01)
+        return done
+
+    def start(self, app: App) -> None:
+        app.start()
+        # Half a minute of silence is a long test: the patience is shortened, what follows it is the same.
+        assert app._engine is not None
+        app._engine.adapter._publisher._patience = 1.0  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self.unsilence()
+        super().close()
+        self._proxy.close()
+        self._drop()
+
+    # -- the raw connection ----------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _channel(self) -> Iterator[BlockingChannel]:
+        if self._raw is None or not self._raw.is_open:
+            credentials = pika.PlainCredentials(self._broker.user, self._broker.password)
+            self._raw = BlockingConnection(
+                pika.ConnectionParameters(self._broker.host, self._broker.port, credentials=credentials, heartbeat=0)
+            )
+        channel = self._raw.channel()
+        channel.confirm_delivery()
+        try:
+            yield channel
+        finally:
+            if channel.is_open:
+                channel.close()
+
+    def _drop(self) -> None:
+        raw, self._raw = self._raw, None
+        if raw is not None and raw.is_open:
+            with contextlib.suppress(pika.exceptions.AMQPError):
+                raw.close()
+
+
+_decode = pika.data.decode_value
+
+
+def _exact_value(encoded: bytes, offset: int) -> tuple[Any, int]:
+    """pika cuts fractions when it decodes; a witness must not."""
+    formats = {b"d": ">d", b"f": ">f"}
+    if (found := formats.get(encoded[offset : offset + 1])) is not None:
+        return struct.unpack_from(found, encoded, offset + 1)[0], offset + 1 + struct.calcsize(found)
+    return _decode(encoded, offset)

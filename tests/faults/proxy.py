@@ -1,0 +1,158 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A TCP proxy on 127.0.0.1 that cuts, stalls, swallows and crumbles what goes through it.
+
+A connection is told apart by a word in what its client says first: RabbitMQ's clients send their connection
+name in clear. Faults are set from any thread and hold for later connections too, until they are lifted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from typing import Literal
+
+Direction = Literal["up", "down"]  # to the broker, from the broker
+_LOOKS = 4096  # bytes of a client's first words in which a role is looked for
+
+
+class Proxy:
+    """Listens at `port` as soon as it is made, and goes to `(host, upstream)`. A context manager."""
+
+    def __init__(self, host: str, upstream: int, roles: tuple[str, ...] = ()) -> None:
+        self._upstream = (host, upstream)
+        self.roles = roles
+        self.lock = threading.RLock()
+        self._stalled: set[tuple[Direction, str]] = set()
+        self._swallow: str | None = None
+        self.swallowed = threading.Event()
+        self.crumb = 0  # bytes that are passed on at a time; 0: all that there is
+        self._pairs: set[_Pair] = set()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def cut(self) -> None:
+        """Close every connection, without a word to either side."""
+        for pair in list(self._pairs):
+            pair.close()
+
+    def stall(self, direction: Direction, role: str = "") -> None:
+        """Pass nothing on in this direction; connections stay open. `role`: only of such connections."""
+        with self.lock:
+            self._stalled.add((direction, role))
+
+    def resume(self) -> None:
+        """Pass on all that was stalled, of connections whose client is still there."""
+        with self.lock:
+            self._stalled.clear()
+            for pair in list(self._pairs):
+                pair.flush()
+
+    def swallow_next(self, role: str) -> None:
+        """The next bytes that such a client sends never arrive: every connection is cut instead."""
+        with self.lock:
+            self.swallowed.clear()
+            self._swallow = role
+
+    def is_stalled(self, direction: Direction, role: str) -> bool:
+        return (direction, "") in self._stalled or (direction, role) in self._stalled
+
+    def swallows(self, role: str) -> bool:
+        """Called by a connection with new bytes of its client."""
+        with self.lock:
+            if self._swallow is None or self._swallow != role:
+                return False
+            self._swallow = None
+        self.swallowed.set()
+        self.cut()
+        return True
+
+    def close(self) -> None:
+        self._listener.close()
+        self.cut()
+
+    def forget(self, pair: _Pair) -> None:
+        self._pairs.discard(pair)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                broker = socket.create_connection(self._upstream, timeout=5)
+            except OSError:
+                client.close()  # the broker is down, and so are we
+                continue
+            broker.settimeout(None)
+            for one in (client, broker):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            pair = _Pair(self, client, broker)
+            self._pairs.add(pair)
+            pair.start()
+
+
+class _Pair:
+    """One connection: two sockets, two threads, and what is held back in each direction."""
+
+    def __init__(self, proxy: Proxy, client: socket.socket, broker: socket.socket) -> None:
+        self._proxy, self._sockets = proxy, (client, broker)
+        self._said = b""
+        self.role = ""
+        self._kept: dict[Direction, bytearray] = {"up": bytearray(), "down": bytearray()}
+        self._closed = False
+
+    def start(self) -> None:
+        client, broker = self._sockets
+        for direction, source in (("up", client), ("down", broker)):
+            threading.Thread(target=self._pump, args=(direction, source), name="proxy", daemon=True).start()
+
+    def flush(self) -> None:
+        """Send what may be sent. Under the proxy's lock."""
+        client, broker = self._sockets
+        targets: dict[Direction, socket.socket] = {"up": broker, "down": client}
+        for direction, kept in self._kept.items():
+            if self._closed or not kept or self._proxy.is_stalled(direction, self.role):
+                continue
+            size = self._proxy.crumb or len(kept)
+            try:
+                for start in range(0, len(kept), size):
+                    targets[direction].sendall(kept[start : start + size])
+                    if self._proxy.crumb:
+                        time.sleep(0.0002)  # else the kernel puts the crumbs together again
+            except OSError:
+                self.close()
+            kept.clear()
+
+    def close(self) -> None:
+        self._closed = True
+        self._proxy.forget(self)
+        for one in self._sockets:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+    def _pump(self, direction: Direction, source: socket.socket) -> None:
+        while not self._closed:
+            try:
+                data = source.recv(65536)
+            except OSError:
+                data = b""
+            if not data:
+                return self.close()
+            if direction == "up":
+                self._recognise(data)
+                if self._proxy.swallows(self.role):
+                    return
+            with self._proxy.lock:
+                self._kept[direction] += data
+                self.flush()
+
+    def _recognise(self, data: bytes) -> None:
+        if not self.role and len(self._said) < _LOOKS:
+            self._said += data
+            self.role = next((r for r in self._proxy.roles if r.encode() in self._said), "")

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What it costs: threads, memory, processor time while nothing happens. Bounds are those of the README."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import tracemalloc
+from pathlib import Path
+
+import pytest
+from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.testing import TestApp
+
+from tests.brokers import Broker
+
+HELD_LIMIT = 2048  # bytes beside the message's own
+
+
+def test_a_held_message_costs_less_than_two_kilobytes_beside_its_own() -> None:
+    app = App("memory://", policy=RedeliveryPolicy(dead_after=3, backoff=5.0), prefetch=4000)
+
+    @app.handler("orders")
+    def fails(delivery: Delivery) -> None:
+        raise ValueError("not now")
+
+    with TestApp(app) as test:
+        for n in range(100):  # what is made only once is not counted
+            test.send("orders", b"warm", message_id=f"warm-{n}")
+        # The same messages, only stored: paused, so that none of them is handed to the handler.
+        app.pause("orders")
+        before = traced(lambda: [test.send("orders", b"x" * 100, message_id=f"{n}") for n in range(1000)])
+        held = traced(lambda: app.resume("orders"))
+    print(f"\nstored {before / 1000:.0f} B, held {held / 1000:.0f} B more, each")
+    assert held / 1000 < HELD_LIMIT
+
+
+def traced(work: object) -> int:
+    """How many bytes more are allocated when `work()` is done."""
+    assert callable(work)
+    gc.collect()
+    tracemalloc.start()
+    work()
+    gc.collect()
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return size
+
+
+def test_memory_is_flat_over_a_hundred_thousand_messages() -> None:
+    app = App("memory://", policy=RedeliveryPolicy(dead_after=2, backoff=0.0, on_dead="discard"), prefetch=100)
+
+    @app.handler("orders")
+    def mostly_well(delivery: Delivery) -> None:
+        if delivery.text.endswith("00"):
+            raise ValueError("one in a hundred")
+
+    with TestApp(app) as test:
+
+        def send(count: int, start: int) -> None:
+            for n in range(start, start + count):
+                test.send("orders", str(n), message_id=str(n))
+
+        send(30_000, 0)  # until every bounded store is full
+        growth = traced(lambda: send(70_000, 30_000))
+    print(f"\n{growth / 1024:.0f} KiB more after 70 000 further messages")
+    assert growth < 512 * 1024
+
+
+@pytest.mark.broker
+def test_an_idle_app_uses_next_to_no_processor_time_and_a_fixed_number_of_threads(rabbitmq43: Broker, tmp_path: Path) -> None:
+    app = App(rabbitmq43.url, declare="all", journal=tmp_path, policy=RedeliveryPolicy(dead_after=2, backoff=0.3))
+    handled = threading.Semaphore(0)
+
+    @app.handler("costs.idle", workers=2)
+    def handle(delivery: Delivery) -> None:
+        handled.release()
+
+    before = threading.active_count()
+    with app:
+        threads = threading.active_count() - before
+        began, cpu = time.monotonic(), time.process_time()
+        assert not handled.acquire(timeout=4.0), "the queue should be empty"  # four seconds without work
+        share = (time.process_time() - cpu) / (time.monotonic() - began)
+        print(f"\nidle: {share:.2%} of a core, {threads} threads")
+        assert share < 0.02
+        assert threads <= 4  # the connection's, two workers, the journal's

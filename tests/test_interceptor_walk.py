@@ -1,0 +1,436 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Every order of inputs that can really happen, walked; what may never break is checked after each step.
+
+A small model of broker, handlers, timers and publishing link offers the inputs that are possible now; the walk
+takes each of them in turn and goes on from there. Two histories that lead to the same situation (stories,
+ledger, budget, pauses, what is still to come; times as distances from now) are one state. One message is walked
+until no new state is found; two messages on one connection to a depth.
+
+The model is kinder than the world in one point: a copy that was kept although its answer was bad is kept once
+for each copy id, so that what is checked of one message does not mix with its duplicate.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from redeliver_mw.capabilities import Capabilities, Schedule
+from redeliver_mw.commands import (
+    Answer, Arrived, Command, Due, Failed, Forget, Halt, Handled, Left, Lost, Resume, Run, Settle, Stopping,
+    Store, Wait, Written,
+)  # fmt: skip
+from redeliver_mw.counting import Entry
+from redeliver_mw.delay import Ways
+from redeliver_mw.failure import Failure
+from redeliver_mw.interceptor import Interceptor, Plan, Signature
+from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
+from redeliver_mw.policy import RedeliveryPolicy
+from redeliver_mw.ports import Moment
+from redeliver_mw.story import State
+
+SOURCE = Destination("orders")
+DEAD = (Destination("dlq.orders"), Destination("audit"))
+CAPABILITIES = Capabilities(dialect="walk", broker_kind="walk")
+FAILURE = Failure("ValueError", "no", "0" * 16, [], "")
+ERROR = ValueError("no")
+START = 1_000_000.0
+BAD_ANSWERS = 3  # in one history: as many as make a subscription pause
+
+
+def plan(dead_after: int, backoff: float, ways: Ways) -> Plan:
+    policy = RedeliveryPolicy(dead_after, backoff, [str(target) for target in DEAD])
+    return Plan(SOURCE, policy, ways, Signature(SOURCE, "walk", "here", "p", "1"))
+
+
+PLANS = {
+    "hold": plan(2, 3.0, Ways("hold", 1, 10.0, None, 3.0)),
+    "schedule": plan(2, 3.0, Ways("auto", 1, 1.0, Schedule((1.0, 2.0)), 3.0)),
+    "displace": plan(2, 3.0, Ways("auto", 1, 10.0, Schedule((1.0, 2.0)), 3.0)),
+    "nack": plan(2, 3.0, Ways("nack", 1, 10.0, None, 3.0)),
+}
+
+
+@dataclass(frozen=True)
+class Native:
+    body: bytes
+    headers: dict[str, Any]
+    properties: Properties
+
+
+class PlainReader:
+    def body(self, native: Native, /) -> bytes:
+        return native.body
+
+    def headers(self, native: Native, /) -> dict[str, Any]:
+        return dict(native.headers)
+
+    def headers_bytes(self, native: Native, /) -> int:
+        return 0
+
+    def properties(self, native: Native, /) -> Properties:
+        return native.properties
+
+    def route(self, native: Native, /) -> dict[str, str]:
+        return {}
+
+    def marked(self, native: Native, /) -> bool:
+        return bool(native.headers)
+
+
+class Tokens:
+    """Counts, and can be copied."""
+
+    last = 0
+
+    def __next__(self) -> int:
+        self.last += 1
+        return self.last
+
+
+class PlainLedger:
+    def __init__(self) -> None:
+        self.entries: dict[str, Entry] = {}
+
+    def find(self, key: str, /) -> Entry | None:
+        return self.entries.get(key)
+
+    def open(self, key: str, make: Any, /) -> Entry:
+        if key not in self.entries:
+            self.entries[key] = make()
+        return self.entries[key]
+
+    def forget(self, key: str, /) -> None:
+        self.entries.pop(key, None)
+
+
+@dataclass(eq=False)
+class Message:
+    """One copy of a message at the broker, and what is true of it whatever the interceptor believes."""
+
+    name: str
+    native: Native
+    failures: int = 0
+    ready: float = START
+    queued: bool = True
+    redelivered: bool = False
+    accepted: bool = False  # our word was given
+    handled: bool = False
+    copies: dict[str, bool] = field(default_factory=dict)  # copy id -> confirmed
+
+
+@dataclass(eq=False)
+class World:
+    interceptor: Interceptor
+    ledger: PlainLedger
+    messages: list[Message]
+    generation: int = 1
+    now: float = START
+    stopping: bool = False
+    halted: bool = False
+    bad_answers: int = BAD_ANSWERS
+    running: list[Delivery] = field(default_factory=list)
+    message_of: dict[Delivery, Message] = field(default_factory=dict)
+    timers: dict[int, float] = field(default_factory=dict)
+    open: dict[tuple[int, str], Outgoing] = field(default_factory=dict)
+    settles: dict[int, Settle] = field(default_factory=dict)
+    copy_ids: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    # -- what can happen now ----------------------------------------------------------------------
+
+    def offers(self) -> Iterator[tuple[Any, ...]]:
+        if not self.stopping:
+            yield ("stop",)
+            yield from (("deliver", m.name) for m in self.messages if m.queued)
+        if any(d.generation == self.generation for d in self.message_of):
+            yield ("lost",)
+        for n, delivery in enumerate(self.running):
+            yield ("handled", n)
+            yield ("failed", n)
+            if self.stopping or delivery.generation != self.generation:
+                yield ("left", n)
+        yield from (("due", token) for token in self.timers)
+        yield from (("written", token) for token, c in self.settles.items() if c.delivery.generation == self.generation)
+        for token, copy_id in self.open:
+            yield ("answer", token, copy_id, "ok")
+            if self.bad_answers:
+                yield ("answer", token, copy_id, "refused")
+                yield ("answer", token, copy_id, "silent")
+
+    def take(self, what: str, *more: Any) -> None:
+        getattr(self, what)(*more)
+        self.check()
+
+    def deliver(self, name: str) -> None:
+        message = next(m for m in self.messages if m.name == name)
+        message.queued = False
+        self.now = max(self.now, message.ready)
+        d = Delivery(SOURCE, self.generation, name, message.redelivered, message.native, PlainReader())
+        self.message_of[d] = message
+        if d.redelivered or d.reader.marked(d.native):
+            self.feed(Arrived(d, self.at))
+        else:
+            self.running.append(d)
+
+    def handled(self, n: int) -> None:
+        d = self.running.pop(n)
+        message = self.message_of[d]
+        message.handled = True
+        if d.known or d.generation != self.generation:
+            self.feed(Handled(d, self.at))
+        else:  # the fast path: the interceptor never hears of it
+            message.accepted = True
+            del self.message_of[d]
+        self.forget_lost()
+
+    def failed(self, n: int) -> None:
+        d = self.running.pop(n)
+        message = self.message_of[d]
+        message.failures += 1
+        self.feed(Failed(d, ERROR, FAILURE, self.at, 0.5))
+        assert d.past.failures == message.failures, "F is not the number of failures"
+        self.forget_lost()
+
+    def left(self, n: int) -> None:
+        self.feed(Left(self.running.pop(n), self.at))
+        self.forget_lost()
+
+    def due(self, token: int) -> None:
+        self.now = max(self.now, self.timers.pop(token))
+        self.feed(Due(token, self.at))
+
+    def written(self, token: int) -> None:
+        c = self.settles.pop(token)
+        message = self.message_of.pop(c.delivery)
+        if c.word == "released":
+            message.queued = message.redelivered = True
+        self.feed(Written(token))
+
+    def answer(self, token: int, copy_id: str, word: str) -> None:
+        out = self.open.pop((token, copy_id))
+        origin = next(m for m in self.messages if copy_id in m.copies)
+        origin.copies[copy_id] |= word == "ok"
+        self.bad_answers -= word != "ok"
+        name = f"{origin.name}>"
+        if word != "refused" and out.target == SOURCE and all(m.name != name for m in self.messages):
+            native = Native(out.body, dict(out.headers), out.properties)
+            self.messages.append(Message(name, native, int(out.headers["redeliver_failures"]), self.ready[copy_id]))
+        self.feed(Answer(token, copy_id, word == "ok", word, self.at))
+
+    def lost(self) -> None:
+        lost, self.generation = self.generation, self.generation + 1
+        for d, message in self.message_of.items():
+            if d.generation == lost:
+                message.queued = message.redelivered = True
+        self.settles.clear()
+        self.feed(Lost(lost, [d for d in self.running if d.generation == lost]))
+        self.forget_lost()
+
+    def stop(self) -> None:
+        self.stopping = True
+        self.feed(Stopping(self.at))
+
+    def forget_lost(self) -> None:
+        for d in [d for d in self.message_of if d.generation != self.generation and d not in self.running]:
+            del self.message_of[d]
+
+    # -- what is commanded, and what may never be ---------------------------------------------------
+
+    @property
+    def at(self) -> Moment:
+        return Moment(self.now, self.now)
+
+    ready: dict[str, float] = field(default_factory=dict)
+
+    def feed(self, x: Any) -> None:
+        for c in self.interceptor.feed(x):
+            self.carry_out(c)
+
+    def carry_out(self, c: Command) -> None:
+        match c:
+            case Run(d):
+                self.check_run(d)
+                self.running.append(d)
+            case Wait(token, seconds):
+                self.check_live(self.interceptor._stories[token].delivery)
+                self.timers[token] = self.now + seconds
+            case Forget(token):
+                self.timers.pop(token, None)
+            case Store(token, out, after):
+                self.check_store(token, out)
+                self.open[token, out.copy_id] = out
+                self.ready[out.copy_id] = self.now + after
+            case Settle(token, d, word):
+                self.check_live(d)
+                assert token not in self.settles, "settled twice"
+                if word == "accepted":
+                    self.check_accept(self.message_of[d])
+                self.settles[token] = c
+            case Halt():
+                self.halted = True
+            case Resume():
+                assert self.halted, "resumed without a pause"
+                self.halted = False
+
+    def check_live(self, d: Delivery) -> None:
+        assert d.generation == self.generation, "a command for a delivery of a lost generation"
+
+    def check_run(self, d: Delivery) -> None:
+        self.check_live(d)
+        message = self.message_of[d]
+        assert not message.accepted, "run although its settle was given"
+        assert message not in [self.message_of.get(other) for other in self.running], "two runs of one message"
+        assert d.failures == message.failures, "the handler sees a wrong F"
+
+    def check_store(self, token: int, out: Outgoing) -> None:
+        assert out.origin is not None
+        self.check_live(out.origin)
+        assert (token, out.copy_id) not in self.open, "sent again before its answer"
+        message = self.message_of[out.origin]
+        assert out.headers["redeliver_failures"] == str(message.failures)
+        message.copies.setdefault(out.copy_id, False)
+        what = (message.name, out.target, out.headers["redeliver_hop"], out.headers["redeliver_generation"])
+        assert self.copy_ids.setdefault(out.copy_id, what) == what, "one copy id for two copies"
+
+    def check_accept(self, message: Message) -> None:
+        confirmed = {self.copy_ids[i][1] for i, ok in message.copies.items() if ok}
+        safe = confirmed == {SOURCE} if message.failures < 2 else confirmed == set(DEAD)
+        assert message.handled or safe, "settled before its copies were confirmed"
+        message.accepted = True
+
+    def check(self) -> None:
+        """What holds after every step: the budget, and that every story has a way out."""
+        i = self.interceptor
+        assert i.held <= 1 or self.halted, "the hold budget is exceeded without a pause"
+        running = {i._of.get(d) for d in self.running}
+        heirs = {heir for d, heir in i._heirs.items() if d in self.running}
+        for token, story in i._stories.items():
+            ways_out = {
+                State.RUNNING: story in running | heirs,
+                State.HELD: token in self.timers and not self.stopping,
+                State.MOVING: any(t == token for t, _ in self.open),
+                State.BACKING_OFF: token in self.timers,
+                State.SETTLING: token in self.settles,
+                State.ABANDONED: story in running or any(t == token for t, _ in self.open),
+            }
+            assert ways_out[story.state], f"no way out of {story.state}"
+        if not (self.running or self.open or self.message_of or self.timers):
+            left = (i._stories, i._of, i._runs, i._heirs, i.held)
+            assert not any(left), f"something is kept for ever: {left}"
+            assert not self.halted, "paused for ever"
+
+    # -- the same situation -------------------------------------------------------------------------
+
+    def snapshot(self) -> Any:
+        i, now = self.interceptor, self.now
+        tokens = sorted({*i._stories, *self.timers, *self.settles, *(t for t, _ in self.open)})
+        no = {token: n for n, token in enumerate(tokens)}
+
+        def rest(at: float | None) -> float:
+            return 0.0 if at is None else round(max(0.0, at - now), 3)
+
+        def story(s: Any) -> Any:
+            move = s.move and (s.move.outcome, round(s.move.after, 3), rest((s.move.not_before_us or 0) / 1e6))
+            return (
+                no[s.token], s.delivery.tag, s.delivery.generation == self.generation, s.state, s.how, rest(s.due),
+                s.tries, move, frozenset(s.open), frozenset(s.confirmed), s.draft is not None,
+            )  # fmt: skip
+
+        def entry(key: str, e: Entry) -> Any:
+            told = (e.past.failures, rest((e.past.not_before_us or 0) / 1e6), e.done, frozenset(e.confirmed))
+            return (key, *told, e.verdict and e.verdict.outcome, e.story and no[e.story.token])
+
+        def message(m: Message) -> Any:
+            stamp = m.native.headers.get("redeliver_not_before")
+            early = rest(datetime.fromisoformat(stamp).timestamp()) if stamp else 0.0
+            word = (m.queued, m.redelivered, m.accepted, m.handled)
+            return (m.name, m.failures, rest(m.ready), early, word, frozenset(m.copies.items()))
+
+        return (
+            tuple(story(s) for s in i._stories.values()),
+            frozenset(entry(k, e) for k, e in self.ledger.entries.items()),
+            frozenset(message(m) for m in self.messages),
+            frozenset((d.tag, d.generation == self.generation, d.known) for d in self.message_of),
+            tuple(sorted((d.tag, d.generation == self.generation, d.known) for d in self.running)),
+            frozenset((no[t], rest(due)) for t, due in self.timers.items()),
+            frozenset((no[t], copy_id, rest(self.ready[copy_id])) for t, copy_id in self.open),
+            frozenset((no[t], c.word) for t, c in self.settles.items()),
+            frozenset((no[s.token], no[i._heirs[s.delivery].token] if s.delivery in i._heirs else None)
+                      for s in i._runs.values()),
+            (self.stopping, self.halted, self.bad_answers, frozenset(i._halted[SOURCE].values())),
+        )  # fmt: skip
+
+
+def world_of(name: str, messages: int) -> World:
+    ledger = PlainLedger()
+    interceptor = Interceptor({SOURCE: PLANS[name]}, {SOURCE: ledger}, CAPABILITIES, "run")
+    interceptor._tokens = Tokens()  # type: ignore[assignment]
+    natives = [Native(b"%d" % n, {}, Properties(message_id=f"id-{n}")) for n in range(messages)]
+    return World(interceptor, ledger, [Message("ab"[n], native) for n, native in enumerate(natives)])
+
+
+# What never changes is not copied with a world.
+CONSTANTS: dict[str, Any] = {f"plan {name}": value for name, value in PLANS.items()}
+CONSTANTS |= {"failure": FAILURE, "capabilities": CAPABILITIES}
+_NAMES = {id(value): name for name, value in CONSTANTS.items()}
+
+
+def constant(name: str) -> Any:
+    return CONSTANTS[name]
+
+
+def freeze(world: World) -> bytes:
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, protocol=5)
+    pickler.dispatch_table = {
+        kind: lambda value: (constant, (_NAMES[id(value)],)) if id(value) in _NAMES else value.__reduce_ex__(5)
+        for kind in (Plan, Failure, Capabilities)
+    }
+    pickler.dump(world)
+    return buffer.getvalue()
+
+
+def walk(start: World, depth: int) -> tuple[int, int]:
+    """How many states were found, and how many of them at the last depth: 0 if there are no more."""
+    seen = {start.snapshot()}
+    frontier = [(freeze(start), ())]
+    for _ in range(depth):
+        following = []
+        for frozen, path in frontier:
+            offers = list(pickle.loads(frozen).offers())
+            for offer in offers:
+                world = pickle.loads(frozen)
+                try:
+                    world.take(*offer)
+                except Exception as error:
+                    error.add_note("after " + ", ".join(map(str, (*path, offer))))
+                    raise
+                if (snapshot := world.snapshot()) not in seen:
+                    seen.add(snapshot)
+                    following.append((freeze(world), (*path, offer)))
+        frontier = following
+        if not frontier:
+            break
+    return len(seen), len(frontier)
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_no_order_of_inputs_breaks_a_rule_for_one_message(name: str) -> None:
+    states, unexplored = walk(world_of(name, 1), depth=200)
+    print(f"{name}: {states} states")
+    assert not unexplored
+    assert states > 500
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_no_order_of_inputs_breaks_a_rule_for_two_messages_on_one_connection(name: str) -> None:
+    states, _ = walk(world_of(name, 2), depth=6)
+    print(f"{name}: {states} states")
+    assert states > 1000
