@@ -166,6 +166,10 @@ class App:
         """The URL's dialect, such as `rabbitmq+pika`."""
         return self._url.dialect
 
+    def url_option(self, name: str) -> str | None:
+        """An option of the broker URL, or None."""
+        return self._url.options.get(name)
+
     def dead_letter_targets(self, source: str | Destination) -> list[Destination]:
         """Where the dead letters of this source go. ConfigError for a source without a handler."""
         destination = Destination.parse(source)

@@ -134,6 +134,8 @@ class Doing:
             return
         if story.state is State.HELD and step.do is not Do.WAIT:
             self._end_hold(story)
+        elif story.state is State.BACKING_OFF and signal is not Signal.AGAIN:
+            self._out.append(Forget(story.token))
         story.state = step.to
         match step.do:
             case Do.ACCEPT:

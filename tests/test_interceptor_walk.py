@@ -42,7 +42,6 @@ CAPABILITIES = Capabilities(dialect="walk", broker_kind="walk")
 FAILURE = Failure("ValueError", "no", "0" * 16, [], "")
 ERROR = ValueError("no")
 START = 1_000_000.0
-BAD_ANSWERS = 3  # in one history: as many as make a subscription pause
 
 
 def plan(dead_after: int, backoff: float, ways: Ways) -> Plan:
@@ -135,7 +134,8 @@ class World:
     now: float = START
     stopping: bool = False
     halted: bool = False
-    bad_answers: int = BAD_ANSWERS
+    bad_answers: int = 0  # as many as may still come
+    losses: int = 0
     running: list[Delivery] = field(default_factory=list)
     message_of: dict[Delivery, Message] = field(default_factory=dict)
     timers: dict[int, float] = field(default_factory=dict)
@@ -149,7 +149,7 @@ class World:
         if not self.stopping:
             yield ("stop",)
             yield from (("deliver", m.name) for m in self.messages if m.queued)
-        if any(d.generation == self.generation for d in self.message_of):
+        if self.losses and any(d.generation == self.generation for d in self.message_of):
             yield ("lost",)
         for n, delivery in enumerate(self.running):
             yield ("handled", n)
@@ -162,7 +162,8 @@ class World:
             yield ("answer", token, copy_id, "ok")
             if self.bad_answers:
                 yield ("answer", token, copy_id, "refused")
-                yield ("answer", token, copy_id, "silent")
+                if self.open[token, copy_id].target == SOURCE:  # kept all the same; of a dead letter nothing follows
+                    yield ("answer", token, copy_id, "silent")
 
     def take(self, what: str, *more: Any) -> None:
         getattr(self, what)(*more)
@@ -225,7 +226,7 @@ class World:
         self.feed(Answer(token, copy_id, word == "ok", word, self.at))
 
     def lost(self) -> None:
-        lost, self.generation = self.generation, self.generation + 1
+        lost, self.generation, self.losses = self.generation, self.generation + 1, self.losses - 1
         for d, message in self.message_of.items():
             if d.generation == lost:
                 message.queued = message.redelivered = True
@@ -337,6 +338,8 @@ class World:
             return 0.0 if at is None else round(max(0.0, at - now), 3)
 
         def story(s: Any) -> Any:
+            if s.state is State.ABANDONED:  # only its answers still matter
+                return (no[s.token], s.delivery.tag, frozenset(s.open), frozenset(s.confirmed))
             move = s.move and (s.move.outcome, round(s.move.after, 3), rest((s.move.not_before_us or 0) / 1e6))
             return (
                 no[s.token], s.delivery.tag, s.delivery.generation == self.generation, s.state, s.how, rest(s.due),
@@ -364,16 +367,17 @@ class World:
             frozenset((no[t], c.word) for t, c in self.settles.items()),
             frozenset((no[s.token], no[i._heirs[s.delivery].token] if s.delivery in i._heirs else None)
                       for s in i._runs.values()),
-            (self.stopping, self.halted, self.bad_answers, frozenset(i._halted[SOURCE].values())),
+            (self.stopping, self.halted, self.bad_answers, self.losses, frozenset(i._halted[SOURCE].values())),
         )  # fmt: skip
 
 
-def world_of(name: str, messages: int) -> World:
+def world_of(name: str, messages: int, bad_answers: int, losses: int) -> World:
     ledger = PlainLedger()
     interceptor = Interceptor({SOURCE: PLANS[name]}, {SOURCE: ledger}, CAPABILITIES, "run")
     interceptor._tokens = Tokens()  # type: ignore[assignment]
     natives = [Native(b"%d" % n, {}, Properties(message_id=f"id-{n}")) for n in range(messages)]
-    return World(interceptor, ledger, [Message("ab"[n], native) for n, native in enumerate(natives)])
+    first = [Message("ab"[n], native) for n, native in enumerate(natives)]
+    return World(interceptor, ledger, first, bad_answers=bad_answers, losses=losses)
 
 
 # What never changes is not copied with a world.

@@ -201,7 +201,8 @@ class MemoryAdapter:
 
     def _queue(self, subscription: Subscription) -> Queue:
         source = subscription.source
-        if subscription.declare or self._broker.ways.auto_create or source.kind == "topic":
+        made = self._broker.ways.auto_create or (self._broker.makes_queues and subscription.helpers)
+        if subscription.declare or made or source.kind == "topic":
             self._broker.declare(source, subscription=subscription.name)
         queue = self._broker.queue(source, subscription.name)
         if queue is None:

@@ -38,7 +38,8 @@ class MemoryBroker:
 
     `personality`: `rabbitmq` (quorum queues on 4.3), `rabbitmq-classic`, `activemq`, `artemis`. With a
     `ManualClock` all runs on the thread that advances it, in an order that is always the same; with any other
-    clock every method may be called from any thread.
+    clock every method may be called from any thread. `makes_queues`: a queue that is missing is made by
+    whoever sends to it or consumes from it; None: as the real broker does.
     """
 
     def __init__(
@@ -47,6 +48,8 @@ class MemoryBroker:
         clock: Clock | None = None,
         faults: Faults | None = None,
         name: str = "default",
+        *,
+        makes_queues: bool | None = None,
     ) -> None:
         self.ways = personality_of(personality)
         self.clock: Clock = clock or SystemClock()
@@ -54,7 +57,9 @@ class MemoryBroker:
         self.name = name
         self.id = f"memory:{name}/{next(_numbers)}"  # no two brokers of a process share one
         self.lock = threading.RLock()
-        self.stock = Stock(self.ways, self.clock, loop_for(self.clock, self.id, self.lock))
+        self.makes_queues = self.ways.auto_create if makes_queues is None else makes_queues
+        loop = loop_for(self.clock, self.id, self.lock)
+        self.stock = Stock(self.ways, self.clock, loop, makes_queues=self.makes_queues)
         self.blocked = False
         self._links: dict[int, Link] = {}
         self._watchers: list[Callable[[], None]] = []

@@ -32,7 +32,7 @@ class Scheduled(NamedTuple):
 class Stock:
     """Every message that is not in flight."""
 
-    def __init__(self, ways: Personality, clock: Clock, loop: Loop) -> None:
+    def __init__(self, ways: Personality, clock: Clock, loop: Loop, *, makes_queues: bool) -> None:
         self.queues: dict[Destination, Queue] = {}
         self.scheduled: dict[int, Scheduled] = {}
         self.destroyed = 0  # messages that were thrown away without anybody having accepted them
@@ -40,6 +40,7 @@ class Stock:
         self.ids = itertools.count(1)
         self._topics: dict[str, dict[str, Queue]] = {}
         self._ways, self._clock, self._loop = ways, clock, loop
+        self._makes_queues = makes_queues
         self._duplicates: dict[Destination, Duplicates] = {}
 
     # -- queues and topics -----------------------------------------------------------------------------------
@@ -86,7 +87,7 @@ class Stock:
             return why
         if self._ways.delay(0.0, after, headers) is None:
             return f"{self._ways.name} cannot delay a copy by {after:g} s"
-        if self._ways.auto_create:
+        if self._makes_queues:
             self.declare(target)
             if target.kind == "topic":
                 return ""  # kept by whoever subscribes, lost without

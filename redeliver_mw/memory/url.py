@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`memory://NAME?personality=rabbitmq`: the same name is the same broker, all over this process."""
+"""`memory://NAME?personality=rabbitmq`: the same name is the same broker, all over this process.
+
+Nobody sets such a broker up, so it makes the queues that are asked for; with `App(declare="none")` it does not.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ def broker_from_url(url: str) -> MemoryBroker:
     with _lock:
         broker = _brokers.get(name)
         if broker is None:
-            broker = _brokers[name] = MemoryBroker(wanted or "rabbitmq", name=name)
+            broker = _brokers[name] = MemoryBroker(wanted or "rabbitmq", name=name, makes_queues=True)
     if wanted not in (None, broker.ways.name):
         cure = "Take another name for another personality"
         raise ConfigError(f"the broker {name} plays {broker.ways.name}, not {wanted}", where=url, cure=cure)

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..app import App
-from ..errors import ConfigError
 from ..memory import MemoryAdapter, MemoryBroker, StoredMessage
 from ..message import Destination
 from ..runner import StopReport
@@ -23,7 +22,7 @@ class TestApp:
     """Runs `app`'s handlers as its broker would, as far as `send` and `advance` go.
 
     The memory broker takes the personality of the app's URL (`memory://`: RabbitMQ's). Sources are declared.
-    A context manager; on one thread.
+    A context manager that stops it in the end; without `with` it starts at the first use. On one thread.
 
         with TestApp(app) as test:
             test.send("orders", b"broken")
@@ -37,10 +36,14 @@ class TestApp:
         self.app = app
         self.clock = ManualClock()
         kind = app.dialect.partition("+")[0]
-        self.broker = MemoryBroker(personality or PERSONALITIES.get(kind, "rabbitmq"), clock=self.clock, faults=faults)
+        plays = personality or app.url_option("personality") or PERSONALITIES.get(kind, "rabbitmq")
+        self.broker = MemoryBroker(plays, clock=self.clock, faults=faults)
         self._started = False
 
     def start(self) -> Self:
+        """Connect and subscribe; nothing to do the second time."""
+        if self._started:
+            return self
         for source in self.app.sources:
             self.broker.declare(source)
         self.app._start(MemoryAdapter(self.broker), self.clock, drive=self.clock.run_until_idle)
@@ -51,14 +54,14 @@ class TestApp:
         self, destination: str | Destination, body: bytes | str, headers: Mapping[str, Any] | None = None, **properties: Any
     ) -> None:
         """Send a message, and run what is due now. A str is sent as UTF-8."""
-        if not self._started:
-            raise ConfigError("the TestApp is not started", cure="Write `with TestApp(app) as test:`")
+        self.start()
         raw = body.encode() if isinstance(body, str) else body
         self.broker.send(Destination.parse(destination), raw, dict(headers or {}), **properties)
         self.clock.run_until_idle()
 
     def advance(self, seconds: float) -> None:
         """Move time; everything that falls due on the way happens, each at its own instant."""
+        self.start()
         self.clock.advance(seconds)
 
     def dead_letters(self, source: str | Destination) -> list[StoredMessage]:

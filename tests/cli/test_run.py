@@ -197,7 +197,8 @@ def test_an_app_may_lie_in_a_package_and_in_another_object(tmp_path: Path) -> No
 SLIPS = [
     ("shop", "names no app", "Write MODULE:APP"),
     ("shop:", "names no app", "Write MODULE:APP"),
-    ("shop.py:app", "'shop.py'", "Check name and folder"),
+    ("shop.py:app", "no module 'shop.py'", "Did you mean 'shop'?"),
+    ("other:app", "no module 'other'", "Check name and folder"),
     ("shp:app", "no module 'shp'", "Did you mean 'shop'?"),
     ("shop:ap", "shop.py: module 'shop' has no 'ap'", "Did you mean 'app'?"),
     ("shop:App", "'App' is no App, but the class App", "Name the App: shop:app"),
@@ -214,7 +215,7 @@ SLIPS = [
 def test_a_slip_in_module_app_is_one_message_with_place_and_cure(
     tmp_path: Path, target: str, what: str, cure: str
 ) -> None:
-    shop(tmp_path)
+    (tmp_path / "shop.py").write_text(SHOP.partition("def feed")[0].format(body="...", stop_timeout=1))
     (tmp_path / "raising.py").write_text("import json\n\njson.loads('{')\n")
     (tmp_path / "wrong.py").write_text("def f(:\n")
     (tmp_path / "missing.py").write_text("\nimport there_is_no_such_module\n")
@@ -227,7 +228,6 @@ def test_a_slip_in_module_app_is_one_message_with_place_and_cure(
 
 
 def test_processes_are_not_built_yet(tmp_path: Path) -> None:
-    shop(tmp_path)
     done = redeliver(tmp_path, "run", "shop:app", "--processes", "2")
     assert done.returncode == 2
     assert "not built yet" in one_message(done.stderr)
