@@ -15,7 +15,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,7 +23,7 @@ from .message import Delivery, Destination, Past
 
 PREFIX = "redeliver_"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-LEDGER_SIZE = 20_000  # entries a ledger keeps; the one used longest ago goes first, which can only lower a count
+LEDGER_SIZE = 10_000  # entries a ledger keeps; the one used longest ago goes first, which can only lower a count
 
 
 @dataclass(slots=True)
@@ -34,10 +34,16 @@ class Entry:
     past: Past
     digest: bytes  # of body and message id: a shortcut is taken only for the very same message
     verdict: Any = None  # the `copies.Move` that was decided on, once its first copy went out
-    confirmed: set[str] = field(default_factory=set)  # copy ids
+    confirmed: frozenset[str] = frozenset()  # copy ids
+    returned: bool = False  # it went back to the broker, which may hand it out again without a mark
     done: bool = False  # our settle was given: a redelivery is settled at once
     failure: Any = None  # the last one, without its traceback, for a copy that is made after a redelivery
     story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
+
+    def finish(self) -> None:
+        """Its end is decided: only that is remembered, in few bytes."""
+        self.done, self.past = True, Past()
+        self.verdict, self.failure, self.confirmed = None, None, frozenset()
 
 
 class MemoryLedger:

@@ -8,6 +8,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 from . import counting
@@ -24,6 +25,7 @@ from .story import Do, Signal, State, answer
 
 TRIES_BEFORE_HALT = 3  # unanswered tries of one target before the subscription pauses
 BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
+NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +54,9 @@ class Story:
     due: float = 0.0  # when its rest is over
     seconds: float = 0.0  # of this hold
     move: Move | None = None
-    outs: dict[str, Outgoing] = field(default_factory=dict)  # copy id -> copy
-    open: set[str] = field(default_factory=set)  # sent, not answered
-    confirmed: set[str] = field(default_factory=set)
+    outs: Mapping[str, Outgoing] = field(default_factory=lambda: NO_COPIES)  # copy id -> copy
+    open: frozenset[str] = frozenset()  # sent, not answered
+    confirmed: frozenset[str] = frozenset()
     tries: int = 0
     why: str = ""  # the last refusal
     copyable: bool = True
@@ -119,9 +121,10 @@ class Doing:
         live = entry.story is not None and entry.story.state not in (State.SETTLED, State.ABANDONED)
         if live or entry.digest != print_:
             return None
-        if not (delivery.redelivered or past.lineage):  # a new message that happens to have a known id
+        if not (delivery.redelivered or past.lineage or entry.returned):  # a new message that has a known id
             ledger.forget(known)
             entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
+        entry.returned = False
         if past.failures > entry.past.failures:
             entry.past = past
         return entry
@@ -137,6 +140,8 @@ class Doing:
         elif story.state is State.BACKING_OFF and signal is not Signal.AGAIN:
             self._out.append(Forget(story.token))
         story.state = step.to
+        if story.entry is not None and (step.to is State.ABANDONED or step.do is Do.GIVE_BACK):
+            story.entry.returned = True
         match step.do:
             case Do.ACCEPT:
                 self._accept(story)
@@ -163,7 +168,7 @@ class Doing:
 
     def _accept(self, story: Story) -> None:
         if story.entry is not None:
-            story.entry.done, story.entry.verdict = True, None
+            story.entry.finish()
         self._out.append(Settle(story.token, story.delivery, "accepted"))
         if story.draft is not None:
             self._emit_record(story, story.how if story.move is not None else None)
@@ -182,7 +187,7 @@ class Doing:
         missing = [out for id_of_copy, out in story.outs.items() if id_of_copy not in story.confirmed]
         if not missing:  # an answer to an earlier delivery came late
             return self._step(story, Signal.COMPLETE)
-        story.open = {out.copy_id for out in missing}
+        story.open = frozenset(out.copy_id for out in missing)
         self._out += [Store(story.token, out, move.after) for out in missing]
 
     def _build(self, story: Story) -> bool:
@@ -216,7 +221,7 @@ class Doing:
         if story.entry is not None and signal is Signal.MOVE:
             story.entry.verdict = story.move
         elif story.entry is not None and signal is not Signal.HOLD:
-            story.entry.done, story.entry.verdict = True, None
+            story.entry.finish()
         if story.draft is not None and signal is not Signal.MOVE:  # a move is told when it is made
             self._emit_record(story, story.how if story.move is not None else None)
         self._close(story)

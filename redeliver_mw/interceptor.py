@@ -17,7 +17,18 @@ from random import Random
 from . import counting
 from .capabilities import Capabilities
 from .commands import (
-    Answer, Arrived, Command, Due, Failed, Handled, Input, Left, Lost, Run, Stopping, Written,
+    Answer,
+    Arrived,
+    Command,
+    Due,
+    Failed,
+    Handled,
+    Input,
+    Left,
+    Lost,
+    Run,
+    Stopping,
+    Written,
 )  # fmt: skip
 from .copies import ERROR_BYTES, Move, Signature
 from .delay import Ways
@@ -136,9 +147,10 @@ class Interceptor(Waiting):
             past.first_failed_us = past.first_failed_us or x.at.us
         past.last_failed_us = x.at.us
         past.last_error = f"{x.failure.type}: {x.failure.message[:1000]}"
+        # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
+        story.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if story.entry is not None:
-            message = trim_utf8(x.failure.message, ERROR_BYTES)
-            story.entry.failure = replace(x.failure, message=message, frames=[], text="")
+            story.entry.failure = story.failure
         self._verdict(story, self._decide(story, x), x.at, x.u, x)
 
     def _decide(self, story: Story, x: Failed) -> Decision:
@@ -168,7 +180,6 @@ class Interceptor(Waiting):
                 self._step(story, Signal.MOVE)
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
-                story.failure = failure
                 story.past.not_before_us = at.us + round(delay * 1e6)
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
                 self._draft(story, outcome, at, ran=ran, failure=failure, delay=delay, delay_base=decision.base)
@@ -198,11 +209,11 @@ class Interceptor(Waiting):
         story = self._stories.get(x.token)
         if story is None:
             return
-        story.open.discard(x.copy_id)
+        story.open -= {x.copy_id}
         if x.ok:
-            story.confirmed.add(x.copy_id)
+            story.confirmed |= {x.copy_id}
             if story.entry is not None:
-                story.entry.confirmed.add(x.copy_id)
+                story.entry.confirmed |= {x.copy_id}
             complete = story.confirmed >= set(story.outs)
             self._step(story, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:

@@ -12,11 +12,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 from .errors import ConfigError
 
 Kind = Literal["queue", "topic"]
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -200,7 +202,7 @@ class Past:
     last_error: str | None = None
     replay_id: str | None = None
     state: dict[str, str] = field(default_factory=dict)
-    original: Mapping[str, str] = field(default_factory=dict)  # `redeliver_original_*` as first seen
+    original: Mapping[str, str] = field(default_factory=lambda: _NONE)  # `redeliver_original_*` as first seen
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,14 +20,33 @@ from dataclasses import dataclass
 
 from .adapter import Adapter, Verdict
 from .commands import (
-    Answer, Arrived, Due, Failed, Forget, Halt, Handled, Input, Left, Lost, Record, Resume, Run, Say, Settle,
-    Stopping, Store, Wait, Written, carry_out,
+    Answer,
+    Arrived,
+    Due,
+    Failed,
+    Forget,
+    Halt,
+    Handled,
+    Input,
+    Left,
+    Lost,
+    Record,
+    Resume,
+    Run,
+    Say,
+    Settle,
+    Stopping,
+    Store,
+    Wait,
+    Written,
+    carry_out,
 )  # fmt: skip
 from .failure import describe
 from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Moment, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
+from .timers import Timers
 from .workers import Crew, Undecodable
 
 log = logging.getLogger("redeliver_mw")
@@ -57,7 +76,11 @@ class Runner:
         self._feeding = False
         self._live: set[int] = set()
         self._running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
-        self._timers: dict[int, object] = {}
+        self._timers = Timers(
+            lambda seconds, _: adapter.call_later(seconds, self._ring),
+            lambda: clock.now().mono,
+            lambda token: self.feed(Due(token, clock.now())),
+        )
         self._warned: set[Delivery] = set()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
@@ -105,11 +128,12 @@ class Runner:
         return False
 
     def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
+        if error is not None:
+            self._failed(delivery, error)
+            return self._nudge() if self.stopping else None
         since = self._running.pop(delivery, None)
         ran = self._tick() - since if since else 0.0
-        if error is not None:
-            self._failed(delivery, error, ran)
-        elif since is not None and not delivery.known:
+        if since is not None and not delivery.known:
             self._adapter.settle(((delivery, "accepted"),))
             self.handled += 1
             if self._timed:
@@ -122,11 +146,14 @@ class Runner:
         if self.stopping:
             self._nudge()
 
-    def _failed(self, delivery: Delivery, error: BaseException, ran: float) -> None:
+    def _failed(self, delivery: Delivery, error: BaseException) -> None:
         undecodable = isinstance(error, Undecodable)
         cause = error.error if isinstance(error, Undecodable) else error
-        at = self._clock.now()
-        self.feed(Failed(delivery, cause, describe(cause), at, self._rng.random(), ran, undecodable))
+        at, tick, failure = self._clock.now(), self._tick(), describe(cause)
+        with self._lock:  # no loss comes in between: it finds either a run, or its result
+            since = self._running.pop(delivery, None)
+            ran = tick - since if since else 0.0
+            self.feed(Failed(delivery, cause, failure, at, self._rng.random(), ran, undecodable))
 
     def cancelled(self, delivery: Delivery, /) -> None:
         self._running.pop(delivery, None)
@@ -161,17 +188,14 @@ class Runner:
         self._crews[c.delivery.destination].put((c.delivery,), first=True)
 
     def wait(self, c: Wait) -> None:
-        self.forget(Forget(c.token))
-        self._timers[c.token] = self._adapter.call_later(c.seconds, lambda: self._due(c.token))
-
-    def _due(self, token: int) -> None:
-        self._timers.pop(token, None)
-        self.feed(Due(token, self._clock.now()))
+        self._timers.wait(c.token, c.seconds)
 
     def forget(self, c: Forget) -> None:
-        cancel = self._timers.pop(c.token, None)
-        if callable(cancel):
-            cancel()
+        self._timers.forget(c.token)
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._timers.run_out()
 
     def store(self, c: Store) -> None:
         def answered(verdict: Verdict, why: str) -> None:

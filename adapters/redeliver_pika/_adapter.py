@@ -15,12 +15,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pika.adapters.select_connection import IOLoop
+
 from redeliver_mw.adapter import Cancel, OnAnswer, Sink, Subscription
 from redeliver_mw.capabilities import Capabilities, Schedule, Settlement
 from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.registry import BrokerUrl
-
 from redeliver_pika._connect import Connection, Link
 from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, rung_arguments, rung_queue, rungs_for
 from redeliver_pika._mapping import route_to

@@ -9,7 +9,6 @@ from typing import Any
 
 from redeliver_mw.errors import BrokerError, RedeliverError
 from redeliver_mw.message import Delivery, Destination
-
 from redeliver_pika._mapping import delivery_of
 
 

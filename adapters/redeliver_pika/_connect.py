@@ -15,10 +15,10 @@ from typing import Any
 import pika
 from pika import exceptions
 from pika.adapters.select_connection import IOLoop
-from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
-from redeliver_mw.registry import BrokerUrl
 from tenacity import wait_random_exponential
 
+from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
+from redeliver_mw.registry import BrokerUrl
 from redeliver_pika._frames import ExactFrames
 
 log = logging.getLogger("redeliver_mw.pika")

@@ -138,7 +138,7 @@ class Hands:
     def _flush(self, seat: Seat) -> None:
         """A BlockingConnection writes only when it is polled; by hand each ack does that."""
         if self._shared.blocking and self._shared.is_open and not getattr(seat.channel, "_pending_events", ()):
-            self._shared.connection.process_data_events(0)
+            self._shared.users.process_data_events(0)
 
     def _now(self) -> Moment:
         return self._clock.now()

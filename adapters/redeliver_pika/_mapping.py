@@ -1,18 +1,18 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of AMQP 0-9-1 to `Delivery`, and `Outgoing` to frames. Pure.
+"""Frames of AMQP 0-9-1 to `Delivery`, and `Outgoing` to frames. Pure, but for one look at the clock.
 
 The native message of a delivery is pika's `(method, properties, body)`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from redeliver_mw.errors import NotCopyable
 from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
-
 from redeliver_pika._properties import RawProperties
 from redeliver_pika._table import encode_table
 from redeliver_pika._values import NotEncodable
@@ -53,6 +53,7 @@ class PikaReader:
             priority=p.priority,
             app_id=p.app_id,
             user_id=p.user_id,
+            expires_at_us=_expiry(p.expiration),
         )
 
     def route(self, native: Native, /) -> Mapping[str, str]:
@@ -67,6 +68,16 @@ class PikaReader:
 
 
 READER = PikaReader()
+
+
+def _expiry(lifetime: str | None) -> int | None:
+    """At the latest then: the broker counts from when it got the message, which it does not tell.
+
+    A producer's timestamp would not do: it may be that of the event, or of a clock that is wrong.
+    """
+    if lifetime is None or not (lifetime.isascii() and lifetime.isdigit() and len(lifetime) < 13):
+        return None
+    return time.time_ns() // 1000 + int(lifetime) * 1000
 
 
 def route_to(target: Destination) -> tuple[str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pika import BlockingConnection
 from pika.adapters.select_connection import IOLoop
+from pika.exceptions import StreamLostError
 
 from redeliver_mw.adapter import OnAnswer, Verdict
 from redeliver_mw.capabilities import Schedule
@@ -102,7 +103,7 @@ class Shared(Post):
     """
 
     def __init__(self, connection: Any) -> None:
-        self.connection = connection
+        self.users = connection
         self.blocking = isinstance(connection, BlockingConnection)
         self.raw: Any = connection._impl if self.blocking else connection
         self.hands: dict[Any, Any] = {}  # the hands of each wrapper on this connection
@@ -130,7 +131,7 @@ class Shared(Post):
     def later(self, seconds: float, fn: Callable[[], None]) -> None:
         """Call `fn` where callbacks of the user's may run: never nested in a poll. Not at all once it is closed."""
         if self.raw.is_open:
-            call = self.connection.call_later if self.blocking else self.raw._adapter_call_later
+            call = self.users.call_later if self.blocking else self.raw._adapter_call_later
             call(max(0.0, seconds), fn)
 
     def raw_later(self, seconds: float, fn: Callable[[], None]) -> None:
@@ -144,7 +145,7 @@ class Shared(Post):
         """From another thread into the loop; right here if there is no loop any more."""
         try:
             if self.blocking:
-                self.connection.add_callback_threadsafe(fn)
+                self.users.add_callback_threadsafe(fn)
             else:
                 self.raw._adapter_add_callback_threadsafe(fn)
         except Exception:  # closed meanwhile: what `fn` tells is for the ledger only
@@ -156,10 +157,14 @@ class Shared(Post):
     def is_open(self) -> bool:
         return bool(self.raw.is_open)
 
+    @property
+    def connection(self) -> Shared:
+        return self
+
     def channel(self, on_open_callback: Callable[[Any], None]) -> None:
         opened = self.raw.channel(on_open_callback=on_open_callback)
         if self.blocking:
-            opened._set_cookie(_Unseen)
+            opened._get_cookie = lambda: _Unseen  # not a cookie: that is gone once the channel is closed
 
     def add_on_connection_blocked_callback(self, fn: Callable[..., None]) -> None:
         self.raw.add_on_connection_blocked_callback(fn)
@@ -170,7 +175,7 @@ class Shared(Post):
     def abort(self, reason: Exception) -> None:
         """Silence: nothing else tells whether a copy was kept. Every delivery on the connection is abandoned."""
         log.error("the connection is closed, and what is unsettled on it is the broker's again: %s", reason)
-        self.raw._terminate_stream(reason)
+        self.raw._terminate_stream(StreamLostError(str(reason)))
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Callable[[], bool]) -> None:
         if not self._publisher.started and self.is_open:

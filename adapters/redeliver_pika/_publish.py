@@ -18,10 +18,10 @@ from typing import Any
 
 from pika import spec
 from pika.adapters.select_connection import IOLoop
+
 from redeliver_mw.adapter import OnAnswer
 from redeliver_mw.message import Outgoing
 from redeliver_mw.registry import BrokerUrl
-
 from redeliver_pika._connect import Connection, Link
 from redeliver_pika._mapping import frame_properties
 from redeliver_pika._properties import RawProperties
@@ -92,11 +92,15 @@ class Publisher:
             answer("refused", f"it cannot be encoded: {error}")
             return
         sent = _Sent(exchange, routing_key, properties, out.body, answer, out)
-        if self._channel is None or self._blocked:
+        if not self._can_write:
             self._queue.append(sent)
             self._watch()
         else:
             self._write(sent)
+
+    @property
+    def _can_write(self) -> bool:
+        return self._channel is not None and self._channel.is_open and not self._blocked
 
     def forget(self, generation: int) -> None:
         """What is not written yet for deliveries of a lost generation is not to be written any more."""
@@ -129,7 +133,7 @@ class Publisher:
         self._flush()
 
     def _flush(self) -> None:
-        while self._queue and self._channel is not None and not self._blocked:
+        while self._queue and self._can_write:
             self._write(self._queue.popleft())
 
     def _block(self, blocked: bool) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pika.adapters.select_connection import IOLoop
+
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.capabilities import Settlement
 from redeliver_mw.message import Delivery
-
 from redeliver_pika._mapping import delivery_of
 
 log = logging.getLogger("redeliver_mw.pika")

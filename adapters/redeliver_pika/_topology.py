@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from pika import exceptions
-from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
 
+from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
 from redeliver_pika._dialects import YOUNG
 
 OnQueue = Callable[[int | RedeliverError], None]  # messages ready in it, or why it cannot be had
@@ -85,7 +85,8 @@ class Topology:
 
         def opened(channel: Any) -> None:
             def declared(frame: Any) -> None:
-                channel.close()
+                if channel.is_open:  # else the connection is being closed
+                    channel.close()
                 once(int(frame.method.message_count))
 
             channel.add_on_close_callback(lambda _, reason: once(_meaning(queue, reason)))

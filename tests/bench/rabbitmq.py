@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
+
 from redeliver_mw.registry import parse_url
 
 PREFETCH = 500

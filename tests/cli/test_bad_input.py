@@ -128,7 +128,8 @@ def test_a_missing_dead_letter_target_on_rabbitmq(tmp_path: Path, rabbitmq310: B
 
 
 def test_a_missing_queue_that_is_not_created(tmp_path: Path) -> None:
-    refused(tmp_path, app("memory://"), 1, "memory:default/1: no queue orders", "Declare it")
+    source = app("memory://", options="declare='none', policy=RedeliveryPolicy(3, 1.0, dead_letter=None)")
+    refused(tmp_path, source, 1, "memory:default/1: no queue orders", "Declare it")
 
 
 def test_a_missing_dead_letter_target(tmp_path: Path) -> None:
@@ -146,9 +147,9 @@ def test_a_dead_letter_target_that_is_the_source(tmp_path: Path, target: str) ->
 
 
 def test_a_dead_letter_target_that_is_consumed_under_the_same_policy(tmp_path: Path) -> None:
-    source = app("memory://", options="policy='3:50; 5:move(queue:dead)', declare='all'")
-    source += "app.handler('dead')(print)\n"
-    refused(tmp_path, source, 2, "queue:dead", "a policy of its own")
+    source = app("memory://", options="policy='3:50; 5:move(queue:dead.$)', declare='all'")
+    source += "app.handler('dead.orders')(print)\n"
+    refused(tmp_path, source, 2, "queue:dead.orders", "a policy of its own")
 
 
 def test_a_wrong_policy_of_a_decorator_names_its_line(tmp_path: Path) -> None:
@@ -167,13 +168,14 @@ def test_a_wrong_policy_in_the_url(tmp_path: Path) -> None:
 
 def test_a_delay_that_this_broker_cannot_do(tmp_path: Path) -> None:
     source = app("memory://", options="declare='none', policy=RedeliveryPolicy(backoff=3600)")
-    said = refused(tmp_path, source, 2, "queue:orders: the policy waits up to 3600 s", "Shorten the delays")
+    waits = "queue:orders on memory+rabbitmq: the policy waits up to 3600 s"
+    said = refused(tmp_path, source, 2, waits, "Shorten the delays")
     assert re.search(r"held for \d+ s at most", said)
 
 
 def test_giving_back_where_that_counts_is_refused(tmp_path: Path) -> None:
     source = app("memory://?personality=activemq", options="delay='nack', declare='all'")
-    refused(tmp_path, source, 2, "queue:orders: ", "Use delay='auto'")
+    refused(tmp_path, source, 2, "queue:orders on memory+activemq: ", "Use delay='auto'")
 
 
 def test_parking_without_a_limbo(tmp_path: Path) -> None:

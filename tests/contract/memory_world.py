@@ -32,7 +32,11 @@ class MemoryWorld(World):
         self.clock = ManualClock()
         self.personality = personality
         self.broker = self._broker()
-        self.keeps_message_ids = personality != "activemq"  # type: ignore[misc]
+        self.keeps_message_ids = personality != "activemq"
+        if personality == "activemq":
+            self.marks = frozenset({"cut"})
+        if personality == "artemis":
+            self.marks = frozenset()
         self.user = "guest" if personality.startswith("rabbitmq") else ""
 
     def _broker(self) -> MemoryBroker:
@@ -166,6 +170,8 @@ class ThreadedMemoryWorld(MemoryWorld):
 
     def start(self, app: App) -> None:
         app.start()
+        assert app._engine is not None
+        app._engine.adapter._publisher._timeout = 1.0  # type: ignore[attr-defined]
 
     def _settle_down(self) -> None:
         pass

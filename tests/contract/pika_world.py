@@ -39,6 +39,7 @@ class Pool:
     """Queues of one broker that are made early, because only old quorum queues can be trusted. For a session."""
 
     def __init__(self, broker: Broker, quorum: int) -> None:
+        self.proxy = Proxy(broker.host, broker.port, roles=("(publish)", "(consume)"))
         world = PikaWorld(broker, self, kind="quorum")
         self.laddered = world.new_name()
         self.quorum = [world.new_name() for _ in range(quorum)]
@@ -49,6 +50,9 @@ class Pool:
         world.close()
         self._born = time.monotonic()
 
+    def close(self) -> None:
+        self.proxy.close()
+
     def season(self) -> None:
         """Wait until they are old enough."""
         time.sleep(max(0.0, self._born + SEASON - time.monotonic()))
@@ -57,17 +61,18 @@ class Pool:
 class PikaWorld(World):
     """One broker, one test. `kind`: the type of its queues."""
 
-    start_limit = 15.0
+    tick = 0.15
     user = "guest"
 
     def __init__(self, broker: Broker, pool: Pool, kind: str = "classic") -> None:
         super().__init__()
         self._broker, self._pool, self._kind = broker, pool, kind
-        self._proxy = Proxy(broker.host, broker.port, roles=("(publish)", "(consume)"))
+        self._proxy = pool.proxy
         self._raw: BlockingConnection | None = None
+        self._open: BlockingChannel | None = None
         self._silent = False
         common = {"threads", "network", "credentials"}
-        self.abilities = frozenset(common | ({"kill", "alarm"} if broker.can_restart else set()))  # type: ignore[misc]
+        self.abilities = frozenset(common | ({"kill", "alarm"} if broker.can_restart else set()))
 
     @property
     def url(self) -> str:
@@ -125,7 +130,7 @@ class PikaWorld(World):
 
     def take_all(self, queue: str) -> list[Raw]:
         found = []
-        with self._channel() as channel, mock.patch.object(pika.data, "decode_value", _exact_value):
+        with self._channel() as channel:
             while True:
                 method, properties, body = channel.basic_get(queue, auto_ack=True)
                 if method is None:
@@ -208,26 +213,30 @@ class PikaWorld(World):
 
     def close(self) -> None:
         self.unsilence()
+        self.crumble(0)
         super().close()
-        self._proxy.close()
+        self._proxy.cut()
         self._drop()
 
     # -- the raw connection ----------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _channel(self) -> Iterator[BlockingChannel]:
+        """The one that is kept, or a new one after it was closed on us."""
         if self._raw is None or not self._raw.is_open:
             credentials = pika.PlainCredentials(self._broker.user, self._broker.password)
             self._raw = BlockingConnection(
                 pika.ConnectionParameters(self._broker.host, self._broker.port, credentials=credentials, heartbeat=0)
             )
-        channel = self._raw.channel()
-        channel.confirm_delivery()
-        try:
-            yield channel
-        finally:
-            if channel.is_open:
-                channel.close()
+            self._open = None
+        if self._open is None or not self._open.is_open:
+            self._open = self._raw.channel()
+            self._open.confirm_delivery()
+        with (
+            mock.patch.object(pika.data, "decode_value", _exact_value),
+            mock.patch.object(pika.data, "encode_value", _exact_encoded),
+        ):
+            yield self._open
 
     def _drop(self) -> None:
         raw, self._raw = self._raw, None
@@ -236,7 +245,7 @@ class PikaWorld(World):
                 raw.close()
 
 
-_decode = pika.data.decode_value
+_decode, _encode = pika.data.decode_value, pika.data.encode_value
 
 
 def _exact_value(encoded: bytes, offset: int) -> tuple[Any, int]:
@@ -245,3 +254,11 @@ def _exact_value(encoded: bytes, offset: int) -> tuple[Any, int]:
     if (found := formats.get(encoded[offset : offset + 1])) is not None:
         return struct.unpack_from(found, encoded, offset + 1)[0], offset + 1 + struct.calcsize(found)
     return _decode(encoded, offset)
+
+
+def _exact_encoded(pieces: list[bytes], value: object) -> int:
+    """pika cannot write fractions at all."""
+    if isinstance(value, float):
+        pieces.append(struct.pack(">cd", b"d", value))
+        return 9
+    return int(_encode(pieces, value))

@@ -16,13 +16,17 @@ pytestmark = pytest.mark.broker
 
 
 @pytest.fixture(scope="module")
-def pool310(rabbitmq310: Broker) -> Pool:
-    return Pool(rabbitmq310, quorum=4)
+def pool310(rabbitmq310: Broker) -> Iterator[Pool]:
+    pool = Pool(rabbitmq310, quorum=2)
+    yield pool
+    pool.close()
 
 
 @pytest.fixture(scope="module")
-def pool43(rabbitmq43: Broker) -> Pool:
-    return Pool(rabbitmq43, quorum=4)
+def pool43(rabbitmq43: Broker) -> Iterator[Pool]:
+    pool = Pool(rabbitmq43, quorum=2)
+    yield pool
+    pool.close()
 
 
 class TestOnRabbitMQ310(AdapterContract):

@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 import pika
+
 from redeliver_mw import App, Delivery, RedeliveryPolicy, redeliver
 from redeliver_mw.registry import parse_url
 

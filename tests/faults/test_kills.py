@@ -26,21 +26,21 @@ def play(way: str, broker: Broker, queue: str, log: Path) -> None:
     consumer = start(way, broker, queue, log)
     try:
         for n in range(CONSUMER_KILLS):
-            before = len(lines(log))
-            until(lambda before=before: len(lines(log)) >= before + 45, 60, "the consumer makes no progress")
+            wait_for_progress(log, 45)
             if n in (1, 3):
                 broker.kill()
                 broker.start()
-            else:
-                kill(consumer)
-                consumer = start(way, broker, queue, log)
-            if n in (1, 3):
-                until(lambda before=len(lines(log)): len(lines(log)) >= before + 20, 60, "it did not come back")
-                kill(consumer)
-                consumer = start(way, broker, queue, log)
+                wait_for_progress(log, 20)
+            kill(consumer)
+            consumer = start(way, broker, queue, log)
         until(lambda: all_ended(broker, queue, log), 90, "not every message came to its end")
     finally:
         kill(consumer)
+
+
+def wait_for_progress(log: Path, runs: int) -> None:
+    wanted = len(lines(log)) + runs
+    until(lambda: len(lines(log)) >= wanted, 60, "the consumer makes no progress")
 
 
 @pytest.mark.broker
@@ -84,5 +84,5 @@ def test_nothing_is_lost_when_consumer_and_broker_are_killed_under_load(
         assert headers["redeliver_failures"] == "4"
     print(
         f"\n{way} on {kind}, {broker.describe()}: {len(lines(log))} runs; handled twice: {len(twice)}; "
-        f"dead-lettered twice: {sum(n > 1 for n in dead.values())}; left in the queue as duplicates: {sum(left.values())}"
+        f"dead-lettered twice: {sum(n > 1 for n in dead.values())}; left as duplicates: {sum(left.values())}"
     )

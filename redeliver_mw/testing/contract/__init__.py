@@ -17,11 +17,15 @@ is marked `xfail` with a reason. To see the values of a failed assertion, let yo
 
 from __future__ import annotations
 
+from .doubts import Doubts
+from .letters import Letters
 from .retries import Retries
+from .starting import Starting
+from .stopping import Stopping
 from .world import Raw, World
 
 __all__ = ["AdapterContract", "Raw", "World"]
 
 
-class AdapterContract(Retries):
+class AdapterContract(Retries, Letters, Starting, Doubts, Stopping):
     """All of it."""

@@ -70,8 +70,10 @@ class World(ABC):
     tick: ClassVar[float] = 0.25  # the usual delay of policies under test
     patience: ClassVar[float] = 15.0  # how long `wait_until` waits, unless told otherwise
     start_limit: ClassVar[float] = 15.0  # in which an App must know that it cannot start
-    abilities: ClassVar[frozenset[Ability]] = frozenset()
-    keeps_message_ids: ClassVar[bool] = True  # a producer's own; ActiveMQ gives every message one of its own
+    abilities: frozenset[Ability] = frozenset()
+    keeps_message_ids: bool = True  # a producer's own; ActiveMQ gives every message one of its own
+    # After what the broker marks what comes back as redelivered; without the mark a settled-at-once is never taken.
+    marks: frozenset[Literal["cut", "kill"]] = frozenset({"cut", "kill"})
     user: str = ""  # whom the broker knows a raw client as; empty: messages carry no user id
 
     def __init__(self) -> None:
@@ -179,6 +181,10 @@ class World(ABC):
 
     def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
         """`url` with another password ("credentials"), or other hosts ("network"); None: the right one."""
+        raise NotImplementedError
+
+    def dead_host(self) -> str:
+        """`host:port` where nobody answers ("network")."""
         raise NotImplementedError
 
     def seasoned_queue(self, longest: float) -> str:

@@ -5,11 +5,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pika
@@ -46,15 +46,21 @@ class Queues:
         """Each body is its message's id too."""
         for body in bodies:
             given = pika.BasicProperties(**{"message_id": body, "delivery_mode": 2} | properties)
-            self.channel.basic_publish(exchange, self.name if key is None else key, body.encode(), given, mandatory=True)
+            key_used = self.name if key is None else key
+            self.channel.basic_publish(exchange, key_used, body.encode(), given, mandatory=True)
 
     def dead(self) -> Dead:
         """Takes the dead letters."""
         return list(self._taken(self.dlq)) if self.there(self.dlq) else []
 
-    def left(self) -> list[str]:
-        """Takes what is still in the source."""
-        return [body.decode() for body, _ in self._taken(self.name)]
+    def left(self, least: int = 0) -> list[str]:
+        """Takes what is still in the source. The broker notices a closed channel in its own time: `least` come back."""
+        found: list[str] = []
+        deadline = time.monotonic() + (10 if least else 0.1)
+        while len(found) < max(1, least) and time.monotonic() < deadline:
+            self.connection.process_data_events(0.02)
+            found += [body.decode() for body, _ in self._taken(self.name)]
+        return found
 
     def there(self, queue: str) -> bool:
         channel = self.connection.channel()
@@ -72,13 +78,21 @@ class Queues:
                 return
             yield body, properties.headers or {}
 
+    def reconnect(self) -> None:
+        """After the broker was killed."""
+        with contextlib.suppress(pika.exceptions.AMQPError, OSError):
+            while True:  # until it notices, and lets go of its socket
+                self.connection.process_data_events(0.02)
+        self.connection = pika.BlockingConnection(parameters(self.broker))
+        self.channel = self.connection.channel()
+
     def delete(self) -> None:
         for queue in (self.name, self.dlq):
             self.channel.queue_delete(queue)
         self.connection.close()
 
 
-@contextmanager
+@contextlib.contextmanager
 def queues(broker: Broker, kind: str = "classic") -> Iterator[Queues]:
     found = Queues(broker, kind)
     try:
@@ -87,7 +101,7 @@ def queues(broker: Broker, kind: str = "classic") -> Iterator[Queues]:
         found.delete()
 
 
-@contextmanager
+@contextlib.contextmanager
 def channel_on(broker: Broker, prefetch: int = 50, **more: Any) -> Iterator[BlockingChannel]:
     connection = pika.BlockingConnection(parameters(broker, **more))
     channel = connection.channel()
@@ -140,8 +154,10 @@ def _pull(broker: Broker, queue: str, callback: Any, over: Callable[[], bool], o
 
 
 def _select(broker: Broker, queue: str, callback: Any, over: Callable[[], bool], options: dict[str, Any]) -> None:
+    wrapped = redelivering(callback, **options)
+
     def opened(channel: Any) -> None:
-        channel.basic_qos(prefetch_count=50, callback=lambda _: channel.basic_consume(queue, redelivering(callback, **options)))
+        channel.basic_qos(prefetch_count=50, callback=lambda _: channel.basic_consume(queue, wrapped))
 
     def look() -> None:
         if over():
@@ -161,12 +177,10 @@ def _select(broker: Broker, queue: str, callback: Any, over: Callable[[], bool],
 
 def _asyncio(broker: Broker, queue: str, callback: Any, over: Callable[[], bool], options: dict[str, Any]) -> None:
     async def main() -> None:
-        closed = asyncio.Event()
+        closed, wrapped = asyncio.Event(), redelivering(callback, **options)
 
         def opened(channel: Any) -> None:
-            channel.basic_qos(
-                prefetch_count=50, callback=lambda _: channel.basic_consume(queue, redelivering(callback, **options))
-            )
+            channel.basic_qos(prefetch_count=50, callback=lambda _: channel.basic_consume(queue, wrapped))
 
         connection = AsyncioConnection(
             parameters(broker),

@@ -8,12 +8,14 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from redeliver_mw import RedeliveryPolicy
+from redeliver_mw.record import AttemptRecord
+from redeliver_pika import redelivering
 from tests.adapters.pika.dropins import KINDS, channel_on, drive, queues, until
 from tests.brokers import Broker
 
@@ -29,8 +31,10 @@ class Consumer:
         self.counts: dict[int, list[int]] = defaultdict(list)
         self.spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
         self.handled: list[int] = []
+        self.channel: Any = None
 
     def __call__(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        self.channel = channel
         number, began = int(body), time.monotonic()
         self.counts[number].append(properties.headers["JMSXDeliveryCount"])
         try:
@@ -53,14 +57,13 @@ def show_the_main_job(kind: str, broker: Broker, queue_type: str, consumer: Any,
         def done() -> bool:
             if len(record.handled) < 270 or sum(map(len, record.counts.values())) < 30 * 3 + 30 * 2 + 30 * 3 + 210:
                 return False
-            found = q.channel.queue_declare(q.dlq, durable=True).method.message_count
-            return found >= 30
+            return not vars(record.channel)["_redeliver_seat"]._open
 
         drive(kind, broker, q.name, consumer, done, policy=POLICY)
         assert {number: record.counts[number] for number in ALL} == {n: record.expected(n) for n in ALL}
         assert sorted(record.handled) == [n for n in ALL if n not in SICK]
         for spans in record.spans.values():
-            for delay, ((_, failed), (again, _)) in zip(DELAYS, zip(spans, spans[1:], strict=False), strict=False):
+            for delay, ((_, failed), (again, _)) in zip(DELAYS, pairwise(spans), strict=False):
                 assert again - failed >= delay - 0.002
         dead = q.dead()
         assert sorted(int(body) for body, _ in dead) == list(SICK)
@@ -101,16 +104,14 @@ def test_the_same_holds_for_a_coroutine_callback(rabbitmq43: Broker) -> None:
 
 @pytest.mark.broker
 def test_copies_may_go_out_on_a_companion_connection(rabbitmq43: Broker) -> None:
-    from redeliver_pika import redelivering
-
     def on_message(*_: Any) -> None:
         raise ValueError("no")
 
     with queues(rabbitmq43) as q, channel_on(rabbitmq43) as channel:
         q.put("1", "2")
         before = {t.name for t in threading.enumerate()}
-        policy = RedeliveryPolicy(dead_after=1)
-        channel.basic_consume(q.name, redelivering(on_message, policy=policy, delay="schedule", publisher=rabbitmq43.url))
+        policy = RedeliveryPolicy(dead_after=1, backoff=0.1)
+        channel.basic_consume(q.name, redelivering(on_message, policy=policy, publisher=rabbitmq43.url))
         until(channel.connection, lambda: q.channel.queue_declare(q.dlq, durable=True).method.message_count == 2)
         assert {t.name for t in threading.enumerate()} - before == {"redeliver-pika-publisher"}
         until(channel.connection, lambda: not vars(channel)["_redeliver_seat"]._open)
@@ -120,8 +121,6 @@ def test_copies_may_go_out_on_a_companion_connection(rabbitmq43: Broker) -> None
 @pytest.mark.broker
 @pytest.mark.slow
 def test_a_longer_delay_is_waited_out_on_the_ladder_and_the_copy_shows_how_the_original_came(rabbitmq: Broker) -> None:
-    from redeliver_pika import redelivering
-
     seen: dict[bytes, list[tuple[float, int, str, str, bool]]] = defaultdict(list)
 
     def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
@@ -152,9 +151,6 @@ def test_a_longer_delay_is_waited_out_on_the_ladder_and_the_copy_shows_how_the_o
 
 @pytest.mark.broker
 def test_a_journal_tells_of_each_attempt(rabbitmq43: Broker, tmp_path: Any) -> None:
-    from redeliver_mw.record import AttemptRecord
-    from redeliver_pika import redelivering
-
     class Kept:
         def __init__(self) -> None:
             self.records: list[AttemptRecord] = []
@@ -177,6 +173,7 @@ def test_a_journal_tells_of_each_attempt(rabbitmq43: Broker, tmp_path: Any) -> N
         channel.basic_consume(q.name, redelivering(on_message, policy=policy, journal=journal, app_name="shop"))
         until(channel.connection, lambda: len(journal.records) == 3)
         told = [(r.message_id, r.delivery_count, r.outcome, r.mechanism) for r in journal.records]
-        assert told == [("well", 1, "accepted", None), ("sick", 1, "redelivered", "hold"), ("sick", 2, "accepted", None)]
+        assert told[0] == ("well", 1, "accepted", None)
+        assert told[1:] == [("sick", 1, "redelivered", "hold"), ("sick", 2, "accepted", None)]
         assert {(r.app, r.destination, r.broker_kind) for r in journal.records} == {("shop", q.name, "rabbitmq")}
-        assert datetime.fromtimestamp(journal.records[0].ts_us / 1e6).year >= 2024  # noqa: DTZ006
+        assert abs(journal.records[0].ts_us / 1e6 - time.time()) < 60

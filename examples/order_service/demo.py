@@ -1,0 +1,299 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The order service under load: failures that heal and failures that do not, live, then the dead letters.
+
+    python demo.py [--broker memory|rabbitmq] [--fast]
+
+`rabbitmq` means REDELIVER_URL if that is set, else a RabbitMQ that this starts and ends. Exit code 1 when a
+message is missing at the end, or the broker is; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+for _folder in (REPOSITORY / "adapters", REPOSITORY, HERE):
+    sys.path.insert(0, str(_folder))
+
+import main as service  # noqa: E402
+from rich.console import Console, Group  # noqa: E402
+from rich.live import Live  # noqa: E402
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
+from rich.table import Table  # noqa: E402
+from rich.text import Text  # noqa: E402
+
+from redeliver_mw import Delivery, connect  # noqa: E402
+from redeliver_mw.errors import RedeliverError  # noqa: E402
+from redeliver_mw.record import AttemptRecord  # noqa: E402
+
+PREFIX = "redeliver-demo."  # never the queues of somebody's real service
+PATIENCE = 60.0  # seconds that the last message may take
+ROUNDS = 10  # of twelve messages
+
+
+def round_of(number: int) -> list[tuple[str, bytes]]:
+    """Twelve messages, in the order of sending; some rounds bring more trouble than others."""
+    busy = 1 + number % 2  # heals at the second or third attempt
+    card = "stolen" if number % 3 == 0 else "good"
+    currency = "XAU" if number % 5 == 4 else "EUR"
+    broken = b"<order/>" if number % 4 == 2 else _json(takes=0.04)
+    return [
+        ("orders", _json(takes=0.04)), ("orders", _json(busy=busy, takes=0.02)), ("orders", _json(takes=0.04)),
+        ("orders", broken), ("payments", _json(currency="EUR", card=card)), ("payments", _json(currency="USD")),
+        ("payments", _json(currency=currency)), ("payments", _json(currency="EUR", takes=0.05)),
+        ("mails", _json(takes=0.05)), ("mails", _json(greylisted=1)), ("mails", _json(takes=0.03)),
+        ("mails", _json(greylisted=number % 2)),
+    ]  # fmt: skip
+
+
+def _json(**fields: Any) -> bytes:
+    return json.dumps({"id": secrets.token_hex(3)} | fields).encode()
+
+
+@dataclass
+class Tally:
+    """What one queue's records say."""
+
+    handled: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    failures: int = 0
+    last_error: str = ""
+
+
+class Board:
+    """All tallies; written by the hook's thread, read by the screen's."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run  # marks the ids of this run's messages
+        self.sent: list[str] = []
+        self.queues = {f"{PREFIX}{name}": Tally() for name in service.QUEUES}
+        self.changed = threading.Condition()
+
+    def on_attempt(self, record: AttemptRecord) -> None:
+        if not (record.message_id or "").startswith(self.run):
+            return  # of an earlier run that was interrupted
+        with self.changed:
+            self._count(self.queues[record.destination], record.message_id or "", record)
+            self.changed.notify_all()
+
+    def _count(self, tally: Tally, message: str, record: AttemptRecord) -> None:
+        if record.error_type:
+            tally.failures += 1
+            tally.last_error = f"{record.error_type}: {record.error_message}"
+        tally.waiting.discard(message)
+        if record.outcome == "accepted":
+            tally.handled.add(message)
+        elif record.outcome == "dead_lettered":
+            tally.dead.add(message)
+        elif record.outcome == "redelivered":
+            tally.waiting.add(message)
+
+    @property
+    def handled(self) -> set[str]:
+        return set().union(*(tally.handled for tally in self.queues.values()))
+
+    @property
+    def ended(self) -> int:
+        return sum(len(tally.handled | tally.dead) for tally in self.queues.values())
+
+    def table(self) -> Table:
+        table = Table(expand=False)
+        table.add_column("queue", no_wrap=True)
+        for name in ("handled", "failed attempts", "waiting", "dead"):
+            table.add_column(name, justify="right")
+        table.add_column("last error", width=44, no_wrap=True)
+        with self.changed:
+            for name, tally in self.queues.items():
+                counts = (len(tally.handled), tally.failures, len(tally.waiting), len(tally.dead))
+                table.add_row(name, *map(str, counts), Text(tally.last_error, overflow="ellipsis"))
+        return table
+
+    def line(self) -> str:
+        """The same for where there is no terminal."""
+        tallies = self.queues.values()
+        waiting, dead = sum(len(t.waiting) for t in tallies), sum(len(t.dead) for t in tallies)
+        failures, handled = sum(t.failures for t in tallies), sum(len(t.handled) for t in tallies)
+        return f"sent {len(self.sent)}, handled {handled}, failed attempts {failures}, waiting {waiting}, dead {dead}"
+
+
+class Screen:
+    """Shows the board: live on a terminal, else a line a second."""
+
+    def __init__(self, board: Board, console: Console, total: int) -> None:
+        self._board, self._console = board, console
+        self._progress = Progress(
+            TextColumn("done"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+        )
+        self._task = self._progress.add_task("done", total=total)
+        self._last = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal:
+            self._live = Live(self._view(), console=self._console, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.update(self._view(), refresh=True)
+            self._live.stop()
+        else:
+            self._console.print(self._board.line())
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if self._live is not None:
+            self._live.update(self._view(), refresh=True)
+        elif now - self._last >= 1.0:
+            self._last = now
+            self._console.print(self._board.line())
+
+    def _view(self) -> Group:
+        self._progress.update(self._task, completed=self._board.ended)
+        return Group(self._board.table(), self._progress)
+
+
+def send_all(session: Any, board: Board, pace: float, screen: Screen) -> None:
+    """A round every second (times `pace`), each message confirmed by the broker before it counts as sent."""
+    for number in range(ROUNDS):
+        next_round = time.monotonic() + pace
+        for queue, body in round_of(number):
+            message = f"{board.run}-{len(board.sent) + 1}"
+            session.publish(f"{PREFIX}{queue}", body, message_id=message)
+            board.sent.append(message)
+        wait(board, screen, until=next_round)
+
+
+def wait(board: Board, screen: Screen, until: float) -> None:
+    """Show what happens until that moment, or until all that was sent has ended."""
+    while time.monotonic() < until:
+        screen.refresh()
+        with board.changed:
+            board.changed.wait(0.1)
+        if board.ended == ROUNDS * 12:
+            return
+
+
+def take_dead_letters(session: Any, run: str) -> list[Delivery]:
+    """Take every dead letter out of its queue; those of this run."""
+    found = []
+    for name in service.QUEUES:
+        while letter := session.receive(f"dlq.{PREFIX}{name}", timeout=0.5):
+            found.append(letter)
+            session.settle(letter)
+    return [letter for letter in found if _id(letter).startswith(run)]
+
+
+def _id(letter: Delivery) -> str:
+    return str(letter.headers.get("redeliver_original_message_id", ""))
+
+
+def _place(letter: Delivery) -> tuple[str, int]:
+    return str(letter.headers["original-destination"]), int(_id(letter).rpartition("-")[2])
+
+
+def show_dead_letters(letters: list[Delivery], console: Console) -> None:
+    table = Table(title=f"Dead letters: {len(letters)}", title_justify="left")
+    for name in ("original destination", "reason", "failures", "error"):
+        table.add_column(name, justify="right" if name == "failures" else "left", overflow="fold")
+    for letter in sorted(letters, key=_place):
+        h = letter.headers
+        error = f"{h['redeliver_error_type']}: {h['redeliver_error_message']}"
+        table.add_row(*(Text(str(cell)) for cell in (
+            h["original-destination"], h["redeliver_reason"], h["redeliver_failures"], error
+        )))  # fmt: skip
+    console.print(table)
+
+
+def sum_up(board: Board, letters: list[Delivery], console: Console) -> int:
+    """What was sent against what was really found, id by id; 1 when they do not add up."""
+    sent, handled, dead = set(board.sent), board.handled, [_id(letter) for letter in letters]
+    lost, both = sent - handled - set(dead), handled & set(dead)
+    twice = len(dead) - len(set(dead))
+    console.print(
+        f"{len(sent)} sent = {len(handled)} handled + {len(set(dead))} dead letters, {len(lost)} lost",
+        highlight=False, style="bold red" if lost else "bold green",
+    )  # fmt: skip
+    if both or twice:
+        console.print(f"and {len(both)} handled as well as dead, {twice} dead letters twice")
+    return 1 if lost or both or twice or not handled <= sent else 0
+
+
+@contextlib.contextmanager
+def the_broker(kind: str, console: Console) -> Iterator[str]:
+    """The URL to use; says where the broker comes from."""
+    if kind == "memory":
+        console.print("The broker is embedded: memory://")
+        yield "memory://"
+    elif url := os.environ.get("REDELIVER_URL"):
+        console.print("The broker is the one that REDELIVER_URL names")
+        yield url
+    else:
+        from tests.brokers import broker
+
+        console.print("REDELIVER_URL is not set: starting a RabbitMQ, which ends with the demo")
+        with broker("rabbitmq") as own:
+            console.print(own.describe(), highlight=False)
+            yield own.url
+
+
+def demo(url: str, pace: float, console: Console) -> int:
+    """Run it all against `url`; the exit code."""
+    board = Board(secrets.token_hex(4))
+    app = service.make_app(url, PREFIX, pace)
+    app.on_attempt(board.on_attempt)
+    screen = Screen(board, console, ROUNDS * 12)
+    with connect(url) as session:
+        with app, screen:
+            send_all(session, board, pace, screen)
+            wait(board, screen, until=time.monotonic() + PATIENCE)
+            health = app.health()
+        letters = take_dead_letters(session, board.run)
+        left = sum(session.depth(f"{PREFIX}{name}") for name in service.QUEUES)
+    show_dead_letters(letters, console)
+    for source, state in health["sources"].items():
+        if state["why_paused"]:
+            console.print(f"{source} is paused: {state['why_paused']}")
+    if left:
+        console.print(f"{left} messages are still queued")
+    return sum_up(board, letters, console)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The order service, its failures, and its dead letters.")
+    parser.add_argument("--broker", choices=("memory", "rabbitmq"), default="memory")
+    parser.add_argument("--fast", action="store_true", help="half of every delay")
+    asked = parser.parse_args()
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=120, color_system=None)
+    from tests.brokers import BrokerFailed, BrokerMissing
+
+    try:
+        with the_broker(asked.broker, console) as url:
+            return demo(url, 0.5 if asked.fast else 1.0, console)
+    except KeyboardInterrupt:
+        print("interrupted; what was under way is the broker's again", file=sys.stderr)
+        return 130
+    except (RedeliverError, BrokerMissing, BrokerFailed) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code if isinstance(error, RedeliverError) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

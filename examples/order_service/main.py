@@ -1,0 +1,129 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A small order service: three queues, three handlers, three kinds of failure, any broker.
+
+    redeliver run main:app          # consumes until SIGTERM
+    python main.py                  # sends itself seven messages and says what became of each
+
+The broker is that of REDELIVER_URL; without it, the one in memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import threading
+import time
+from typing import Any
+
+from redeliver_mw import App, Delivery, RedeliveryPolicy, connect
+from redeliver_mw.policy import Backoff
+from redeliver_mw.record import AttemptRecord
+
+URL = os.environ.get("REDELIVER_URL") or "memory://"
+QUEUES = ("orders", "payments", "mails")
+
+
+class WarehouseBusy(Exception):
+    """Heals by itself."""
+
+
+class CardDeclined(Exception):
+    """Does not heal, however often it is tried: a poison message."""
+
+
+class UnknownCurrency(Exception):
+    """Not worth a second attempt."""
+
+
+class Greylisted(Exception):
+    """A mail server that wants to be asked twice."""
+
+
+def on_order(order: dict[str, Any], delivery: Delivery) -> None:
+    """`order` is decoded already; what cannot be decoded never gets here."""
+    time.sleep(float(order.get("takes", 0)))
+    if delivery.failures < order.get("busy", 0):
+        raise WarehouseBusy(f"no answer for order {order['id']}")
+
+
+def on_payment(delivery: Delivery) -> None:
+    payment = delivery.json()
+    time.sleep(float(payment.get("takes", 0)))
+    if payment["currency"] not in ("EUR", "USD"):
+        raise UnknownCurrency(payment["currency"])
+    if payment.get("card") == "stolen":
+        raise CardDeclined(f"card of payment {payment['id']}")
+
+
+async def on_mail(delivery: Delivery) -> None:
+    mail = delivery.json()
+    await asyncio.sleep(float(mail.get("takes", 0)))
+    if delivery.failures < mail.get("greylisted", 0):
+        raise Greylisted(f"try mail {mail['id']} again later")
+
+
+def make_app(url: str = URL, prefix: str = "shop.", pace: float = 1.0) -> App:
+    """The service on the queues `{prefix}orders` and so on; every delay is multiplied by `pace`.
+
+    Each message is tried at most four times, and rests 1, 2 and 4 seconds between; then it lies in
+    `dlq.{prefix}orders` and so on.
+    """
+    policy = RedeliveryPolicy(4, Backoff.exponential(pace, 2.0), "queue:dlq.$", fatal=UnknownCurrency)
+    app = App(url, policy=policy, declare="all", app_name="order-service")
+    app.handler(f"{prefix}orders", workers=2, decode=json.loads)(on_order)
+    app.handler(f"{prefix}payments", workers=2)(on_payment)
+    app.handler(f"{prefix}mails", workers=4)(on_mail)
+    return app
+
+
+app = make_app()
+
+EXAMPLES = [
+    ("orders", b'{"id": 1}'),
+    ("orders", b'{"id": 2, "busy": 2}'),  # heals at the third attempt
+    ("orders", b"<order id='3'/>"),  # cannot be decoded
+    ("payments", b'{"id": 4, "currency": "EUR"}'),
+    ("payments", b'{"id": 5, "currency": "EUR", "card": "stolen"}'),  # poison
+    ("payments", b'{"id": 6, "currency": "XAU"}'),  # fatal
+    ("mails", b'{"id": 7, "greylisted": 1}'),  # heals at the second attempt
+]
+
+
+def main() -> None:
+    """Send the examples, wait for the end of each, and print it."""
+    app = make_app(pace=0.25)
+    ends: dict[str, AttemptRecord] = {}
+    all_ended = threading.Event()
+
+    @app.on_attempt
+    def on_attempt(record: AttemptRecord) -> None:
+        if record.outcome in ("accepted", "dead_lettered") and record.message_id:
+            ends[record.message_id] = record
+            if len(ends) == len(EXAMPLES):
+                all_ended.set()
+
+    with app, connect(URL) as session:
+        for message, (queue, body) in enumerate(EXAMPLES, start=1):
+            session.publish(f"shop.{queue}", body, message_id=str(message))
+        all_ended.wait(30)
+        for number, record in sorted(ends.items()):
+            end = f"{record.outcome}, {record.reason}" if record.reason else record.outcome
+            error = f", {record.error_type}" if record.error_type else ""
+            print(f"{number} {record.destination}: {end} at delivery {record.delivery_count}{error}")
+        for queue in QUEUES[:2]:
+            print(f"dlq.shop.{queue}:", drain(session, f"dlq.shop.{queue}"))
+
+
+def drain(session: Any, queue: str) -> str:
+    """Take every dead letter out of `queue`."""
+    found = []
+    while letter := session.receive(queue, timeout=1.0):
+        found.append(f"{letter.text} from {letter.headers['original-destination']}")
+        session.settle(letter)
+    return "; ".join(sorted(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Connections cut, brokers killed, answers lost: nothing is lost, and the count stays right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...app import App
+from ...message import Delivery
+from .case import Case, needs_ability
+from .handlers import Handler, Trouble, fail, fail_first
+from .world import World
+
+
+class Doubts(Case):
+    """What is in doubt stays the broker's."""
+
+    def test_the_brokers_own_limit_does_not_fire_before_ours(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        consumer = world.consume(queue, fail, self.policy(world, dead, 25, backoff=0.01))
+        world.send(queue, b"one", message_id="m1")
+        assert world.wait_until(lambda: world.depth(dead) == 1)
+        assert consumer.counts == list(range(1, 26))
+        assert world.take_all(dead)[0].headers["redeliver_failures"] == "25"
+
+    def test_the_count_survives_a_cut_while_it_is_held(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        consumer = world.consume(queue, fail_first(2), self.policy(world, dead, 4, backoff=0.8))
+        world.send(queue, b"one", message_id="m1", timestamp_us=1_700_000_000_000_000)
+        assert world.wait_until(lambda: consumer.counts == [1])
+        world.advance(0.1)
+        world.cut_connections()
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
+        assert consumer.counts == [1, 2, 3]
+        gap = consumer.handler.runs[1].at - consumer.handler.runs[0].at
+        assert gap >= 0.8 - 1e-6  # its rest survives too
+        consumer.stop()
+        assert world.depth(queue) == world.depth(dead) == 0
+
+    @needs_ability("kill")
+    def test_the_count_survives_the_brokers_death(self, world: World) -> None:
+        queue, dead = world.new_queue(lasting=True), world.new_queue(lasting=True)
+        consumer = world.consume(queue, fail_first(2), self.policy(world, dead, 5, backoff=0.5))
+        for n in range(5):
+            world.send(queue, f"m{n}".encode(), message_id=f"m{n}")
+        assert world.wait_until(lambda: consumer.counts == [1] * 5)
+        world.kill_broker()
+        world.advance(world.tick)
+        world.restart_broker()
+        assert world.wait_until(lambda: consumer.handler.done.total() == 5, 60.0)
+        for n in range(5):
+            body = f"m{n}".encode()
+            assert consumer.handler.done[body] == 1
+            if world.keeps_message_ids or "kill" in world.marks:
+                assert [run.count for run in consumer.handler.of(body)] == [1, 2, 3]
+        consumer.stop()
+        assert world.depth(queue) == world.depth(dead) == 0
+
+    def test_a_result_that_comes_after_the_cut_still_counts(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+
+        def act(delivery: Delivery) -> None:
+            if delivery.delivery_count == 1:
+                world.cut_connections()
+                raise Trouble("failed while the connection was lost")
+
+        consumer = world.consume(queue, act, self.policy(world, dead))
+        world.send(queue, b"one", message_id="m1")
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
+        assert consumer.counts == [1, 2]
+
+    def test_a_success_that_comes_after_the_cut_is_not_run_again(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        runs: list[bytes] = []
+
+        def act(delivery: Delivery) -> None:
+            runs.append(delivery.body)
+            if len(runs) == 1:
+                raise Trouble("once")
+            if len(runs) == 2:
+                world.cut_connections()
+
+        consumer = world.consume(queue, act, self.policy(world, dead))
+        world.send(queue, b"one", message_id="m1")
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] >= 1)
+        world.send(queue, b"two", message_id="m2")
+        assert world.wait_until(lambda: consumer.handler.done[b"two"] == 1)
+        world.advance(world.tick)
+        consumer.stop()
+        assert world.depth(queue) == world.depth(dead) == 0
+        if "cut" in world.marks:
+            assert consumer.bodies == [b"one", b"one", b"two"]
+
+    def test_a_copy_confirmed_and_its_settle_lost_makes_no_second_one(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        consumer = world.consume(queue, fail, self.policy(world, dead, 1))
+        world.lose_next_settle()
+        world.send(queue, b"one", message_id="m1")
+        assert world.wait_until(lambda: world.depth(dead) == 1)
+        world.send(queue, b"two", message_id="m2")
+        assert world.wait_until(lambda: world.depth(dead) >= 2)
+        world.advance(world.tick)
+        consumer.stop()
+        assert world.depth(queue) == 0
+        if "cut" in world.marks:
+            assert consumer.bodies == [b"one", b"two"]
+            assert sorted(letter.body for letter in world.take_all(dead)) == [b"one", b"two"]
+
+    def test_a_success_whose_settle_was_lost_is_settled_at_once(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        consumer = world.consume(queue, fail_first(1), self.policy(world, dead))
+        world.send(queue, b"one", message_id="m1")
+        assert world.wait_until(lambda: consumer.counts == [1])
+        world.lose_next_settle()
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
+        world.send(queue, b"two", message_id="m2")
+        assert world.wait_until(lambda: consumer.handler.done[b"two"] == 1)
+        world.advance(world.tick)
+        consumer.stop()
+        assert world.depth(queue) == world.depth(dead) == 0
+        if "cut" in world.marks:
+            assert consumer.handler.done[b"one"] == 1
+
+    def test_one_target_confirmed_and_then_the_cut_only_the_other_is_sent(self, world: World) -> None:
+        queue, open_, shut = world.new_queue(), world.new_queue(), world.new_queue(refusing=True)
+        consumer = world.consume(queue, fail, self.policy(world, [open_, shut], 1))
+        world.send(queue, b"one", message_id="m1")
+        assert world.wait_until(lambda: world.depth(open_) == 1)
+        world.advance(0.2)
+        world.cut_connections()
+        world.advance(0.5)
+        world.relent(shut)
+        assert world.wait_until(lambda: world.depth(shut) == 1)
+        world.advance(world.tick)
+        consumer.stop()
+        assert (world.depth(queue), world.depth(shut)) == (0, 1)
+        if "cut" in world.marks:
+            assert consumer.counts == [1]
+            assert world.depth(open_) == 1
+
+    def test_settling_twice_is_settling_once(self, world: World) -> None:
+        queue = world.new_queue()
+        app, handler = world.app(), Handler(world.now)
+
+        def act(delivery: Delivery) -> None:
+            handler(delivery)
+            for _ in range(2):
+                engine(app).adapter.settle(((delivery, "accepted"),))
+
+        app.handler(queue)(act)
+        world.started(app)
+        for n in range(20):
+            world.send(queue, f"m{n}".encode())
+        assert world.wait_until(lambda: handler.done.total() == 20)
+        world.advance(world.tick)
+        app.stop()
+        assert set(handler.done.values()) == {1}  # a broker that closed the channel would have sent some again
+        assert world.depth(queue) == 0
+
+    def test_a_settle_after_the_reconnect_removes_no_other_message(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        policy = self.policy(world, dead, 9, backoff=1.5)
+        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"kept" else None, policy)
+        world.send(queue, b"done", message_id="m1")
+        assert world.wait_until(lambda: consumer.handler.done[b"done"] == 1)
+        world.send(queue, b"kept", message_id="m2")
+        assert world.wait_until(lambda: consumer.bodies == [b"done", b"kept"])
+        old = [run.delivery for run in consumer.handler.runs]
+        world.advance(0.1)
+        self.cut_and_reconnect(world, consumer.app)
+        adapter = engine(consumer.app).adapter
+        for delivery in old:  # the tag of the first is now that of the second
+            adapter.settle(((delivery, "accepted"),))
+        world.advance(0.1)
+        self.cut_and_reconnect(world, consumer.app)
+        # What the broker still has comes back after this second cut, and is run again when it is due.
+        assert world.wait_until(lambda: len(consumer.handler.of(b"kept")) == 2)
+
+    def cut_and_reconnect(self, world: World, app: App) -> None:
+        before = set(engine(app).runner._live)
+        world.cut_connections()
+        assert world.wait_until(lambda: bool(engine(app).runner._live - before))
+        world.advance(0.1)
+
+    def test_an_accepted_neighbour_does_not_take_a_held_one_with_it(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        policy = self.policy(world, dead, 9, backoff=5.0)
+        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"held" else None, policy, delay="hold")
+        for body in (b"before", b"held", b"after1", b"after2"):
+            world.send(queue, body, message_id=body.decode())
+        assert world.wait_until(lambda: consumer.handler.done.total() == 3)
+        world.advance(0.2)
+        self.cut_and_reconnect(world, consumer.app)
+        consumer.stop()
+        left = world.take_all(queue)
+        assert [raw.body for raw in left] == [b"held"]
+
+    def test_a_refusing_target_pauses_the_source_until_it_takes_again(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue(refusing=True)
+        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"sick" else None, self.policy(world, dead, 1))
+        world.send(queue, b"sick", message_id="m1")
+        assert world.wait_until(lambda: consumer.paused is not None)
+        assert dead in (consumer.paused or "")
+        world.send(queue, b"well")
+        world.advance(world.tick)
+        assert consumer.bodies == [b"sick"]
+        world.relent(dead)
+        assert world.wait_until(lambda: consumer.handler.done[b"well"] == 1)
+        assert consumer.paused is None
+        assert [letter.body for letter in world.take_all(dead)] == [b"sick"]
+        assert consumer.bodies == [b"sick", b"well"]
+        consumer.stop()
+        assert world.depth(queue) == 0
+
+    def test_a_target_that_vanished_loses_nothing(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        consumer = world.consume(queue, fail, self.policy(world, dead, 1))
+        world.delete(dead)
+        world.send(queue, b"one", message_id="m1")
+        assert world.wait_until(lambda: consumer.counts == [1])
+        world.advance(0.3)
+        world.declare(dead)
+        assert world.wait_until(lambda: world.depth(dead) == 1)
+        world.advance(world.tick)
+        consumer.stop()
+        assert consumer.counts == [1]
+        assert (world.depth(queue), world.depth(dead)) == (0, 1)
+
+    def test_a_publish_that_is_never_answered_is_sent_again_on_another_link(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"sick" else None, self.policy(world, dead, 1))
+        world.silence()
+        world.send(queue, b"sick", message_id="m1")
+        assert world.wait_until(lambda: consumer.counts == [1])
+        world.send(queue, b"well")
+        assert world.wait_until(lambda: consumer.handler.done[b"well"] == 1)  # consuming goes on
+        world.advance(2.5)
+        world.unsilence()
+        assert world.wait_until(lambda: world.depth(dead) == 1)
+        world.advance(world.tick)
+        consumer.stop()
+        assert consumer.handler.of(b"sick")[1:] == []
+        assert (world.depth(queue), world.depth(dead)) == (0, 1)
+
+    @needs_ability("alarm")
+    def test_a_broker_without_memory_is_waited_for(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"sick" else None, self.policy(world, dead, 2, backoff=2.0))
+        for body in (b"sick", b"well"):
+            world.send(queue, body, message_id=body.decode())
+        assert world.wait_until(lambda: len(consumer.bodies) == 2)
+        world.raise_alarm()
+        assert world.wait_until(lambda: consumer.counts == [1, 1, 2])
+        world.advance(2.5)  # longer than the patience with a silent link
+        assert consumer.paused is None
+        world.lift_alarm()
+        assert world.wait_until(lambda: world.depth(dead) == 1)
+        world.advance(world.tick)
+        consumer.stop()
+        assert (world.depth(queue), world.depth(dead)) == (0, 1)
+
+
+def engine(app: App) -> Any:
+    """What an App is made of: the only way to its adapter."""
+    return app._engine

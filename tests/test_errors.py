@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+
+from redeliver_mw import errors
+from redeliver_mw.errors import (
+    BrokerError, BrokerUnavailable, ConfigError, CredentialsRefused, DestinationMissing, MissingExtra, NotCopyable,
+    PolicyError, RedeliverError, Reject, RetryAfter, Signal,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [ConfigError, PolicyError, MissingExtra])
+def test_your_input_ends_with_2(kind: type[RedeliverError]) -> None:
+    assert kind("what").exit_code == 2
+
+
+@pytest.mark.parametrize("kind", [BrokerError, BrokerUnavailable, CredentialsRefused, DestinationMissing, NotCopyable])
+def test_the_world_ends_with_1(kind: type[RedeliverError]) -> None:
+    assert kind("what").exit_code == 1
+
+
+def test_an_error_says_where_what_and_the_cure_on_one_line() -> None:
+    assert str(PolicyError("no such step", where="shop.toml:3", cure="Write 3:1000")) == (
+        "shop.toml:3: no such step. Write 3:1000"
+    )
+    assert str(PolicyError("no such step", where="shop.toml:3")) == "shop.toml:3: no such step"
+    assert str(PolicyError("no such step", cure="Write 3:1000")) == "no such step. Write 3:1000"
+    assert str(PolicyError("no such step")) == "no such step"
+
+
+def test_signals_are_no_errors_of_this_library() -> None:
+    assert not issubclass(Signal, RedeliverError)
+    assert not issubclass(RedeliverError, Signal)
+
+
+def test_the_tree_in_the_docstring_names_every_exception() -> None:
+    defined = {name for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)}
+    assert set(re.findall(r"[├└]── (\w+)", errors.__doc__ or "")) == defined
+
+
+def test_reject_and_retry_after_carry_what_the_handler_wants() -> None:
+    assert Reject("no such customer").reason == "no such customer"
+    assert Reject().reason
+    assert (RetryAfter(3).seconds, RetryAfter(3).count, RetryAfter(3, count=False).count) == (3.0, True, False)
+    assert RetryAfter(0).seconds == 0.0
+
+
+@pytest.mark.parametrize("seconds", [-1, -0.001, math.nan])
+def test_a_wish_that_is_no_time_is_refused_where_it_is_made(seconds: float) -> None:
+    with pytest.raises(ValueError, match="seconds >= 0"):
+        RetryAfter(seconds)
