@@ -121,7 +121,8 @@ class Doing:
         live = entry.story is not None and entry.story.state not in (State.SETTLED, State.ABANDONED)
         if live or entry.digest != print_:
             return None
-        if not (delivery.redelivered or past.lineage or entry.returned):  # a new message that has a known id
+        back = entry.returned and not entry.done
+        if not (delivery.redelivered or past.lineage or back):  # a new message that has a known id
             ledger.forget(known)
             entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
         entry.returned = False
@@ -185,7 +186,7 @@ class Doing:
         if story.entry is not None:
             story.confirmed |= story.entry.confirmed & story.outs.keys()
         missing = [out for id_of_copy, out in story.outs.items() if id_of_copy not in story.confirmed]
-        if not missing:  # an answer to an earlier delivery came late
+        if not missing or (story.entry is not None and story.entry.done):  # an earlier delivery's answer came late
             return self._step(story, Signal.COMPLETE)
         story.open = frozenset(out.copy_id for out in missing)
         self._out += [Store(story.token, out, move.after) for out in missing]

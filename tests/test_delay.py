@@ -31,7 +31,8 @@ def test_what_is_held_fills_half_of_the_prefetch_window_at_most(prefetch: int, b
 
 
 @pytest.mark.parametrize(
-    ("prefetch", "ack_timeout", "limit"), [(100, None, 10.0), (1, None, 1.0), (100, 1800.0, 10.0), (100, 20.0, 5.0), (1, 2.0, 0.5)]
+    ("prefetch", "ack_timeout", "limit"),
+    [(100, None, 10.0), (1, None, 1.0), (100, 1800.0, 10.0), (100, 20.0, 5.0), (1, 2.0, 0.5)],
 )
 def test_a_hold_lasts_ten_seconds_a_quarter_of_the_ack_timeout_or_one_second_alone(
     prefetch: int, ack_timeout: float | None, limit: float

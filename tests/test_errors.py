@@ -9,8 +9,18 @@ import pytest
 
 from redeliver_mw import errors
 from redeliver_mw.errors import (
-    BrokerError, BrokerUnavailable, ConfigError, CredentialsRefused, DestinationMissing, MissingExtra, NotCopyable,
-    PolicyError, RedeliverError, Reject, RetryAfter, Signal,
+    BrokerError,
+    BrokerUnavailable,
+    ConfigError,
+    CredentialsRefused,
+    DestinationMissing,
+    MissingExtra,
+    NotCopyable,
+    PolicyError,
+    RedeliverError,
+    Reject,
+    RetryAfter,
+    Signal,
 )  # fmt: skip
 
 

@@ -19,14 +19,30 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 
 from redeliver_mw.capabilities import Capabilities, Schedule
 from redeliver_mw.commands import (
-    Answer, Arrived, Command, Due, Failed, Forget, Halt, Handled, Left, Lost, Resume, Run, Settle, Stopping,
-    Store, Wait, Written,
+    Answer,
+    Arrived,
+    Command,
+    Due,
+    Failed,
+    Forget,
+    Halt,
+    Handled,
+    Left,
+    Lost,
+    Resume,
+    Run,
+    Settle,
+    Stopping,
+    Store,
+    Wait,
+    Written,
 )  # fmt: skip
 from redeliver_mw.counting import Entry
 from redeliver_mw.delay import Ways
@@ -397,7 +413,7 @@ def freeze(world: World) -> bytes:
     pickler.dispatch_table = {
         kind: lambda value: (constant, (_NAMES[id(value)],)) if id(value) in _NAMES else value.__reduce_ex__(5)
         for kind in (Plan, Failure, Capabilities)
-    }
+    } | {MappingProxyType: lambda value: (MappingProxyType, (dict(value),))}
     pickler.dump(world)
     return buffer.getvalue()
 

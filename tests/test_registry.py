@@ -89,7 +89,9 @@ def test_an_option_that_the_dialect_does_not_have_is_refused_by_name() -> None:
     parse_url("rabbitmq://host/?heartbeat=3&tls=1&ca=x").check_options({"heartbeat"})
 
 
-@pytest.mark.parametrize(("text", "on"), [("1", True), ("yes", True), ("TRUE", True), ("0", False), ("off", False), ("", False)])
+@pytest.mark.parametrize(
+    ("text", "on"), [("1", True), ("yes", True), ("TRUE", True), ("0", False), ("off", False), ("", False)]
+)
 def test_a_switch_is_on_or_off(text: str, on: bool) -> None:
     assert parse_url(f"rabbitmq://host/?tls={text}").flag("tls") is on
 

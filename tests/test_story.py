@@ -72,7 +72,7 @@ def test_the_picture_has_every_transition_of_the_table() -> None:
 
 
 def test_the_readme_shows_the_picture_that_the_table_gives() -> None:
-    found = re.search(r"<!-- story -->\s*```mermaid\n(.*?)\n```\s*<!-- story -->", README.read_text(), re.DOTALL)
+    found = re.search(r"<!-- story -->\s*```mermaid\n(.*?)\n```\s*<!-- /story -->", README.read_text(), re.DOTALL)
     if "<!-- story -->" in README.read_text():
         assert found is not None
         assert found[1] == picture()

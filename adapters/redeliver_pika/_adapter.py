@@ -93,7 +93,7 @@ class PikaAdapter:
             return
 
         def known(found: int | RedeliverError) -> None:
-            answer(*(("refused", str(found)) if isinstance(found, RedeliverError) else ("ok", "")))
+            answer(*(("refused", found.what) if isinstance(found, RedeliverError) else ("ok", "")))
 
         ask = (lambda: self._topology.ensure(target.name, CLASSIC, known)) if declare else (
             lambda: self._topology.look_up(target.name, known)

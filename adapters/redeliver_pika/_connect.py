@@ -32,6 +32,10 @@ _pause = wait_random_exponential(multiplier=0.2, max=15)
 class Connection(ExactFrames, pika.SelectConnection):
     """pika's connection, with headers read exactly."""
 
+    def _on_connection_workflow_done(self, outcome: Any) -> None:
+        # Closed during its handshake, pika 1.4.4 passes an exception's class where it then wants an exception.
+        super()._on_connection_workflow_done(outcome() if isinstance(outcome, type) else outcome)
+
 
 def parameters(url: BrokerUrl, role: str) -> list[pika.ConnectionParameters]:
     """One set for each host of the URL. ConfigError for options that do not exist."""

@@ -28,7 +28,7 @@ from redeliver_mw.delay import Option
 from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Delivery
 from redeliver_mw.ports import Journal
-from redeliver_pika._hands import Hands
+from redeliver_pika._caller import Caller
 from redeliver_pika._seat import ACK, Requeued, Seat, Turn
 from redeliver_pika._shown import shown
 from redeliver_pika._wrapper import AnyPolicy, Redelivering, _check
@@ -39,7 +39,7 @@ log = logging.getLogger("redeliver_mw.pika")
 class Pulled:
     """One delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
 
-    def __init__(self, turn: Turn | None, hands: Hands | None) -> None:
+    def __init__(self, turn: Turn | None, hands: Caller | None) -> None:
         self._turn, self._hands = turn, hands
         self._token: Any = None
         self._shown: tuple[Any, Any, Any] = (None, None, None) if turn is None else shown(turn.delivery)
@@ -88,7 +88,7 @@ class Pulled:
             self._hands.word(self._turn, word)
 
 
-class _PullHands(Hands):
+class _PullCaller(Caller):
     """What would be called is laid ready for the loop."""
 
     def _call(self, turn: Turn) -> None:
@@ -96,7 +96,7 @@ class _PullHands(Hands):
 
 
 class _Pulling(Redelivering):
-    hands_class = _PullHands
+    hands_class = _PullCaller
 
 
 def consume(
@@ -127,9 +127,9 @@ def consume(
     _check(delay, "return", hold_max)
     if not hasattr(channel, "_process_data_events"):
         raise ConfigError(f"{channel!r:.100} is no BlockingChannel", cure="Use redelivering() with basic_consume")
-    ready: deque[tuple[Turn, Hands]] = deque()
+    ready: deque[tuple[Turn, Caller]] = deque()
 
-    def lay(turn: Turn, hands: Hands) -> None:
+    def lay(turn: Turn, hands: Caller) -> None:
         ready.append((turn, hands))
 
     pulling = _Pulling(lay, policy, queue, delay, journal, app_name, "return", hold_max, publisher)
@@ -137,7 +137,7 @@ def consume(
 
 
 def _pull(
-    channel: Any, queue: str, pulling: _Pulling, ready: deque[tuple[Turn, Hands]], timeout: float | None,
+    channel: Any, queue: str, pulling: _Pulling, ready: deque[tuple[Turn, Caller]], timeout: float | None,
     exclusive: bool, arguments: dict[str, Any] | None,
 ) -> Iterator[Pulled]:  # fmt: skip
     consumer_tag = channel.basic_consume(queue, pulling, exclusive=exclusive, arguments=arguments)
@@ -157,7 +157,7 @@ def _pull(
             channel.basic_cancel(consumer_tag)
 
 
-def _wait(channel: Any, consumer_tag: str, ready: deque[tuple[Turn, Hands]], timeout: float | None) -> bool:
+def _wait(channel: Any, consumer_tag: str, ready: deque[tuple[Turn, Caller]], timeout: float | None) -> bool:
     """Until something is ready, `timeout` seconds at most, or the consumer is no more. What pika raises, raises."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while not ready and consumer_tag in channel.consumer_tags:

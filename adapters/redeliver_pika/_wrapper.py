@@ -52,7 +52,7 @@ from redeliver_mw.policy import PolicyMap, RedeliveryPolicy, policy_of
 from redeliver_mw.ports import Journal
 from redeliver_mw.recording import Recorder
 from redeliver_mw.registry import parse_url
-from redeliver_pika._hands import Hands
+from redeliver_pika._caller import Caller
 from redeliver_pika._post import Companion, Shared
 from redeliver_pika._seat import Seat
 
@@ -66,7 +66,7 @@ WhenSettled = Literal["return", "callback"]
 class Redelivering:
     """A wrapped callback. Give it to `basic_consume`; several queues, channels and connections may share it."""
 
-    hands_class: type[Hands] = Hands
+    hands_class: type[Caller] = Caller
 
     def __init__(
         self, callback: Callback, policy: AnyPolicy | None, queue: str | None, delay: Option,
@@ -86,7 +86,7 @@ class Redelivering:
         self.host, self.run_id = socket.gethostname(), uuid.uuid4().hex[:16]
         self.companion = None if publisher is None else _companion(publisher)
         self.recorder = Recorder(_journal(journal), [])
-        self._last: dict[tuple[str, int], Hands] = {}  # of a broker and thread: it goes on after a reconnect
+        self._last: dict[tuple[str, int], Caller] = {}  # of a broker and thread: it goes on after a reconnect
 
     def __call__(self, *args: Any) -> None:
         *bound, channel, method, properties, body = args
@@ -103,9 +103,9 @@ class Redelivering:
     def __repr__(self) -> str:
         return f"<redelivering {self.callback!r}>"
 
-    def _hands(self, channel: Any) -> Hands:
+    def _hands(self, channel: Any) -> Caller:
         shared = Shared.of(channel.connection)
-        hands: Hands | None = shared.hands.get(self)
+        hands: Caller | None = shared.hands.get(self)
         if hands is None:
             key = (shared.broker, threading.get_ident())
             hands = self._last.get(key)

@@ -16,10 +16,8 @@ import json
 import os
 import secrets
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +27,13 @@ for _folder in (REPOSITORY / "adapters", REPOSITORY, HERE):
     sys.path.insert(0, str(_folder))
 
 import main as service  # noqa: E402
-from rich.console import Console, Group  # noqa: E402
-from rich.live import Live  # noqa: E402
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: E402
+from board import Board, Screen  # noqa: E402
+from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from rich.text import Text  # noqa: E402
 
 from redeliver_mw import Delivery, connect  # noqa: E402
 from redeliver_mw.errors import RedeliverError  # noqa: E402
-from redeliver_mw.record import AttemptRecord  # noqa: E402
 
 PREFIX = "redeliver-demo."  # never the queues of somebody's real service
 PATIENCE = 60.0  # seconds that the last message may take
@@ -61,111 +57,6 @@ def round_of(number: int) -> list[tuple[str, bytes]]:
 
 def _json(**fields: Any) -> bytes:
     return json.dumps({"id": secrets.token_hex(3)} | fields).encode()
-
-
-@dataclass
-class Tally:
-    """What one queue's records say."""
-
-    handled: set[str] = field(default_factory=set)
-    dead: set[str] = field(default_factory=set)
-    waiting: set[str] = field(default_factory=set)
-    failures: int = 0
-    last_error: str = ""
-
-
-class Board:
-    """All tallies; written by the hook's thread, read by the screen's."""
-
-    def __init__(self, run: str) -> None:
-        self.run = run  # marks the ids of this run's messages
-        self.sent: list[str] = []
-        self.queues = {f"{PREFIX}{name}": Tally() for name in service.QUEUES}
-        self.changed = threading.Condition()
-
-    def on_attempt(self, record: AttemptRecord) -> None:
-        if not (record.message_id or "").startswith(self.run):
-            return  # of an earlier run that was interrupted
-        with self.changed:
-            self._count(self.queues[record.destination], record.message_id or "", record)
-            self.changed.notify_all()
-
-    def _count(self, tally: Tally, message: str, record: AttemptRecord) -> None:
-        if record.error_type:
-            tally.failures += 1
-            tally.last_error = f"{record.error_type}: {record.error_message}"
-        tally.waiting.discard(message)
-        if record.outcome == "accepted":
-            tally.handled.add(message)
-        elif record.outcome == "dead_lettered":
-            tally.dead.add(message)
-        elif record.outcome == "redelivered":
-            tally.waiting.add(message)
-
-    @property
-    def handled(self) -> set[str]:
-        return set().union(*(tally.handled for tally in self.queues.values()))
-
-    @property
-    def ended(self) -> int:
-        return sum(len(tally.handled | tally.dead) for tally in self.queues.values())
-
-    def table(self) -> Table:
-        table = Table(expand=False)
-        table.add_column("queue", no_wrap=True)
-        for name in ("handled", "failed attempts", "waiting", "dead"):
-            table.add_column(name, justify="right")
-        table.add_column("last error", width=44, no_wrap=True)
-        with self.changed:
-            for name, tally in self.queues.items():
-                counts = (len(tally.handled), tally.failures, len(tally.waiting), len(tally.dead))
-                table.add_row(name, *map(str, counts), Text(tally.last_error, overflow="ellipsis"))
-        return table
-
-    def line(self) -> str:
-        """The same for where there is no terminal."""
-        tallies = self.queues.values()
-        waiting, dead = sum(len(t.waiting) for t in tallies), sum(len(t.dead) for t in tallies)
-        failures, handled = sum(t.failures for t in tallies), sum(len(t.handled) for t in tallies)
-        return f"sent {len(self.sent)}, handled {handled}, failed attempts {failures}, waiting {waiting}, dead {dead}"
-
-
-class Screen:
-    """Shows the board: live on a terminal, else a line a second."""
-
-    def __init__(self, board: Board, console: Console, total: int) -> None:
-        self._board, self._console = board, console
-        self._progress = Progress(
-            TextColumn("done"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn(), console=console
-        )
-        self._task = self._progress.add_task("done", total=total)
-        self._last = 0.0
-        self._live: Live | None = None
-
-    def __enter__(self) -> Screen:
-        if self._console.is_terminal:
-            self._live = Live(self._view(), console=self._console, auto_refresh=False)
-            self._live.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.update(self._view(), refresh=True)
-            self._live.stop()
-        else:
-            self._console.print(self._board.line())
-
-    def refresh(self) -> None:
-        now = time.monotonic()
-        if self._live is not None:
-            self._live.update(self._view(), refresh=True)
-        elif now - self._last >= 1.0:
-            self._last = now
-            self._console.print(self._board.line())
-
-    def _view(self) -> Group:
-        self._progress.update(self._task, completed=self._board.ended)
-        return Group(self._board.table(), self._progress)
 
 
 def send_all(session: Any, board: Board, pace: float, screen: Screen) -> None:
@@ -254,7 +145,7 @@ def the_broker(kind: str, console: Console) -> Iterator[str]:
 
 def demo(url: str, pace: float, console: Console) -> int:
     """Run it all against `url`; the exit code."""
-    board = Board(secrets.token_hex(4))
+    board = Board(secrets.token_hex(4), [f"{PREFIX}{name}" for name in service.QUEUES])
     app = service.make_app(url, PREFIX, pace)
     app.on_attempt(board.on_attempt)
     screen = Screen(board, console, ROUNDS * 12)

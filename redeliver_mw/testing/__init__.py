@@ -1,8 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""For tests of consumers: a broker in memory, a clock moved by hand, faults, deliveries made by hand."""
+"""For tests of consumers: a broker in memory, a clock moved by hand, faults, deliveries made by hand.
+
+`AdapterContract` and `World` come from `contract`, and with them pytest, when they are first asked for.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from ..memory import MemoryAdapter, MemoryBroker, Place, StoredMessage, adapter_from_url, register_broker
 from .app import TestApp
@@ -10,7 +15,11 @@ from .clock import ManualClock
 from .deliveries import make_delivery
 from .faults import Faults
 
+if TYPE_CHECKING:
+    from .contract import AdapterContract, World
+
 __all__ = [
+    "AdapterContract",
     "Faults",
     "ManualClock",
     "MemoryAdapter",
@@ -18,7 +27,16 @@ __all__ = [
     "Place",
     "StoredMessage",
     "TestApp",
+    "World",
     "adapter_from_url",
     "make_delivery",
     "register_broker",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("AdapterContract", "World"):
+        from . import contract
+
+        return getattr(contract, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

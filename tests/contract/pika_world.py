@@ -17,12 +17,12 @@ import pika
 import pika.data
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+
 from redeliver_mw.app import App
 from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw, World
 from redeliver_pika._connect import Connection
 from redeliver_pika._dialects import capabilities
-
 from tests.brokers import Broker
 from tests.brokers._process import free_ports
 from tests.faults.proxy import Proxy
@@ -249,8 +249,8 @@ _decode, _encode = pika.data.decode_value, pika.data.encode_value
 
 
 def _exact_value(encoded: bytes, offset: int) -> tuple[Any, int]:
-    """pika cuts fractions when it decodes; a witness must not."""
-    formats = {b"d": ">d", b"f": ">f"}
+    """pika cuts fractions when it decodes, and has an integer type of its own; a witness must not."""
+    formats = {b"d": ">d", b"f": ">f", b"l": ">q", b"L": ">q"}
     if (found := formats.get(encoded[offset : offset + 1])) is not None:
         return struct.unpack_from(found, encoded, offset + 1)[0], offset + 1 + struct.calcsize(found)
     return _decode(encoded, offset)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 import pytest
-from redeliver_mw.testing.contract import AdapterContract, World
 
+from redeliver_mw.testing.contract import AdapterContract, World
 from tests.contract.memory_world import MemoryWorld, ThreadedMemoryWorld
 
 

@@ -7,8 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from redeliver_mw.testing.contract import AdapterContract, World
 
+from redeliver_mw.errors import BrokerError, DestinationMissing
+from redeliver_mw.policy import RedeliveryPolicy
+from redeliver_mw.session import connect
+from redeliver_mw.testing.contract import AdapterContract, Doubts, Stopping, Targets, World
+from redeliver_mw.testing.contract.handlers import fail
 from tests.brokers import Broker
 from tests.contract.pika_world import PikaWorld, Pool
 
@@ -29,7 +33,44 @@ def pool43(rabbitmq43: Broker) -> Iterator[Pool]:
     pool.close()
 
 
-class TestOnRabbitMQ310(AdapterContract):
+class _OnRabbitMQ:
+    """What only this broker can be asked."""
+
+    def test_frames_that_come_in_crumbs_are_put_together(self, world: PikaWorld) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        policy = RedeliveryPolicy(2, 0.05, f"queue:{dead}")
+        consumer = world.consume(queue, fail, policy)
+        world.crumble(7)
+        for n in range(5):
+            world.send(queue, b"%d" % n * 200, {"h": "x" * 100})
+        assert world.wait_until(lambda: world.depth(dead) == 5)
+        assert sorted(letter.body for letter in world.take_all(dead)) == [b"%d" % n * 200 for n in range(5)]
+        assert sorted(consumer.counts) == [1] * 5 + [2] * 5
+
+    def test_a_source_that_is_deleted_and_made_again_is_consumed_again(self, world: PikaWorld) -> None:
+        queue = world.new_queue()
+        consumer = world.consume(queue)
+        world.delete(queue)
+        world.advance(0.2)
+        world.declare(queue)
+        world.send(queue, b"one")
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
+
+    def test_a_session_publishes_only_where_it_is_kept(self, world: PikaWorld) -> None:
+        missing = world.new_queue(declare=False)
+        with connect(world.url) as session, pytest.raises(BrokerError, match=missing):
+            session.publish(missing, b"one")
+
+    def test_a_source_that_is_missing_is_named_or_made(self, world: PikaWorld) -> None:
+        missing = world.new_queue(declare=False)
+        with pytest.raises(DestinationMissing, match=missing):
+            world.consume(missing)
+        consumer = world.consume(missing, declare="all")
+        world.send(missing, b"one")
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
+
+
+class TestOnRabbitMQ310(AdapterContract, _OnRabbitMQ):
     @pytest.fixture
     def world(self, rabbitmq310: Broker, pool310: Pool) -> Iterator[World]:
         mine = PikaWorld(rabbitmq310, pool310)
@@ -37,9 +78,29 @@ class TestOnRabbitMQ310(AdapterContract):
         mine.close()
 
 
-class TestOnRabbitMQ43(AdapterContract):
+class TestOnRabbitMQ43(AdapterContract, _OnRabbitMQ):
     @pytest.fixture
     def world(self, rabbitmq43: Broker, pool43: Pool) -> Iterator[World]:
         mine = PikaWorld(rabbitmq43, pool43)
+        yield mine
+        mine.close()
+
+
+class _Quorum(Doubts, Stopping, Targets):
+    """What depends on how a queue counts, returns and refuses."""
+
+
+class TestQuorumQueuesOn310(_Quorum):
+    @pytest.fixture
+    def world(self, rabbitmq310: Broker, pool310: Pool) -> Iterator[World]:
+        mine = PikaWorld(rabbitmq310, pool310, kind="quorum")
+        yield mine
+        mine.close()
+
+
+class TestQuorumQueuesOn43(_Quorum):
+    @pytest.fixture
+    def world(self, rabbitmq43: Broker, pool43: Pool) -> Iterator[World]:
+        mine = PikaWorld(rabbitmq43, pool43, kind="quorum")
         yield mine
         mine.close()

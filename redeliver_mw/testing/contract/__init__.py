@@ -17,15 +17,19 @@ is marked `xfail` with a reason. To see the values of a failed assertion, let yo
 
 from __future__ import annotations
 
+from .copying import Copying
 from .doubts import Doubts
 from .letters import Letters
 from .retries import Retries
 from .starting import Starting
 from .stopping import Stopping
+from .targets import Targets
 from .world import Raw, World
 
-__all__ = ["AdapterContract", "Raw", "World"]
+__all__ = [
+    "AdapterContract", "Copying", "Doubts", "Letters", "Raw", "Retries", "Starting", "Stopping", "Targets", "World",
+]  # fmt: skip
 
 
-class AdapterContract(Retries, Letters, Starting, Doubts, Stopping):
-    """All of it."""
+class AdapterContract(Retries, Letters, Copying, Targets, Starting, Doubts, Stopping):
+    """All of it; the parts may be inherited one by one where another class keeps the rest."""

@@ -49,6 +49,11 @@ def needs_ability(*abilities: Ability) -> Callable[[F], F]:
     return _excused_by(missing)
 
 
+def needs_marks(test: F) -> F:
+    """A test of what is remembered of a message that comes back: it must be marked as redelivered then."""
+    return _excused_by(lambda w: "" if "cut" in w.marks else "it does not mark what comes back")(test)
+
+
 def needs(can: Callable[[Capabilities], object], why_not: str) -> Callable[[F], F]:
     """A test that asks for more than every broker can, by its declared capabilities."""
     return _excused_by(lambda world: "" if can(world.capabilities) else why_not)

@@ -10,7 +10,7 @@ import pytest
 
 from ...capabilities import Capabilities
 from ...message import Delivery
-from .case import Case, needs, needs_ability
+from .case import Case, needs, needs_ability, needs_marks
 from .handlers import fail, fail_first
 from .world import World
 
@@ -147,6 +147,7 @@ class Stopping(Case):
         consumer.stop()
         assert world.depth(queue) == world.depth(dead) == 0
 
+    @needs_marks
     @needs(_nackable, _NO_NACK)
     def test_a_nacked_message_comes_back_later_with_its_count(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
@@ -160,6 +161,7 @@ class Stopping(Case):
         runs = consumer.handler.runs
         assert all(b.at - a.at >= world.tick - 1e-3 for a, b in zip(runs, runs[1:], strict=False))
 
+    @needs_marks
     @needs(_nackable, _NO_NACK)
     def test_more_nacks_than_the_broker_would_count_do_no_harm(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()

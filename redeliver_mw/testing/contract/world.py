@@ -195,7 +195,9 @@ class World(ABC):
 
     def app(self, **options: Any) -> App:
         """An App on this broker, not started."""
-        return App(options.pop("url", None) or self.url, **({"app_name": "contract", "stop_timeout": 5.0} | options))
+        url = options.pop("url", None) or self.url
+        usual: dict[str, Any] = {"app_name": "contract", "stop_timeout": 5.0}
+        return App(url, **(usual | options))
 
     def start(self, app: App) -> None:
         """Start an App as this world needs it."""

@@ -162,6 +162,20 @@ def test_a_confirm_that_does_not_come_closes_the_connection_and_the_message_stay
     assert (seen.counts, q.left(1)) == ([1], ["1"])
 
 
+def test_a_closed_channel_of_ours_is_opened_again_for_the_next_copy(q: Queues, rabbitmq43: Broker) -> None:
+    seen = fails(9)
+    with channel_on(rabbitmq43) as channel:
+        channel.basic_consume(q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=1)))
+        q.put("1")
+        until(channel.connection, lambda: len(seen.counts) == 1 and nothing_open(channel))
+        ours = vars(channel.connection)["_redeliver_shared"]._publisher._channel
+        ours.queue_declare("there.is.no.such.queue", passive=True)
+        until(channel.connection, lambda: bool(ours.is_closed))
+        q.put("2")
+        until(channel.connection, lambda: len(seen.counts) == 2 and nothing_open(channel))
+    assert ([body for body, _ in q.dead()], q.left()) == ([b"1", b"2"], [])
+
+
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_in_a_callback_ends_the_program_and_leaves_the_message(
     q: Queues, rabbitmq43: Broker, end: type[BaseException]

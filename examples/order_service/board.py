@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the demo counts, and how it shows that: live on a terminal, else a line a second."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from redeliver_mw.record import AttemptRecord
+
+
+@dataclass
+class Tally:
+    """What one queue's records say."""
+
+    handled: set[str] = field(default_factory=set)
+    dead: set[str] = field(default_factory=set)
+    waiting: set[str] = field(default_factory=set)
+    failures: int = 0
+    last_error: str = ""
+
+
+class Board:
+    """All tallies; written by the hook's thread, read by the screen's."""
+
+    def __init__(self, run: str, queues: Sequence[str]) -> None:
+        self.run = run  # marks the ids of this run's messages
+        self.sent: list[str] = []
+        self.queues = {name: Tally() for name in queues}
+        self.changed = threading.Condition()
+
+    def on_attempt(self, record: AttemptRecord) -> None:
+        if not (record.message_id or "").startswith(self.run):
+            return  # of an earlier run that was interrupted
+        with self.changed:
+            self._count(self.queues[record.destination], record.message_id or "", record)
+            self.changed.notify_all()
+
+    def _count(self, tally: Tally, message: str, record: AttemptRecord) -> None:
+        if record.error_type:
+            tally.failures += 1
+            tally.last_error = f"{record.error_type}: {record.error_message}"
+        tally.waiting.discard(message)
+        if record.outcome == "accepted":
+            tally.handled.add(message)
+        elif record.outcome == "dead_lettered":
+            tally.dead.add(message)
+        elif record.outcome == "redelivered":
+            tally.waiting.add(message)
+
+    @property
+    def handled(self) -> set[str]:
+        return set().union(*(tally.handled for tally in self.queues.values()))
+
+    @property
+    def ended(self) -> int:
+        return sum(len(tally.handled | tally.dead) for tally in self.queues.values())
+
+    def table(self) -> Table:
+        table = Table(expand=False)
+        table.add_column("queue", no_wrap=True)
+        for name in ("handled", "failed attempts", "waiting", "dead"):
+            table.add_column(name, justify="right")
+        table.add_column("last error", width=44, no_wrap=True)
+        with self.changed:
+            for name, tally in self.queues.items():
+                counts = (len(tally.handled), tally.failures, len(tally.waiting), len(tally.dead))
+                table.add_row(name, *map(str, counts), Text(tally.last_error, overflow="ellipsis"))
+        return table
+
+    def line(self) -> str:
+        """The same for where there is no terminal."""
+        tallies = self.queues.values()
+        waiting, dead = sum(len(t.waiting) for t in tallies), sum(len(t.dead) for t in tallies)
+        failures, handled = sum(t.failures for t in tallies), sum(len(t.handled) for t in tallies)
+        return f"sent {len(self.sent)}, handled {handled}, failed attempts {failures}, waiting {waiting}, dead {dead}"
+
+
+class Screen:
+    """Shows the board: live on a terminal, else a line a second."""
+
+    def __init__(self, board: Board, console: Console, total: int) -> None:
+        self._board, self._console = board, console
+        self._progress = Progress(
+            TextColumn("done"), BarColumn(40), MofNCompleteColumn(), TimeElapsedColumn(), console=console
+        )
+        self._task = self._progress.add_task("done", total=total)
+        self._last = 0.0
+        self._live: Live | None = None
+
+    def __enter__(self) -> Screen:
+        if self._console.is_terminal:
+            self._live = Live(self._view(), console=self._console, auto_refresh=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.update(self._view(), refresh=True)
+            self._live.stop()
+        else:
+            self._console.print(self._board.line())
+
+    def refresh(self) -> None:
+        now = time.monotonic()
+        if self._live is not None:
+            self._live.update(self._view(), refresh=True)
+        elif now - self._last >= 1.0:
+            self._last = now
+            self._console.print(self._board.line())
+
+    def _view(self) -> Group:
+        self._progress.update(self._task, completed=self._board.ended)
+        return Group(self._board.table(), self._progress)

@@ -1,0 +1,123 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the contract cannot ask of every broker: heart-beats, the ladder's youth, a consumer cancelled by RabbitMQ."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pika
+import pytest
+from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.record import AttemptRecord
+
+from tests.bench.rabbitmq import parameters
+from tests.brokers import Broker
+
+
+@contextmanager
+def queue_on(broker: Broker, name: str, kind: str = "classic") -> Iterator[Any]:
+    """A channel, and a new queue of this name."""
+    connection = pika.BlockingConnection(parameters(broker.url))
+    channel = connection.channel()
+    channel.confirm_delivery()
+    channel.queue_delete(name)
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+    yield channel
+    connection.close()
+
+
+def test_a_slow_handler_does_not_stop_the_apps_heart_beats(rabbitmq: Broker) -> None:
+    seen: list[tuple[bool, int]] = []
+    handled = threading.Event()
+    app = App(f"{rabbitmq.url}?heartbeat=2", policy=RedeliveryPolicy(dead_after=3, backoff=1))
+
+    @app.handler("slow.beats")
+    def slow(delivery: Delivery) -> None:
+        seen.append((delivery.redelivered, delivery.delivery_count))
+        threading.Event().wait(7)  # three and a half heart-beats: the work itself
+        handled.set()
+
+    with queue_on(rabbitmq, "slow.beats") as channel:
+        channel.basic_publish("", "slow.beats", b"x")
+        with app:
+            assert handled.wait(20)
+        assert seen == [(False, 1)], "a lost connection would have brought it again"
+        assert channel.queue_declare("slow.beats", passive=True).method.message_count == 0
+
+
+def test_a_helper_queue_is_not_trusted_before_it_is_ten_seconds_old(rabbitmq43: Broker) -> None:
+    """A quorum queue that is killed young comes back empty, confirms or not; so the copy waits with us until then."""
+    runs: list[float] = []
+    again = threading.Event()
+    app = App(rabbitmq43.url, policy=RedeliveryPolicy(dead_after=3, backoff=4.0), delay="schedule")
+    depths: list[int] = []
+
+    @app.handler("young.ladder")
+    def handle(delivery: Delivery) -> None:
+        runs.append(time.monotonic())
+        if len(runs) == 1:
+            raise ValueError("once")
+        again.set()
+
+    with queue_on(rabbitmq43, "young.ladder") as channel:
+        for rung in (1, 2, 4):
+            channel.queue_delete(f"redeliver.retry.young.ladder.{rung}s")
+        channel.basic_publish("", "young.ladder", b"x", pika.BasicProperties(delivery_mode=2, message_id="1"))
+        with app:
+            began = time.monotonic()
+            while not again.is_set() and time.monotonic() - began < 25:
+                depths.append(channel.queue_declare("redeliver.retry.young.ladder.4s", passive=True).method.message_count)
+                channel.connection.sleep(0.2)
+    assert again.is_set()
+    assert max(depths) == 0
+    assert runs[1] - runs[0] >= 9.0  # ten seconds, less what passed between its declaration and the failure
+
+
+def test_an_app_goes_on_when_its_queue_was_deleted_and_made_again(rabbitmq: Broker) -> None:
+    """RabbitMQ cancels the consumer; the connection stays."""
+    handled: list[bytes] = []
+    came = threading.Semaphore(0)
+    app = App(rabbitmq.url, policy=RedeliveryPolicy(dead_after=3, backoff=1))
+
+    @app.handler("cancelled")
+    def handle(delivery: Delivery) -> None:
+        handled.append(delivery.body)
+        came.release()
+
+    with queue_on(rabbitmq, "cancelled") as channel, app:
+        channel.basic_publish("", "cancelled", b"before")
+        assert came.acquire(timeout=10)
+        channel.queue_delete("cancelled")
+        channel.queue_declare("cancelled", durable=True)
+        channel.basic_publish("", "cancelled", b"after")
+        assert came.acquire(timeout=15)
+    assert handled == [b"before", b"after"]
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_a_delayed_nack_keeps_its_count_on_a_queue_of_our_own(kind: str, rabbitmq43: Broker) -> None:
+    counts: list[tuple[int, bool]] = []
+    records: list[AttemptRecord] = []
+    done = threading.Event()
+    app = App(rabbitmq43.url, policy=RedeliveryPolicy(dead_after=5, backoff=0.2), delay="nack")
+    app.on_attempt(records.append)
+
+    @app.handler("nacked")
+    def handle(delivery: Delivery) -> None:
+        counts.append((delivery.delivery_count, delivery.redelivered))
+        if len(counts) < 4:
+            raise ValueError("not yet")
+        done.set()
+
+    with queue_on(rabbitmq43, "nacked", kind) as channel:
+        channel.basic_publish("", "nacked", b"x", pika.BasicProperties(delivery_mode=2, message_id="n1"))
+        with app:
+            assert done.wait(15)
+        assert channel.queue_declare("nacked", passive=True).method.message_count == 0
+    assert counts == [(1, False), (2, True), (3, True), (4, True)]
+    assert [r.mechanism for r in records] == ["nack", "nack", "nack", None]

@@ -1,0 +1,642 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs in, commands out: the rules, one history each. All orders of inputs: `test_interceptor_walk.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from redeliver_mw.capabilities import Capabilities, Schedule
+from redeliver_mw.commands import (
+    Answer,
+    Arrived,
+    Command,
+    Due,
+    Failed,
+    Halt,
+    Handled,
+    Left,
+    Lost,
+    Record,
+    Resume,
+    Run,
+    Settle,
+    Stopping,
+    Store,
+    Wait,
+    Written,
+)  # fmt: skip
+from redeliver_mw.counting import MemoryLedger, iso
+from redeliver_mw.delay import Ways
+from redeliver_mw.errors import Reject, RetryAfter
+from redeliver_mw.failure import describe
+from redeliver_mw.interceptor import Interceptor, Plan, Signature
+from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.policy import RedeliveryPolicy
+from redeliver_mw.ports import Moment
+from redeliver_mw.testing import make_delivery
+
+SOURCE, DLQ, AUDIT = Destination("orders"), Destination("DLQ.orders"), Destination("audit")
+LADDER = Schedule((1.0, 2.0, 4.0, 8.0, 16.0, 32.0))
+HOLD = Ways("hold", 50, 10.0, None, 10.0)
+AUTO = Ways("auto", 50, 10.0, LADDER, 60.0)
+NACK = Ways("nack", 50, 10.0, None, 10.0)
+
+
+class Core:
+    """An interceptor, a clock turned by hand, and the commands of the last input."""
+
+    def __init__(self, policy: RedeliveryPolicy | None = None, ways: Ways = HOLD, ledger: MemoryLedger | None = None,
+                 **broker: Any) -> None:  # fmt: skip
+        policy = policy or RedeliveryPolicy(3, 5.0, ["queue:DLQ.$", "queue:audit"])
+        plan = Plan(SOURCE, policy, ways, Signature(SOURCE, "shop", "host", policy.text, policy.version))
+        self.ledger = ledger or MemoryLedger()
+        capabilities = Capabilities(dialect="test", broker_kind="test", **broker)
+        self.interceptor = Interceptor({SOURCE: plan}, {SOURCE: self.ledger}, capabilities, "run")
+        self.mono, self.wall = 100.0, 1_767_323_045.0
+        self.said: list[Command] = []
+
+    @property
+    def at(self) -> Moment:
+        return Moment(self.mono, self.wall)
+
+    def feed(self, x: Any) -> Sequence[Command]:
+        self.said = list(self.interceptor.feed(x))
+        return self.said
+
+    def sleep(self, seconds: float) -> None:
+        self.mono += seconds
+        self.wall += seconds
+
+    def fail(self, d: Delivery, error: BaseException | None = None, **more: Any) -> Sequence[Command]:
+        error = error or ValueError("no")
+        return self.feed(Failed(d, error, describe(error), self.at, 0.5, **more))
+
+    def arrive(self, d: Delivery) -> Sequence[Command]:
+        return self.feed(Arrived(d, self.at))
+
+    def due(self, wait: Wait) -> Sequence[Command]:
+        self.sleep(wait.seconds)
+        return self.feed(Due(wait.token, self.at))
+
+    def answer(self, store: Store, word: str = "ok") -> Sequence[Command]:
+        return self.feed(Answer(store.token, store.out.copy_id, word == "ok", word, self.at))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [c for c in self.said if isinstance(c, kind)]
+
+    def the(self, kind: type[Any]) -> Any:
+        (one,) = self.of(kind)
+        return one
+
+
+def delivery(name: str = "m1", body: bytes = b"x", generation: int = 1, redelivered: bool = False,
+             headers: dict[str, Any] | None = None, **more: Any) -> Delivery:  # fmt: skip
+    d = make_delivery(body, headers, message_id=name or None, **more)
+    d.generation, d.redelivered = generation, redelivered
+    return d
+
+
+def arrival_of(out: Outgoing, **more: Any) -> Delivery:
+    return delivery(out.properties.message_id, out.body, headers=dict(out.headers), **more)  # type: ignore[arg-type]
+
+
+def again(d: Delivery, **more: Any) -> Delivery:
+    """The broker's redelivery of it in the next generation."""
+    return delivery(d.message_id or "", d.body, d.generation + 1, True, dict(d.headers), **more)
+
+
+# -- failing, resting, dying ---------------------------------------------------------------------
+
+
+def test_a_failure_is_held_run_again_with_its_count_and_accepted_when_it_succeeds() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    assert core.the(Wait).seconds == 5.0
+    core.due(core.the(Wait))
+    assert core.the(Run).delivery is d
+    assert (d.failures, d.delivery_count) == (1, 2)
+    core.feed(Handled(d, core.at))
+    assert core.the(Settle).word == "accepted"
+    assert core.the(Record).outcome == "accepted"
+    assert core.feed(Written(1)) == []
+    assert core.interceptor.held == core.interceptor.waiting_for_answers == 0
+
+
+def test_a_dead_letter_is_settled_only_after_every_target_has_confirmed() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"])), delivery()
+    core.fail(d)
+    first, second = core.of(Store)
+    assert [first.out.target, second.out.target] == [DLQ, AUDIT]
+    assert core.of(Settle) == []
+    assert not any(isinstance(c, Settle) for c in core.answer(second))
+    core.answer(first)
+    assert core.the(Settle).word == "accepted"
+    assert core.the(Record).outcome == "dead_lettered"
+
+
+def test_only_the_targets_not_yet_confirmed_are_tried_again_and_ever_more_slowly() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"])), delivery()
+    core.fail(d)
+    good, bad = core.of(Store)
+    core.answer(good)
+    waits, halts = [], []
+    for _ in range(9):
+        core.answer(bad, "refused")
+        waits.append(core.the(Wait).seconds)
+        halts += core.of(Halt)
+        core.due(core.the(Wait))
+        assert core.the(Store).out.copy_id == bad.out.copy_id
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert len(halts) == 1, "said once"
+    assert halts[0].loud
+    assert "audit" in halts[0].reason
+    assert "DLQ" not in halts[0].reason
+    core.answer(bad)
+    assert core.the(Settle).word == "accepted"
+    assert core.the(Resume).source == SOURCE
+
+
+def test_after_a_crash_between_two_confirms_only_the_missing_copy_is_sent_and_no_handler_runs() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"])), delivery()
+    core.fail(d)
+    good, missing = core.of(Store)
+    core.answer(good)
+    core.feed(Lost(1))
+    core.arrive(again(d))
+    assert core.the(Store).out.copy_id == missing.out.copy_id
+    assert core.of(Run) == []
+    core.answer(core.the(Store))
+    assert core.the(Settle).delivery.generation == 2
+
+
+def test_a_late_answer_after_the_loss_finishes_the_ledger() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.fail(d)
+    store = core.the(Store)
+    core.feed(Lost(1))
+    assert core.of(Settle) == []
+    core.answer(store)
+    assert core.of(Settle) == []
+    assert core.the(Record).outcome == "dead_lettered"
+    core.arrive(again(d))
+    assert core.the(Settle).word == "accepted"
+    assert core.of(Run) == core.of(Store) == []
+
+
+def test_a_late_confirm_of_the_earlier_delivery_saves_the_next_try() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.fail(d)
+    first = core.the(Store)
+    core.feed(Lost(1))
+    core.arrive(again(d))
+    core.answer(core.the(Store), "refused")
+    wait = core.the(Wait)
+    core.answer(first)
+    core.due(wait)
+    assert core.of(Store) == []
+    assert core.the(Settle).word == "accepted"
+
+
+def test_reject_is_dead_lettered_at_once_and_ignored_errors_are_accepted() -> None:
+    core = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$", ignore=KeyError))
+    core.fail(delivery("a"), Reject("no such customer"))
+    assert core.the(Store).out.headers["redeliver_reason"] == "rejected"
+    core.fail(delivery("b"), KeyError("k"))
+    assert core.the(Settle).word == "accepted"
+    assert core.of(Store) == []
+
+
+def test_an_undecodable_message_is_dead_lettered_at_once_unless_retry_on_names_the_error() -> None:
+    core = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$"))
+    core.fail(delivery(), undecodable=True)
+    assert core.the(Store).out.headers["redeliver_reason"] == "undecodable"
+    assert core.the(Store).out.headers["redeliver_failures"] == "1"
+    named = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$", retry_on=ValueError))
+    named.fail(delivery(), undecodable=True)
+    assert named.the(Wait).seconds == 5.0
+
+
+def test_a_policy_that_discards_settles_without_a_copy() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, on_dead="discard"))
+    core.fail(delivery())
+    assert core.the(Settle).word == "accepted"
+    assert core.the(Record).outcome == "discarded"
+    assert core.of(Store) == []
+
+
+def test_a_policy_that_keeps_rests_for_ever() -> None:
+    core, d = Core(RedeliveryPolicy(2, 5.0, None)), delivery()
+    for n in range(1, 6):
+        core.fail(d)
+        assert core.the(Wait).seconds == 5.0
+        assert core.the(Record).outcome == ("redelivered" if n == 1 else "kept")
+        core.due(core.the(Wait))
+        assert d.failures == n
+
+
+def test_a_wish_without_count_rests_and_leaves_the_count_as_it_is() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    core.due(core.the(Wait))
+    for _ in range(5):
+        core.fail(d, RetryAfter(2.0, count=False))
+        wait = core.the(Wait)
+        core.due(wait)
+        assert core.the(Run).delivery.failures == 1
+    core.fail(d, RetryAfter(7.0))
+    assert core.the(Wait).seconds == 7.0
+    assert d.past.failures == 2
+
+
+# -- the count, and who a message is (rule 6) -----------------------------------------------------
+
+
+def test_the_count_and_the_rest_outlive_the_connection() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    core.feed(Lost(1))
+    core.sleep(2.0)
+    core.arrive(again(d))
+    assert core.the(Wait).seconds == pytest.approx(3.0)
+    core.due(core.the(Wait))
+    assert core.the(Run).delivery.failures == 1
+
+
+def test_a_redelivery_waits_for_the_handler_that_still_runs_and_takes_its_result() -> None:
+    core, d = Core(), delivery()
+    core.feed(Lost(1, [d]))
+    heir = again(d)
+    assert core.arrive(heir) == []
+    core.feed(Handled(d, core.at))
+    assert core.the(Settle).delivery is heir
+    assert core.interceptor._stories.keys() == {core.the(Settle).token}
+
+
+def test_a_redelivery_takes_the_failure_of_the_handler_that_still_ran() -> None:
+    core, d = Core(), delivery()
+    core.feed(Lost(1, [d]))
+    heir = again(d)
+    core.arrive(heir)
+    core.fail(d)
+    core.due(core.the(Wait))
+    assert core.the(Run).delivery is heir
+    assert heir.failures == 1
+
+
+def test_a_redelivery_is_run_when_the_run_it_waits_for_will_not_come() -> None:
+    core, d = Core(), delivery()
+    core.feed(Lost(1, [d]))
+    heir = again(d)
+    core.arrive(heir)
+    core.feed(Left(d, core.at))
+    assert core.the(Run).delivery is heir
+
+
+def test_a_handler_that_succeeds_after_the_loss_is_not_run_again() -> None:
+    core, d = Core(), delivery()
+    core.feed(Lost(1, [d]))
+    core.feed(Handled(d, core.at))
+    assert core.of(Settle) == []
+    assert core.the(Record).outcome == "accepted"
+    core.arrive(again(d))
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_last_failure_after_the_loss_is_a_dead_letter_at_the_redelivery() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.feed(Lost(1, [d]))
+    assert [c for c in core.fail(d) if isinstance(c, Store | Settle)] == []
+    core.arrive(again(d))
+    assert core.of(Run) == []
+    assert core.the(Store).out.headers["redeliver_failures"] == "1"
+    assert core.the(Store).out.headers["redeliver_error_type"] == "ValueError"
+
+
+@pytest.mark.parametrize(
+    "policy", [RedeliveryPolicy(1, 5.0, on_dead="discard"), RedeliveryPolicy(3, 5.0, ignore=ValueError)]
+)
+def test_a_verdict_of_nothing_to_send_after_the_loss_settles_the_redelivery(policy: RedeliveryPolicy) -> None:
+    core, d = Core(policy), delivery()
+    core.feed(Lost(1, [d]))
+    core.fail(d)
+    core.arrive(again(d))
+    assert core.of(Run) == []
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_strangers_dead_letter_lives_again_from_zero() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"))
+    core.fail(delivery())
+    letter = core.the(Store).out
+    back = arrival_of(letter)
+    core.arrive(back)
+    assert core.the(Run).delivery.failures == 0
+    core.fail(back)
+    second = core.the(Store).out
+    assert second.headers["redeliver_generation"] == "1"
+    assert second.copy_id != letter.copy_id
+
+
+def test_two_forwarded_messages_with_one_lineage_both_run_and_their_copies_differ() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"))
+    ours = {
+        "redeliver_failures": "0",
+        "redeliver_failures_for": "orders",
+        "redeliver_lineage": "L",
+        "redeliver_hop": "1",
+    }
+    one, two = delivery("m1", b"one", headers=ours), delivery("m1", b"two", headers=ours)
+    for d in (one, two):
+        core.arrive(d)
+        assert core.the(Run).delivery is d
+    ids = set()
+    for d in (one, two):
+        core.fail(d)
+        ids.add(core.the(Store).out.copy_id)
+    assert len(ids) == 2
+    core.feed(Lost(1))
+
+
+def test_a_forwarded_message_runs_although_its_twin_is_done() -> None:
+    core = Core()
+    ours = {
+        "redeliver_failures": "1",
+        "redeliver_failures_for": "orders",
+        "redeliver_lineage": "L",
+        "redeliver_hop": "1",
+    }
+    one, two = delivery("m1", b"one", headers=ours), delivery("m1", b"two", headers=ours)
+    core.arrive(one)
+    core.feed(Handled(one, core.at))
+    core.feed(Written(core.the(Settle).token))
+    core.arrive(two)
+    assert core.the(Run).delivery is two
+    duplicate = delivery("m1", b"one", headers=ours)
+    core.arrive(duplicate)
+    assert core.the(Settle).delivery is duplicate, "the very same copy, and done"
+
+
+def test_a_producers_duplicate_id_is_a_message_of_its_own() -> None:
+    core, one, two = Core(), delivery("same"), delivery("same")
+    core.fail(one)
+    core.fail(two)
+    assert (one.past.failures, two.past.failures) == (1, 1)
+    core.due(core.the(Wait))
+    assert core.the(Run).delivery is two
+
+
+def test_a_message_without_any_id_is_counted_within_its_generation_only() -> None:
+    core, d = Core(), delivery("")
+    core.fail(d)
+    core.due(core.the(Wait))
+    assert d.failures == 1
+    core.feed(Lost(1))
+    core.arrive(delivery("", generation=2, redelivered=True))
+    assert core.the(Run).delivery.failures == 0
+
+
+def test_an_unmarked_twin_of_a_finished_message_is_run_and_its_dead_letter_is_sent() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.feed(Lost(1, [d]))
+    core.feed(Handled(d, core.at))
+    twin = delivery(generation=2)
+    core.fail(twin)
+    assert core.of(Settle) == []
+    core.answer(core.the(Store))
+    assert core.the(Settle).delivery is twin
+
+
+def test_a_brokers_own_count_counts_for_nothing() -> None:
+    core = Core()
+    core.arrive(delivery(redelivered=True, headers={"x-delivery-count": 9, "JMSXDeliveryCount": 9}))
+    assert core.the(Run).delivery.failures == 0
+
+
+def test_a_settle_that_was_lost_is_given_again_without_the_handler() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    core.due(core.the(Wait))
+    core.feed(Handled(d, core.at))
+    core.feed(Lost(1))
+    assert core.feed(Written(1)) == []
+    core.arrive(again(d))
+    assert core.the(Settle).delivery.generation == 2
+    assert core.of(Run) == []
+
+
+# -- waiting (rule 7) -----------------------------------------------------------------------------
+
+
+def budget_of(n: int, schedule: Schedule | None = LADDER) -> Ways:
+    return Ways("auto", n, 10.0, schedule, 10.0)
+
+
+def test_the_one_due_last_leaves_by_copy_when_the_budget_is_full() -> None:
+    core = Core(RedeliveryPolicy(None, 0.0), budget_of(2))
+    late, soon, newest = delivery("late"), delivery("soon"), delivery("newest")
+    core.fail(late, RetryAfter(9.0))
+    core.fail(soon, RetryAfter(3.0))
+    core.fail(newest, RetryAfter(4.0))
+    assert core.the(Store).out.origin is late
+    assert core.the(Store).after == 8.0
+    assert core.the(Wait).seconds == 4.0
+    assert core.interceptor.held == 2
+    assert core.of(Halt) == []
+
+
+def test_one_that_would_itself_be_due_last_leaves_itself() -> None:
+    core = Core(RedeliveryPolicy(None, 0.0), budget_of(1))
+    core.fail(delivery("soon"), RetryAfter(3.0))
+    last = delivery("last")
+    core.fail(last, RetryAfter(6.0))
+    assert core.the(Store).out.origin is last
+    assert core.the(Store).after == 4.0
+
+
+def test_the_source_pauses_quietly_when_nothing_can_leave_until_the_first_is_due() -> None:
+    core = Core(RedeliveryPolicy(None, 0.0), budget_of(1, schedule=None))
+    core.fail(delivery("a"), RetryAfter(3.0))
+    first = core.the(Wait)
+    core.fail(delivery("b"), RetryAfter(6.0))
+    assert not core.the(Halt).loud
+    core.due(first)
+    kinds = [type(c) for c in core.said]
+    assert kinds.index(Resume) < kinds.index(Run), "its handler must not find the source paused"
+
+
+def test_a_longer_rest_takes_hop_after_hop_until_the_last_bit_is_held() -> None:
+    core, d = Core(RedeliveryPolicy(3, 28.5, "queue:DLQ.$"), AUTO), delivery()
+    core.fail(d)
+    hops = []
+    while stores := core.of(Store):
+        hops.append(stores[0].after)
+        core.answer(stores[0])
+        assert core.the(Settle).word == "accepted"
+        core.sleep(hops[-1])
+        core.arrive(d := arrival_of(stores[0].out))
+    assert hops == [16.0, 8.0]
+    assert core.the(Wait).seconds == pytest.approx(4.5)
+    core.due(core.the(Wait))
+    assert core.the(Run).delivery.failures == 1
+    assert d.headers["redeliver_hop"] == "2"
+
+
+@pytest.mark.parametrize("step", [-86_400.0, -3.0, 0.0])
+def test_a_wall_clock_that_is_set_back_never_makes_a_rest_longer_than_its_step(step: float) -> None:
+    core = Core(RedeliveryPolicy(3, 28.5, "queue:DLQ.$"), AUTO)
+    core.fail(delivery())
+    store, slept = core.the(Store), 0.0
+    core.answer(store)
+    core.wall += step
+    core.sleep(store.after)
+    core.arrive(arrival_of(store.out))
+    while not core.of(Run):
+        if waits := core.of(Wait):
+            slept += waits[0].seconds
+            core.due(waits[0])
+        else:
+            store = core.the(Store)
+            core.answer(store)
+            slept += store.after
+            core.sleep(store.after)
+            core.arrive(arrival_of(store.out))
+    assert slept <= 28.5 + 1e-6
+
+
+def test_what_cannot_be_copied_for_a_retry_is_run_again_here() -> None:
+    core = Core(RedeliveryPolicy(3, 25.0, "queue:DLQ.$"), AUTO, header_bytes=100)
+    d = delivery()
+    core.fail(d)
+    waits = []
+    while not core.of(Run):
+        assert core.of(Store) == []
+        waits.append(core.the(Wait).seconds)
+        core.due(core.the(Wait))
+    assert waits == [10.0, 10.0, 5.0]
+
+
+def test_a_dead_letter_that_cannot_be_copied_pauses_the_source_and_says_so_once() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"), header_bytes=100), delivery()
+    core.fail(d)
+    assert core.the(Halt).loud
+    assert "cannot be copied" in core.the(Halt).reason
+    assert core.of(Settle) == core.of(Wait) == core.of(Store) == []
+    core.feed(Lost(1))
+    core.the(Resume)
+    core.arrive(again(d))
+    assert core.of(Run) == [], "its verdict stands"
+    assert core.the(Halt).loud
+
+
+def test_a_nack_gives_it_back_uncounted_after_its_rest() -> None:
+    core, d = Core(ways=NACK), delivery()
+    core.fail(d)
+    core.due(core.the(Wait))
+    assert core.the(Settle).word == "released"
+    core.feed(Written(core.the(Settle).token))
+    core.arrive(delivery(redelivered=True))
+    assert core.the(Run).delivery.failures == 1
+
+
+def test_a_copy_that_is_tried_again_waits_only_for_what_is_left_of_its_rest() -> None:
+    core = Core(RedeliveryPolicy(3, 32.0, "queue:DLQ.$"), AUTO)
+    core.fail(delivery())
+    assert core.the(Store).after == 32.0
+    core.answer(core.the(Store), "refused")
+    core.due(core.the(Wait))
+    assert core.the(Store).after == 16.0
+
+
+# -- expiry and arrival -----------------------------------------------------------------------------
+
+
+def test_a_message_that_expires_while_it_is_held_goes_where_the_policy_says() -> None:
+    core = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$"))
+    core.fail(delivery(expires_at_us=core.at.us + 3_000_000))
+    core.due(core.the(Wait))
+    assert core.of(Run) == []
+    assert core.the(Store).out.headers["redeliver_reason"] == "expired"
+
+
+def test_the_expiry_of_the_original_travels_on_its_copies_and_is_enforced() -> None:
+    core = Core(RedeliveryPolicy(3, 20.0, "queue:DLQ.$"), AUTO)
+    expires = core.at.us + 10_000_000
+    core.fail(delivery(expires_at_us=expires))
+    out = core.the(Store).out
+    assert out.headers["redeliver_expires_at"] == iso(expires)
+    assert out.properties.expires_at_us is None
+    core.sleep(16.0)
+    core.arrive(arrival_of(out))
+    assert core.the(Store).out.headers["redeliver_reason"] == "expired"
+    assert core.the(Store).out.headers["redeliver_error_type"] == "ValueError"
+
+
+@pytest.mark.parametrize(("act", "runs"), [("arrival", False), ("failure", True)])
+def test_a_limit_reached_elsewhere_ends_a_message_on_arrival_only_where_the_policy_says_so(
+    act: Any, runs: bool
+) -> None:
+    core = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$", act=act))
+    core.arrive(
+        delivery(headers={"redeliver_failures": "2", "redeliver_failures_for": "orders", "redeliver_lineage": "L"})
+    )
+    assert bool(core.of(Run)) is runs
+    assert bool(core.of(Store)) is not runs
+
+
+# -- losses and stopping --------------------------------------------------------------------------
+
+
+def test_nothing_is_settled_in_a_lost_generation() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    wait = core.the(Wait)
+    core.feed(Lost(1))
+    assert core.due(wait) == []
+
+
+def test_stopping_sends_what_is_held_on_as_a_stamped_copy() -> None:
+    core, d = Core(ways=AUTO), delivery()
+    core.fail(d)
+    core.sleep(1.0)
+    core.feed(Stopping(core.at))
+    store = core.the(Store)
+    assert (store.out.target, store.after) == (SOURCE, 4.0)
+    assert store.out.headers["redeliver_failures"] == "1"
+    assert "redeliver_reason" not in store.out.headers
+    core.answer(store)
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_run_that_a_stop_cancels_keeps_its_count_on_a_retry_copy_that_is_no_dead_letter() -> None:
+    core, d = Core(ways=AUTO), delivery()
+    core.fail(d)
+    core.due(core.the(Wait))
+    core.feed(Stopping(core.at))
+    core.feed(Left(d, core.at))
+    headers = core.the(Store).out.headers
+    assert headers["redeliver_failures"] == "1"
+    assert "redeliver_not_before" in headers
+    assert not {"redeliver_reason", "original-destination"} & headers.keys()
+
+
+def test_a_failure_while_stopping_leaves_an_uncopyable_message_unsettled_and_its_count_in_the_ledger() -> None:
+    core, d = Core(ways=AUTO, header_bytes=100), delivery()
+    core.feed(Stopping(core.at))
+    core.fail(d)
+    assert core.of(Store) == core.of(Settle) == core.of(Wait) == []
+    assert core.the(Record).mechanism is None
+    assert d.past.failures == 1
+
+
+def test_an_early_copy_that_a_stop_sends_on_carries_the_error_that_only_the_ledger_knew() -> None:
+    core, d = Core(ways=AUTO), delivery()
+    core.fail(d)
+    core.feed(Lost(1))
+    core.arrive(again(d))
+    core.feed(Stopping(core.at))
+    assert core.the(Store).out.headers["redeliver_error_type"] == "ValueError"
+    assert core.the(Store).out.headers["redeliver_error_message"] == "no"
