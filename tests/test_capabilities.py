@@ -30,7 +30,7 @@ def test_a_destination_is_spelled_as_a_plain_client_of_the_broker_would() -> Non
 def test_what_is_not_said_is_the_careful_answer() -> None:
     unknown = Capabilities(dialect="x", broker_kind="x")
     assert unknown.honours == {"accepted"}
-    assert not (unknown.released_uncounted or unknown.cumulative or unknown.atomic_move or unknown.depth)
+    assert not any((unknown.released_uncounted, unknown.cumulative, unknown.atomic_move, unknown.depth))
     assert unknown.schedule is None
     assert unknown.browse == "none"
 

@@ -31,7 +31,8 @@ OURS = {
     "redeliver_original_destination": "orders", "redeliver_original_message_id": "m1", "redeliver_replay_id": "R",
 }  # fmt: skip
 GARBAGE: list[Any] = [
-    "x", "", "-1", "1.5", "9" * 30, "٣", b"\xff\xfe", [1, 2], {"a": [None]}, None, True, 10**30, -5, 1e300, "\ud800", "\0",
+    "x", "", "-1", "1.5", "9" * 30, "٣", b"\xff\xfe", [1, 2], {"a": [None]}, None, True, 10**30, -5, 1e300,
+    "\ud800", "\0",
     "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "[" * 100_000, '{"a":' * 5_000, '["a"]', "1" * 5_000,
 ]  # fmt: skip
 

@@ -407,13 +407,17 @@ def constant(name: str) -> Any:
     return CONSTANTS[name]
 
 
+def read_only(values: dict[str, Any]) -> MappingProxyType[str, Any]:
+    return MappingProxyType(values)
+
+
 def freeze(world: World) -> bytes:
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)
     pickler.dispatch_table = {
         kind: lambda value: (constant, (_NAMES[id(value)],)) if id(value) in _NAMES else value.__reduce_ex__(5)
         for kind in (Plan, Failure, Capabilities)
-    } | {MappingProxyType: lambda value: (MappingProxyType, (dict(value),))}
+    } | {MappingProxyType: lambda value: (read_only, (dict(value),))}
     pickler.dump(world)
     return buffer.getvalue()
 
