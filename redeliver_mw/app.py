@@ -4,15 +4,12 @@
 
 from __future__ import annotations
 
-import logging
 import os
-import signal
 import sys
 import threading
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from .adapter import Adapter
@@ -21,21 +18,16 @@ from .delay import OPTIONS, Option
 from .engine import Engine, Settings
 from .errors import ConfigError
 from .message import Destination
-from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
+from .options import DECLARE, AnyPolicy, at_least, one_of, read_config, refuse_unbuilt
+from .policy import RedeliveryPolicy, load_policies, policy_of
 from .ports import Clock, Journal, SystemClock
 from .recording import Hook
 from .registry import BrokerUrl, adapter_for, parse_url
 from .runner import StopReport
+from .signals import run_until_signal
 from .workers import HandlerSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
-AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap
-DECLARE = ("own", "all", "none")
-log = logging.getLogger("redeliver_mw")
-
-
-class _StartGivenUp(BaseException):
-    """Raised by a signal handler in the middle of a start."""
 
 
 class App:
@@ -66,22 +58,22 @@ class App:
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
-        _refuse_unbuilt(limbo=limbo, crash_safe=crash_safe, breaker=breaker, broker_limit=broker_limit)
+        refuse_unbuilt(limbo=limbo, crash_safe=crash_safe, breaker=breaker, broker_limit=broker_limit)
         if delay == "park":
             raise ConfigError(
                 "delay='park' needs a limbo, and none is given", cure="Use delay='auto'; limbo is not built yet"
             )
-        _one_of("delay", delay, OPTIONS)
-        _one_of("declare", declare, DECLARE)
+        one_of("delay", delay, OPTIONS)
+        one_of("declare", declare, DECLARE)
         self._url: BrokerUrl = parse_url(given)
         self._policy = None if policy is None else policy_of(policy)
         self._url_policy = load_policies(self._url.policy) if self._url.policy else None
         self._journal = journal
         self._delay, self._declare = delay, declare
-        self._prefetch = _at_least("prefetch", prefetch, 1)
-        self._workers = _at_least("workers", workers, 1)
-        self._ack_timeout = None if ack_timeout is None else float(_at_least("ack_timeout", ack_timeout, 1))
-        self.stop_timeout = float(_at_least("stop_timeout", stop_timeout, 0))
+        self._prefetch = at_least("prefetch", prefetch, 1)
+        self._workers = at_least("workers", workers, 1)
+        self._ack_timeout = None if ack_timeout is None else float(at_least("ack_timeout", ack_timeout, 1))
+        self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self.app_name = app_name or Path(sys.argv[0] or "python").stem
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
@@ -93,20 +85,11 @@ class App:
     @classmethod
     def from_config(cls, file: str | os.PathLike[str] = "pyproject.toml", **arguments: Any) -> App:
         """From `[tool.redeliver.app]`; an argument wins over the environment (`REDELIVER_URL`), that over the file."""
-        path = Path(file)
-        try:
-            table = tomllib.loads(path.read_text("utf-8"))
-        except FileNotFoundError:
-            table = {}
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise ConfigError(f"it cannot be read: {error}", where=str(path), cure="Mend or remove it") from None
-        found = table.get("tool", {}).get("redeliver", {}).get("app", {})
-        if os.environ.get("REDELIVER_URL"):
-            found = found | {"url": os.environ["REDELIVER_URL"]}
+        found = read_config(Path(file))
         try:
             return cls(**(found | arguments))
         except TypeError as error:
-            raise ConfigError(f"[tool.redeliver.app]: {error}", where=str(path), cure="See App's options") from None
+            raise ConfigError(f"[tool.redeliver.app]: {error}", where=str(file), cure="See App's options") from None
 
     # -- handlers ---------------------------------------------------------------------------------
 
@@ -128,7 +111,7 @@ class App:
         `workers` run at the same time, each on a thread (plain) or as a task (async). `prefetch` deliveries may
         be unsettled at once. With `decode` the handler gets `(decoded, delivery)`.
         """
-        _refuse_unbuilt(key=key, subscription=subscription, selector=selector, batch=batch)
+        refuse_unbuilt(key=key, subscription=subscription, selector=selector, batch=batch)
         destination = Destination.parse(source)
         if destination.kind == "topic":
             raise ConfigError("a topic source needs a subscription, which is not built yet", where=str(destination))
@@ -143,8 +126,8 @@ class App:
                 destination,
                 fn,
                 self._url_policy or own or policy_on(fn) or self._policy or RedeliveryPolicy(),
-                self._workers if workers is None else _at_least("workers", workers, 1),
-                self._prefetch if prefetch is None else _at_least("prefetch", prefetch, 1),
+                self._workers if workers is None else at_least("workers", workers, 1),
+                self._prefetch if prefetch is None else at_least("prefetch", prefetch, 1),
                 decode,
             )
             return fn
@@ -165,6 +148,24 @@ class App:
     def dialect(self) -> str:
         """The URL's dialect, such as `rabbitmq+pika`."""
         return self._url.dialect
+
+    @property
+    def place(self) -> str:
+        """The broker URL, without its password."""
+        return self._url.text
+
+    @property
+    def is_started(self) -> bool:
+        return self._engine is not None
+
+    @property
+    def is_over(self) -> bool:
+        return self._over.is_set()
+
+    def hurry(self) -> None:
+        """Let a stop that is under way wait no longer. Safe in a signal handler."""
+        if self._engine is not None and self._engine.runner is not None:
+            self._engine.runner.hurry()
 
     def url_option(self, name: str) -> str | None:
         """An option of the broker URL, or None."""
@@ -233,34 +234,7 @@ class App:
 
         A signal while it still starts gives up the start. ConfigError and BrokerError as of `start`.
         """
-        wanted = threading.Event()
-        before: dict[int, Any] = {}
-        starting = True
-
-        def on_signal(number: int, frame: FrameType | None) -> None:
-            if starting:
-                raise _StartGivenUp
-            if wanted.is_set() and self._engine is not None and self._engine.runner is not None:
-                self._engine.runner.hurry()
-            wanted.set()
-
-        if handle_signals:
-            before = {s: signal.signal(s, on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            self.start()
-            starting = False
-            log.info("consuming %s at %s", ", ".join(map(str, self._specs)), self._url.text)
-            while not wanted.wait(0.5) and not self._over.is_set():
-                pass
-            report = self.stop()
-            log.info("stopped after %.1f s; unsettled: %d", report.seconds, report.unsettled)
-            return report
-        except _StartGivenUp:
-            log.info("stopped before it was started")
-            return self.stop() if self._engine is not None else StopReport(0.0, 0, True)
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        return run_until_signal(self, handle_signals)
 
     def __enter__(self) -> Self:
         self.start()
@@ -299,20 +273,3 @@ class App:
     def health(self) -> dict[str, Any]:
         """Plain values for a probe: started, broker, handled, and each source's waiting and paused."""
         return self._engine.health() if self._engine is not None else {"started": False}
-
-
-def _refuse_unbuilt(**options: object) -> None:
-    for name, value in options.items():
-        if value:
-            raise ConfigError(f"{name} is not built yet", cure=f"Leave {name} out")
-
-
-def _one_of(name: str, value: object, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise ConfigError(f"{name}={value!r} is unknown", cure=f"Choose one of {', '.join(known)}")
-
-
-def _at_least(name: str, value: Any, least: int) -> Any:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise ConfigError(f"{name}={value!r} is not a number from {least} on", cure=f"Give {name} a number")
-    return value

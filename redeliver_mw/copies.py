@@ -70,7 +70,7 @@ def copies_of(
         if past.expires_at_us is not None:
             ours["redeliver_expires_at"] = iso(past.expires_at_us)
     ours = _fit(delivery, ours, kept, capabilities)
-    properties = replace(delivery.properties, user_id=None, expires_at_us=None)
+    properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
     outs = []
     for target in move.targets:
         id_of_copy = copy_id(lineage, past.generation, past.hop + 1, target)

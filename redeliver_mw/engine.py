@@ -30,7 +30,8 @@ from .policy import RedeliveryPolicy
 from .ports import Clock, Journal
 from .recording import Hook, Recorder, Scene
 from .runner import Runner, StopReport
-from .workers import Crew, HandlerSpec, Inline, LoopThread, Tasks, Threads
+from .tasks import LoopThread, Tasks
+from .workers import Crew, HandlerSpec, Inline, Threads
 
 log = logging.getLogger("redeliver_mw")
 START_TIMEOUT = 60.0  # seconds for connecting, checking and subscribing, each

@@ -143,6 +143,8 @@ class Interceptor(Waiting):
         past.failures += 0 if uncounted else 1
         first = x.at.us - round(x.ran * 1e6)
         past.first_attempt_us = past.first_attempt_us or first
+        if past.expires_at_us is None and (ttl := x.delivery.properties.ttl_us) is not None:
+            past.expires_at_us = first + ttl  # at the latest: how long it lay in its queue nobody tells
         if not uncounted:
             past.first_failed_us = past.first_failed_us or x.at.us
         past.last_failed_us = x.at.us

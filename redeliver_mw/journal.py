@@ -31,26 +31,11 @@ from .record import AttemptRecord, RecordIds, row_to_line, to_line
 from .segment_writer import Fsync, SegmentWriter
 from .segments import read_segments, recover
 
-__all__ = ["Journal", "NullJournal", "read_segments"]
+__all__ = ["Journal", "read_segments"]
 
 _log = logging.getLogger("redeliver_mw.journal")
 _CHUNK: Final = 256 * 1024  # bytes that are written at once
 _HURRY: Final = 4096  # records waiting that end the gathering of a batch early
-
-
-class NullJournal:
-    """Where no journal is wanted: takes everything, keeps nothing."""
-
-    dropped: int = 0
-
-    def append(self, item: Any, /) -> None:
-        pass
-
-    def flush(self, timeout: float = 5.0) -> bool:
-        return True
-
-    def close(self, timeout: float = 5.0) -> None:
-        pass
 
 
 class Journal:

@@ -51,7 +51,8 @@ class Properties:
     """The standard properties that a copy keeps; None where the message has none.
 
     Values are the driver's own where brokers differ (a correlation id may be text, bytes or a UUID).
-    `timestamp_us` and `expires_at_us` are microseconds since 1970, UTC.
+    `timestamp_us` and `expires_at_us` are microseconds since 1970, UTC; `ttl_us` is what a producer gave where
+    the broker does not say when that began.
     """
 
     message_id: object = None
@@ -66,6 +67,7 @@ class Properties:
     app_id: str | None = None
     user_id: str | None = None
     expires_at_us: int | None = None
+    ttl_us: int | None = None
 
 
 class Reader(Protocol):

@@ -218,10 +218,16 @@ class Session:
 
 
 class Pulled:
-    """One delivery of a pulling loop. As a context manager: leaving the block is success, an exception a failure."""
+    """One delivery of a pulling loop. As a context manager: leaving the block is success, an exception a failure.
+
+    What a `Delivery` has can be read from it, too.
+    """
 
     def __init__(self, delivery: Delivery, crew: Pull) -> None:
         self.delivery, self._crew = delivery, crew
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.delivery, name)
 
     def __enter__(self) -> Delivery:
         self._crew.enter(self.delivery)

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw.errors import ConfigError
-from redeliver_mw.journal import Journal, NullJournal, read_segments
+from redeliver_mw.journal import Journal, read_segments
 from redeliver_mw.record import FIELDS, AttemptRecord, to_line
 from redeliver_mw.segments import recover
 
@@ -316,17 +316,6 @@ def test_every_way_to_sync_writes_the_same(tmp_path: Path, fsync: str) -> None:
     with opened(tmp_path, fsync=fsync) as journal:
         journal.append(make(1))
     assert numbers(tmp_path) == [1]
-
-
-def test_the_null_journal_takes_everything(tmp_path: Path) -> None:
-    journal = NullJournal()
-    journal.append(make(1))
-    assert journal.flush()
-    journal.close()
-    assert journal.dropped == 0
-
-
-# Bad input
 
 
 def test_a_directory_that_cannot_be_made_is_refused_with_the_cure(tmp_path: Path) -> None:

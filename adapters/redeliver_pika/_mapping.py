@@ -53,6 +53,7 @@ class PikaReader:
             priority=p.priority,
             app_id=p.app_id,
             user_id=p.user_id,
+            ttl_us=_ttl_us(p.expiration),
             expires_at_us=_expiry(p.expiration),
         )
 
@@ -65,6 +66,12 @@ class PikaReader:
         if isinstance(properties, RawProperties) and properties.raw is not None:
             return b"redeliver_" in properties.raw
         return any(name.startswith("redeliver_") for name in properties.headers or ())
+
+
+def _ttl_us(expiration: Any) -> int | None:
+    """RabbitMQ's time to live is a text of milliseconds."""
+    text = str(expiration)
+    return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) < 16 else None
 
 
 READER = PikaReader()

@@ -178,6 +178,7 @@ def test_an_app_is_named_after_its_module(tmp_path: Path) -> None:
         file.write("print('named', app.app_name)\n")
     with Running(tmp_path, "run", "shop:app") as running:
         assert running.saw("named shop\n")
+        assert running.saw(READY)
         running.signal()
         assert running.wait() == 0
 

@@ -45,7 +45,8 @@ class Pool:
         self.quorum = [world.new_name() for _ in range(quorum)]
         for name in (self.laddered, *self.quorum):
             world.declare(name)
-        consumer = world.consume(self.laddered, policy="1:1500; 3:move(queue:%s)" % world.new_name(), delay="schedule")
+        policy = f"1:1500; 3:move(queue:{world.new_name()})"
+        consumer = world.consume(self.laddered, policy=policy, delay="schedule")
         consumer.stop()  # its retry queues stay
         world.close()
         self._born = time.monotonic()
@@ -62,6 +63,7 @@ class PikaWorld(World):
     """One broker, one test. `kind`: the type of its queues."""
 
     tick = 0.15
+    abilities = frozenset({"threads", "network", "credentials"})
     user = "guest"
 
     def __init__(self, broker: Broker, pool: Pool, kind: str = "classic") -> None:
@@ -71,8 +73,8 @@ class PikaWorld(World):
         self._raw: BlockingConnection | None = None
         self._open: BlockingChannel | None = None
         self._silent = False
-        common = {"threads", "network", "credentials"}
-        self.abilities = frozenset(common | ({"kill", "alarm"} if broker.can_restart else set()))
+        if broker.can_restart:
+            self.abilities = self.abilities | {"kill", "alarm"}
 
     @property
     def url(self) -> str:
@@ -107,7 +109,9 @@ class PikaWorld(World):
             return self._pool.quorum.pop()
         name = self.new_name()
         if declare:
-            self.declare(name, {"x-max-length": FULL, "x-overflow": "reject-publish"} if refusing else {})
+            # A quorum queue takes some more than its limit before it refuses: a classic one is exact.
+            limit = {"x-queue-type": "classic", "x-max-length": FULL, "x-overflow": "reject-publish"}
+            self.declare(name, limit if refusing else {})
             for n in range(FULL if refusing else 0):
                 self.send(name, b"filler %d" % n)
         return name
@@ -125,15 +129,15 @@ class PikaWorld(World):
         if lifetime is not None:
             properties |= {"expiration": str(round(lifetime * 1000)), "timestamp": int(time.time())}
         with self._channel() as channel:
-            given = {"delivery_mode": 2} | {name: value for name, value in properties.items() if name in PROPERTIES}
-            channel.basic_publish("", queue, body, pika.BasicProperties(headers=dict(headers or {}), **given), mandatory=True)
+            given = pika.BasicProperties(headers=dict(headers or {}), delivery_mode=2, **properties)  # type: ignore[no-untyped-call]
+            channel.basic_publish("", queue, body, given, mandatory=True)
 
     def take_all(self, queue: str) -> list[Raw]:
-        found = []
+        found: list[Raw] = []
         with self._channel() as channel:
             while True:
                 method, properties, body = channel.basic_get(queue, auto_ack=True)
-                if method is None:
+                if method is None or properties is None or body is None:
                     return found
                 props = {n: v for n in PROPERTIES if (v := getattr(properties, n)) is not None}
                 found.append(Raw(body, properties.headers or {}, props, method.redelivered))

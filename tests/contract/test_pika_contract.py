@@ -11,7 +11,7 @@ import pytest
 from redeliver_mw.errors import BrokerError, DestinationMissing
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.session import connect
-from redeliver_mw.testing.contract import AdapterContract, Doubts, Stopping, Targets, World
+from redeliver_mw.testing.contract import AdapterContract, Doubts, Stopping, World
 from redeliver_mw.testing.contract.handlers import fail
 from tests.brokers import Broker
 from tests.contract.pika_world import PikaWorld, Pool
@@ -86,11 +86,9 @@ class TestOnRabbitMQ43(AdapterContract, _OnRabbitMQ):
         mine.close()
 
 
-class _Quorum(Doubts, Stopping, Targets):
-    """What depends on how a queue counts, returns and refuses."""
+class TestQuorumQueuesOn310(Doubts):
+    """What depends on how a queue counts and returns."""
 
-
-class TestQuorumQueuesOn310(_Quorum):
     @pytest.fixture
     def world(self, rabbitmq310: Broker, pool310: Pool) -> Iterator[World]:
         mine = PikaWorld(rabbitmq310, pool310, kind="quorum")
@@ -98,7 +96,7 @@ class TestQuorumQueuesOn310(_Quorum):
         mine.close()
 
 
-class TestQuorumQueuesOn43(_Quorum):
+class TestQuorumQueuesOn43(Stopping, Doubts):
     @pytest.fixture
     def world(self, rabbitmq43: Broker, pool43: Pool) -> Iterator[World]:
         mine = PikaWorld(rabbitmq43, pool43, kind="quorum")

@@ -31,5 +31,5 @@ __all__ = [
 ]  # fmt: skip
 
 
-class AdapterContract(Retries, Letters, Copying, Targets, Starting, Doubts, Stopping):
+class AdapterContract(Stopping, Doubts, Starting, Targets, Copying, Letters, Retries):  # pytest runs the last first
     """All of it; the parts may be inherited one by one where another class keeps the rest."""

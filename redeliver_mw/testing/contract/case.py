@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
 import pytest
@@ -64,7 +64,8 @@ def _excused_by(excuse: Callable[[World], str]) -> Callable[[F], F]:
         @functools.wraps(test)
         def run(self: Case, *args: Any, **kwargs: Any) -> None:
             if why := excuse(kwargs["world"]):
-                self.excuses.given.setdefault((type(self).__name__, why), []).append(test.__name__.removeprefix("test_"))
+                name = test.__name__.removeprefix("test_")
+                self.excuses.given.setdefault((type(self).__name__, why), []).append(name)
                 return
             test(self, *args, **kwargs)
 
@@ -84,11 +85,12 @@ class Case:
         raise NotImplementedError("give the contract a fixture `world`")
 
     @pytest.fixture(autouse=True)
-    def _with_excuses(self, request: pytest.FixtureRequest) -> Iterator[None]:
+    def _with_excuses(self, request: pytest.FixtureRequest) -> None:
         self.excuses = Excuses.of(request.config)
-        yield
 
-    def policy(self, world: World, dead_letter: str | list[str] | None, dead_after: int = 3, **more: Any) -> RedeliveryPolicy:
+    def policy(
+        self, world: World, dead_letter: str | list[str] | None, dead_after: int = 3, **more: Any
+    ) -> RedeliveryPolicy:
         """Dead after `dead_after` failures, a tick between attempts."""
         names = [dead_letter] if isinstance(dead_letter, str) else dead_letter
         targets = None if names is None else [f"queue:{name}" for name in names]

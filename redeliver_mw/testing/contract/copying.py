@@ -21,12 +21,13 @@ class Copying(Case):
     """Rules 5 and 9."""
 
     def die(
-        self, world: World, body: bytes = b"one", headers: Mapping[str, Any] | None = None, **more: Any
-    ) -> Raw:
+        self, world: World, body: bytes = b"one", headers: Mapping[str, Any] | None = None,
+        lifetime: float | None = None, **properties: object,
+    ) -> Raw:  # fmt: skip
         """The dead letter of a message that failed at once."""
         queue, dead = world.new_queue(), world.new_queue()
         world.consume(queue, fail, self.policy(world, dead, 1))
-        world.send(queue, body, headers, **more)
+        world.send(queue, body, headers, lifetime=lifetime, **properties)
         assert world.wait_until(lambda: world.depth(dead) == 1)
         (letter,) = world.take_all(dead)
         return letter
@@ -52,7 +53,7 @@ class Copying(Case):
                 assert type(letter.headers[name]) is type(value), name
 
     def test_standard_properties_are_kept(self, world: World) -> None:
-        given = {
+        given: dict[str, Any] = {
             "correlation_id": "c-1", "content_type": "application/json", "content_encoding": "utf-8",
             "reply_to": "answers", "type": "order.placed", "priority": 4,
         }  # fmt: skip
@@ -63,7 +64,7 @@ class Copying(Case):
             assert letter.headers["redeliver_original_message_id"] == letter.props["message_id"] == "m-1"
 
     def test_a_copy_has_no_lifetime_and_no_user_of_its_own(self, world: World) -> None:
-        user = {"user_id": world.user} if world.user else {}
+        user: dict[str, Any] = {"user_id": world.user} if world.user else {}
         letter = self.die(world, lifetime=60.0, **user)
         assert not {"user_id", *NO_LIFETIME} & set(letter.props)
         if world.user:

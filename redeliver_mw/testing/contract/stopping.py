@@ -52,7 +52,7 @@ class Stopping(Case):
         begun = world.now()
         first.stop(2.0)
         assert world.now() - begun < 4.0
-        assert world.depth(queue) == 1
+        assert world.wait_until(lambda: world.depth(queue) == 1)
         world.relent(shut)
         second = world.consume(queue, fail, policy)
         assert world.wait_until(lambda: world.depth(shut) == 1)
@@ -70,7 +70,7 @@ class Stopping(Case):
         assert world.wait_until(lambda: consumer.handler.done.total() >= 1)
         world.advance(0.1)
         consumer.stop()
-        assert consumer.handler.done.total() + world.depth(queue) == 10
+        assert world.wait_until(lambda: consumer.handler.done.total() + world.depth(queue) == 10)
         assert world.depth(queue) >= 8
 
     def test_a_second_stop_says_the_same(self, world: World) -> None:
@@ -171,7 +171,9 @@ class Stopping(Case):
         assert consumer.counts == list(range(1, 26))
 
     @needs_ability("threads")
-    def test_a_handler_that_takes_very_long_is_warned_of_once(self, world: World, caplog: pytest.LogCaptureFixture) -> None:
+    def test_a_handler_that_takes_very_long_is_warned_of_once(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
         queue, go_on = world.new_queue(), threading.Event()
         consumer = world.consume(queue, lambda _: go_on.wait(world.patience) and None, ack_timeout=1.0)
         world.send(queue, b"one")

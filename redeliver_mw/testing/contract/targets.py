@@ -62,7 +62,8 @@ class Targets(Case):
     @needs_ability("alarm")
     def test_a_broker_without_memory_is_waited_for(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"sick" else None, self.policy(world, dead, 2, backoff=2.0))
+        policy = self.policy(world, dead, 2, backoff=2.0)
+        consumer = world.consume(queue, lambda d: fail(d) if d.body == b"sick" else None, policy)
         for body in (b"sick", b"well"):
             world.send(queue, body, message_id=body.decode())
         assert world.wait_until(lambda: len(consumer.bodies) == 2)

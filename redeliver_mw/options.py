@@ -1,0 +1,51 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""An App's options: what they may be, and where else than in arguments they may stand."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError
+from .policy import PolicyMap, RedeliveryPolicy
+
+AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap
+DECLARE = ("own", "all", "none")
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """`[tool.redeliver.app]` of a TOML file, and over it what the environment says. A missing file says nothing."""
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        table = {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"it cannot be read: {error}", where=str(path), cure="Mend or remove it") from None
+    found = table
+    for key in ("tool", "redeliver", "app"):
+        found = found.get(key, {})
+        if not isinstance(found, dict):
+            raise ConfigError(f"{key} is no table", where=str(path), cure="Write [tool.redeliver.app]")
+    from_environment = {"url": os.environ["REDELIVER_URL"]} if os.environ.get("REDELIVER_URL") else {}
+    return found | from_environment
+
+
+def refuse_unbuilt(**options: object) -> None:
+    """ConfigError for an option that is given and not built yet."""
+    for name, value in options.items():
+        if value:
+            raise ConfigError(f"{name} is not built yet", cure=f"Leave {name} out")
+
+
+def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name}={value!r} is unknown", cure=f"Choose one of {', '.join(known)}")
+
+
+def at_least(name: str, value: Any, least: int) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise ConfigError(f"{name}={value!r} is not a number from {least} on", cure=f"Give {name} a number")
+    return value
