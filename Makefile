@@ -58,8 +58,9 @@ test-pythons: ## the unit tests on each Python from 3.11 to 3.13 that is found h
 unit-3.%:
 	@$(MAKE) --no-print-directory unit VENV=.venv-3$* PYTHON=$$(.ci/find-python 3.$*)
 
-lint: $(READY) ## ruff
+lint: $(READY) ## ruff: findings, and the format
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
 
 types: $(READY) ## mypy, strict
 	$(VENV)/bin/mypy

@@ -47,7 +47,9 @@ class Sink(Protocol):
     def connected(self, capabilities: Capabilities, /) -> None: ...  # at each (re)connect, before any delivery
     def ready(self, source: Destination, generation: int, /) -> None: ...  # subscribed; deliveries may follow
     def arrived(self, batch: Sequence[Delivery], /) -> None: ...
-    def lost(self, generation: int, error: BaseException | None, /) -> None: ...  # its deliveries are the broker's again
+    def lost(
+        self, generation: int, error: BaseException | None, /
+    ) -> None: ...  # its deliveries are the broker's again
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None: ...  # not without a person
 
 

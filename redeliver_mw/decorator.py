@@ -23,18 +23,14 @@ def redeliver(policy: str | Path | RedeliveryPolicy | PolicyMap) -> Callable[[F]
     read the mark. A text that cannot be read is a PolicyError here, not at the first failure.
     """
     if callable(policy) and not isinstance(policy, RedeliveryPolicy | PolicyMap):
-        raise ConfigError(
-            "@redeliver without a policy", cure='Write @redeliver("3:1000; 8:move(queue:dlq.$)")'
-        )
+        raise ConfigError("@redeliver without a policy", cure='Write @redeliver("3:1000; 8:move(queue:dlq.$)")')
     meant = policy_of(policy)
 
     def mark(handler: F) -> F:
         try:
             setattr(handler, ATTRIBUTE, meant)
         except AttributeError:
-            raise ConfigError(
-                f"{handler!r:.200} cannot be marked", cure="Decorate the function itself"
-            ) from None
+            raise ConfigError(f"{handler!r:.200} cannot be marked", cure="Decorate the function itself") from None
         return handler
 
     return mark

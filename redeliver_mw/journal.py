@@ -66,9 +66,7 @@ class Journal:
                 where=str(directory),
             )
         if fsync not in ("never", "rotate", "always"):
-            raise ConfigError(
-                f"fsync={fsync!r} is unknown", where=str(directory), cure="Say never, rotate or always"
-            )
+            raise ConfigError(f"fsync={fsync!r} is unknown", where=str(directory), cure="Say never, rotate or always")
         self.directory = _usable(Path(directory).absolute())
         self.host = re.sub(r"[^A-Za-z0-9.-]", "_", host or socket.gethostname())[:64] or "host"
         self._make_writer = partial(

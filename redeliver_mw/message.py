@@ -37,9 +37,7 @@ class Destination:
         kind: Kind = "topic" if colon and head == "topic" else "queue"
         name = rest if colon and head in ("queue", "topic") else text
         if not name or name != name.strip():
-            raise ConfigError(
-                f"{text!r} names no destination", cure="Write a name, `queue:NAME` or `topic:NAME`"
-            )
+            raise ConfigError(f"{text!r} names no destination", cure="Write a name, `queue:NAME` or `topic:NAME`")
         return cls(name, kind)
 
     def __str__(self) -> str:

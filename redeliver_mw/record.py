@@ -113,9 +113,7 @@ SCHEMA: Final[Mapping[str, FieldType]] = {
 }
 _values = attrgetter(*FIELDS)
 _REQUIRED: Final = tuple(
-    field.name
-    for field in fields(AttemptRecord)
-    if field.default is MISSING or field.name in ("v", "record_id")
+    field.name for field in fields(AttemptRecord) if field.default is MISSING or field.name in ("v", "record_id")
 )
 _INT_LIMITS: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
 

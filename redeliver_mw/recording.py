@@ -65,7 +65,9 @@ def attempt_record(c: Record, scene: Scene, policy: RedeliveryPolicy) -> Attempt
     )
 
 
-def healthy_record(delivery: Delivery, scene: Scene, policy: RedeliveryPolicy, at_us: int, ran_us: int) -> AttemptRecord:
+def healthy_record(
+    delivery: Delivery, scene: Scene, policy: RedeliveryPolicy, at_us: int, ran_us: int
+) -> AttemptRecord:
     """The record of a first delivery that was handled."""
     key = counting.message_key(delivery, Past()) or counting.digest(delivery).hex()
     return AttemptRecord(

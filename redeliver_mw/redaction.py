@@ -46,9 +46,7 @@ _PORT = re.compile(r"\d{1,5}(?![^\s/?#\"'<>,;)\]}])")
 _WORD = re.compile(r"\S*+")
 
 _SCHEME = re.compile(r"(?<![A-Za-z])(bearer|basic)([ \t]{1,8})([\w.~+/=-]{6,}+)", re.IGNORECASE)
-_PEM = re.compile(
-    r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----)(?s:.*?)(-----END [A-Z0-9 ]{0,60}-----|\Z)"
-)
+_PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----)(?s:.*?)(-----END [A-Z0-9 ]{0,60}-----|\Z)")
 _SHAPES = re.compile(  # secrets that show by their own shape; each can begin only where a word begins
     r"(?<![\w-])(?:eyJ[\w-]{4,}+\.[\w-]{4,}+(?:\.[\w-]*+){0,3}"
     r"|(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}+|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"
@@ -194,7 +192,5 @@ def _escaped(text: str, place: int, floor: int) -> bool:
 def _without_token(found: re.Match[str]) -> str:
     """`Bearer` and `Basic` are words of English too: only what looks like a token is hidden."""
     token = found[3]
-    telling = (
-        any(c.isdigit() or c in "=+_/" for c in token) or token[1:] != token[1:].lower() or len(token) > 24
-    )
+    telling = any(c.isdigit() or c in "=+_/" for c in token) or token[1:] != token[1:].lower() or len(token) > 24
     return f"{found[1]}{found[2]}{MARK}" if telling else found[0]

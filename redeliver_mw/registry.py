@@ -49,7 +49,9 @@ class BrokerUrl:
         value = self.options.get(name, "").lower()
         if value in TRUE | FALSE or not value:
             return value in TRUE if value else default
-        raise ConfigError(f"option {name}={value!r} is neither on nor off", where=self.text, cure=f"Write {name}=1 or {name}=0")
+        raise ConfigError(
+            f"option {name}={value!r} is neither on nor off", where=self.text, cure=f"Write {name}=1 or {name}=0"
+        )
 
     def tls_context(self) -> ssl.SSLContext | None:
         """The TLS settings: `tls=1` verifies against the system's roots, or against the file in `ca`.
@@ -63,7 +65,9 @@ class BrokerUrl:
             if "cert" in self.options:
                 context.load_cert_chain(self.options["cert"], self.options.get("key"))
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError(f"its TLS files cannot be used: {error}", where=self.text, cure="Check ca=, cert= and key=") from None
+            raise ConfigError(
+                f"its TLS files cannot be used: {error}", where=self.text, cure="Check ca=, cert= and key="
+            ) from None
         if not self.flag("verify", True):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -74,7 +78,9 @@ class BrokerUrl:
         for name in self.options:
             if name not in known | {"tls", "ca", "cert", "key", "verify"}:
                 raise ConfigError(
-                    f"option {name!r} is unknown", where=self.text, cure=f"Known are {', '.join(sorted(known | {'tls', 'ca'}))}"
+                    f"option {name!r} is unknown",
+                    where=self.text,
+                    cure=f"Known are {', '.join(sorted(known | {'tls', 'ca'}))}",
                 )
 
 
@@ -124,8 +130,12 @@ def _load(url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
     found = [entry for entry in entry_points(group=GROUP) if entry.name == url.dialect]
     if not found:
         if url.dialect in NOT_BUILT:
-            raise ConfigError(f"{url.dialect} is not built yet", where=url.text, cure=f"Built are {', '.join(dialects())}")
-        raise ConfigError(f"scheme {url.dialect!r} is unknown", where=url.text, cure=f"Known are {', '.join(dialects())}")
+            raise ConfigError(
+                f"{url.dialect} is not built yet", where=url.text, cure=f"Built are {', '.join(dialects())}"
+            )
+        raise ConfigError(
+            f"scheme {url.dialect!r} is unknown", where=url.text, cure=f"Known are {', '.join(dialects())}"
+        )
     return _load_entry(found[0], url)
 
 

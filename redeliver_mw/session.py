@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`connect(url)`: the blocking face, for scripts and for loops that pull.
 
-    with connect("rabbitmq://localhost/") as session:
-        for delivery in session.deliveries("orders", policy="3:1000; 5:move(queue:dlq.$)"):
-            with delivery as message:      # leaving the block is success, an exception is a failure
-                handle(message.body)
+with connect("rabbitmq://localhost/") as session:
+    for delivery in session.deliveries("orders", policy="3:1000; 5:move(queue:dlq.$)"):
+        with delivery as message:      # leaving the block is success, an exception is a failure
+            handle(message.body)
 """
 
 from __future__ import annotations
@@ -158,7 +158,9 @@ class Session:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # -- waiting for the adapter -------------------------------------------------------------------
@@ -233,7 +235,9 @@ class Pulled:
         self._crew.enter(self.delivery)
         return self.delivery
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         """Failures are the policy's business: the loop goes on. What ends a program goes through, unsettled."""
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             self._crew.leave(self.delivery)

@@ -99,9 +99,7 @@ def test_the_print_is_the_same_in_another_run_in_another_folder_and_on_other_lin
         (folder / "shop.py").write_text(SHOP.format(blank=blank))
         command = [sys.executable, "-c", RUNNER, str(folder), str(number)]
         environment = {**os.environ, "PYTHONHASHSEED": str(number), "PYTHONPATH": os.getcwd()}
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=True, timeout=30
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=30)
         out.append(done.stdout)
     assert out[0] == out[1]
     assert out[0].strip().split("|")[1:] == ["shop:on_order", "^ ValueError", "shop:on_order", "shop:load"]
@@ -373,11 +371,7 @@ def test_what_is_no_secret_stays(text: str) -> None:
     assert redact(text) == text
 
 
-@given(
-    st.lists(
-        st.sampled_from([*"=:'\"@/>\\ \n,;.<", "password", "token", "://", "a", "É", "İ", "Bearer ", "***"])
-    )
-)
+@given(st.lists(st.sampled_from([*"=:'\"@/>\\ \n,;.<", "password", "token", "://", "a", "É", "İ", "Bearer ", "***"])))
 @settings(max_examples=300)
 def test_no_text_in_front_saves_a_secret_on_a_line_of_its_own(parts: list[str]) -> None:
     once = redact("".join(parts) + "\npassword=hunter2\n")

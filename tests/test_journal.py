@@ -352,9 +352,7 @@ while True:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_writer_killed_at_any_moment_leaves_whole_lines_up_to_its_last_flush(
-    tmp_path: Path, seed: int
-) -> None:
+def test_a_writer_killed_at_any_moment_leaves_whole_lines_up_to_its_last_flush(tmp_path: Path, seed: int) -> None:
     process = child(WRITER, tmp_path)
     with ended(process):
         assert says(process) == "ready"
@@ -507,8 +505,7 @@ def test_a_file_that_may_not_grow_is_said_once_and_heals_without_loss(tmp_path: 
     command = [
         sys.executable,
         "-c",
-        "import os, sys\nfrom redeliver_mw.journal import Journal\nfrom tests.test_journal import make\n"
-        + FULL,
+        "import os, sys\nfrom redeliver_mw.journal import Journal\nfrom tests.test_journal import make\n" + FULL,
         str(tmp_path),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
@@ -523,11 +520,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if (
-        os.geteuid() != 0
-        or shutil.which("mount") is None
-        or subprocess.run(mount, capture_output=True).returncode
-    ):
+    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("a file system of its own can be mounted by root only")
     yield place
     subprocess.run(["umount", "-l", str(place)], check=True)
@@ -613,8 +606,7 @@ def test_bad_lines_are_reported_with_file_and_offset_and_the_others_are_read(tmp
     (tmp_path / "_seg-x-1-ab.000002.jsonl.open").write_bytes(whole(9))
     bad: list[tuple[Path, int, str]] = []
     found = [
-        r.attempts_total
-        for r in read_segments(tmp_path, lambda *report: bad.append((*report[:2], str(report[2]))))
+        r.attempts_total for r in read_segments(tmp_path, lambda *report: bad.append((*report[:2], str(report[2]))))
     ]
     assert found == [1, 2]
     first = len(whole(1))

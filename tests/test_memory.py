@@ -14,9 +14,7 @@ from redeliver_mw.testing import Faults, ManualClock, MemoryBroker, StoredMessag
 QUEUE = "orders"
 
 
-def broker_of(
-    personality: str, *bodies: bytes, durable: bool = True, faults: Faults | None = None
-) -> MemoryBroker:
+def broker_of(personality: str, *bodies: bytes, durable: bool = True, faults: Faults | None = None) -> MemoryBroker:
     broker = MemoryBroker(personality, ManualClock(), faults)
     broker.declare(QUEUE)
     for body in bodies:

@@ -326,9 +326,7 @@ def test_acks_in_any_order_and_any_batches_remove_every_message_once(order: tupl
 
 
 @pytest.mark.parametrize(("personality", "released", "returned"), [("rabbitmq", 0, 1), ("artemis", 0, 1)])
-def test_released_is_uncounted_and_returned_is_counted(
-    personality: str, released: int, returned: int
-) -> None:
+def test_released_is_uncounted_and_returned_is_counted(personality: str, released: int, returned: int) -> None:
     bench = Bench(personality)
     (first,) = bench.send(b"1")
     bench.adapter.settle([(first, "released")])
@@ -441,9 +439,7 @@ def test_a_publish_on_its_way_at_a_cut_is_neither_kept_nor_confirmed() -> None:
 
 
 @pytest.mark.parametrize(("personality", "asked", "real"), [("rabbitmq", 5.0, 4.0), ("artemis", 5.0, 5.0)])
-def test_a_scheduled_copy_comes_when_its_broker_lets_it(
-    personality: str, asked: float, real: float
-) -> None:
+def test_a_scheduled_copy_comes_when_its_broker_lets_it(personality: str, asked: float, real: float) -> None:
     bench = Bench(personality)
     bench.publish(b"later", ORDERS, after=asked)
     assert bench.verdicts == ["ok"]
@@ -521,9 +517,7 @@ def test_silence_in_a_move_closes_the_connection_that_it_is_on(stored: bool) -> 
 
 
 @pytest.mark.parametrize(("personality", "marked"), [("rabbitmq", True), ("activemq", False)])
-def test_browsing_shows_the_first_and_marks_them_only_where_the_broker_does(
-    personality: str, marked: bool
-) -> None:
+def test_browsing_shows_the_first_and_marks_them_only_where_the_broker_does(personality: str, marked: bool) -> None:
     bench = Bench(personality)
     for body in (b"1", b"2", b"3"):
         bench.broker.send(DEAD, body)

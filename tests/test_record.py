@@ -176,9 +176,7 @@ def test_ids_are_run_and_counter_and_never_the_same_from_many_threads() -> None:
     ids = RecordIds("0123456789ab")
     assert [ids.next(), ids.next()] == ["0123456789ab-1", "0123456789ab-2"]
     seen: list[str] = []
-    threads = [
-        threading.Thread(target=lambda: seen.extend([ids.next() for _ in range(2000)])) for _ in range(4)
-    ]
+    threads = [threading.Thread(target=lambda: seen.extend([ids.next() for _ in range(2000)])) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -198,7 +196,5 @@ if os.fork() == 0:
     os._exit(ids.next().startswith("0123456789ab"))
 print(os.waitstatus_to_exitcode(os.wait()[1]), ids.next())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.split() == ["0", "0123456789ab-2"]

@@ -21,6 +21,7 @@ from redeliver_mw.capabilities import Capabilities, Schedule, Settlement
 from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.registry import BrokerUrl
+from redeliver_pika._browse import browse
 from redeliver_pika._connect import Connection, Link
 from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, rung_arguments, rung_queue, rungs_for
 from redeliver_pika._mapping import route_to
@@ -70,7 +71,9 @@ class PikaAdapter:
 
     def subscribe(self, subscription: Subscription, /) -> None:
         if subscription.source.kind == "topic":
-            raise ConfigError("topic sources are not built yet", where=str(subscription.source), cure="Bind a queue to it")
+            raise ConfigError(
+                "topic sources are not built yet", where=str(subscription.source), cure="Bind a queue to it"
+            )
         self._call(lambda: self._subscribe(subscription))
 
     def settle(
@@ -175,7 +178,9 @@ class PikaAdapter:
 
     def _up(self, connection: Connection) -> None:
         version = str((connection.server_properties or {}).get("version", "0"))
-        self._capabilities = capabilities(version, connection.params.frame_max or 131072, exact_headers=connection.exact_headers)
+        self._capabilities = capabilities(
+            version, connection.params.frame_max or 131072, exact_headers=connection.exact_headers
+        )
         self._topology.connected(connection)
         if not self._publisher.started:
             self._publisher.open()
@@ -191,7 +196,11 @@ class PikaAdapter:
 
     def _subscribe(self, subscription: Subscription) -> None:
         source = Source(
-            subscription, self._ioloop, arrived=lambda batch: self._sink.arrived(batch), ready=self._ready, gone=self._gone
+            subscription,
+            self._ioloop,
+            arrived=lambda batch: self._sink.arrived(batch),
+            ready=self._ready,
+            gone=self._gone,
         )
         self._sources[subscription.source] = source
         if self._link.is_open:
@@ -291,8 +300,6 @@ class PikaAdapter:
         if not self._link.is_open or self._link.connection is None:
             answer(BrokerError("there is no connection just now"))
             return
-        from redeliver_pika._browse import browse
-
         browse(self._link.connection, source, limit, answer)
 
 

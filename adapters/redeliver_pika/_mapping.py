@@ -1,13 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of AMQP 0-9-1 to `Delivery`, and `Outgoing` to frames. Pure, but for one look at the clock.
+"""Frames of AMQP 0-9-1 to `Delivery`, and `Outgoing` to frames. Pure.
 
 The native message of a delivery is pika's `(method, properties, body)`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,7 +53,6 @@ class PikaReader:
             app_id=p.app_id,
             user_id=p.user_id,
             ttl_us=_ttl_us(p.expiration),
-            expires_at_us=_expiry(p.expiration),
         )
 
     def route(self, native: Native, /) -> Mapping[str, str]:
@@ -75,16 +73,6 @@ def _ttl_us(expiration: Any) -> int | None:
 
 
 READER = PikaReader()
-
-
-def _expiry(lifetime: str | None) -> int | None:
-    """At the latest then: the broker counts from when it got the message, which it does not tell.
-
-    A producer's timestamp would not do: it may be that of the event, or of a clock that is wrong.
-    """
-    if lifetime is None or not (lifetime.isascii() and lifetime.isdigit() and len(lifetime) < 13):
-        return None
-    return time.time_ns() // 1000 + int(lifetime) * 1000
 
 
 def route_to(target: Destination) -> tuple[str, str]:

@@ -217,8 +217,9 @@ class Publisher:
     def _give_up(self) -> None:
         """Close first, tell afterwards: `_down` answers what was written, once nothing can confirm it any more."""
         why = f"no confirm within {self._patience:g} s"
-        waiting, self._queue = [s for s in self._queue if s.waited > self._patience], deque(
-            s for s in self._queue if s.waited <= self._patience
+        waiting, self._queue = (
+            [s for s in self._queue if s.waited > self._patience],
+            deque(s for s in self._queue if s.waited <= self._patience),
         )
         if self._sent:
             log.warning("%s: the publishing link is closed and opened again", why)

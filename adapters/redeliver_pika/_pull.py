@@ -54,9 +54,7 @@ class Pulled:
             self._token = set_delivery(self._turn.delivery)
         return self._shown
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> bool:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
         turn, hands = self._turn, self._hands
         if turn is None or hands is None:
             return False

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from pika.adapters.select_connection import IOLoop
@@ -50,7 +51,7 @@ class Source:
         self.generation = next_generation()
         self._batch, self._window = [], Window()
         self._channel = None
-        connection.channel(on_open_callback=self._opened)
+        connection.channel(on_open_callback=partial(self._opened, self.generation))
 
     def abandon(self) -> None:
         """The generation is over: nothing more is settled or handed over."""
@@ -58,7 +59,10 @@ class Source:
         if channel is not None and channel.is_open:
             channel.close()
 
-    def _opened(self, channel: Any) -> None:
+    def _opened(self, generation: int, channel: Any) -> None:
+        if generation != self.generation:  # opened once more meanwhile: two channels would share one window
+            channel.close()
+            return
         self._channel = channel
         channel.add_on_close_callback(self._closed)
         channel.add_on_cancel_callback(lambda _: self._cancelled(channel))

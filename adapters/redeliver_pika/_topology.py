@@ -68,7 +68,9 @@ class Topology:
 
     def _make(self, queue: str, arguments: dict[str, Any], answer: OnQueue) -> None:
         self._ask(
-            queue, answer, lambda channel, ok: channel.queue_declare(queue, durable=True, arguments=arguments, callback=ok)
+            queue,
+            answer,
+            lambda channel, ok: channel.queue_declare(queue, durable=True, arguments=arguments, callback=ok),
         )
 
     def _ask(self, queue: str, answer: OnQueue, declare: Callable[[Any, Callable[[Any], None]], None]) -> None:

@@ -62,9 +62,7 @@ def explain(
     policy: Policy,
     destination: Annotated[str, typer.Option(help="The source; $ leaves the name open")] = "$",
     kind: Annotated[Kind | None, typer.Option(help="queue, unless the name says topic:")] = None,
-    failures: Annotated[
-        int | None, typer.Option(min=1, max=FAILURES_LIMIT, help="Stop after so many")
-    ] = None,
+    failures: Annotated[int | None, typer.Option(min=1, max=FAILURES_LIMIT, help="Stop after so many")] = None,
     language: Language = None,
     strict: Strict = False,
     as_json: Json = False,
@@ -82,9 +80,7 @@ def explain(
 
 def timeline(policy: RedeliveryPolicy, failures: int | None = None) -> Iterator[Row]:
     """Row by row until the last decision, or `failures`; without that, a policy that goes on is cut short."""
-    most = failures or (
-        FAILURES_SHOWN if policy.dead_after is None else min(policy.dead_after, FAILURES_LIMIT)
-    )
+    most = failures or (FAILURES_SHOWN if policy.dead_after is None else min(policy.dead_after, FAILURES_LIMIT))
     elapsed = 0.0
     for count in range(1, most + 1):
         decision = policy.decide(count, elapsed)
@@ -119,9 +115,7 @@ def _source(destination: str, kind: Kind | None) -> Destination:
     if kind is None:
         return source
     if destination != source.name and source.kind != kind.value:
-        raise ConfigError(
-            f"{destination!r} is no {kind.value}", where="--kind", cure="Say queue or topic once"
-        )
+        raise ConfigError(f"{destination!r} is no {kind.value}", where="--kind", cure="Say queue or topic once")
     return Destination(source.name, kind.value)
 
 

@@ -20,13 +20,9 @@ Policy = Annotated[
 ]
 Strict = Annotated[
     bool,
-    typer.Option(
-        "--strict", help="Refuse what the original system's manual refuses though its program takes it"
-    ),
+    typer.Option("--strict", help="Refuse what the original system's manual refuses though its program takes it"),
 ]
-Language = Annotated[
-    str | None, typer.Option("--language", help="Do not guess the language; default: by content")
-]
+Language = Annotated[str | None, typer.Option("--language", help="Do not guess the language; default: by content")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout")]
 
 

@@ -36,9 +36,7 @@ class MemoryAdapter:
     told.
     """
 
-    def __init__(
-        self, broker: MemoryBroker, *, publish_timeout: float = 30.0, reconnect_after: float = 0.1
-    ) -> None:
+    def __init__(self, broker: MemoryBroker, *, publish_timeout: float = 30.0, reconnect_after: float = 0.1) -> None:
         self._broker = broker
         self._reconnect_after = reconnect_after
         self._loop = loop_for(broker.clock, f"redeliver-{broker.id}")
@@ -232,9 +230,7 @@ class MemoryAdapter:
 
     # -- settling --------------------------------------------------------------------------------------------
 
-    def _settle(
-        self, words: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None
-    ) -> None:
+    def _settle(self, words: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None) -> None:
         if self._broker.faults.take(None, "drop_settle"):
             if written is not None:
                 written()

@@ -147,9 +147,7 @@ class MemoryBroker:
                 places += [Place("in flight", queue.destination, message) for queue, message in link.kept()]
             return places
 
-    def connect(
-        self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None
-    ) -> Link:
+    def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> Link:
         """A connection with one channel, as a driver would have it; `closed` hears when it is lost.
 
         `protocol`: `amqp091`, `amqp` or `stomp`, where a broker counts differently by it. BrokerUnavailable

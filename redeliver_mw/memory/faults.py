@@ -54,9 +54,7 @@ class Faults:
         """The next `times` publishes are refused."""
         self._add(Fault("refuse", _target(target), times, text=text))
 
-    def silence(
-        self, target: str | Destination | None = None, times: int | None = 1, *, stored: bool = False
-    ) -> None:
+    def silence(self, target: str | Destination | None = None, times: int | None = 1, *, stored: bool = False) -> None:
         """The next `times` publishes are never answered; `stored` says whether the broker kept the copy."""
         self._add(Fault("silence", _target(target), times, stored=stored))
 

@@ -74,9 +74,7 @@ class Link:
                 raise DestinationMissing(f"no queue {source}", where=self._broker.id)
             return self._take_one(queue)
 
-    def consume(
-        self, queue: Queue, prefetch: int, wake: Callable[[], None], *, exclusive: bool = False
-    ) -> None:
+    def consume(self, queue: Queue, prefetch: int, wake: Callable[[], None], *, exclusive: bool = False) -> None:
         """Be woken, once, when there is something to `fetch()`. At most `prefetch` may be unsettled."""
         with self._broker.lock:
             self._check_open()

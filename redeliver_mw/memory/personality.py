@@ -197,9 +197,7 @@ _CLASSIC = replace(
     _RABBITMQ,
     name="rabbitmq-classic",
     counted=frozenset(),
-    capabilities=replace(
-        _RABBITMQ.capabilities, honours=frozenset({"accepted", "released"}), count="flag"
-    ),
+    capabilities=replace(_RABBITMQ.capabilities, honours=frozenset({"accepted", "released"}), count="flag"),
 )
 _ACTIVEMQ = Personality(
     name="activemq",

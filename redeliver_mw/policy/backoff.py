@@ -69,9 +69,7 @@ class Backoff(ABC):
     def listed(delays: Sequence[float]) -> Backoff:
         """One delay after another; the last one repeats. PolicyError if there is none."""
         if not delays:
-            raise PolicyError(
-                "an empty list of delays", where="backoff", cure="Give at least one delay in seconds"
-            )
+            raise PolicyError("an empty list of delays", where="backoff", cure="Give at least one delay in seconds")
         return Steps(tuple(enumerate(delays, 1)))
 
     @staticmethod
@@ -213,9 +211,7 @@ class Uniform(Backoff):
     def __post_init__(self) -> None:
         low, high = seconds_of(self.low, "the shortest delay"), seconds_of(self.high, "the longest delay")
         if low > high:
-            raise PolicyError(
-                f"from {low:g} s to {high:g} s", where="backoff", cure="Give the shorter delay first"
-            )
+            raise PolicyError(f"from {low:g} s to {high:g} s", where="backoff", cure="Give the shorter delay first")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 

@@ -63,9 +63,7 @@ class _Rest:
     base: float  # seconds, before jitter
     low: float  # the range that jitter can reach: low <= draw() <= high
     high: float
-    backoff: Backoff | None = field(
-        default=None, compare=False, repr=False
-    )  # draws; None: evenly between low and high
+    backoff: Backoff | None = field(default=None, compare=False, repr=False)  # draws; None: evenly between low and high
     failures: int = field(default=0, compare=False, repr=False)  # the F with which `backoff` is asked
 
     def draw(self, rng: random.Random) -> float:

@@ -34,9 +34,7 @@ class PolicyMap:
             )
         object.__setattr__(self, "default", RedeliveryPolicy() if default is None else default)
         if not isinstance(self.default, RedeliveryPolicy):
-            raise PolicyError(
-                f"{default!r:.200} is no policy", where="default", cure="Give a RedeliveryPolicy"
-            )
+            raise PolicyError(f"{default!r:.200} is no policy", where="default", cure="Give a RedeliveryPolicy")
 
     def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
         """The policy for a destination; never None. Pure."""

@@ -64,9 +64,7 @@ def targets_of(given: Targets) -> tuple[Target, ...]:
     several = given if isinstance(given, Sequence) and not isinstance(given, str | bytes) else (given,)
     targets = tuple(dict.fromkeys(Target.parse(one) for one in several))
     if not targets:
-        raise PolicyError(
-            "an empty list of targets", where="dead_letter", cure="Name one, or give None to keep"
-        )
+        raise PolicyError("an empty list of targets", where="dead_letter", cure="Name one, or give None to keep")
     return targets
 
 
@@ -81,9 +79,7 @@ def condition_of(given: Errors | None, where: str) -> Condition | None:
         return OfType(kinds)  # type: ignore[arg-type]  # just looked
     if callable(given) and not isinstance(given, type):
         return Predicate(given)  # type: ignore[arg-type]  # a retry_base went the other way
-    raise _wrong(
-        given, where, "Give exception classes, a function of the exception, or a known retry_* of tenacity"
-    )
+    raise _wrong(given, where, "Give exception classes, a function of the exception, or a known retry_* of tenacity")
 
 
 def choice_of(given: Choice, choices: tuple[str, ...], where: str) -> Choice:

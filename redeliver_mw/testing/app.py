@@ -51,7 +51,11 @@ class TestApp:
         return self
 
     def send(
-        self, destination: str | Destination, body: bytes | str, headers: Mapping[str, Any] | None = None, **properties: Any
+        self,
+        destination: str | Destination,
+        body: bytes | str,
+        headers: Mapping[str, Any] | None = None,
+        **properties: Any,
     ) -> None:
         """Send a message, and run what is due now. A str is sent as UTF-8."""
         self.start()
@@ -78,5 +82,7 @@ class TestApp:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.stop()

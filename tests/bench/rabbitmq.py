@@ -45,7 +45,9 @@ def fill(url: str, queue: str, count: int, kind: str) -> None:
     channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
     properties = pika.BasicProperties(delivery_mode=2)
     for n in range(count):
-        channel.basic_publish("", queue, BODY, pika.BasicProperties(delivery_mode=2, message_id=str(n)) if n % 2 else properties)
+        channel.basic_publish(
+            "", queue, BODY, pika.BasicProperties(delivery_mode=2, message_id=str(n)) if n % 2 else properties
+        )
     while channel.queue_declare(queue, passive=True).method.message_count < count:
         connection.sleep(0.05)
     connection.close()

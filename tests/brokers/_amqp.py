@@ -40,9 +40,7 @@ def serves(host: str, port: int, user: str, password: str) -> bool:
             connection.close()
 
 
-def _connect(
-    host: str, port: int, user: str, password: str, vhost: str, seconds: float
-) -> pika.BlockingConnection:
+def _connect(host: str, port: int, user: str, password: str, vhost: str, seconds: float) -> pika.BlockingConnection:
     parameters = pika.ConnectionParameters(
         host=host,
         port=port,
@@ -54,8 +52,6 @@ def _connect(
     )
     try:
         return pika.BlockingConnection(parameters)
-    except (
-        Exception
-    ) as error:  # pika lets socket errors and timeouts of its own through: all mean the same here
+    except Exception as error:  # pika lets socket errors and timeouts of its own through: all mean the same here
         cause = error.args[0] if error.args and isinstance(error.args[0], BaseException) else error
         raise ConnectionError(str(cause) or repr(cause)) from error

@@ -79,9 +79,7 @@ class Broker(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
 
 
@@ -98,9 +96,7 @@ class GivenBroker(Broker):
         self._variable = variable
 
     def _not_ours(self, *_: str) -> BrokerFailed:
-        return BrokerFailed(
-            f"the broker that {self._variable} names is not ours to command (can_restart is False)"
-        )
+        return BrokerFailed(f"the broker that {self._variable} names is not ours to command (can_restart is False)")
 
     def kill(self) -> None:
         raise self._not_ours()

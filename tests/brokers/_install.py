@@ -62,10 +62,7 @@ def root_prefix(purpose: str, cure: str) -> list[str]:
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]
-    if (
-        shutil.which("sudo")
-        and not subprocess.run([*sudo, "true"], check=False, capture_output=True).returncode
-    ):
+    if shutil.which("sudo") and not subprocess.run([*sudo, "true"], check=False, capture_output=True).returncode:
         return sudo
     raise BrokerMissing(f"{purpose} needs root, or sudo without a password", cure)
 

@@ -59,9 +59,7 @@ class GivenRabbitMQ(GivenBroker):
             self.version = server_version(self.host, self.port, self.user, self.password, self.path)
         except ConnectionError as error:
             cure = f"Start it, correct {variable}, or unset it"
-            raise BrokerMissing(
-                f"the RabbitMQ at {self.host}:{self.port} cannot be used: {error}", cure
-            ) from error
+            raise BrokerMissing(f"the RabbitMQ at {self.host}:{self.port} cannot be used: {error}", cure) from error
 
 
 def _given(version: str) -> Broker | None:
@@ -119,9 +117,7 @@ def _package(cure: str) -> Installed:
         _install.apt_install("rabbitmq-server", cure, service="rabbitmq-server.service")
     found = _version_in(Path("/"))
     if not found.startswith("3.10."):
-        raise BrokerMissing(
-            f"this system's rabbitmq-server is {found or 'of an unknown version'}, not 3.10", cure
-        )
+        raise BrokerMissing(f"this system's rabbitmq-server is {found or 'of an unknown version'}, not 3.10", cure)
     return Installed(found, "debian package", Path("/"))
 
 
@@ -129,9 +125,7 @@ def _unpacked(cure: str) -> Installed:
     root = _install.debian_system("rabbitmq-4.3-forky", "forky", "rabbitmq-server", cure)
     prefix = _install.root_prefix("starting RabbitMQ 4.3 by chroot", cure)
     if subprocess.run([*prefix, *_install.OWN_MOUNTS, "true"], check=False, capture_output=True).returncode:
-        raise BrokerMissing(
-            "mounts are forbidden here even to root, so RabbitMQ 4.3 cannot run by chroot", cure
-        )
+        raise BrokerMissing("mounts are forbidden here even to root, so RabbitMQ 4.3 cannot run by chroot", cure)
     return Installed(_version_in(root), "debootstrap cache", root, prefix)
 
 

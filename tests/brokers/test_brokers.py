@@ -123,11 +123,7 @@ def test_it_listens_on_the_loopback_only(rabbitmq: Broker) -> None:
     for pid in own(rabbitmq).pids():
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(entry)))
-    rows = [
-        line.split()
-        for name in ("tcp", "tcp6")
-        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]
-    ]
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     addresses = {row[1].split(":")[0] for row in rows if row[3] == "0A" and row[9] in inodes}
     assert "0100007F" in addresses
     assert addresses <= {"0100007F", "00000000000000000000000001000000"}
@@ -153,9 +149,7 @@ def test_nothing_is_left_when_its_owner_is_killed(rabbitmq: Broker) -> None:
         "import sys, time; from tests.brokers import broker\n"
         f"b = broker('rabbitmq', version='{version}'); print(b.data, *b.pids(), flush=True); time.sleep(60)"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
-    ) as owner:
+    with subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         data, *pids = owner.stdout.readline().split()
         owner.kill()
@@ -167,9 +161,7 @@ def test_nothing_is_left_when_its_owner_is_killed(rabbitmq: Broker) -> None:
 def test_up_prints_url_and_origin_and_ends_on_sigterm(rabbitmq310: Broker) -> None:
     own(rabbitmq310)
     argv = [sys.executable, "-m", "tests.brokers", "up", "rabbitmq"]
-    with subprocess.Popen(
-        argv, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen(argv, cwd=REPOSITORY, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         url, described = process.stdout.readline().strip(), process.stdout.readline()
@@ -211,9 +203,7 @@ def test_a_given_broker_of_the_wrong_version_is_missing_with_a_cure(
 def test_a_given_broker_that_does_not_answer_is_missing_with_a_cure(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as bound:  # bound and not listening: refused, and nobody else can take it
         bound.bind(("127.0.0.1", 0))
-        monkeypatch.setenv(
-            "REDELIVER_TEST_RABBITMQ310_URL", f"rabbitmq://a:b@127.0.0.1:{bound.getsockname()[1]}/"
-        )
+        monkeypatch.setenv("REDELIVER_TEST_RABBITMQ310_URL", f"rabbitmq://a:b@127.0.0.1:{bound.getsockname()[1]}/")
         with pytest.raises(BrokerMissing, match="REDELIVER_TEST_RABBITMQ310_URL"):
             broker("rabbitmq", version="3.10")
 
@@ -263,9 +253,7 @@ def test_two_fetches_at_once_build_once(tmp_path: Path) -> None:
     )
     env = os.environ | {"REDELIVER_CACHE": str(tmp_path)}
     argv = [sys.executable, "-c", code]
-    both = [
-        subprocess.Popen(argv, cwd=REPOSITORY, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+    both = [subprocess.Popen(argv, cwd=REPOSITORY, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = "".join(process.communicate(timeout=30)[0] for process in both)
     assert [process.returncode for process in both] == [0, 0]
     assert said.count("built") == 1

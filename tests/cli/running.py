@@ -27,9 +27,7 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
     return kept | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | dict(extra or {})
 
 
-def redeliver(
-    folder: Path, *words: str, extra: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
+def redeliver(folder: Path, *words: str, extra: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     """One command line, to its end, which is near."""
     env = environment(folder, extra)
     return subprocess.run([*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)

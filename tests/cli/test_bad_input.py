@@ -54,9 +54,7 @@ def nobody() -> Iterator[int]:
 
 
 def test_an_unknown_scheme(tmp_path: Path) -> None:
-    said = refused(
-        tmp_path, app("kafka://me:secret@h/"), 2, "kafka://me@h/: scheme 'kafka' is unknown", "Known are"
-    )
+    said = refused(tmp_path, app("kafka://me:secret@h/"), 2, "kafka://me@h/: scheme 'kafka' is unknown", "Known are")
     assert "rabbitmq+pika" in said
 
 

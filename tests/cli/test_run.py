@@ -50,9 +50,7 @@ def one_message(done_err: str) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_app_handles_messages_until_a_signal_and_exits_with_0(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_an_app_handles_messages_until_a_signal_and_exits_with_0(tmp_path: Path, number: signal.Signals) -> None:
     shop(tmp_path)
     with Running(tmp_path, "run", "shop:app") as running:
         assert running.saw("handled one")
@@ -249,9 +247,7 @@ def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
 
 
 @pytest.mark.broker
-def test_sigterm_stops_a_consumer_of_rabbitmq_and_nothing_is_lost(
-    tmp_path: Path, rabbitmq310: Broker
-) -> None:
+def test_sigterm_stops_a_consumer_of_rabbitmq_and_nothing_is_lost(tmp_path: Path, rabbitmq310: Broker) -> None:
     queue = f"run-{uuid.uuid4().hex[:8]}"
     (tmp_path / "shop.py").write_text(
         "import os, time\nfrom redeliver_mw import App\napp = App(declare='all')\n"

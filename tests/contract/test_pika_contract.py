@@ -96,7 +96,14 @@ class TestQuorumQueuesOn310(Doubts):
         mine.close()
 
 
-class TestQuorumQueuesOn43(Stopping, Doubts):
+class TestQuorumQueuesOn43(Doubts):
+    test_a_nacked_message_comes_back_later_with_its_count = (
+        Stopping.test_a_nacked_message_comes_back_later_with_its_count
+    )
+    test_more_nacks_than_the_broker_would_count_do_no_harm = (
+        Stopping.test_more_nacks_than_the_broker_would_count_do_no_harm
+    )
+
     @pytest.fixture
     def world(self, rabbitmq43: Broker, pool43: Pool) -> Iterator[World]:
         mine = PikaWorld(rabbitmq43, pool43, kind="quorum")

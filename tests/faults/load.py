@@ -59,7 +59,9 @@ def prepare(broker: Broker, queue: str, kind: str, *, age: float = OLD_ENOUGH) -
             channel.connection.sleep(age)
         channel.confirm_delivery()
         for body in bodies():
-            channel.basic_publish("", queue, body.encode(), pika.BasicProperties(delivery_mode=2, message_id=body), mandatory=True)
+            channel.basic_publish(
+                "", queue, body.encode(), pika.BasicProperties(delivery_mode=2, message_id=body), mandatory=True
+            )
 
 
 def start(way: str, broker: Broker, queue: str, log: Path) -> subprocess.Popen[bytes]:

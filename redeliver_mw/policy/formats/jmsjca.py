@@ -94,9 +94,7 @@ def read(text: str, strict: bool = False) -> RedeliveryPolicy:
     if last is None or last.delay is not None:
         return RedeliveryPolicy(None, steps, None, "keep", language="jmsjca", native=native)
     if last.target is None:
-        return RedeliveryPolicy(
-            last.at, steps, None, "discard", act="arrival", language="jmsjca", native=native
-        )
+        return RedeliveryPolicy(last.at, steps, None, "discard", act="arrival", language="jmsjca", native=native)
     return RedeliveryPolicy(last.at, steps, last.target, act="arrival", language="jmsjca", native=native)
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,7 @@ class Retries(Case):
         delays = [record.delay_us for record in consumer.records]
         assert delays == [200_000, 300_000, 450_000, None]
         times = [run.at for run in consumer.handler.runs]
-        gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
         assert all(gap >= wanted - 1e-6 for gap, wanted in zip(gaps, (0.2, 0.3, 0.45), strict=True)), gaps
 
     def test_a_policy_without_delays_counts_too(self, world: World) -> None:

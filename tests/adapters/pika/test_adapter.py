@@ -12,9 +12,9 @@ from typing import Any
 
 import pika
 import pytest
+
 from redeliver_mw import App, Delivery, RedeliveryPolicy
 from redeliver_mw.record import AttemptRecord
-
 from tests.bench.rabbitmq import parameters
 from tests.brokers import Broker
 
@@ -71,7 +71,9 @@ def test_a_helper_queue_is_not_trusted_before_it_is_ten_seconds_old(rabbitmq43: 
         with app:
             began = time.monotonic()
             while not again.is_set() and time.monotonic() - began < 25:
-                depths.append(channel.queue_declare("redeliver.retry.young.ladder.4s", passive=True).method.message_count)
+                depths.append(
+                    channel.queue_declare("redeliver.retry.young.ladder.4s", passive=True).method.message_count
+                )
                 channel.connection.sleep(0.2)
     assert again.is_set()
     assert max(depths) == 0

@@ -8,6 +8,7 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from redeliver_pika._source import Window
 
 
@@ -38,7 +39,9 @@ def test_a_tag_is_decided_once() -> None:
 
 
 @given(st.integers(1, 60), st.integers(0, 2**32))
-def test_in_any_order_and_any_batches_each_tag_is_settled_exactly_once_and_no_undecided_one(count: int, seed: int) -> None:
+def test_in_any_order_and_any_batches_each_tag_is_settled_exactly_once_and_no_undecided_one(
+    count: int, seed: int
+) -> None:
     rng, window = random.Random(seed), Window()
     tags = list(range(1, count + 1))
     rng.shuffle(tags)

@@ -475,5 +475,3 @@ def test_select_connections_capture_words_too(rabbitmq43: Broker, q: Queues) -> 
     drive("select", rabbitmq43, q.name, seen, lambda: len(channels) == 3 and nothing_open(channels[0]), policy=TWICE)
     assert sorted(seen.counts) == [1, 1, 2]
     assert ([body for body, _ in q.dead()], q.left()) == ([b"2"], [])
-
-
