@@ -15,6 +15,9 @@ PYTHON ?= $(shell .ci/find-python)
 UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
 READY := $(VENV)/.ready
+# Several workers, a file at a time. Tests on brokers mostly wait; each worker has brokers of its own.
+SPREAD = -n $(WORKERS) --dist loadfile
+WORKERS ?= 2
 
 # uv knows none of pip's settings: hand on those that decide whether an index can be reached. Certificates are
 # this machine's own, since a company's proxy often adds one.
@@ -69,13 +72,14 @@ imports: $(READY) ## import-linter: who may import whom
 	$(VENV)/bin/lint-imports
 
 unit: $(READY) ## the tests that need no real broker
-	$(PYTEST) -m "not broker"
+	$(PYTEST) $(SPREAD) -m "not broker"
 
 brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
 	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1
 
+broker-tests: WORKERS = 3
 broker-tests: $(READY) ## the tests on real brokers
-	$(PYTEST) -m broker
+	$(PYTEST) $(SPREAD) -m broker
 
 bench: $(READY) ## App and drop-in against the driver's own loop, on a real broker
 	$(VENV)/bin/python -m tests.bench.rabbitmq

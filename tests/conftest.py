@@ -8,13 +8,23 @@ pytest.register_assert_rewrite("redeliver_mw.testing")
 
 from tests.brokers.pytest_support import (  # noqa: E402 (asserts in `testing` are to be explained)
     _brokers_put_right,
+    pytest_sessionfinish,
     pytest_terminal_summary,
+    pytest_testnodedown,
     rabbitmq,
     rabbitmq43,
     rabbitmq310,
 )
 
-__all__ = ["_brokers_put_right", "pytest_terminal_summary", "rabbitmq", "rabbitmq43", "rabbitmq310"]
+__all__ = [
+    "_brokers_put_right",
+    "pytest_sessionfinish",
+    "pytest_terminal_summary",
+    "pytest_testnodedown",
+    "rabbitmq",
+    "rabbitmq43",
+    "rabbitmq310",
+]
 
 BROKER_FIXTURES = {"rabbitmq", "rabbitmq310", "rabbitmq43"}
 

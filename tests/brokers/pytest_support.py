@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,18 @@ def _session_broker(kind: str, version: str) -> Iterator[Broker]:
         _running.append(found)
         yield found
         _running.remove(found)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """With several workers each tells the one that writes to the terminal."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["brokers"] = dict(_taken)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    for asked, described in getattr(node, "workeroutput", {}).get("brokers", {}).items():
+        _taken[f"{asked} ({node.gateway.id})"] = described
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
