@@ -126,14 +126,14 @@ class Engine:
     def _check_targets(self, plans: Mapping[Destination, Plan]) -> None:
         """Every place that a dead letter could go to must be there, or is made."""
         targets = {t.resolve(plan.source) for plan in plans.values() for t in plan.policy.targets}
-        shared = targets & {spec.source for spec in self._specs}
-        for source in shared:
-            if any(plans[source].policy == plan.policy for plan in plans.values() if plan.source != source):
-                raise ConfigError(
-                    f"{source} is both a dead-letter target and a source under the same policy",
-                    where=str(source),
-                    cure="Give the handler of the dead-letter queue a policy of its own",
-                )
+        for plan in plans.values():
+            for target in {t.resolve(plan.source) for t in plan.policy.targets} & plans.keys():
+                if plans[target].policy == plan.policy:
+                    raise ConfigError(
+                        f"{target} takes the dead letters of {plan.source} and is consumed under the same policy",
+                        where=str(target),
+                        cure="Give the handler of the dead-letter queue a policy of its own",
+                    )
         answers: dict[Destination, tuple[Verdict, str]] = {}
 
         def ask(target: Destination) -> None:

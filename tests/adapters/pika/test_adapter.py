@@ -123,3 +123,29 @@ def test_a_delayed_nack_keeps_its_count_on_a_queue_of_our_own(kind: str, rabbitm
         assert channel.queue_declare("nacked", passive=True).method.message_count == 0
     assert counts == [(1, False), (2, True), (3, True), (4, True)]
     assert [r.mechanism for r in records] == ["nack", "nack", "nack", None]
+
+
+def test_stopping_does_not_count_what_was_only_prefetched_towards_the_queues_own_limit(rabbitmq43: Broker) -> None:
+    """A quorum queue without a dead-letter exchange destroys a message whose limit is passed."""
+    with queue_on(rabbitmq43, "limited", "quorum") as channel:
+        channel.queue_delete("limited")
+        channel.queue_declare("limited", durable=True, arguments={"x-queue-type": "quorum", "x-delivery-limit": 1})
+        for n in range(5):
+            channel.basic_publish("", "limited", b"%d" % n)
+        for _ in range(4):  # with a limit of 1 the third counted return would be the end of all five
+            begun, go_on = threading.Event(), threading.Event()
+            app = App(rabbitmq43.url, policy=RedeliveryPolicy(dead_after=3, backoff=1), prefetch=10)
+
+            @app.handler("limited")
+            def blocks(delivery: Delivery, begun: threading.Event = begun, go_on: threading.Event = go_on) -> None:
+                begun.set()
+                go_on.wait(30)
+
+            app.start()
+            assert begun.wait(10)
+            report = app.stop(timeout=0)
+            go_on.set()
+            assert report.unsettled == 1
+        while (ready := channel.queue_declare("limited", passive=True).method.message_count) < 5:
+            channel.connection.sleep(0.1)  # what was given back is on its way
+        assert ready == 5

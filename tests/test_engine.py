@@ -1,0 +1,44 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is refused before the first message."""
+
+from __future__ import annotations
+
+import pytest
+
+from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.errors import ConfigError
+from redeliver_mw.testing import TestApp
+
+
+def nothing(delivery: Delivery) -> None:
+    pass
+
+
+def test_a_dead_letter_queue_that_is_consumed_under_the_same_policy_is_refused() -> None:
+    policy = RedeliveryPolicy(3, 1.0, "queue:dead")
+    app = App("memory://", policy=policy)
+    app.handler("orders")(nothing)
+    app.handler("dead", policy=RedeliveryPolicy(3, 1.0, ["queue:dead", "queue:other"]))(nothing)
+    with pytest.raises(ConfigError, match="where they come from"):
+        TestApp(app).start()
+    twin = App("memory://", policy=policy)
+    twin.handler("orders")(nothing)
+    twin.handler("DLQ.x", policy=RedeliveryPolicy(3, 1.0, "queue:orders"))(nothing)
+    twin.handler("x", policy=RedeliveryPolicy(3, 1.0, "queue:DLQ.x"))(nothing)
+    TestApp(twin).start().stop()  # each of them has a policy of its own
+
+
+def test_a_dead_letter_queue_under_a_policy_with_another_end_is_consumed() -> None:
+    app = App("memory://")
+    app.handler("orders")(nothing)
+    app.handler("DLQ.orders", policy=RedeliveryPolicy(2, 1.0, on_dead="keep"))(nothing)
+    TestApp(app).start().stop()
+
+
+def test_the_default_policy_on_a_queue_and_its_dead_letter_queue_is_refused() -> None:
+    app = App("memory://")
+    app.handler("orders")(nothing)
+    app.handler("DLQ.orders")(nothing)
+    with pytest.raises(ConfigError, match="same policy"):
+        TestApp(app).start()
