@@ -50,7 +50,7 @@ def attempt_record(c: Record, scene: Scene, policy: RedeliveryPolicy) -> Attempt
         generation=past.generation,
         delivery_count=past.failures + 1 if succeeded else max(1, past.failures),
         outcome=c.outcome,
-        reason=c.reason if c.reason in _REASONS else None,  # type: ignore[arg-type]
+        reason=c.reason if c.reason in _REASONS else None,  # type: ignore[arg-type]  # it is one of them
         **_of_failure(failure),
         mechanism=c.mechanism,
         delay_us=_us(c.delay),

@@ -21,7 +21,7 @@ from .record import AttemptRecord, from_line
 try:
     import fcntl
 except ImportError:  # Windows: no flock; there the pid in the name has to do
-    fcntl = None  # type: ignore[assignment]
+    fcntl = None  # type: ignore[assignment]  # where there is none
 
 _log = logging.getLogger("redeliver_mw.journal")
 _OPEN = re.compile(r"_(?P<stem>seg-(?P<host>.+)-(?P<pid>\d+)-(?P<run>[0-9a-f]+)\.\d+\.jsonl)\.open")

@@ -109,7 +109,7 @@ class PikaAdapter:
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
     ) -> None:
-        self._call(lambda: self._browse(source, limit, answer))
+        self._call(lambda: browse(self._link.connection, source, limit, answer))
 
     def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
         cancelled = False
@@ -292,15 +292,6 @@ class PikaAdapter:
             answer("refused", "the original was lost meanwhile")
         else:
             self._publish(out, answer, after)
-
-    def _browse(
-        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None]
-    ) -> None:
-        """Get up to `limit` messages and give them all back at once: it reorders and marks them as redelivered."""
-        if not self._link.is_open or self._link.connection is None:
-            answer(BrokerError("there is no connection just now"))
-            return
-        browse(self._link.connection, source, limit, answer)
 
 
 def adapter_from_url(url: BrokerUrl) -> PikaAdapter:

@@ -17,8 +17,12 @@ def browse(
 ) -> None:
     """Up to `limit` messages, oldest first; all are held unsettled until the end and given back at once.
 
-    They come back marked as redelivered. Generation -1: none of them can be settled.
+    They come back marked as redelivered. Generation -1: none of them can be settled. Without an open
+    `connection` the answer says so.
     """
+    if connection is None or not connection.is_open:
+        answer(BrokerError("there is no connection just now"))
+        return
     found: list[Delivery] = []
     done = False
 

@@ -146,7 +146,8 @@ class Link:
             self._failed(meaning)
             return
         full_round = self._attempts % len(self._parameters) == 0
-        pause = float(_pause(SimpleNamespace(attempt_number=int(rounds)))) if full_round else 0.0  # type: ignore[arg-type]
+        state: Any = SimpleNamespace(attempt_number=int(rounds))  # all that these waits ask of a retry's state
+        pause = float(_pause(state)) if full_round else 0.0
         self._later(0.05 + pause)
 
     def _later(self, seconds: float) -> None:

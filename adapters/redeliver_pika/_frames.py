@@ -11,7 +11,7 @@ import logging
 import struct
 from typing import Any
 
-from pika import connection, frame, spec  # type: ignore[import-untyped,unused-ignore]
+from pika import connection, frame, spec
 
 from redeliver_pika._properties import RawProperties
 
@@ -46,14 +46,14 @@ class ExactFrames:
     def _read_frame(self) -> Any:
         if self.exact_headers:
             try:
-                found = _exact_header(self._frame_buffer)  # type: ignore[attr-defined]
+                found = _exact_header(self._frame_buffer)  # type: ignore[attr-defined]  # of the class behind
             except Exception:
                 self.exact_headers = False
                 _LOG.exception("pika's frames are not as known: it decodes headers itself, not exactly")
             else:
                 if found is not None:
                     return found
-        return super()._read_frame()  # type: ignore[misc]
+        return super()._read_frame()  # type: ignore[misc]  # of the class behind
 
 
 def _exact_header(buffer: bytes) -> tuple[int, Any] | None:

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from pika import DeliveryMode  # type: ignore[import-untyped,unused-ignore]
-from pika.spec import BasicProperties  # type: ignore[import-untyped,unused-ignore]
+from pika import DeliveryMode
+from pika.spec import BasicProperties
 
 from redeliver_pika._table import decode_table, encode_table
 from redeliver_pika._values import Malformed, NotEncodable
@@ -15,7 +15,7 @@ from redeliver_pika._values import Malformed, NotEncodable
 _HAS_TYPE, _HAS_ENCODING, _HAS_HEADERS = 1 << 15, 1 << 14, 1 << 13
 
 
-class RawProperties(BasicProperties):  # type: ignore[misc,unused-ignore]
+class RawProperties(BasicProperties):
     """The properties of one message, as `pika.BasicProperties` shows them.
 
     Made from a frame by `from_raw`, it keeps the bytes and decodes nothing until an attribute is read;
@@ -58,7 +58,7 @@ class RawProperties(BasicProperties):  # type: ignore[misc,unused-ignore]
         Raises `NotEncodable`: nothing of the message has been sent then.
         """
         if self._untouched():
-            return [self.raw]  # type: ignore[list-item]
+            return [self.raw]  # type: ignore[list-item]  # untouched means that there is one
         flags, pieces = 0, [b""]
         for name, (bit, write, _) in _FIELDS.items():
             value = getattr(self, name)
@@ -90,7 +90,7 @@ class RawProperties(BasicProperties):  # type: ignore[misc,unused-ignore]
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # equal ones may change
 
     def __repr__(self) -> str:
         try:

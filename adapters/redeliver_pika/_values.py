@@ -58,7 +58,7 @@ class Wired(int):
         self.letter = letter
         return self
 
-    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]
+    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]  # two parts to remember
         return int(self), self.letter
 
     def encode(self) -> bytes:
