@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
-from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw import App, Delivery, RedeliveryPolicy, connect
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.testing import TestApp
 
@@ -42,3 +45,22 @@ def test_the_default_policy_on_a_queue_and_its_dead_letter_queue_is_refused() ->
     app.handler("DLQ.orders")(nothing)
     with pytest.raises(ConfigError, match="same policy"):
         TestApp(app).start()
+
+
+def test_a_coroutine_that_a_stop_cancels_leaves_its_message_to_the_broker() -> None:
+    begun = threading.Event()
+    app = App("memory://cancelled-by-a-stop")
+
+    @app.handler("orders")
+    async def never_ends(delivery: Delivery) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    with connect("memory://cancelled-by-a-stop") as session:
+        app.start()
+        session.publish("orders", b"one lamp")
+        assert begun.wait(10)
+        report = app.stop(timeout=0.1)
+        assert report.unsettled == 1
+        assert session.depth("orders") == 1
+        assert session.depth("DLQ.orders") == 0
