@@ -13,7 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast, get_args
 
 from . import counting
 from .commands import Record
@@ -21,7 +21,7 @@ from .failure import Failure
 from .message import Delivery, Destination, Past
 from .policy import RedeliveryPolicy
 from .ports import Journal
-from .record import AttemptRecord, RecordIds
+from .record import AttemptRecord, Reason, RecordIds
 
 log = logging.getLogger("redeliver_mw")
 Hook = Callable[[AttemptRecord], object]
@@ -50,7 +50,7 @@ def attempt_record(c: Record, scene: Scene, policy: RedeliveryPolicy) -> Attempt
         generation=past.generation,
         delivery_count=past.failures + 1 if succeeded else max(1, past.failures),
         outcome=c.outcome,
-        reason=c.reason if c.reason in _REASONS else None,  # type: ignore[arg-type]  # it is one of them
+        reason=cast(Reason, c.reason) if c.reason in get_args(Reason) else None,
         **_of_failure(failure),
         mechanism=c.mechanism,
         delay_us=_us(c.delay),
@@ -82,9 +82,6 @@ def healthy_record(
         first_attempt_us=at_us - ran_us,
         attempts_total=1,
     )
-
-
-_REASONS = {"exhausted", "rejected", "fatal", "expired", "undecodable", "crashed", "handler", "breaker", "stop"}
 
 
 def _of_message(delivery: Delivery, scene: Scene, policy: RedeliveryPolicy) -> dict[str, Any]:

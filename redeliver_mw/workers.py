@@ -9,7 +9,6 @@ each run ended. It knows nothing of policies.
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from .context import reset, set_delivery
+from .decorator import is_async
 from .message import Delivery, Destination
 
 
@@ -34,8 +34,7 @@ class HandlerSpec:
 
     @property
     def is_async(self) -> bool:
-        call = getattr(self.fn, "__call__", None)  # noqa: B004 (an object whose __call__ is a coroutine function)
-        return inspect.iscoroutinefunction(inspect.unwrap(self.fn)) or inspect.iscoroutinefunction(call)
+        return is_async(self.fn)
 
 
 class Undecodable(Exception):

@@ -9,7 +9,7 @@ connection's thread. The place where it happens is private, so its shape is look
 import inspect
 import logging
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pika import connection, frame, spec
 
@@ -34,7 +34,13 @@ def known_shape() -> bool:
         return False
 
 
-class ExactFrames:
+if TYPE_CHECKING:
+    _Behind = connection.Connection  # what it stands before, and steps into
+else:
+    _Behind = object
+
+
+class ExactFrames(_Behind):
     """Stands before pika's class: `class Connection(ExactFrames, pika.SelectConnection)`.
 
     `exact_headers`: False as soon as pika has to decode the properties itself, so that floats are
@@ -46,14 +52,14 @@ class ExactFrames:
     def _read_frame(self) -> Any:
         if self.exact_headers:
             try:
-                found = _exact_header(self._frame_buffer)  # type: ignore[attr-defined]  # of the class behind
+                found = _exact_header(self._frame_buffer)
             except Exception:
                 self.exact_headers = False
                 _LOG.exception("pika's frames are not as known: it decodes headers itself, not exactly")
             else:
                 if found is not None:
                     return found
-        return super()._read_frame()  # type: ignore[misc]  # of the class behind
+        return super()._read_frame()
 
 
 def _exact_header(buffer: bytes) -> tuple[int, Any] | None:

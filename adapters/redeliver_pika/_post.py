@@ -109,7 +109,7 @@ class Shared(Post):
         self.hands: dict[Any, Any] = {}  # the hands of each wrapper on this connection
         topology = Topology(self.broker)
         topology.connected(self)
-        super().__init__(Publisher(self, None, link=self), topology, self.raw_later)  # type: ignore[arg-type]  # no URL: `link` stands in
+        super().__init__(Publisher(self, None, link=self), topology, self.raw_later)  # type: ignore[arg-type]  # of a loop only `call_later` is used, and we have that
         self.raw.add_on_close_callback(lambda _, error: topology.disconnected(error))
 
     @classmethod

@@ -57,8 +57,8 @@ class RawProperties(BasicProperties):
 
         Raises `NotEncodable`: nothing of the message has been sent then.
         """
-        if self._untouched():
-            return [self.raw]  # type: ignore[list-item]  # untouched means that there is one
+        if self.raw is not None and self._untouched():
+            return [self.raw]
         flags, pieces = 0, [b""]
         for name, (bit, write, _) in _FIELDS.items():
             value = getattr(self, name)

@@ -28,7 +28,6 @@ What a user should know:
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
 import socket
@@ -43,7 +42,7 @@ from typing import Any, Literal, overload
 
 from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.copies import Signature
-from redeliver_mw.decorator import policy_on
+from redeliver_mw.decorator import is_async, policy_on
 from redeliver_mw.delay import Option, ways_of
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.interceptor import Plan
@@ -81,7 +80,7 @@ class Redelivering:
         self._queue = None if queue is None else Destination.parse(queue)
         self._delay, self._hold_max = delay, hold_max
         self.settle = settle
-        self.is_async = _is_async(callback)
+        self.is_async = is_async(callback)
         self.app_name = app_name or Path(sys.argv[0] or "python").stem
         self.host, self.run_id = socket.gethostname(), uuid.uuid4().hex[:16]
         self.companion = None if publisher is None else _companion(publisher)
@@ -212,12 +211,6 @@ def _check(delay: str, settle: str, hold_max: int) -> None:
         raise ConfigError(f"settle={settle!r} is unknown", cure='Choose "return" or "callback"')
     if isinstance(hold_max, bool) or not isinstance(hold_max, int) or hold_max < 1:
         raise ConfigError(f"hold_max={hold_max!r} is no number of deliveries", cure="Give 1 or more")
-
-
-def _is_async(callback: Callback) -> bool:
-    while isinstance(callback, partial):
-        callback = callback.func
-    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(getattr(callback, "__call__", None))  # noqa: B004
 
 
 def _journal(journal: str | os.PathLike[str] | Journal | None) -> Journal | None:
