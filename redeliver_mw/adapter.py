@@ -20,12 +20,16 @@ from .message import Delivery, Destination, Outgoing
 
 Verdict = Literal["ok", "refused", "silent"]
 OnAnswer = Callable[[Verdict, str], None]  # the verdict, and for the log what the broker said
+# Of a transaction. `refused`: nothing was sent, and the delivery is unsettled and ours; `abandoned`: it is the
+# broker's again, or its link is lost and with it the answer.
+MoveVerdict = Literal["ok", "refused", "abandoned"]
+OnMoved = Callable[[MoveVerdict, str], None]
 Cancel = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscription:
-    """How a source is to be consumed.
+    """How a source is to be consumed; a topic as the durable subscription that `source` names.
 
     `prefetch` deliveries may be unsettled at once (>= 1). `ladder` is the longest delay in seconds that
     scheduled copies for this source must be able to wait (0: none are wanted).
@@ -37,8 +41,7 @@ class Subscription:
     declare: bool = False  # make the source when it is missing
     helpers: bool = True  # make our own helper queues
     ladder: float = 0.0
-    name: str = ""  # of a durable subscription
-    selector: str = ""
+    selector: str = ""  # in the broker's own language; empty: every message
 
 
 class Sink(Protocol):
@@ -66,7 +69,9 @@ class Adapter(Protocol):
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None: ...  # `written`: the words are on their way, in a live generation
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None: ...  # one answer, once
-    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer, /) -> None: ...
+    def move(
+        self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved, /
+    ) -> None: ...  # send these copies, each after so many seconds, and accept the delivery: all or nothing
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None: ...
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /

@@ -18,7 +18,7 @@ from .delay import OPTIONS, Option
 from .engine import Engine, Settings
 from .errors import ConfigError
 from .message import Destination
-from .options import DECLARE, AnyPolicy, at_least, one_of, read_config, refuse_unbuilt
+from .options import DECLARE, AnyPolicy, at_least, one_of, read_config, refuse_unbuilt, subscribed
 from .policy import RedeliveryPolicy, load_policies, policy_of
 from .ports import Clock, Journal, SystemClock
 from .recording import Hook
@@ -109,12 +109,12 @@ class App:
         """Register the decorated function, plain or async, for a source; it stays an ordinary function.
 
         `workers` run at the same time, each on a thread (plain) or as a task (async). `prefetch` deliveries may
-        be unsettled at once. With `decode` the handler gets `(decoded, delivery)`.
+        be unsettled at once. With `decode` the handler gets `(decoded, delivery)`. A topic is consumed through
+        the durable `subscription` of that name, which the broker keeps filled while nobody consumes. A `selector`,
+        in the broker's own language, lets only some messages come.
         """
-        refuse_unbuilt(key=key, subscription=subscription, selector=selector, batch=batch)
-        destination = Destination.parse(source)
-        if destination.kind == "topic":
-            raise ConfigError("a topic source needs a subscription, which is not built yet", where=str(destination))
+        refuse_unbuilt(key=key, batch=batch)
+        destination = subscribed(Destination.parse(source), subscription)
         if destination in self._specs:
             raise ConfigError("two handlers for one source", where=str(destination), cure="Register one")
         if self._engine is not None:
@@ -129,6 +129,7 @@ class App:
                 self._workers if workers is None else at_least("workers", workers, 1),
                 self._prefetch if prefetch is None else at_least("prefetch", prefetch, 1),
                 decode,
+                selector or "",
             )
             return fn
 

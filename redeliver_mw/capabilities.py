@@ -29,18 +29,20 @@ class Trust(StrEnum):
 class Schedule:
     """The broker's own delay for a copy.
 
-    `rungs` are the delays it offers, in seconds, ascending; none means any delay from `smallest` on.
-    A longer rest takes several hops.
+    `rungs` are the delays it offers, in seconds, ascending; none means any delay from `smallest` on. A longer
+    rest takes several hops. `lateness`: it comes up to this much after its time, so that much less is asked for,
+    and what comes early is held for the last bit.
     """
 
     rungs: tuple[float, ...] = ()
     smallest: float = 0.001
+    lateness: float = 0.0
 
     def hop(self, rest: float) -> float:
         """The longest delay not above `rest` that one copy can wait, in seconds; 0 when `rest` is too short."""
         if self.rungs:
             return max((rung for rung in self.rungs if rung <= rest), default=0.0)
-        return rest if rest >= self.smallest else 0.0
+        return rest - self.lateness if rest - self.lateness >= self.smallest else 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +56,7 @@ class Capabilities:
     released_uncounted: bool = False  # `released` never moves the broker towards a limit of its own
     cumulative: bool = False  # one settle may cover several accepted deliveries
     atomic_move: bool = False  # {send copies, accept the original} as one transaction
+    atomic_schedule: bool = False  # the same with copies that the broker delays
     schedule: Schedule | None = None
     exact_headers: bool = True  # foreign header values survive a copy in type and value
     header_bytes: int = 64_000  # all headers of one message together
@@ -62,16 +65,21 @@ class Capabilities:
     browse: Literal["none", "requeue", "copy"] = "none"  # requeue: looking marks the message as redelivered
     depth: bool = False
     count: Literal["none", "flag", "count"] = "flag"  # the broker's hint of earlier deliveries
+    marks_returns: bool = True  # what comes back, for whatever reason, has that hint
     keeps_order_on_release: bool = False
+    selectors: bool = False  # a consumer may ask for some of the messages
     strip: frozenset[str] = frozenset()  # headers that a copy must not carry
     strip_prefixes: tuple[str, ...] = ()
     queue_address: str = "{name}"  # how a plain client of this broker names a queue
     topic_address: str = "{name}"
-    death_marks: Mapping[str, str] = field(default_factory=dict)  # header -> template: {name} {kind} {mark} {cause}
+    subscription_address: str = "{name}::{subscription}"  # what reaches one subscription to a topic alone
+    # header -> template of what a dead letter carries in it: {name} {address} {kind} {mark} {cause}
+    death_marks: Mapping[str, str] = field(default_factory=dict)
     death_reasons: Mapping[str, str] = field(default_factory=dict)  # our reason -> the broker's word, for {mark}
     trust: Mapping[str, Trust] = field(default_factory=dict)  # capability -> how we know; proved when absent
 
     def address(self, destination: Destination) -> str:
         """The destination in the form in which a plain client of this broker would send to it."""
         template = self.queue_address if destination.kind == "queue" else self.topic_address
-        return template.format(name=destination.name)
+        template = self.subscription_address if destination.subscription else template
+        return template.format(name=destination.name, subscription=destination.subscription)

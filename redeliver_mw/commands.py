@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from .adapter import MoveVerdict
 from .capabilities import Mechanism, Settlement
 from .failure import Failure
 from .message import Delivery, Destination, Outgoing, Past
@@ -81,6 +82,16 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
+class Moved:
+    """What became of a transaction."""
+
+    token: Token
+    verdict: MoveVerdict
+    why: str
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True)
 class Written:
     """A story's settle is on its way."""
 
@@ -102,7 +113,7 @@ class Stopping:
     at: Moment
 
 
-Input = Arrived | Handled | Failed | Left | Due | Answer | Written | Lost | Stopping
+Input = Arrived | Handled | Failed | Left | Due | Answer | Moved | Written | Lost | Stopping
 
 
 # -- commands -------------------------------------------------------------------------------------
@@ -137,6 +148,15 @@ class Store:
     token: Token
     out: Outgoing
     after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Transact:
+    """Publish these copies, each after so many seconds, and accept the original as one; then feed `Moved`."""
+
+    token: Token
+    delivery: Delivery
+    outs: tuple[tuple[Outgoing, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +208,7 @@ class Say:
     text: str
 
 
-Command = Run | Wait | Forget | Store | Settle | Record | Halt | Resume | Say
+Command = Run | Wait | Forget | Store | Transact | Settle | Record | Halt | Resume | Say
 
 
 class Hands(Protocol):
@@ -198,6 +218,7 @@ class Hands(Protocol):
     def wait(self, c: Wait, /) -> None: ...
     def forget(self, c: Forget, /) -> None: ...
     def store(self, c: Store, /) -> None: ...
+    def transact(self, c: Transact, /) -> None: ...
     def settle(self, c: Settle, /) -> None: ...
     def record(self, c: Record, /) -> None: ...
     def halt(self, c: Halt, /) -> None: ...
@@ -217,6 +238,8 @@ def carry_out(commands: Sequence[Command], hands: Hands) -> None:
                 hands.forget(c)
             case Store():
                 hands.store(c)
+            case Transact():
+                hands.transact(c)
             case Settle():
                 hands.settle(c)
             case Record():

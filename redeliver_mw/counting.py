@@ -35,8 +35,8 @@ class Entry:
     digest: bytes  # of body and message id: a shortcut is taken only for the very same message
     verdict: Any = None  # the `copies.Move` that was decided on, once its first copy went out
     confirmed: frozenset[str] = frozenset()  # copy ids
-    returned: bool = False  # it went back to the broker, which may hand it out again without a mark
     done: bool = False  # our settle was given: a redelivery is settled at once
+    apart: bool = False  # a transaction failed: its copies are sent first, and settled after
     failure: Any = None  # the last one, without its traceback, for a copy that is made after a redelivery
     story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
 
@@ -51,6 +51,7 @@ class MemoryLedger:
 
     def __init__(self, size: int = LEDGER_SIZE) -> None:
         self._size = size
+        self.back: set[str] = set()  # keys of what went back to the broker, which may hand it out without a mark
         self._entries: OrderedDict[str, Entry] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -72,13 +73,14 @@ class MemoryLedger:
             if entry is None:
                 entry = self._entries[key] = make()
                 if len(self._entries) > self._size:
-                    self._entries.popitem(last=False)
+                    self.back.discard(self._entries.popitem(last=False)[0])
             self._entries.move_to_end(key)
             return entry
 
     def forget(self, key: str, /) -> None:
         with self._lock:
             self._entries.pop(key, None)
+            self.back.discard(key)
 
 
 _ledgers: dict[tuple[str, Destination], MemoryLedger] = {}
@@ -96,11 +98,12 @@ def read_past(delivery: Delivery) -> Past:
     headers = delivery.headers
     if not any(name.startswith(PREFIX) for name in headers):
         return Past()
-    name = delivery.destination.name
+    source = delivery.destination
     counted_for = _text(headers, "failures_for").removeprefix("queue:")
     reason = _text(headers, "reason")
-    replayed = not counted_for and _text(headers, "original_destination") == name
-    if not (counted_for == name or replayed or reason):
+    counted = counted_for == source.full_name
+    replayed = not counted_for and _text(headers, "original_destination") == source.name
+    if not (counted or replayed or reason):
         return Past()  # a handler forwarded the headers of another source's message
     past = Past(
         lineage=_text(headers, "lineage")[:64],
@@ -108,12 +111,12 @@ def read_past(delivery: Delivery) -> Past:
         hop=_int(headers, "hop"),
         first_attempt_us=_time(headers, "first_attempt_at"),
         replay_id=_text(headers, "replay_id") or None,
-        original=_originals(headers) if counted_for == name or replayed else {},
+        original=_originals(headers) if counted or replayed else {},
     )
     if reason:
         past.generation += 1
         past.first_attempt_us = None
-    elif counted_for == name:
+    elif counted:
         past.failures = _int(headers, "failures")
         past.not_before_us = _time(headers, "not_before")
         past.expires_at_us = _time(headers, "expires_at")

@@ -1,80 +1,34 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the interceptor's steps do: one method for each `Do` of the table, and the stories they work on. Pure."""
+"""What the interceptor's steps do: one method for each `Do` of the table. Pure."""
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from types import MappingProxyType
+from dataclasses import replace
 from typing import Any
 
-from . import counting
 from .capabilities import Capabilities, Mechanism
-from .commands import Command, Forget, Halt, Record, Resume, Run, Say, Settle, Store, Wait
-from .copies import Move, Signature, copies_of
-from .delay import Ways
+from .commands import Command, Forget, Halt, Record, Resume, Run, Say, Settle, Store, Transact, Wait
+from .copies import Move, copies_of
 from .errors import NotCopyable
-from .failure import Failure
-from .message import Delivery, Destination, Outgoing, Past
-from .policy import RedeliveryPolicy
+from .message import Destination
 from .ports import Ledger, Moment
+from .stories import Plan, Stories, Story
 from .story import Do, Signal, State, answer
 
 TRIES_BEFORE_HALT = 3  # unanswered tries of one target before the subscription pauses
 BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
-NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What the interceptor knows of one source."""
-
-    source: Destination
-    policy: RedeliveryPolicy
-    ways: Ways
-    signature: Signature
-
-
-@dataclass(slots=True, eq=False)
-class Story:
-    """One delivery with a past. Seconds on the monotonic clock, except where `_us` says otherwise."""
-
-    token: int
-    delivery: Delivery
-    plan: Plan
-    past: Past
-    state: State
-    lineage: str
-    key: str | None  # in the ledger; None for a message without any id
-    entry: counting.Entry | None
-    how: Mechanism = "hold"
-    due: float = 0.0  # when its rest is over
-    seconds: float = 0.0  # of this hold
-    move: Move | None = None
-    outs: Mapping[str, Outgoing] = field(default_factory=lambda: NO_COPIES)  # copy id -> copy
-    open: frozenset[str] = frozenset()  # sent, not answered
-    confirmed: frozenset[str] = frozenset()
-    tries: int = 0
-    why: str = ""  # the last refusal
-    copyable: bool = True
-    failure: Failure | None = None
-    draft: Record | None = None  # of an attempt that is not over yet
-
-
-class Doing:
+class Doing(Stories):
     """The effects of steps, as commands; the hold budget; the pauses."""
 
     def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:
-        self.capabilities = capabilities
-        self._ledgers = ledgers
-        self._run_id = run_id
-        self._tokens = itertools.count(1)
-        self._stories: dict[int, Story] = {}
-        self._of: dict[Delivery, Story] = {}
+        super().__init__(ledgers, capabilities, run_id)
         self._held: defaultdict[Destination, set[int]] = defaultdict(set)
+        self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
         self._halted: defaultdict[Destination, dict[object, bool]] = defaultdict(dict)
         self._out: list[Command] = []
 
@@ -82,53 +36,6 @@ class Doing:
     def held(self) -> int:
         """Deliveries that are held now."""
         return sum(map(len, self._held.values()))
-
-    @property
-    def waiting_for_answers(self) -> int:
-        """Stories that end by themselves once a broker has answered."""
-        return sum(story.state in (State.MOVING, State.SETTLING) for story in list(self._stories.values()))
-
-    # -- stories ----------------------------------------------------------------------------------
-
-    def _open(self, delivery: Delivery, plan: Plan, past: Past, state: State) -> Story:
-        """A new story, with what the ledger knows of the message."""
-        token = next(self._tokens)
-        key = counting.message_key(delivery, past)
-        known = None if key is None else counting.ledger_key(key, past)
-        entry = None
-        if known is not None and key is not None:
-            entry = self._entry(known, key, delivery, past)
-            if entry is None:
-                known = None
-            else:
-                past = entry.past
-        # Without an entry it shares its lineage with another message: one of its own keeps its copies apart.
-        lineage = key if known is not None and key is not None else f"{self._run_id}{token:016x}"
-        story = Story(token, delivery, plan, past, state, lineage, known, entry)
-        if entry is not None:
-            entry.story, story.failure = story, entry.failure
-        past.expires_at_us = past.expires_at_us or delivery.properties.expires_at_us
-        delivery.past, delivery.failures, delivery.known = past, past.failures, True
-        self._stories[token] = story
-        self._of[delivery] = story
-        return story
-
-    def _entry(self, known: str, key: str, delivery: Delivery, past: Past) -> counting.Entry | None:
-        """The ledger's entry; None when another live message goes by the same key (a producer's duplicate)."""
-        ledger = self._ledgers[delivery.destination]
-        print_ = counting.digest(delivery)
-        entry: counting.Entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
-        live = entry.story is not None and entry.story.state not in (State.SETTLED, State.ABANDONED)
-        if live or entry.digest != print_:
-            return None
-        back = entry.returned and not entry.done
-        if not (delivery.redelivered or past.lineage or back):  # a new message that has a known id
-            ledger.forget(known)
-            entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
-        entry.returned = False
-        if past.failures > entry.past.failures:
-            entry.past = past
-        return entry
 
     def _step(self, story: Story, signal: Signal) -> None:
         """Take the table's step for this signal; a late signal changes nothing."""
@@ -142,10 +49,13 @@ class Doing:
             self._out.append(Forget(story.token))
         story.state = step.to
         if story.entry is not None and (step.to is State.ABANDONED or step.do is Do.GIVE_BACK):
-            story.entry.returned = True
+            self._expect(story)
         match step.do:
             case Do.ACCEPT:
                 self._accept(story)
+            case Do.FINISH:
+                self._finish(story)
+                self._close(story)
             case Do.GIVE_BACK:
                 self._out.append(Settle(story.token, story.delivery, "released"))
             case Do.WAIT:
@@ -168,9 +78,12 @@ class Doing:
     # -- what steps do ----------------------------------------------------------------------------
 
     def _accept(self, story: Story) -> None:
-        if story.entry is not None:
-            story.entry.finish()
         self._out.append(Settle(story.token, story.delivery, "accepted"))
+        self._finish(story)
+
+    def _finish(self, story: Story) -> None:
+        """Its end is decided: the ledger knows, and its attempt is told."""
+        self._end_entry(story)
         if story.draft is not None:
             self._emit_record(story, story.how if story.move is not None else None)
         self._lift(story.plan.source, story.token)
@@ -189,7 +102,22 @@ class Doing:
         if not missing or (story.entry is not None and story.entry.done):  # an earlier delivery's answer came late
             return self._step(story, Signal.COMPLETE)
         story.open = frozenset(out.copy_id for out in missing)
-        self._out += [Store(story.token, out, move.after) for out in missing]
+        if self._as_one(story, move):
+            self._out.append(Transact(story.token, story.delivery, tuple((out, move.after) for out in missing)))
+        else:
+            self._out += [Store(story.token, out, move.after) for out in missing]
+
+    def _as_one(self, story: Story, move: Move) -> bool:
+        """Whether copies and settle go as one transaction.
+
+        Its abort may give the original back to the broker; so not where that would cost its count, and not a
+        second time for a message or a target that one has failed for.
+        """
+        can = self.capabilities
+        if not can.atomic_move or (move.after > 0 and not can.atomic_schedule):
+            return False
+        known = story.entry is not None and not story.entry.apart
+        return known and not story.confirmed and self._refusing.isdisjoint(move.targets)
 
     def _build(self, story: Story) -> bool:
         assert story.move is not None
@@ -221,19 +149,15 @@ class Doing:
             return
         if story.entry is not None and signal is Signal.MOVE:
             story.entry.verdict = story.move
-        elif story.entry is not None and signal is not Signal.HOLD:
-            story.entry.finish()
+        elif signal is not Signal.HOLD:
+            self._end_entry(story)
         if story.draft is not None and signal is not Signal.MOVE:  # a move is told when it is made
             self._emit_record(story, story.how if story.move is not None else None)
         self._close(story)
 
     def _close(self, story: Story) -> None:
-        self._stories.pop(story.token, None)
-        if self._of.get(story.delivery) is story:
-            del self._of[story.delivery]
+        super()._close(story)
         self._lift(story.plan.source, story.token)
-        if story.entry is not None and story.entry.story is story:
-            story.entry.story = None
 
     # -- records ----------------------------------------------------------------------------------
 

@@ -94,6 +94,11 @@ class Engine:
 
     def _plan(self, spec: HandlerSpec, capabilities: Capabilities) -> Plan:
         policy, settings = self._policies[spec.source], self._settings
+        if spec.selector and not capabilities.selectors:
+            raise ConfigError(
+                f"{capabilities.dialect} knows no selectors",
+                where=str(spec.source), cure="Leave selector out, and let the handler return early",
+            )  # fmt: skip
         ways = ways_of(
             spec.source,
             capabilities,
@@ -191,6 +196,7 @@ class Engine:
                 declare=self._settings.declare == "all",
                 helpers=self._settings.declare != "none",
                 ladder=plan.policy.longest_delay if plan.ways.schedule else 0.0,
+                selector=spec.selector,
             )
         )
 

@@ -26,20 +26,23 @@ from .commands import (
     Input,
     Left,
     Lost,
+    Moved,
     Run,
     Stopping,
     Written,
 )  # fmt: skip
 from .copies import ERROR_BYTES, Move, Signature
 from .delay import Ways
-from .doing import Plan, Story
 from .errors import RetryAfter
 from .failure import trim_utf8
-from .message import Delivery, Destination
+from .message import Delivery, Destination, Past
 from .policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
 from .ports import Ledger, Moment
+from .stories import Plan, Story
 from .story import Signal, State
 from .waiting import SLACK_US, Waiting
+
+NO_PAST = Past()  # read only
 
 __all__ = ["Interceptor", "Plan", "Signature", "Ways"]
 
@@ -70,6 +73,8 @@ class Interceptor(Waiting):
                 self._due(x)
             case Answer():
                 self._answered(x)
+            case Moved():
+                self._moved(x)
             case Written():
                 self._told(x.token, Signal.WRITTEN)
             case Lost():
@@ -80,6 +85,14 @@ class Interceptor(Waiting):
                 self._stop(x.at)
         return self._out
 
+    def awaits(self, delivery: Delivery) -> bool:
+        """Whether a delivery without any mark may be one that went back to the broker. From any thread."""
+        back = self._ledgers[delivery.destination].back
+        if self.capabilities.marks_returns or not back:
+            return False
+        key = counting.message_key(delivery, NO_PAST)
+        return key is not None and counting.ledger_key(key, NO_PAST) in back
+
     # -- arrivals ---------------------------------------------------------------------------------
 
     def _arrived(self, x: Arrived) -> None:
@@ -87,12 +100,13 @@ class Interceptor(Waiting):
         story = self._open(x.delivery, self.plans[x.delivery.destination], past, State.EARLY)
         entry = story.entry
         same = entry is not None and entry.digest == counting.digest(x.delivery)
-        if entry is not None and same and (x.delivery.redelivered or past.lineage):
-            if entry.done:
+        marked = x.delivery.redelivered or past.lineage
+        if entry is not None and same and (marked or story.expected):
+            if entry.done and marked:  # without a mark it may be another message: it is run in doubt
                 return self._step(story, Signal.DROP)
             if isinstance(entry.verdict, Move):
                 return self._resume_move(story, entry.verdict, x.at)
-            if (running := self._runs.get(story.key or "")) is not None:
+            if marked and (running := self._runs.get(story.key or "")) is not None:
                 self._heirs[running.delivery] = story
                 return self._step(story, Signal.RUNS)
         self._begin(story, x.at)
@@ -214,6 +228,7 @@ class Interceptor(Waiting):
         story.open -= {x.copy_id}
         if x.ok:
             story.confirmed |= {x.copy_id}
+            self._refusing.discard(story.outs[x.copy_id].target)
             if story.entry is not None:
                 story.entry.confirmed |= {x.copy_id}
             complete = story.confirmed >= set(story.outs)
@@ -223,6 +238,23 @@ class Interceptor(Waiting):
         if story.state is State.MOVING and not story.open:
             self._step(story, Signal.UNCONFIRMED)
         if story.state is State.ABANDONED and not story.open:
+            self._close(story)
+
+    def _moved(self, x: Moved) -> None:
+        """Copies and settle were tried as one. What failed so is not tried so again."""
+        story = self._stories.get(x.token)
+        if story is None:
+            return
+        story.open = frozenset()
+        if x.verdict == "ok":
+            return self._step(story, Signal.COMMITTED)
+        story.why = x.why
+        if story.entry is not None:
+            story.entry.apart = True
+        if story.move is not None:
+            self._refusing.update(story.move.targets)
+        self._step(story, Signal.UNCONFIRMED if x.verdict == "refused" else Signal.LOST)
+        if story.state is State.ABANDONED:
             self._close(story)
 
     def _left(self, x: Left) -> None:

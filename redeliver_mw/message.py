@@ -23,25 +23,37 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, order=True)
 class Destination:
-    """A queue or topic by name, without any broker's prefix."""
+    """A queue or topic by name, without any broker's prefix; or one durable subscription to a topic.
+
+    What goes to a topic reaches all of its subscriptions; what goes to a destination with a `subscription`
+    reaches that one alone, as a retry copy and a replay must.
+    """
 
     name: str
     kind: Kind = "queue"
+    subscription: str = ""
 
     @classmethod
     def parse(cls, text: str | Destination) -> Destination:
-        """`"orders"` and `"queue:orders"` are the queue, `"topic:prices"` the topic. ConfigError otherwise."""
+        """`"orders"` and `"queue:orders"` are the queue, `"topic:prices"` the topic, `"topic:prices::audit"` its
+        subscription *audit*. ConfigError otherwise."""
         if isinstance(text, Destination):
             return text
         head, colon, rest = text.partition(":")
         kind: Kind = "topic" if colon and head == "topic" else "queue"
         name = rest if colon and head in ("queue", "topic") else text
-        if not name or name != name.strip():
+        name, _, subscription = name.partition("::") if kind == "topic" else (name, "", "")
+        if not name or name != name.strip() or subscription != subscription.strip():
             raise ConfigError(f"{text!r} names no destination", cure="Write a name, `queue:NAME` or `topic:NAME`")
-        return cls(name, kind)
+        return cls(name, kind, subscription)
+
+    @property
+    def full_name(self) -> str:
+        """The name, and behind two colons the subscription where there is one."""
+        return f"{self.name}::{self.subscription}" if self.subscription else self.name
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.name}"
+        return f"{self.kind}:{self.full_name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,14 @@ class Properties:
     ttl_us: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Death:
+    """What a broker wrote on a message that it dead-lettered itself: where it was consumed from, and why."""
+
+    source: Destination
+    reason: str = ""  # the broker's own word; empty where it says nothing
+
+
 class Reader(Protocol):
     """How an adapter reads its driver's message. Stateless; called from any thread."""
 
@@ -77,6 +97,7 @@ class Reader(Protocol):
     def properties(self, native: Any, /) -> Properties: ...
     def route(self, native: Any, /) -> Mapping[str, str]: ...  # `exchange`, `routing_key`, `topic`, as far as known
     def marked(self, native: Any, /) -> bool: ...  # may it carry a header of ours? cheap; a wrong yes is harmless
+    def death(self, native: Any, /) -> Death | None: ...  # what the broker's own marks say, when it dead-lettered it
 
 
 class Delivery:

@@ -5,15 +5,19 @@
 from __future__ import annotations
 
 import os
+import string
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError
+from .message import Destination
 from .policy import PolicyMap, RedeliveryPolicy
 
 AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap
 DECLARE = ("own", "all", "none")
+SUBSCRIPTION_CHARACTERS = frozenset(string.ascii_letters + string.digits + ".-_")
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -49,3 +53,21 @@ def at_least(name: str, value: Any, least: int) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
         raise ConfigError(f"{name}={value!r} is not a number from {least} on", cure=f"Give {name} a number")
     return value
+
+
+def subscribed(source: Destination, subscription: str | None) -> Destination:
+    """The source with its subscription. ConfigError for a topic without one, and for a queue with one."""
+    name = subscription or source.subscription
+    if source.kind == "topic" and not name:
+        raise ConfigError(
+            "a topic is consumed through a durable subscription, and none is named",
+            where=str(source), cure='Name it: subscription="audit"',
+        )  # fmt: skip
+    if source.kind == "queue" and name:
+        raise ConfigError("a queue has no subscriptions", where=str(source), cure="Write topic:NAME, or leave it out")
+    if not set(name) <= SUBSCRIPTION_CHARACTERS:
+        raise ConfigError(
+            f"subscription={name!r} is no name that every broker takes",
+            where=str(source), cure="Use letters, digits, '.', '-' and '_'",
+        )  # fmt: skip
+    return replace(source, subscription=name)

@@ -23,9 +23,7 @@ USUAL_DRIVER = {
     "activemq": "activemq+stomp", "rabbitmq": "rabbitmq+pika", "artemis": "artemis+proton", "memory": "memory",
 }  # fmt: skip
 EXTRA_OF_DRIVER = {"stomp": "stomp", "pika": "pika", "proton": "proton"}
-NOT_BUILT = {
-    "activemq+stomp", "artemis+proton", "rabbitmq+proton", "activemq+proton", "rabbitmq+stomp", "artemis+stomp",
-}  # fmt: skip
+NOT_BUILT = {"rabbitmq+proton", "activemq+proton", "rabbitmq+stomp", "artemis+stomp"}
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 # What a seed's policy may be written as in a URL; read by the policy formats, not by adapters.
 POLICY_OPTIONS = ("JMSJCA.", "jms.")

@@ -14,11 +14,10 @@ import logging
 import random
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .adapter import Adapter, Verdict
+from .adapter import Adapter, MoveVerdict, Verdict
 from .commands import (
     Answer,
     Arrived,
@@ -27,9 +26,9 @@ from .commands import (
     Forget,
     Halt,
     Handled,
-    Input,
     Left,
     Lost,
+    Moved,
     Record,
     Resume,
     Run,
@@ -37,11 +36,12 @@ from .commands import (
     Settle,
     Stopping,
     Store,
+    Transact,
     Wait,
     Written,
-    carry_out,
 )  # fmt: skip
 from .failure import describe
+from .feeding import Feeder
 from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Moment, SystemClock
@@ -71,9 +71,9 @@ class Runner:
         self._adapter, self._interceptor, self._crews = adapter, interceptor, crews
         self._recorder, self._scene, self._clock, self._rng = recorder, scene, clock, rng
         self._policies = {source: plan.policy for source, plan in interceptor.plans.items()}
-        self._lock = threading.RLock()
-        self._inbox: deque[Input] = deque()
-        self._feeding = False
+        self._feeder = Feeder(interceptor.feed, self, self._fed)
+        self.feed = self._feeder.feed
+        self._lock = self._feeder.lock
         self._live: set[int] = set()
         self._running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
         self._timers = Timers(
@@ -100,7 +100,7 @@ class Runner:
             return  # they stay unsettled, and are the broker's again when we close
         fresh: dict[Destination, list[Delivery]] = {}
         for d in batch:
-            if d.redelivered or d.reader.marked(d.native):
+            if d.redelivered or d.reader.marked(d.native) or self._interceptor.awaits(d):
                 self.feed(Arrived(d, self._clock.now()))
             else:
                 fresh.setdefault(d.destination, []).append(d)
@@ -159,28 +159,9 @@ class Runner:
         self._running.pop(delivery, None)
         self.feed(Left(delivery, self._clock.now()))
 
-    # -- feeding -----------------------------------------------------------------------------------
-
-    def feed(self, x: Input) -> None:
-        """Inputs are taken one after the other, in the order in which they were fed; from any thread."""
-        with self._lock:
-            self._inbox.append(x)
-            if self._feeding:
-                return
-            self._feeding = True
-            try:
-                while self._inbox:
-                    self._take(self._inbox.popleft())
-            finally:
-                self._feeding = False
-                if self.stopping:
-                    self._quiet.notify_all()
-
-    def _take(self, x: Input) -> None:
-        try:
-            carry_out(self._interceptor.feed(x), self)
-        except Exception:  # a fault of ours: the message stays unsettled (rule 3)
-            log.exception("a fault while %s was dealt with; its message stays unsettled", type(x).__name__)
+    def _fed(self) -> None:
+        if self.stopping:
+            self._quiet.notify_all()
 
     # -- what the interceptor commands: the hands --------------------------------------------------
 
@@ -202,6 +183,12 @@ class Runner:
             self.feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now()))
 
         self._adapter.publish(c.out, answered, after=c.after)
+
+    def transact(self, c: Transact) -> None:
+        def answered(verdict: MoveVerdict, why: str) -> None:
+            self.feed(Moved(c.token, verdict, why, self._clock.now()))
+
+        self._adapter.move(c.delivery, c.outs, answered)
 
     def settle(self, c: Settle) -> None:
         self._adapter.settle(((c.delivery, c.word),), written=lambda: self.feed(Written(c.token)))

@@ -24,6 +24,7 @@ from .delay import Option
 from .engine import Engine, Settings
 from .errors import BrokerError, BrokerUnavailable, ConfigError, RedeliverError
 from .message import Delivery, Destination, Outgoing, Properties
+from .options import subscribed
 from .policy import PolicyMap, RedeliveryPolicy, policy_of
 from .ports import SystemClock
 from .registry import adapter_for
@@ -63,6 +64,11 @@ class Session:
         """What this broker can do."""
         return self._adapter.capabilities
 
+    @property
+    def broker(self) -> str:
+        """Which broker this is, for messages; no secrets in it."""
+        return self._adapter.broker
+
     def deliveries(
         self,
         source: str | Destination,
@@ -71,6 +77,8 @@ class Session:
         prefetch: int = 100,
         delay: Option = "auto",
         declare: str = "own",
+        subscription: str | None = None,
+        selector: str | None = None,
         timeout: float | None = None,
         app_name: str | None = None,
     ) -> Iterator[Pulled]:
@@ -78,9 +86,9 @@ class Session:
 
         Ends after `timeout` seconds without one (None: never). Leaving the loop leaves the rest unsettled.
         """
-        destination = Destination.parse(source)
+        destination = subscribed(Destination.parse(source), subscription)
         given = policy_of(policy) if policy is not None else RedeliveryPolicy()
-        spec = HandlerSpec(destination, _nothing, given, 1, prefetch)
+        spec = HandlerSpec(destination, _nothing, given, 1, prefetch, selector=selector or "")
         settings = Settings(app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare)
         policies = {destination: given.resolve(destination.name, destination.kind)}
         engine = Engine(adapter_for(self._url), [spec], policies, settings, SystemClock(), crew=Pull)

@@ -9,6 +9,7 @@ changes nothing and nothing is done, because the answer came after the story had
 
 The order that the table keeps is rule 1: the only ways into *settling* are a handler's success, a verdict
 that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest.
+A transaction, in which copies and settle are one, leads from *moving* to *settled*.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Signal(StrEnum):
     RELEASE = "due: give back"
     CONFIRMED = "a copy confirmed"
     COMPLETE = "the last copy confirmed"
+    COMMITTED = "transaction committed"
     UNCONFIRMED = "refused or silent"
     AGAIN = "due: try again"
     WRITTEN = "written"
@@ -54,6 +56,7 @@ class Do(StrEnum):
 
     NOTHING = "-"
     ACCEPT = "settle: accepted"
+    FINISH = "tell it, forget the story"
     GIVE_BACK = "settle: released"
     WAIT = "start its timer"
     SEND = "send what is unconfirmed"
@@ -101,8 +104,9 @@ TABLE: dict[State, dict[Signal, Step]] = {
     _S.MOVING: {
         _G.CONFIRMED: Step(_S.MOVING, _D.NOTE),
         _G.COMPLETE: Step(_S.SETTLING, _D.ACCEPT),
+        _G.COMMITTED: Step(_S.SETTLED, _D.FINISH),
         _G.UNCONFIRMED: Step(_S.BACKING_OFF, _D.BACK_OFF),
-        _G.LOST: Step(_S.ABANDONED, _D.NOTHING),  # late confirms still reach the ledger
+        _G.LOST: Step(_S.ABANDONED, _D.NOTHING),  # also by an abort; late confirms still reach the ledger
         _G.LEAVE: Step(_S.ABANDONED, _D.NOTHING),
     },
     _S.BACKING_OFF: {
@@ -119,6 +123,7 @@ TABLE: dict[State, dict[Signal, Step]] = {
     _S.ABANDONED: {
         _G.CONFIRMED: Step(_S.ABANDONED, _D.NOTE),
         _G.COMPLETE: Step(_S.ABANDONED, _D.NOTE),
+        _G.COMMITTED: Step(_S.ABANDONED, _D.NOTE),
         _G.HANDLED: Step(_S.ABANDONED, _D.NOTE),
         _G.HOLD: Step(_S.ABANDONED, _D.NOTE),
         _G.MOVE: Step(_S.ABANDONED, _D.NOTE),

@@ -10,9 +10,10 @@ from dataclasses import replace
 from .capabilities import Capabilities
 from .copies import Move
 from .delay import choose
-from .doing import Doing, Story
+from .doing import Doing
 from .message import Destination
 from .ports import Ledger, Moment
+from .stories import Story
 from .story import Signal, State
 
 SLACK_US = 2_000  # an arrival this little before its time is on time

@@ -31,6 +31,7 @@ class HandlerSpec:
     workers: int
     prefetch: int
     decode: Callable[[bytes], Any] | None = None
+    selector: str = ""
 
     @property
     def is_async(self) -> bool:

@@ -20,12 +20,14 @@ from redeliver_mw.commands import (
     Handled,
     Left,
     Lost,
+    Moved,
     Record,
     Resume,
     Run,
     Settle,
     Stopping,
     Store,
+    Transact,
     Wait,
     Written,
 )  # fmt: skip
@@ -640,3 +642,92 @@ def test_an_early_copy_that_a_stop_sends_on_carries_the_error_that_only_the_ledg
     core.feed(Stopping(core.at))
     assert core.the(Store).out.headers["redeliver_error_type"] == "ValueError"
     assert core.the(Store).out.headers["redeliver_error_message"] == "no"
+
+
+# -- copies and settle as one --------------------------------------------------------------------
+
+
+def atomic(policy: RedeliveryPolicy | None = None, **more: Any) -> Core:
+    return Core(policy or RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"]), atomic_move=True, **more)
+
+
+def moved(core: Core, verdict: Any) -> Sequence[Command]:
+    return core.feed(Moved(core.the(Transact).token, verdict, "why", core.at))
+
+
+def test_a_dead_letter_and_its_settle_are_one_transaction_which_ends_the_story() -> None:
+    core, d = atomic(), delivery()
+    core.fail(d)
+    transact = core.the(Transact)
+    assert (transact.delivery, [out.target for out, _ in transact.outs]) == (d, [DLQ, AUDIT])
+    assert not core.of(Store)
+    moved(core, "ok")
+    assert not core.of(Settle)
+    assert core.the(Record).outcome == "dead_lettered"
+    core.arrive(again(d))
+    assert core.the(Settle).word == "accepted"  # it was settled: its twin is not run
+
+
+def test_a_refused_transaction_leaves_the_delivery_ours_and_is_not_tried_as_one_again() -> None:
+    core, d = atomic(), delivery()
+    core.fail(d)
+    moved(core, "refused")
+    core.due(core.the(Wait))
+    assert [store.out.target for store in core.of(Store)] == [DLQ, AUDIT]
+    assert not core.of(Transact)
+
+
+def test_an_abandoned_transaction_is_gone_on_with_when_its_message_is_back_marked_or_not() -> None:
+    for marked in (True, False):
+        core, d = atomic(), delivery()
+        core.fail(d)
+        moved(core, "abandoned")
+        assert not core.said[:-1]
+        back = again(d)
+        back.redelivered = marked
+        core.arrive(back)
+        assert [store.out.target for store in core.of(Store)] == [DLQ, AUDIT]
+        assert not core.of(Run)
+
+
+def test_a_target_that_failed_a_transaction_shares_none_until_it_has_confirmed() -> None:
+    core, first, second, third = atomic(), delivery("a"), delivery("b"), delivery("c")
+    core.fail(first)
+    moved(core, "refused")
+    core.fail(second)
+    stores = core.of(Store)
+    assert len(stores) == 2
+    assert not core.of(Transact)
+    for store in stores:
+        core.answer(store)
+    core.fail(third)
+    assert core.of(Transact)
+
+
+def test_a_message_without_any_id_takes_no_part_in_a_transaction_whose_abort_would_cost_its_count() -> None:
+    core = atomic()
+    core.fail(delivery(""))
+    assert len(core.of(Store)) == 2
+    assert not core.of(Transact)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_scheduled_copy_is_in_the_transaction_only_where_the_broker_allows_it(together: bool) -> None:
+    core = atomic(RedeliveryPolicy(3, 20.0, "queue:DLQ.$"), ways=AUTO, atomic_schedule=together)
+    core.fail(delivery())
+    assert bool(core.of(Transact)) == together
+    assert bool(core.of(Store)) != together
+
+
+def test_a_message_that_went_back_is_awaited_only_where_the_broker_may_not_mark_it() -> None:
+    for marks in (True, False):
+        core, d = Core(marks_returns=marks), delivery()
+        core.fail(d)
+        core.feed(Lost(1))
+        back = again(d)
+        back.redelivered = False
+        assert core.interceptor.awaits(back) != marks
+        assert not core.interceptor.awaits(delivery("another", generation=2))
+        core.arrive(back)
+        assert back.failures == 1
+        assert not core.interceptor.awaits(again(back))  # it is here

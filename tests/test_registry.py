@@ -58,7 +58,7 @@ def test_a_password_may_hold_colons_and_ats_and_is_never_shown(written: str) -> 
 @pytest.mark.parametrize(
     "url",
     [f"rabbitmq://me:{SECRET}@host:none/", f"rabbitmq://me:{SECRET}@host:0/", f"rabbitmq://me:{SECRET}@host:65536/",
-     f"nosuch://me:{SECRET}@host/", f"//me:{SECRET}@host", f"activemq://me:{SECRET}@host",
+     f"nosuch://me:{SECRET}@host/", f"//me:{SECRET}@host", f"activemq+proton://me:{SECRET}@host",
      f"memory://me:{SECRET}@x?personality=nosuch"],
 )  # fmt: skip
 def test_a_url_that_cannot_be_used_is_one_error_with_a_cure_and_without_the_password(url: str) -> None:

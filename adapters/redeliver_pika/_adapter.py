@@ -16,15 +16,15 @@ from typing import Any
 
 from pika.adapters.select_connection import IOLoop
 
-from redeliver_mw.adapter import Cancel, OnAnswer, Sink, Subscription
+from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from redeliver_mw.capabilities import Capabilities, Schedule, Settlement
-from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
+from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.registry import BrokerUrl
 from redeliver_pika._browse import browse
 from redeliver_pika._connect import Connection, Link
-from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, rung_arguments, rung_queue, rungs_for
-from redeliver_pika._mapping import route_to
+from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, queue_of, rung_arguments, rung_queue, rungs_for
+from redeliver_pika._mapping import TOPIC_EXCHANGE, route_to
 from redeliver_pika._publish import Publisher
 from redeliver_pika._source import Source
 from redeliver_pika._topology import Topology
@@ -70,10 +70,6 @@ class PikaAdapter:
         self._call(self._link.open)
 
     def subscribe(self, subscription: Subscription, /) -> None:
-        if subscription.source.kind == "topic":
-            raise ConfigError(
-                "topic sources are not built yet", where=str(subscription.source), cure="Bind a queue to it"
-            )
         self._call(lambda: self._subscribe(subscription))
 
     def settle(
@@ -87,7 +83,7 @@ class PikaAdapter:
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         self._call(lambda: self._publish(out, answer, after))
 
-    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer, /) -> None:
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved, /) -> None:
         raise NotImplementedError("RabbitMQ has no transaction that covers a publish and an ack")
 
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
@@ -104,7 +100,7 @@ class PikaAdapter:
         self._call(ask)
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
-        self._call(lambda: self._topology.look_up(source.name, answer))
+        self._call(lambda: self._topology.look_up(queue_of(source), answer))
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
@@ -207,14 +203,19 @@ class PikaAdapter:
             self._prepare(source)
 
     def _prepare(self, source: Source) -> None:
-        """The source itself, then its ladder, then the subscription."""
+        """The source itself, bound to its topic if it has one, then its ladder, then the subscription."""
         wanted = source.subscription
-        name = wanted.source.name
+        name = queue_of(wanted.source)
+        bound = wanted.source.kind == "queue" or not wanted.helpers
         rungs = list(rungs_for(wanted.ladder)) if wanted.helpers and self._capabilities.schedule else []
 
         def next_rung(found: int | RedeliverError) -> None:
+            nonlocal bound
             if isinstance(found, RedeliverError):
                 self._unprepared(source, found)
+            elif not bound:
+                bound = True
+                self._topology.bind(name, TOPIC_EXCHANGE, wanted.source.name, next_rung)
             elif rungs:
                 rung = rungs.pop(0)
                 queue = rung_queue(wanted.source, rung)
@@ -222,7 +223,7 @@ class PikaAdapter:
             elif self._link.is_open and source.generation not in self._live:
                 source.open(self._link.connection)
 
-        ask = self._topology.ensure if wanted.declare else lambda q, _, a: self._topology.look_up(q, a)
+        ask = self._topology.ensure if wanted.declare or not bound else lambda q, _, a: self._topology.look_up(q, a)
         ask(name, CLASSIC, next_rung)
 
     def _unprepared(self, source: Source, error: RedeliverError) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from redeliver_mw.errors import BrokerError, RedeliverError
 from redeliver_mw.message import Delivery, Destination
+from redeliver_pika._dialects import queue_of
 from redeliver_pika._mapping import delivery_of
 
 
@@ -36,7 +37,7 @@ def browse(
         if len(found) >= limit:
             give_back(channel)
         else:
-            channel.basic_get(source.name, got)
+            channel.basic_get(queue_of(source), got)
 
     def got(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         found.append(delivery_of(source, -1, (method, properties, body)))

@@ -45,7 +45,8 @@ def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: 
         count="flag",
         strip=frozenset({"x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC", "JMSXDeliveryCount"}),
         strip_prefixes=("x-first-death-", "x-last-death-", "x-opt-delivery-", "x-message-ttl", "x-dead-letter-"),
-        death_marks={"x-first-death-queue": "{name}", "x-first-death-reason": "{mark}"},
+        subscription_address="{subscription}",
+        death_marks={"x-first-death-queue": "{address}", "x-first-death-reason": "{mark}"},
         death_reasons={
             "exhausted": "delivery_limit", "rejected": "rejected", "fatal": "rejected", "expired": "expired",
             "undecodable": "rejected", "crashed": "delivery_limit",
@@ -58,8 +59,13 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("+")[0].split("-")[0].split(".") if part.isdigit())
 
 
+def queue_of(source: Destination) -> str:
+    """The queue to consume from: a subscription is the queue of its name, bound to the topic exchange."""
+    return source.subscription or source.name
+
+
 def rung_queue(source: Destination, rung: float) -> str:
-    return f"redeliver.retry.{source.name}.{rung:g}s"
+    return f"redeliver.retry.{queue_of(source)}.{rung:g}s"
 
 
 def rung_arguments(source: Destination, rung: float) -> dict[str, Any]:
@@ -67,7 +73,7 @@ def rung_arguments(source: Destination, rung: float) -> dict[str, Any]:
         "x-queue-type": "quorum",
         "x-message-ttl": round(rung * 1000),
         "x-dead-letter-exchange": "",
-        "x-dead-letter-routing-key": source.name,
+        "x-dead-letter-routing-key": queue_of(source),
         "x-dead-letter-strategy": "at-least-once",
         "x-overflow": "reject-publish",
     }

@@ -11,13 +11,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from redeliver_mw.errors import NotCopyable
-from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
+from redeliver_mw.message import Death, Delivery, Destination, Outgoing, Properties
+from redeliver_pika._dialects import queue_of
 from redeliver_pika._properties import RawProperties
 from redeliver_pika._table import encode_table
 from redeliver_pika._values import NotEncodable
 
 TOPIC_EXCHANGE = "amq.topic"
 PERSISTENT = 2
+LADDER = "redeliver.retry."  # as `_dialects.rung_queue` names our helper queues
 Native = tuple[Any, Any, bytes]
 
 
@@ -65,6 +67,31 @@ class PikaReader:
             return b"redeliver_" in properties.raw
         return any(name.startswith("redeliver_") for name in properties.headers or ())
 
+    def death(self, native: Native, /) -> Death | None:
+        """The queue it was consumed from when it died last: newest first, `x-death` lists queues and reasons.
+
+        Letters that merely waited too long, in our ladder, in a retry queue or in a dead-letter queue, were not
+        consumed there. Only where there is no other death does such a one count, and then the first.
+        """
+        headers = native[1].headers or {}
+        deaths = headers.get("x-death")
+        listed = (
+            [(str(d.get("queue") or ""), str(d.get("reason") or "")) for d in deaths if isinstance(d, dict)]
+            if isinstance(deaths, list)
+            else []
+        )
+        listed.append((_text(headers.get("x-first-death-queue")), _text(headers.get("x-first-death-reason"))))
+        named = [(queue, reason) for queue, reason in listed if queue and not queue.startswith(LADDER)]
+        consumed = [death for death in named if death[1] in ("rejected", "delivery_limit")]
+        if not named:
+            return None
+        queue, reason = consumed[0] if consumed else named[-1]
+        return Death(Destination(queue), reason)
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
 
 def _ttl_us(expiration: Any) -> int | None:
     """RabbitMQ's time to live is a text of milliseconds."""
@@ -76,8 +103,10 @@ READER = PikaReader()
 
 
 def route_to(target: Destination) -> tuple[str, str]:
-    """Exchange and routing key for a destination: the default exchange for a queue."""
-    return ("", target.name) if target.kind == "queue" else (TOPIC_EXCHANGE, target.name)
+    """Exchange and routing key for a destination: the default exchange for a queue, and for a subscription's."""
+    if target.kind == "queue" or target.subscription:
+        return "", queue_of(target)
+    return TOPIC_EXCHANGE, target.name
 
 
 def frame_properties(out: Outgoing) -> RawProperties:

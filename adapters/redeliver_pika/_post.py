@@ -19,9 +19,11 @@ from pika.exceptions import StreamLostError
 
 from redeliver_mw.adapter import OnAnswer, Verdict
 from redeliver_mw.capabilities import Schedule
-from redeliver_mw.errors import RedeliverError
+from redeliver_mw.dropin import Alive, Post
+from redeliver_mw.errors import ConfigError, RedeliverError
+from redeliver_mw.interceptor import Plan
 from redeliver_mw.message import Outgoing
-from redeliver_mw.registry import BrokerUrl
+from redeliver_mw.registry import parse_url
 from redeliver_pika._dialects import CLASSIC, RUNGS, rung_arguments, rung_queue
 from redeliver_pika._mapping import route_to
 from redeliver_pika._publish import Publisher
@@ -30,7 +32,7 @@ from redeliver_pika._topology import OnQueue, Topology
 log = logging.getLogger("redeliver_mw.pika")
 
 
-class Post:
+class QueuePost(Post):
     """Copies on their way: the queue is made sure of first, then published to with a confirm. One thread."""
 
     def __init__(
@@ -40,7 +42,12 @@ class Post:
         self._known: set[str] = set()
         self._asked: dict[str, list[OnQueue]] = {}
 
-    def prepare(self, queue: str, arguments: dict[str, Any], answer: OnQueue = lambda found: None) -> None:
+    def provide(self, plan: Plan) -> None:
+        """The rungs of its ladder."""
+        for rung in plan.ways.schedule.rungs if plan.ways.schedule else ():
+            self._prepare(rung_queue(plan.source, rung), rung_arguments(plan.source, rung))
+
+    def _prepare(self, queue: str, arguments: dict[str, Any], answer: OnQueue = lambda found: None) -> None:
         """Make sure of a queue, once: it is taken as it is, or declared."""
         if queue in self._known:
             return answer(0)
@@ -55,8 +62,7 @@ class Post:
         for answer in self._asked.pop(queue, []):
             answer(found)
 
-    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Callable[[], bool]) -> None:
-        """One answer, once. `alive`: the original is still ours, asked right before anything is sent."""
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
         exchange, key = route_to(out.target)
         arguments = CLASSIC
         if after > 0:
@@ -82,10 +88,9 @@ class Post:
         if exchange:
             found(0)
         else:
-            self.prepare(key, arguments, found)
+            self._prepare(key, arguments, found)
 
     def forget(self, generation: int) -> None:
-        """Copies of a lost generation that are not written yet are not to be written."""
         self._publisher.forget(generation)
 
 
@@ -95,7 +100,7 @@ class _Unseen:
     is_open = False
 
 
-class Shared(Post):
+class Shared(QueuePost):
     """A user's connection, of any of pika's kinds, and what it lends: timers, and a channel for copies.
 
     The confirms of a BlockingConnection can be awaited one by one only; so there the channel is opened on the
@@ -177,7 +182,7 @@ class Shared(Post):
         log.error("the connection is closed, and what is unsettled on it is the broker's again: %s", reason)
         self.raw._terminate_stream(StreamLostError(str(reason)))
 
-    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Callable[[], bool]) -> None:
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
         if not self._publisher.started and self.is_open:
             self._publisher.use(self)
         super().store(out, after, answer, alive)
@@ -197,10 +202,15 @@ class _AskingPublisher(Publisher):
         super()._down(error)
 
 
-class Companion(Post):
+class Companion(QueuePost):
     """A connection for copies, on a daemon thread. Methods from any thread; answers come on the companion's."""
 
-    def __init__(self, url: BrokerUrl) -> None:
+    elsewhere = True
+
+    def __init__(self, address: str) -> None:
+        url = parse_url(address)
+        if url.dialect != "rabbitmq+pika":
+            raise ConfigError("publisher= is no RabbitMQ", where=url.text, cure="Give a rabbitmq:// URL")
         self._ioloop = IOLoop()
         publisher = _AskingPublisher(self._ioloop, url)
         host, port = url.hosts[0]
@@ -224,10 +234,10 @@ class Companion(Post):
                 self._thread.start()
         self._ioloop.add_callback_threadsafe(fn)
 
-    def prepare(self, queue: str, arguments: dict[str, Any], answer: OnQueue = lambda found: None) -> None:
-        self.call(lambda: super(Companion, self).prepare(queue, arguments, answer))
+    def provide(self, plan: Plan) -> None:
+        self.call(lambda: super(Companion, self).provide(plan))
 
-    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Callable[[], bool]) -> None:
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
         self.call(lambda: super(Companion, self).store(out, after, answer, alive))
 
     def forget(self, generation: int) -> None:

@@ -14,32 +14,27 @@ same loop when its delay is over. KeyboardInterrupt and SystemExit go through an
 
 from __future__ import annotations
 
-import logging
-import os
 import sys
 import time
 from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from redeliver_mw.context import reset, set_delivery
-from redeliver_mw.delay import Option
+from redeliver_mw.dropin import ACK, Options, Requeued, Terms, Turn
 from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Delivery
-from redeliver_mw.ports import Journal
-from redeliver_pika._caller import Caller
-from redeliver_pika._seat import ACK, Requeued, Seat, Turn
+from redeliver_pika._caller import PikaCaller
+from redeliver_pika._seat import ChannelSeat
 from redeliver_pika._shown import shown
-from redeliver_pika._wrapper import AnyPolicy, Redelivering, _check
-
-log = logging.getLogger("redeliver_mw.pika")
+from redeliver_pika._wrapper import Redelivering
 
 
 class Pulled:
     """One delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
 
-    def __init__(self, turn: Turn | None, hands: Caller | None) -> None:
+    def __init__(self, turn: Turn | None, hands: PikaCaller | None) -> None:
         self._turn, self._hands = turn, hands
         self._token: Any = None
         self._shown: tuple[Any, Any, Any] = (None, None, None) if turn is None else shown(turn.delivery)
@@ -86,10 +81,10 @@ class Pulled:
             self._hands.word(self._turn, word)
 
 
-class _PullCaller(Caller):
+class _PullCaller(PikaCaller):
     """What would be called is laid ready for the loop."""
 
-    def _call(self, turn: Turn) -> None:
+    def call(self, turn: Turn) -> None:
         self._wrapper.callback(turn, self)
 
 
@@ -98,44 +93,31 @@ class _Pulling(Redelivering):
 
 
 def consume(
-    channel: Any,
-    queue: str,
-    *,
-    policy: AnyPolicy | None = None,
-    inactivity_timeout: float | None = None,
-    delay: Option = "auto",
-    journal: str | os.PathLike[str] | Journal | None = None,
-    limbo: object = None,
-    crash_safe: bool = False,
-    app_name: str | None = None,
-    hold_max: int = 20,
-    publisher: str | None = None,
-    exclusive: bool = False,
-    arguments: dict[str, Any] | None = None,
-) -> Iterator[Pulled]:
+    channel: Any, queue: str, *, inactivity_timeout: float | None = None, publisher: str | None = None,
+    exclusive: bool = False, arguments: dict[str, Any] | None = None, **options: Unpack[Options],
+) -> Iterator[Pulled]:  # fmt: skip
     """Deliveries of `queue`, one at a time, on a BlockingChannel of pika's; options as of `redelivering`.
 
     After `inactivity_timeout` seconds without one comes an empty `Pulled`. The loop ends when the broker cancels
     the consumer; a closed channel or connection raises pika's exception. Closing the generator cancels the
     consumer and leaves what it has not handled unsettled. One thread, the connection's.
     """
-    for name, value in (("limbo", limbo), ("crash_safe", crash_safe)):
-        if value:
-            raise ConfigError(f"{name} is not built yet", cure=f"Leave {name} out")
-    _check(delay, "return", hold_max)
+    terms = Terms(**options)
+    if terms.settle != "return":
+        raise ConfigError("a pull loop has no callback to settle", cure="Leave settle out: use ack() and its like")
     if not hasattr(channel, "_process_data_events"):
         raise ConfigError(f"{channel!r:.100} is no BlockingChannel", cure="Use redelivering() with basic_consume")
-    ready: deque[tuple[Turn, Caller]] = deque()
+    ready: deque[tuple[Turn, PikaCaller]] = deque()
 
-    def lay(turn: Turn, hands: Caller) -> None:
+    def lay(turn: Turn, hands: PikaCaller) -> None:
         ready.append((turn, hands))
 
-    pulling = _Pulling(lay, policy, queue, delay, journal, app_name, "return", hold_max, publisher)
+    pulling = _Pulling(lay, terms, queue, publisher)
     return _pull(channel, queue, pulling, ready, inactivity_timeout, exclusive, arguments)
 
 
 def _pull(
-    channel: Any, queue: str, pulling: _Pulling, ready: deque[tuple[Turn, Caller]], timeout: float | None,
+    channel: Any, queue: str, pulling: _Pulling, ready: deque[tuple[Turn, PikaCaller]], timeout: float | None,
     exclusive: bool, arguments: dict[str, Any] | None,
 ) -> Iterator[Pulled]:  # fmt: skip
     consumer_tag = channel.basic_consume(queue, pulling, exclusive=exclusive, arguments=arguments)
@@ -151,11 +133,11 @@ def _pull(
                 yield Pulled(None, None)
     finally:
         if channel.is_open:
-            Seat.of(channel).abandon(consumer_tag)
+            ChannelSeat.of(channel).abandon(consumer_tag)
             channel.basic_cancel(consumer_tag)
 
 
-def _wait(channel: Any, consumer_tag: str, ready: deque[tuple[Turn, Caller]], timeout: float | None) -> bool:
+def _wait(channel: Any, consumer_tag: str, ready: deque[tuple[Turn, PikaCaller]], timeout: float | None) -> bool:
     """Until something is ready, `timeout` seconds at most, or the consumer is no more. What pika raises, raises."""
     deadline = None if timeout is None else time.monotonic() + timeout
     while not ready and consumer_tag in channel.consumer_tags:

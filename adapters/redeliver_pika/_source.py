@@ -15,6 +15,7 @@ from pika.adapters.select_connection import IOLoop
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.capabilities import Settlement
 from redeliver_mw.message import Delivery
+from redeliver_pika._dialects import queue_of
 from redeliver_pika._mapping import delivery_of
 
 log = logging.getLogger("redeliver_mw.pika")
@@ -79,7 +80,7 @@ class Source:
 
     def _consume(self, channel: Any) -> None:
         self._consumer = channel.basic_consume(
-            self.subscription.source.name,
+            queue_of(self.subscription.source),
             self._message,
             exclusive=self.subscription.exclusive,
             callback=lambda _: self._consuming(channel),

@@ -66,6 +66,12 @@ class Topology:
 
         self.look_up(queue, looked)
 
+    def bind(self, queue: str, exchange: str, key: str, answer: OnQueue) -> None:
+        """Let the queue have what is published to `exchange` with `key`; nothing to do the second time."""
+        self._ask(
+            queue, answer, lambda channel, ok: channel.queue_bind(queue, exchange, routing_key=key, callback=ok)
+        )  # fmt: skip
+
     def _make(self, queue: str, arguments: dict[str, Any], answer: OnQueue) -> None:
         self._ask(
             queue,
@@ -89,7 +95,7 @@ class Topology:
             def declared(frame: Any) -> None:
                 if channel.is_open:  # else the connection is being closed
                     channel.close()
-                once(int(frame.method.message_count))
+                once(int(getattr(frame.method, "message_count", 0)))
 
             channel.add_on_close_callback(lambda _, reason: once(_meaning(queue, reason)))
             declare(channel, declared)

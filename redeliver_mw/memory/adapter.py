@@ -12,7 +12,7 @@ import itertools
 import logging
 from collections.abc import Callable, Sequence
 
-from ..adapter import Cancel, OnAnswer, Sink, Subscription
+from ..adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from ..capabilities import Capabilities, Settlement
 from ..errors import BrokerError, BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError
 from ..message import Delivery, Destination, Outgoing
@@ -68,10 +68,10 @@ class MemoryAdapter:
         self._loop.call_soon(self._connect)
 
     def subscribe(self, subscription: Subscription, /) -> None:
-        """ConfigError for a selector, which this broker does not know, and for a topic without a name."""
+        """ConfigError for a selector, which this broker does not know, and for a topic without a subscription."""
         if subscription.selector:
             raise ConfigError("the memory broker knows no selectors", where=str(subscription.source))
-        if subscription.source.kind == "topic" and not subscription.name:
+        if subscription.source.kind == "topic" and not subscription.source.subscription:
             raise ConfigError("a topic needs a subscription with a name", where=str(subscription.source))
         self._loop.call_soon(functools.partial(self._subscribe, subscription))
 
@@ -93,7 +93,7 @@ class MemoryAdapter:
         """Keep `out`, hidden for the longest delay not above `after` seconds that this broker has."""
         self._loop.call_soon(functools.partial(self._publisher.publish, out, answer, after))
 
-    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer, /) -> None:
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved, /) -> None:
         """All copies and the original's end as one. ConfigError where the broker has no transactions."""
         if not self.capabilities.atomic_move:
             raise ConfigError(f"{self.capabilities.dialect} has no transactions")
@@ -201,8 +201,8 @@ class MemoryAdapter:
         source = subscription.source
         made = self._broker.ways.auto_create or (self._broker.makes_queues and subscription.helpers)
         if subscription.declare or made or source.kind == "topic":
-            self._broker.declare(source, subscription=subscription.name)
-        queue = self._broker.queue(source, subscription.name)
+            self._broker.declare(source)
+        queue = self._broker.queue(source)
         if queue is None:
             cure = "Declare it, or let `declare=` make it"
             raise DestinationMissing(f"no queue {source.name}", where=self.broker, cure=cure)
@@ -259,7 +259,7 @@ class MemoryAdapter:
 
     # -- sending ---------------------------------------------------------------------------------------------
 
-    def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnAnswer) -> None:
+    def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         self._mover.move(self._lanes.get(delivery.generation), delivery, outs, answer)
 
     def _check(self, target: Destination, answer: OnAnswer, declare: bool) -> None:

@@ -207,9 +207,9 @@ class MemoryBroker:
         self._watchers.append(changed)
         return functools.partial(self._watchers.remove, changed)
 
-    def queue(self, source: Destination, subscription: str = "") -> Queue | None:
+    def queue(self, source: Destination) -> Queue | None:
         with self.lock:
-            return self.stock.find(source, subscription)
+            return self.stock.find(source)
 
     def problem(self, target: Destination, headers: Mapping[str, Any], after: float = 0.0) -> str:
         """Why a copy would be refused; empty when it would be kept. Makes a queue that may be made."""

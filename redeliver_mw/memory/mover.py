@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from ..adapter import OnAnswer
+from ..adapter import OnMoved
 from ..message import Delivery, Outgoing
 from .broker import MemoryBroker
 from .clock import Loop
@@ -22,9 +22,9 @@ class Mover:
     def __init__(self, broker: MemoryBroker, loop: Loop, timeout: float, cut: Callable[[], None]) -> None:
         self._broker, self._loop, self._timeout, self._cut = broker, loop, timeout, cut
 
-    def move(self, lane: Lane | None, delivery: Delivery, outs: Outs, answer: OnAnswer) -> None:
+    def move(self, lane: Lane | None, delivery: Delivery, outs: Outs, answer: OnMoved) -> None:
         if lane is None or not lane.link.is_open or not lane.has(delivery):
-            return answer("silent", "its generation is over, or it is settled")
+            return answer("abandoned", "its generation is over, or it is settled")
         plan = self._broker.faults
         faults = (plan.take(out.target, "refuse", "missing", "silence") for out, _ in outs)
         fault = next(filter(None, faults), None)
@@ -36,8 +36,9 @@ class Mover:
         problems = (self._broker.problem(out.target, out.headers, after) for out, after in outs)
         refused = fault.text if fault is not None else next(filter(None, problems), "")
         if refused:
-            lane.aborted(delivery, returned=self._broker.ways.name == "artemis")
-            return answer("refused", refused)
+            returned = self._broker.ways.name == "artemis"
+            lane.aborted(delivery, returned=returned)
+            return answer("abandoned" if returned else "refused", refused)
         self._commit(lane, delivery, outs)
         return answer("ok", "")
 
@@ -46,7 +47,7 @@ class Mover:
             self._broker.store(out.target, out.body, out.headers, out.properties, after=after)
         lane.settle([(delivery, "accepted")], cumulative=False)
 
-    def _give_up(self, answer: OnAnswer) -> None:
+    def _give_up(self, answer: OnMoved) -> None:
         """Silence on the consuming connection: all of it goes, so that no late COMMIT can come."""
         self._cut()
-        answer("silent", f"no answer within {self._timeout:g} s")
+        answer("abandoned", f"no answer within {self._timeout:g} s")

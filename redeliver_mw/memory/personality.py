@@ -119,7 +119,7 @@ class Personality:
         if after <= 0 or not self.spoilers.isdisjoint(headers):
             return 0.0
         schedule = self.capabilities.schedule
-        hop = schedule.hop(after) if schedule is not None else 0.0
+        hop = replace(schedule, lateness=0.0).hop(after) if schedule is not None else 0.0
         if hop <= 0:
             return None
         if self.name == "activemq":  # starts at its next tick: never early, up to half a second late
@@ -211,10 +211,11 @@ _ACTIVEMQ = Personality(
         broker_version="6.3",
         honours=frozenset({"accepted"}),
         atomic_move=True,
-        schedule=Schedule(smallest=1.0),
+        schedule=Schedule(smallest=1.0, lateness=TICK),
         browse="copy",
         depth=True,
         count="flag",
+        marks_returns=False,
         strip=frozenset({"scheduledJobId", "original-destination", "originalExpiration", "redelivered",
                          "redeliveryDelay", "JMSXDeliveryCount", "JMSXUserID", "message-id", "ack"}),
         strip_prefixes=("AMQ_SCHEDULED_",),
@@ -237,10 +238,12 @@ _ARTEMIS = Personality(
         honours=frozenset({"accepted", "released", "returned"}),
         released_uncounted=True,
         atomic_move=True,
+        atomic_schedule=True,
         schedule=Schedule(),
         browse="copy",
         depth=True,
         count="count",
+        marks_returns=False,
         keeps_order_on_release=True,
         strip=frozenset({"JMSXDeliveryCount", "_AMQ_SCHED_DELIVERY", "_AMQ_DUPL_ID", "_AMQ_ROUTING_TYPE",
                          "_AMQ_VALIDATED_USER", "_AMQ_ACTUAL_EXPIRY", "__AMQ_CID", "message-id", "ack"}),

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..message import Properties
+from ..message import Death, Destination, Properties
 from .link import Held
 from .personality import Personality
 from .queue import header_size
@@ -53,3 +53,33 @@ class MemoryReader:
 
     def marked(self, native: Held, /) -> bool:
         return any(name.startswith("redeliver_") for name in native.message.headers)
+
+    def death(self, native: Held, /) -> Death | None:
+        """What this broker writes on what it buries; on RabbitMQ's retry copies it stands as well."""
+        headers, name = native.message.headers, self._ways.name
+        if name.startswith("rabbitmq"):
+            return _rabbitmq_death(headers)
+        expired = "expired" if "_AMQ_ACTUAL_EXPIRY" in headers else ""
+        if name == "artemis":
+            queue = str(headers.get("_AMQ_ORIG_QUEUE", ""))
+            return Death(_queue_or_subscription(queue), expired) if queue else None
+        address = str(headers.get("original-destination", ""))
+        if "originalExpiration" not in headers or not address:  # virtual topics write the address alone
+            return None
+        queue = address.removeprefix("/queue/")
+        cause = str(headers.get("dlqDeliveryFailureCause", ""))
+        return Death(_queue_or_subscription(queue), "expired" if "Message Expired" in cause else cause)
+
+
+def _rabbitmq_death(headers: Mapping[str, Any]) -> Death | None:
+    deaths = headers.get("x-death")
+    last = deaths[0] if isinstance(deaths, list) and deaths and isinstance(deaths[0], dict) else {}
+    queue = str(last.get("queue") or headers.get("x-first-death-queue", ""))
+    reason = str(last.get("reason") or headers.get("x-first-death-reason", ""))
+    return Death(_queue_or_subscription(queue), reason) if queue else None
+
+
+def _queue_or_subscription(queue: str) -> Destination:
+    """A subscription's queue is named `topic::subscription` here."""
+    topic, _, subscription = queue.partition("::")
+    return Destination(topic, "topic", subscription) if subscription else Destination(queue)

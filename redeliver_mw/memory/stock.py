@@ -45,14 +45,14 @@ class Stock:
 
     # -- queues and topics -----------------------------------------------------------------------------------
 
-    def find(self, source: Destination, subscription: str = "") -> Queue | None:
+    def find(self, source: Destination) -> Queue | None:
         if source.kind == "topic":
-            return self._topics.get(source.name, {}).get(subscription)
+            return self._topics.get(source.name, {}).get(source.subscription)
         return self.queues.get(source)
 
     def bound(self, target: Destination) -> list[Queue]:
         """The queues that a message for `target` goes to."""
-        if target.kind == "topic":
+        if target.kind == "topic" and not target.subscription:
             return list(self._topics.get(target.name, {}).values())
         return [self.queues[target]] if target in self.queues else []
 
@@ -68,6 +68,7 @@ class Stock:
     ) -> Destination:
         if wanted.kind == "topic":
             subscriptions = self._topics.setdefault(wanted.name, {})
+            subscription = subscription or wanted.subscription
             if not subscription:
                 return wanted
             wanted = Destination(f"{wanted.name}::{subscription}")
@@ -89,7 +90,7 @@ class Stock:
             return f"{self._ways.name} cannot delay a copy by {after:g} s"
         if self._makes_queues:
             self.declare(target)
-            if target.kind == "topic":
+            if target.kind == "topic" and not target.subscription:
                 return ""  # kept by whoever subscribes, lost without
         queues = self.bound(target)
         if not queues:

@@ -40,6 +40,9 @@ class _Reader:
     def marked(self, native: _Native, /) -> bool:
         return any(name.startswith("redeliver_") for name in native.headers)
 
+    def death(self, native: _Native, /) -> None:
+        return None
+
 
 def make_delivery(
     body: bytes | str,

@@ -132,6 +132,10 @@ class PikaWorld(World):
             given = pika.BasicProperties(headers=dict(headers or {}), delivery_mode=2, **properties)  # type: ignore[no-untyped-call]
             channel.basic_publish("", queue, body, given, mandatory=True)
 
+    def publish(self, exchange: str, key: str, body: bytes) -> None:
+        with self._channel() as channel:
+            channel.basic_publish(exchange, key, body, mandatory=True)
+
     def take_all(self, queue: str) -> list[Raw]:
         found: list[Raw] = []
         with self._channel() as channel:

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from redeliver_mw.errors import BrokerError, DestinationMissing
+from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.session import connect
 from redeliver_mw.testing.contract import AdapterContract, Doubts, Stopping, World
-from redeliver_mw.testing.contract.handlers import fail
+from redeliver_mw.testing.contract.case import Case
+from redeliver_mw.testing.contract.handlers import Handler, fail
 from tests.brokers import Broker
 from tests.contract.pika_world import PikaWorld, Pool
 
@@ -33,7 +34,7 @@ def pool43(rabbitmq43: Broker) -> Iterator[Pool]:
     pool.close()
 
 
-class _OnRabbitMQ:
+class _OnRabbitMQ(Case):
     """What only this broker can be asked."""
 
     def test_frames_that_come_in_crumbs_are_put_together(self, world: PikaWorld) -> None:
@@ -68,6 +69,26 @@ class _OnRabbitMQ:
         consumer = world.consume(missing, declare="all")
         world.send(missing, b"one")
         assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
+
+    def test_a_topic_is_consumed_through_a_queue_whose_retries_reach_nobody_else(self, world: PikaWorld) -> None:
+        topic, name, other, dead = (world.new_name() for _ in range(4))
+        app, audit, billing = world.app(), Handler(world.now, fail), Handler(world.now)
+        app.handler(f"topic:{topic}", subscription=name, policy=self.policy(world, dead))(audit)
+        app.handler(f"topic:{topic}", subscription=other)(billing)
+        world.started(app)
+        world.publish("amq.topic", topic, b"one")
+        assert world.wait_until(lambda: world.exists(dead) and world.depth(dead) == 1)
+        assert [run.count for run in audit.runs] == [1, 2, 3]
+        assert [run.count for run in billing.runs] == [1]
+        (letter,) = world.take_all(dead)
+        assert letter.headers["original-destination"] == letter.headers["x-first-death-queue"] == name
+        assert letter.headers["redeliver_original_destination"] == topic
+
+    def test_a_selector_is_refused_at_start(self, world: PikaWorld) -> None:
+        app = world.app()
+        app.handler(world.new_queue(), selector="n = 1")(Handler(world.now))
+        with pytest.raises(ConfigError, match="knows no selectors"):
+            world.started(app)
 
 
 class TestOnRabbitMQ310(AdapterContract, _OnRabbitMQ):

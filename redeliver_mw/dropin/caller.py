@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Calls the callback, and takes what it says: by returning, by raising, by an ack or reject of its own."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import sys
+import time
+from abc import abstractmethod
+from collections.abc import Hashable
+
+from .. import counting
+from ..commands import Arrived, Failed, Handled, Left, Lost
+from ..context import reset, set_delivery
+from ..errors import ConfigError
+from ..failure import describe
+from ..message import Destination
+from ..recording import healthy_record
+from .hands import Hands
+from .seat import Seat
+from .turn import Turn
+from .words import ACK, Requeued
+
+log = logging.getLogger("redeliver_mw.dropin")
+
+
+class Caller(Hands):
+    """What the driver calls with each message, and what seats tell of words and losses.
+
+    A subclass says how the callback is called. For each message it asks `generation(seat, consumer, source)`,
+    makes the `Delivery`, and gives `arrived` a `Turn` of it. All on the driver's thread.
+    """
+
+    @abstractmethod
+    def invoke(self, turn: Turn) -> object:
+        """Call the user's callback as the driver would, with what it is to see of `turn.delivery`."""
+
+    def finish(self, turn: Turn, result: object) -> None:
+        """The callback returned `result`. To be overridden where the driver's loop can await."""
+        if inspect.isawaitable(result):
+            self.leave(turn)
+            raise ConfigError("the callback returned an awaitable: this driver has no loop for it")
+        self.ended(turn, None)
+
+    def passes(self, error: BaseException) -> bool:
+        """Whether an exception, once it has counted, goes on to the driver: the driver's own word of its end."""
+        return False
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def learn(self, source: Destination) -> None:
+        """Hold the policy of a source against this broker: ConfigError, PolicyError for what cannot be had. To be
+        called before the first message where the driver tells of a subscription."""
+        plan = self.terms.plan(source, self.capabilities)
+        self._ledgers[source] = counting.ledger_of(self._ground.broker, source)
+        self._plans[source] = plan
+        self._post.provide(plan)
+
+    def generation(self, seat: Seat, consumer: Hashable, source: Destination) -> int:
+        """Of this consumer on this seat. At the first message of a source it is learned: when that raises, nothing
+        is to be done with the message, which stays unsettled."""
+        if source not in self._plans:
+            self.learn(source)
+        generation = seat.generation(consumer, self)
+        self._seats[generation] = seat
+        return generation
+
+    def arrived(self, turn: Turn) -> None:
+        """Hand it to the callback, at once if it has no past and its source is not halted."""
+        turn.seat.take(turn)
+        delivery = turn.delivery
+        if self._has_past(delivery):
+            self._feed(Arrived(delivery, self._now()))
+        elif self._halted and delivery.destination in self._halted:
+            self._ready.append(turn)
+        else:
+            self.call(turn)
+
+    # -- calling ----------------------------------------------------------------------------------
+
+    def call(self, turn: Turn) -> None:
+        self.begin(turn)
+        token = set_delivery(turn.delivery)
+        try:
+            result = self.invoke(turn)
+        except (KeyboardInterrupt, SystemExit):
+            self.leave(turn)  # the user's program is to end, and the message is the broker's
+            raise
+        except BaseException as error:
+            self.ended(turn, error)
+            if self.passes(error):
+                raise
+        else:
+            if result is None:
+                self.ended(turn, None)
+            else:
+                self.finish(turn, result)
+        finally:
+            reset(token)
+
+    def begin(self, turn: Turn) -> None:
+        turn.in_hand = turn.inside = True
+        turn.word, turn.before, turn.since = None, sys.exc_info()[1], time.perf_counter()
+
+    def ended(self, turn: Turn, error: BaseException | None) -> None:
+        """The callback is over; its own word, if it gave one, comes before how it ended."""
+        turn.inside = False
+        word = turn.word
+        if word is ACK:
+            if error is not None:
+                text = "%r was acked by its callback, which raised after that: the ack counts"
+                log.error(text, turn.delivery, exc_info=error)
+        elif word is not None:
+            self._failed(turn, error if error is not None and isinstance(word, Requeued) else word)
+        elif error is not None:
+            self._failed(turn, error)
+        elif self.terms.settle == "return":
+            self._handled(turn)
+
+    def leave(self, turn: Turn) -> None:
+        """Neither success nor failure: it stays unsettled."""
+        turn.in_hand = turn.inside = False
+        if turn.delivery.known:
+            self._feed(Left(turn.delivery, self._now()))
+
+    def _handled(self, turn: Turn) -> None:
+        turn.in_hand = False
+        delivery, ran = turn.delivery, time.perf_counter() - turn.since
+        if delivery.known:
+            self._feed(Handled(delivery, self._now(), ran))
+        elif turn.seat.settle(delivery, "accepted") and self._recorder.wanted:
+            policy = self._plans[delivery.destination].policy
+            self._recorder.append(healthy_record, delivery, self._scene, policy, self._now().us, round(ran * 1e6))
+
+    def _failed(self, turn: Turn, error: BaseException) -> None:
+        turn.in_hand = False
+        ran = time.perf_counter() - turn.since
+        self._feed(Failed(turn.delivery, error, describe(error), self._now(), self._rng.random(), ran))
+
+    # -- what seats tell --------------------------------------------------------------------------
+
+    def word(self, turn: Turn, word: Exception) -> None:
+        """The callback's own ack or reject. An ack is written at once, the others are judged when it is over.
+
+        A word that is said on another thread comes here through `Ground.hop`.
+        """
+        if not turn.in_hand or turn.word is not None:
+            log.debug("%r has its word already: a further one is dropped", turn.delivery)
+            return
+        turn.word = word
+        if word is ACK:
+            self._handled(turn)
+        elif not turn.inside:
+            self._failed(turn, word)
+
+    def closing(self, turn: Turn) -> None:
+        if self.terms.settle == "return":
+            self.word(turn, ACK)
+
+    def lost(self, generation: int, turns: list[Turn]) -> None:
+        """Only of a callback that is not over yet a result will come; a word after that may never."""
+        self._seats.pop(generation, None)
+        self._post.forget(generation)
+        self._drop(generation)
+        self._feed(Lost(generation, [t.delivery for t in turns if t.inside and t.in_hand]))
+        for turn in turns:
+            if not turn.inside and turn.delivery.known:
+                self._feed(Left(turn.delivery, self._now()))

@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The options that all drop-in wrappers share, checked once; and what comes of them for one source."""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Literal, Self, TypedDict
+
+from ..capabilities import Capabilities
+from ..copies import Signature
+from ..decorator import policy_on
+from ..delay import Option, ways_of
+from ..errors import ConfigError
+from ..interceptor import Plan
+from ..message import Destination
+from ..options import AnyPolicy, refuse_unbuilt
+from ..policy import RedeliveryPolicy, policy_of
+from ..ports import Journal
+from ..recording import Recorder
+
+WhenSettled = Literal["return", "callback"]
+
+
+class Options(TypedDict, total=False):
+    """Of `redelivering` and its like.
+
+    - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the callback's `@redeliver` mark, else the
+      default policy.
+    - `delay`: `auto`, `hold` or `schedule`.
+    - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
+    - `app_name`: for records and dead letters; the program's name by default.
+    - `settle`: `return`, or with `callback` returning is not success: the callback's own ack, later, is.
+    - `hold_max`: deliveries (>= 1, 20 by default) that may be held here at once, each for ten seconds at most.
+    - `limbo`, `crash_safe`: not built yet.
+    """
+
+    policy: AnyPolicy | None
+    delay: Option
+    journal: str | os.PathLike[str] | Journal | None
+    limbo: object
+    crash_safe: bool
+    app_name: str | None
+    settle: WhenSettled
+    hold_max: int
+
+
+class Terms:
+    """Checked `Options`: ConfigError for what cannot be, PolicyError for a policy that cannot be read."""
+
+    def __init__(
+        self, *, policy: AnyPolicy | None = None, delay: Option = "auto",
+        journal: str | os.PathLike[str] | Journal | None = None, limbo: object = None, crash_safe: bool = False,
+        app_name: str | None = None, settle: WhenSettled = "return", hold_max: int = 20,
+    ) -> None:  # fmt: skip
+        refuse_unbuilt(limbo=limbo, crash_safe=crash_safe)
+        _check(delay, settle, hold_max)
+        self._given = None if policy is None else policy_of(policy)
+        self._policy = RedeliveryPolicy() if self._given is None else self._given
+        self._delay, self._hold_max = delay, hold_max
+        self.settle = settle
+        self.app_name = app_name or Path(sys.argv[0] or "python").stem
+        self.host = socket.gethostname()
+        self.recorder = Recorder(_journal(journal), [])
+
+    def on(self, callback: object) -> Self:
+        """The same for this callback, whose mark is its policy where none was given."""
+        marked = policy_on(callback)
+        if self._given is not None or marked is None:
+            return self
+        found = copy.copy(self)
+        found._policy = marked
+        return found
+
+    def plan(self, source: Destination, capabilities: Capabilities) -> Plan:
+        """ConfigError or PolicyError for a policy that cannot be had here."""
+        policy = self._policy.resolve(source.name, source.kind)
+        ways = ways_of(
+            source, capabilities, option=self._delay, prefetch=2 * self._hold_max, longest=policy.longest_delay,
+            ack_timeout=capabilities.ack_timeout,
+        )  # fmt: skip
+        for target in policy.targets:
+            if target.resolve(source) == source:
+                raise ConfigError(
+                    f"its dead letters would go to {source}, where they come from",
+                    where=str(source), cure="Give the policy another dead_letter target",
+                )  # fmt: skip
+        return Plan(source, policy, ways, Signature(source, self.app_name, self.host, policy.text, policy.version))
+
+
+def _check(delay: str, settle: str, hold_max: Any) -> None:
+    if delay not in ("auto", "hold", "schedule"):
+        why = {"nack": "needs to have the queue for itself, which a wrapper cannot see", "park": "is not built yet"}
+        raise ConfigError(f"delay={delay!r} {why.get(delay, 'is unknown')}", cure="Choose auto, hold or schedule")
+    if settle not in ("return", "callback"):
+        raise ConfigError(f"settle={settle!r} is unknown", cure='Choose "return" or "callback"')
+    if isinstance(hold_max, bool) or not isinstance(hold_max, int) or hold_max < 1:
+        raise ConfigError(f"hold_max={hold_max!r} is no number of deliveries", cure="Give 1 or more")
+
+
+def _journal(journal: str | os.PathLike[str] | Journal | None) -> Journal | None:
+    if isinstance(journal, str | os.PathLike):
+        from ..journal import Journal as FileJournal
+
+        return FileJournal(journal)
+    return journal

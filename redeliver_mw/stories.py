@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The stories of one connection, and what the ledger knows of their messages. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from . import counting
+from .capabilities import Capabilities, Mechanism
+from .commands import Record
+from .copies import Move, Signature
+from .delay import Ways
+from .failure import Failure
+from .message import Delivery, Destination, Outgoing, Past
+from .policy import RedeliveryPolicy
+from .ports import Ledger
+from .story import State
+
+NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the interceptor knows of one source."""
+
+    source: Destination
+    policy: RedeliveryPolicy
+    ways: Ways
+    signature: Signature
+
+
+@dataclass(slots=True, eq=False)
+class Story:
+    """One delivery with a past. Seconds on the monotonic clock, except where `_us` says otherwise."""
+
+    token: int
+    delivery: Delivery
+    plan: Plan
+    past: Past
+    state: State
+    lineage: str
+    key: str | None  # in the ledger; None for a message without any id
+    entry: counting.Entry | None
+    expected: bool = False  # it was the broker's again before, and is back
+    how: Mechanism = "hold"
+    due: float = 0.0  # when its rest is over
+    seconds: float = 0.0  # of this hold
+    move: Move | None = None
+    outs: Mapping[str, Outgoing] = field(default_factory=lambda: NO_COPIES)  # copy id -> copy
+    open: frozenset[str] = frozenset()  # sent, not answered
+    confirmed: frozenset[str] = frozenset()
+    tries: int = 0
+    why: str = ""  # the last refusal
+    copyable: bool = True
+    failure: Failure | None = None
+    draft: Record | None = None  # of an attempt that is not over yet
+
+
+class Stories:
+    """Opens and closes them, each with its entry in the ledger."""
+
+    def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:
+        self.capabilities = capabilities
+        self._ledgers = ledgers
+        self._run_id = run_id
+        self._tokens = itertools.count(1)
+        self._stories: dict[int, Story] = {}
+        self._of: dict[Delivery, Story] = {}
+
+    @property
+    def waiting_for_answers(self) -> int:
+        """Stories that end by themselves once a broker has answered."""
+        return sum(story.state in (State.MOVING, State.SETTLING) for story in list(self._stories.values()))
+
+    def _open(self, delivery: Delivery, plan: Plan, past: Past, state: State) -> Story:
+        """A new story, with what the ledger knows of the message."""
+        token = next(self._tokens)
+        key = counting.message_key(delivery, past)
+        known = None if key is None else counting.ledger_key(key, past)
+        entry, expected = None, known in self._ledgers[delivery.destination].back
+        if known is not None and key is not None:
+            entry = self._entry(known, key, delivery, past)
+            if entry is None:
+                known = None
+            else:
+                past = entry.past
+        # Without an entry it shares its lineage with another message: one of its own keeps its copies apart.
+        lineage = key if known is not None and key is not None else f"{self._run_id}{token:016x}"
+        story = Story(token, delivery, plan, past, state, lineage, known, entry, expected)
+        if entry is not None:
+            entry.story, story.failure = story, entry.failure
+        past.expires_at_us = past.expires_at_us or delivery.properties.expires_at_us
+        delivery.past, delivery.failures, delivery.known = past, past.failures, True
+        self._stories[token] = story
+        self._of[delivery] = story
+        return story
+
+    def _entry(self, known: str, key: str, delivery: Delivery, past: Past) -> counting.Entry | None:
+        """The ledger's entry; None when another live message goes by the same key (a producer's duplicate)."""
+        ledger = self._ledgers[delivery.destination]
+        print_ = counting.digest(delivery)
+        entry: counting.Entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
+        live = entry.story is not None and entry.story.state not in (State.SETTLED, State.ABANDONED)
+        if live or entry.digest != print_:
+            return None
+        back = known in ledger.back
+        if not (delivery.redelivered or past.lineage or back):  # a new message that has a known id
+            ledger.forget(known)
+            entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
+        ledger.back.discard(known)
+        if past.failures > entry.past.failures:
+            entry.past = past
+        return entry
+
+    def _expect(self, story: Story) -> None:
+        """It is the broker's again, and may come back without a mark that says so."""
+        if story.key is not None and story.entry is not None and not story.entry.done:
+            self._ledgers[story.plan.source].back.add(story.key)
+
+    def _end_entry(self, story: Story) -> None:
+        if story.entry is not None:
+            story.entry.finish()
+            self._ledgers[story.plan.source].back.discard(story.key or "")
+
+    def _close(self, story: Story) -> None:
+        self._stories.pop(story.token, None)
+        if self._of.get(story.delivery) is story:
+            del self._of[story.delivery]
+        if story.entry is not None and story.entry.story is story:
+            story.entry.story = None

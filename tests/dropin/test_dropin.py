@@ -1,0 +1,268 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The core of the wrappers, on the smallest driver there is: the memory broker, time moved by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from redeliver_mw import RedeliveryPolicy, current_delivery, redeliver
+from redeliver_mw.adapter import OnAnswer, OnMoved
+from redeliver_mw.dropin import Alive, Companion, Post
+from redeliver_mw.errors import ConfigError
+from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.testing import register_broker
+from tests.dropin.memory_driver import Consumer, Message
+
+TWICE = RedeliveryPolicy(dead_after=2, backoff=1.0)
+
+
+class Seen:
+    """A callback that runs `act` and remembers what it was shown."""
+
+    def __init__(self, act: Callable[[Message], object] = lambda message: None) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.act = act
+
+    def __call__(self, message: Message) -> object:
+        self.calls.append((message.text, message.count))
+        return self.act(message)
+
+
+def raises(message: Message) -> None:
+    raise ValueError("no")
+
+
+def acks_and_raises(message: Message) -> None:
+    message.ack()
+    raise ValueError("too late")
+
+
+def nacks_and_acks(message: Message) -> None:
+    message.nack()
+    message.ack()
+
+
+def raises_once(message: Message) -> None:
+    if message.count == 1:
+        raise ValueError("no")
+
+
+def test_returning_is_success_and_the_delivery_is_in_hand_meanwhile() -> None:
+    inside: list[str] = []
+    seen = Seen(lambda message: inside.append(current_delivery().text))
+    consumer = Consumer(seen, policy=TWICE)
+    consumer.put("1", "2")
+    assert (seen.calls, inside) == ([("1", 1), ("2", 1)], ["1", "2"])
+    with pytest.raises(LookupError):
+        current_delivery()
+    assert (consumer.left(), consumer.dead()) == (0, [])
+
+
+@pytest.mark.parametrize("personality", ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"])
+def test_a_failure_comes_again_after_its_delay_and_dies_after_the_last(personality: str) -> None:
+    seen = Seen(raises)
+    consumer = Consumer(seen, personality, policy=TWICE)
+    consumer.put("1")
+    consumer.clock.advance(0.9)
+    assert seen.calls == [("1", 1)]
+    consumer.clock.advance(0.2)
+    assert seen.calls == [("1", 1), ("1", 2)]
+    assert (consumer.dead(), consumer.left()) == ([("1", "exhausted")], 0)
+
+
+def test_others_are_handled_while_one_is_held() -> None:
+    seen = Seen(lambda message: raises_once(message) if message.text == "sick" else None)
+    consumer = Consumer(seen, policy=TWICE)
+    consumer.put("sick", "well")
+    assert seen.calls == [("sick", 1), ("well", 1)]
+    consumer.clock.advance(1.0)
+    assert (seen.calls[2:], consumer.left()) == ([("sick", 2)], 0)
+
+
+@pytest.mark.parametrize(
+    ("act", "counts", "dead"),
+    [
+        (lambda m: m.ack(), [1], []),
+        (acks_and_raises, [1], []),
+        (lambda m: m.nack(), [1, 2], [("1", "exhausted")]),
+        (nacks_and_acks, [1, 2], [("1", "exhausted")]),
+        (lambda m: m.nack(requeue=False), [1], [("1", "rejected")]),
+    ],
+)
+def test_the_first_word_of_a_callback_counts(act: Any, counts: list[int], dead: list[tuple[str, str]]) -> None:
+    seen = Seen(act)
+    consumer = Consumer(seen, policy=TWICE)
+    consumer.put("1")
+    consumer.clock.advance(5.0)
+    assert ([count for _, count in seen.calls], consumer.dead(), consumer.left()) == (counts, dead, 0)
+
+
+def test_with_settle_callback_a_later_word_decides_and_silence_is_nothing() -> None:
+    kept: dict[str, Message] = {}
+    seen = Seen(lambda message: kept.update({message.text: message}))
+    consumer = Consumer(seen, policy=TWICE, settle="callback")
+    consumer.put("good", "bad", "silent")
+    kept["good"].ack()
+    kept["bad"].nack(requeue=False)
+    consumer.clock.run_until_idle()
+    assert (consumer.dead(), consumer.left()) == ([("bad", "rejected")], 1)
+
+
+def test_a_callback_that_closes_its_consumer_after_its_message_gets_it_settled_first() -> None:
+    consumer = Consumer(Seen(lambda message: message.close()), policy=TWICE)
+    consumer.put("1")
+    assert consumer.left() == 0
+
+
+def test_a_callback_that_closes_its_consumer_for_an_error_leaves_its_message() -> None:
+    def act(message: Message) -> None:
+        try:
+            raises(message)
+        except ValueError:
+            message.close()
+            raise
+
+    consumer = Consumer(Seen(act), policy=TWICE)
+    consumer.put("1")
+    assert consumer.left() == 1
+
+
+def test_a_count_survives_the_loss_of_its_generation_and_a_late_word_does_nothing() -> None:
+    kept: list[Message] = []
+
+    def act(message: Message) -> None:
+        kept.append(message)
+        raises_once(message)
+
+    seen = Seen(act)
+    consumer = Consumer(seen, policy=RedeliveryPolicy(dead_after=3, backoff=5.0))
+    consumer.put("1")
+    consumer.memory.cut()
+    kept[0].ack()
+    consumer.clock.advance(1.0)
+    assert seen.calls == [("1", 1)]  # back, and not before its time
+    consumer.clock.advance(5.0)
+    assert (seen.calls, consumer.left()) == ([("1", 1), ("1", 2)], 0)
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
+def test_what_ends_a_program_goes_through_and_leaves_the_message(end: type[BaseException]) -> None:
+    def act(message: Message) -> None:
+        raise end
+
+    consumer = Consumer(Seen(act), policy=TWICE)
+    with pytest.raises(end):
+        consumer.put("1")
+    assert consumer.left() == 1
+
+
+def test_a_source_that_is_paused_keeps_what_comes_and_goes_on_with_it(caplog: pytest.LogCaptureFixture) -> None:
+    seen = Seen(lambda message: raises(message) if message.text == "sick" else None)
+    consumer = Consumer(seen, policy=RedeliveryPolicy(dead_after=1))
+    consumer.faults.refuse("DLQ.orders", times=5)
+    consumer.put("sick")
+    consumer.clock.advance(3.0)
+    consumer.put("waits")
+    assert ("is paused" in caplog.text, seen.calls) == (True, [("sick", 1)])
+    consumer.clock.advance(60.0)
+    assert seen.calls == [("sick", 1), ("waits", 1)]
+    assert (consumer.dead(), consumer.left()) == ([("sick", "exhausted")], 0)
+
+
+class Elsewhere(Post):
+    """Keeps copies until the test lets them out, as a connection with a thread of its own would."""
+
+    elsewhere = True
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Outgoing, OnAnswer, Alive]] = []
+
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
+        self.waiting.append((out, answer, alive))
+
+
+def test_copies_that_go_out_elsewhere_are_never_part_of_a_transaction() -> None:
+    post = Elsewhere()
+    consumer = Consumer(Seen(raises), "artemis", post, policy=RedeliveryPolicy(dead_after=1))
+    assert consumer.memory.capabilities.atomic_move  # the broker could
+    consumer.put("1")
+    [(out, answer, alive)] = post.waiting
+    assert (str(out.target), alive()) == ("queue:DLQ.orders", True)
+    answer("ok", "")
+    consumer.clock.run_until_idle()
+    assert consumer.left() == 0
+
+
+def test_a_copy_of_a_lost_delivery_is_known_to_be_of_no_use() -> None:
+    post = Elsewhere()
+    consumer = Consumer(Seen(raises), "artemis", post, policy=RedeliveryPolicy(dead_after=1))
+    consumer.put("1")
+    consumer.seat.abandon_all()
+    assert not post.waiting[0][2]()
+
+
+def test_a_companion_sends_through_an_adapter_of_its_own_and_only_what_is_still_ours() -> None:
+    consumer = Consumer(Seen(), policy=TWICE)
+    register_broker("companion", consumer.memory)
+    companion = Companion("memory://companion", "memory")
+    verdicts: list[str] = []
+    out = Outgoing(Destination("DLQ.orders"), b"copy", {"redeliver_reason": "exhausted"})
+    companion.store(out, 0.0, lambda verdict, why: verdicts.append(verdict), lambda: True)
+    companion.store(out, 0.0, lambda verdict, why: verdicts.append(verdict), lambda: False)
+    consumer.clock.run_until_idle()
+    assert (sorted(verdicts), consumer.dead()) == (["ok", "refused"], [("copy", "exhausted")])
+    companion.close()
+
+
+def test_copies_and_settle_go_as_one_where_the_broker_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[Outgoing] = []
+    consumer = Consumer(Seen(raises), "artemis", policy=RedeliveryPolicy(dead_after=1))
+    monkeypatch.setattr(consumer.post, "store", lambda out, *_: stored.append(out))
+    consumer.put("1")
+    assert (stored, consumer.dead(), consumer.left()) == ([], [("1", "exhausted")], 0)
+
+
+def test_an_aborted_transaction_is_not_tried_again_nor_is_the_callback(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = Seen(raises)
+    consumer = Consumer(seen, "artemis", policy=RedeliveryPolicy(dead_after=1))
+    moved: list[Delivery] = []
+    real = consumer.post.move
+
+    def move(delivery: Delivery, outs: Any, answer: OnMoved) -> None:
+        moved.append(delivery)
+        real(delivery, outs, answer)
+
+    monkeypatch.setattr(consumer.post, "move", move)
+    consumer.faults.refuse("DLQ.orders", times=1)
+    consumer.put("1")
+    consumer.clock.advance(5.0)
+    assert (len(moved), seen.calls) == (1, [("1", 1)])  # its abort gave the message back to the broker
+    assert (consumer.dead(), consumer.left()) == ([("1", "exhausted")], 0)
+
+
+def test_the_mark_is_the_policy_where_none_is_given() -> None:
+    @redeliver(RedeliveryPolicy(dead_after=1))
+    def marked(message: Message) -> None:
+        raise ValueError("no")
+
+    consumer = Consumer(marked)
+    consumer.put("1")
+    assert consumer.dead() == [("1", "exhausted")]
+    consumer = Consumer(marked, policy=TWICE)
+    consumer.put("1")
+    assert consumer.dead() == []
+
+
+def test_an_awaitable_is_refused_where_there_is_no_loop_for_it() -> None:
+    class Awaitable:
+        def __await__(self) -> Any:
+            yield
+
+    consumer = Consumer(Seen(lambda message: Awaitable()), policy=TWICE)
+    with pytest.raises(ConfigError, match="awaitable"):
+        consumer.put("1")
+    assert consumer.left() == 1
