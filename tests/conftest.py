@@ -7,7 +7,15 @@ import pytest
 pytest.register_assert_rewrite("redeliver_mw.testing")
 
 from tests.brokers.pytest_support import (  # noqa: E402 (asserts in `testing` are to be explained)
+    FIXTURES,
     _brokers_put_right,
+    activemq,
+    activemq63,
+    activemq518,
+    artemis,
+    artemis244,
+    every_broker,
+    jvm_broker,
     pytest_sessionfinish,
     pytest_terminal_summary,
     pytest_testnodedown,
@@ -18,6 +26,13 @@ from tests.brokers.pytest_support import (  # noqa: E402 (asserts in `testing` a
 
 __all__ = [
     "_brokers_put_right",
+    "activemq",
+    "activemq63",
+    "activemq518",
+    "artemis",
+    "artemis244",
+    "every_broker",
+    "jvm_broker",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_testnodedown",
@@ -26,12 +41,10 @@ __all__ = [
     "rabbitmq310",
 ]
 
-BROKER_FIXTURES = {"rabbitmq", "rabbitmq310", "rabbitmq43"}
-
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whoever asks for a real broker is marked `broker`."""
     for item in items:
-        if BROKER_FIXTURES & set(getattr(item, "fixturenames", ())):
+        if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("broker")

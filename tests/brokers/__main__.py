@@ -60,7 +60,7 @@ def _up(kind: str, version: str | None) -> int:
 def _fetch() -> int:
     missing = 0
     for kind, module in sorted(KINDS.items()):
-        for version in module.VERSIONS:
+        for version in getattr(module, "FETCHED", module.VERSIONS):
             try:
                 say(module.fetch(version))
             except BrokerMissing as error:

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from tests.brokers._process import BrokerFailed, Leash
 
-How = Literal["env", "compose", "debian package", "debootstrap cache"]
+How = Literal["env", "compose", "debian package", "debootstrap cache", "maven cache"]
 
 
 class Broker(ABC):
@@ -26,7 +26,9 @@ class Broker(ABC):
     title: ClassVar[str]
     how: How
     host: str
-    port: int
+    port: int  # of the usual driver
+    stomp_port: int  # these two of ActiveMQ and Artemis only
+    amqp_port: int  # of AMQP 1.0
     user: str
     password: str
     version: str
@@ -87,13 +89,20 @@ class GivenBroker(Broker):
     """One that was there before, named by an environment variable: used, never killed."""
 
     how: How = "env"
+    default_port: ClassVar[int] = 5672
+    default_user: ClassVar[str] = "guest"  # and password
 
     def __init__(self, url: str, variable: str) -> None:
         parts = urlsplit(url)
-        self.host, self.port = parts.hostname or "127.0.0.1", parts.port or 5672
-        self.user, self.password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
-        self.path = parts.path or "/"
+        self.host, self.port = parts.hostname or "127.0.0.1", parts.port or self.default_port
+        self.user = unquote(parts.username or self.default_user)
+        self.password = unquote(parts.password or self.default_user)
+        self.path = parts.path or self.path
         self._variable = variable
+
+    def fits(self, version: str) -> bool:
+        """May a test that asked for `version` have this one?"""
+        return self.version.startswith(f"{version}.")
 
     def _not_ours(self, *_: str) -> BrokerFailed:
         return BrokerFailed(f"the broker that {self._variable} names is not ours to command (can_restart is False)")

@@ -67,23 +67,29 @@ def root_prefix(purpose: str, cure: str) -> list[str]:
     raise BrokerMissing(f"{purpose} needs root, or sudo without a password", cure)
 
 
-def run(argv: Sequence[str], what: str, cure: str, progress: bool = False) -> None:
-    """Run to the end; failure is BrokerMissing with its last lines. `progress`: say one every 5 seconds."""
+def run(argv: Sequence[str], what: str, cure: str, progress: bool = False, causes: tuple[str, ...] = ()) -> None:
+    """Run to the end; failure is BrokerMissing with its last lines. `progress`: say one every 5 seconds.
+
+    `causes`: how lines begin that tell why it failed, for a program that says more after them.
+    """
     # If we are interrupted the pipe closes, and the child, root's or not, ends at its next line.
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C"}
     began = told = time.monotonic()
     last: list[str] = []
+    why: list[str] = []
     with subprocess.Popen(
         argv, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
             last = [*last[-4:], line.strip()]
+            if line.startswith(causes) and line.strip() not in causes:
+                why.append(line.strip())
             if progress and time.monotonic() - told >= 5:
                 told = time.monotonic()
                 say(f"{what}: {told - began:.0f} s, {line.strip()[:80]}")
     if process.returncode:
-        raise BrokerMissing(f"{what} failed: " + " | ".join(filter(None, last)), cure)
+        raise BrokerMissing(f"{what} failed: " + " | ".join(filter(None, why[:2] or last)), cure)
 
 
 def apt_install(package: str, cure: str, service: str = "") -> None:

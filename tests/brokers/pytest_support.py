@@ -17,8 +17,31 @@ import pytest
 
 from tests.brokers import Broker, BrokerFailed, BrokerMissing, broker
 
+ACTIVEMQ = ("activemq518", "activemq63")
+ARTEMIS = ("artemis244",)
+RABBITMQ = ("rabbitmq310", "rabbitmq43")
+FIXTURES = {*ACTIVEMQ, *ARTEMIS, *RABBITMQ, "activemq", "artemis", "rabbitmq", "jvm_broker", "every_broker"}
+
 _taken: dict[str, str] = {}
 _running: list[Broker] = []
+
+
+@pytest.fixture(scope="session")
+def activemq518() -> Iterator[Broker]:
+    """ActiveMQ Classic 5.18, up."""
+    yield from _session_broker("activemq", "5.18")
+
+
+@pytest.fixture(scope="session")
+def activemq63() -> Iterator[Broker]:
+    """ActiveMQ Classic 6.3, up."""
+    yield from _session_broker("activemq", "6.3")
+
+
+@pytest.fixture(scope="session")
+def artemis244() -> Iterator[Broker]:
+    """Artemis 2.44, up."""
+    yield from _session_broker("artemis", "2.44")
 
 
 @pytest.fixture(scope="session")
@@ -33,9 +56,37 @@ def rabbitmq43() -> Iterator[Broker]:
     yield from _session_broker("rabbitmq", "4.3")
 
 
-@pytest.fixture(scope="session", params=["rabbitmq310", "rabbitmq43"])
+@pytest.fixture(scope="session", params=ACTIVEMQ)
+def activemq(request: pytest.FixtureRequest) -> Broker:
+    """Both, one after the other."""
+    return _named(request)
+
+
+@pytest.fixture(scope="session", params=ARTEMIS)
+def artemis(request: pytest.FixtureRequest) -> Broker:
+    """2.44 alone: what of 2.40 was tried answered alike."""
+    return _named(request)
+
+
+@pytest.fixture(scope="session", params=RABBITMQ)
 def rabbitmq(request: pytest.FixtureRequest) -> Broker:
     """Both, one after the other."""
+    return _named(request)
+
+
+@pytest.fixture(scope="session", params=[*ACTIVEMQ, *ARTEMIS])
+def jvm_broker(request: pytest.FixtureRequest) -> Broker:
+    """Those that run on Java, one after the other."""
+    return _named(request)
+
+
+@pytest.fixture(scope="session", params=[*ACTIVEMQ, *ARTEMIS, *RABBITMQ])
+def every_broker(request: pytest.FixtureRequest) -> Broker:
+    """All of them, one after the other."""
+    return _named(request)
+
+
+def _named(request: pytest.FixtureRequest) -> Broker:
     found: Broker = request.getfixturevalue(request.param)
     return found
 

@@ -118,9 +118,9 @@ def test_ctl_answers_and_says_what_went_wrong(rabbitmq: Broker) -> None:
         b.ctl("no_such_command")
 
 
-def test_it_listens_on_the_loopback_only(rabbitmq: Broker) -> None:
+def test_it_listens_on_the_loopback_only(every_broker: Broker) -> None:
     inodes = set()
-    for pid in own(rabbitmq).pids():
+    for pid in own(every_broker).pids():
         for entry in Path(f"/proc/{pid}/fd").iterdir():
             inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(entry)))
     rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
@@ -129,12 +129,12 @@ def test_it_listens_on_the_loopback_only(rabbitmq: Broker) -> None:
     assert addresses <= {"0100007F", "00000000000000000000000001000000"}
 
 
-def test_nothing_is_left_after_stop(rabbitmq: Broker) -> None:
-    version = own(rabbitmq).version.rpartition(".")[0]
-    with broker("rabbitmq", version=version) as other:
+def test_nothing_is_left_after_stop(every_broker: Broker) -> None:
+    version = own(every_broker).version.rpartition(".")[0]
+    with broker(every_broker.kind, version=version) as other:
         b = own(other)
         pids, data, port = b.pids(), b.data, b.port
-        assert port != rabbitmq.port
+        assert port != every_broker.port
     assert pids
     assert not [pid for pid in pids if alive(pid)]
     assert not data.exists()
@@ -143,11 +143,11 @@ def test_nothing_is_left_after_stop(rabbitmq: Broker) -> None:
         b.kill()
 
 
-def test_nothing_is_left_when_its_owner_is_killed(rabbitmq: Broker) -> None:
-    version = own(rabbitmq).version.rpartition(".")[0]
+def test_nothing_is_left_when_its_owner_is_killed(every_broker: Broker) -> None:
+    kind, version = every_broker.kind, own(every_broker).version.rpartition(".")[0]
     code = (
         "import sys, time; from tests.brokers import broker\n"
-        f"b = broker('rabbitmq', version='{version}'); print(b.data, *b.pids(), flush=True); time.sleep(60)"
+        f"b = broker('{kind}', version='{version}'); print(b.data, *b.pids(), flush=True); time.sleep(60)"
     )
     with subprocess.Popen([sys.executable, "-c", code], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None

@@ -1,0 +1,144 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""ActiveMQ Classic: 6.3 and 5.18, their jars by Maven, run with the configuration that docker-compose uses too.
+
+REDELIVER_TEST_ACTIVEMQ_URL, one URL or several with commas between, takes the place of both: of the given
+brokers a test for "5.18" takes the first that reports 5.x, one for "6.3" the first that reports 6.x.
+REDELIVER_TEST_ACTIVEMQ518_URL and REDELIVER_TEST_ACTIVEMQ63_URL name the broker for one version, whatever it
+reports, and come first. The port is STOMP's; `?amqp_port=` tells where AMQP 1.0 is, if not at 5672.
+"""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.brokers import _maven, _stomp
+from tests.brokers._broker import Broker, GivenBroker, OwnBroker
+from tests.brokers._given import given
+from tests.brokers._install import BrokerMissing
+from tests.brokers._process import BrokerFailed, free_ports, listening, wait_until
+
+VERSIONS = ("6.3", "5.18")
+FETCHED = VERSIONS
+_RELEASES = {"6.3": "6.3.1", "5.18": "5.18.3"}
+_CONFIGURATION = Path(__file__).parents[2] / "examples/order_service/activemq.xml"
+_ARTEFACTS = (
+    *(f"org.apache.activemq:activemq-{part}" for part in ("broker", "console", "jaas", "kahadb-store", "spring")),
+    *(f"org.apache.activemq:activemq-{protocol}" for protocol in ("amqp", "stomp")),
+    "org.springframework:spring-context",
+    "org.apache.xbean:xbean-spring",
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+)
+
+
+def open_broker(version: str, **options: Any) -> Broker:
+    """A usable ActiveMQ: given by the environment, else our own. BrokerMissing, BrokerFailed.
+
+    `options` are those of `ActiveMQ`. With any of them it is always our own: a given broker is as it is.
+    """
+    return (None if options else given(GivenActiveMQ, version)) or _own(version, options)
+
+
+def fetch(version: str) -> str:
+    """Install or cache what `open_broker` needs; one line about what there is now."""
+    if found := given(GivenActiveMQ, version):
+        return found.describe()
+    _maven.java(_cure(version))
+    _maven.jars(_jars(version), _cure(version))
+    return f"ActiveMQ {_RELEASES[version]} is here (maven cache)"
+
+
+class GivenActiveMQ(GivenBroker):
+    kind = "activemq"
+    title = "ActiveMQ"
+    path = ""
+    default_port = 61613
+    default_user = "admin"
+
+    def __init__(self, url: str, variable: str) -> None:
+        super().__init__(url, variable)
+        self.stomp_port = self.port
+        self.amqp_port = int(parse_qs(urlsplit(url).query).get("amqp_port", ["5672"])[0])
+        try:
+            self.version = _stomp.server_version(self.host, self.port, self.user, self.password)[1]
+        except ConnectionError as error:
+            cure = f"Start it, correct {variable}, or unset it"
+            raise BrokerMissing(f"the ActiveMQ at {self.host}:{self.port} cannot be used: {error}", cure) from error
+
+    def fits(self, version: str) -> bool:
+        return self.version.partition(".")[0] == version.partition(".")[0]
+
+
+def _cure(version: str) -> str:
+    variable = f"REDELIVER_TEST_ACTIVEMQ{version.replace('.', '')}_URL"
+    return f"Run `python -m tests.brokers fetch`, or set {variable} to a broker of your own"
+
+
+def _jars(version: str) -> _maven.Jars:
+    release = _RELEASES[version]
+    return _maven.Jars("activemq", "activemq-parent", release, _ARTEFACTS)
+
+
+def _own(version: str, options: dict[str, Any]) -> Broker:
+    return _maven.started(lambda: ActiveMQ(version, **options))
+
+
+class ActiveMQ(OwnBroker):
+    """One broker on 127.0.0.1 with STOMP at `port` and AMQP 1.0 at `amqp_port`; one user, nobody else gets in.
+
+    `scheduler` off: delay headers are ignored, as ActiveMQ is by default. `policy_entries`: XML of
+    `<policyEntry …>` elements, for dead-letter strategies per destination; `plugins`: XML beside the
+    authentication plugin; `tiered`: with the optimising compiler, for measuring.
+    """
+
+    kind = "activemq"
+    title = "ActiveMQ"
+    how = "maven cache"
+    path = ""
+    user = "tester"
+
+    def __init__(
+        self, version: str, *, scheduler: bool = True, policy_entries: str = "", plugins: str = "", tiered: bool = False
+    ) -> None:
+        cure = _cure(version)
+        java, jars = _maven.java(cure), _maven.jars(_jars(version), cure)
+        super().__init__(())
+        self.version = _RELEASES[version]
+        self.password = secrets.token_hex(8)
+        self.port, self.amqp_port = free_ports(2)
+        self.stomp_port = self.port
+        self._log = self.data / "broker.log"
+        configuration = self.data / "activemq.xml"
+        configuration.write_text(
+            _CONFIGURATION.read_text()
+            .replace("</policyEntries>", f"{policy_entries}</policyEntries>")
+            .replace("</plugins>", f"{plugins}</plugins>")
+        )
+        (self.data / "log4j2.properties").write_text(_maven.LOG4J)
+        settings = {
+            **{f"activemq.{name}": str(self.data) for name in ("home", "base", "conf")},
+            "activemq.data": f"{self.data}/data",
+            "redeliver.scheduler": str(scheduler).lower(),
+            "redeliver.user": self.user,
+            "redeliver.password": self.password,
+            "redeliver.stomp": f"127.0.0.1:{self.port}",
+            "redeliver.amqp": f"127.0.0.1:{self.amqp_port}",
+        }
+        given = [f"-D{name}={value}" for name, value in settings.items()]
+        main = ["org.apache.activemq.console.Main", "start", f"xbean:file:{configuration}"]
+        self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered), *given, *main]
+
+    def ctl(self, *words: str) -> str:
+        """ActiveMQ's own commands need JMX, which is not open here: always BrokerFailed."""
+        raise BrokerFailed(f"ActiveMQ cannot be asked {' '.join(words)!r}: it has no JMX port here")
+
+    def _launch(self) -> None:
+        process = self._leash.run(self._argv, {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, self._log)
+        logs, what = [self._log], self.describe()
+        wait_until(self._usable, alive=lambda: process in self.pids(), logs=logs, what=what)
+
+    def _usable(self) -> bool:
+        return listening(self.amqp_port) and _stomp.serves(self.host, self.port, self.user, self.password)

@@ -1,0 +1,233 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Artemis: 2.44 and 2.40, their jars by Maven, run with a configuration of our own.
+
+REDELIVER_TEST_ARTEMIS_URL, one URL or several with commas between, takes the place of our own: a test takes the
+first that reports the version asked for, "2.44" also any other 2.x.
+REDELIVER_TEST_ARTEMIS244_URL and REDELIVER_TEST_ARTEMIS240_URL name the broker for one version, whatever it
+reports, and come first. The port must speak AMQP 1.0; `?stomp_port=` tells where STOMP is, if not there too.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.brokers import _amqp10, _maven
+from tests.brokers._broker import Broker, GivenBroker, OwnBroker
+from tests.brokers._given import given
+from tests.brokers._install import BrokerMissing
+from tests.brokers._process import BrokerFailed, free_ports, wait_until
+
+VERSIONS = ("2.44", "2.40")
+FETCHED = ("2.44",)
+_RELEASES = {"2.44": "2.44.0", "2.40": "2.40.0"}
+_ARTEFACTS = (
+    *(f"org.apache.activemq:artemis-{part}" for part in ("cli", "amqp-protocol", "stomp-protocol")),
+    "org.apache.logging.log4j:log4j-slf4j2-impl",
+)
+
+
+def open_broker(version: str, **options: Any) -> Broker:
+    """A usable Artemis: given by the environment, else our own. BrokerMissing, BrokerFailed.
+
+    `options` are those of `Artemis`. With any of them it is always our own: a given broker is as it is.
+    """
+    return (None if options else _given(version)) or _own(version, options)
+
+
+def fetch(version: str) -> str:
+    """Install or cache what `open_broker` needs; one line about what there is now."""
+    if found := _given(version):
+        return found.describe()
+    _maven.java(_cure(version))
+    _maven.jars(_jars(version), _cure(version))
+    return f"Artemis {_RELEASES[version]} is here (maven cache)"
+
+
+# --- given by the environment
+
+
+class GivenArtemis(GivenBroker):
+    kind = "artemis"
+    title = "Artemis"
+    path = ""
+    default_port = 5672
+    default_user = "admin"
+
+    def __init__(self, url: str, variable: str) -> None:
+        super().__init__(url, variable)
+        self.amqp_port = self.port
+        self.stomp_port = int(parse_qs(urlsplit(url).query).get("stomp_port", [str(self.port)])[0])
+        try:
+            self.version = _amqp10.server_version(self.host, self.port, self.user, self.password)
+        except ConnectionError as error:
+            cure = f"Start it, correct {variable}, or unset it"
+            raise BrokerMissing(f"the Artemis at {self.host}:{self.port} cannot be used: {error}", cure) from error
+
+    def fits(self, version: str) -> bool:
+        return version == VERSIONS[0] or self.version.startswith(f"{version}.")
+
+
+def _given(version: str) -> Broker | None:
+    return given(GivenArtemis, version)
+
+
+# --- started here
+
+
+def _cure(version: str) -> str:
+    variable = f"REDELIVER_TEST_ARTEMIS{version.replace('.', '')}_URL"
+    return f"Run `python -m tests.brokers fetch`, or set {variable} to a broker of your own"
+
+
+def _jars(version: str) -> _maven.Jars:
+    return _maven.Jars("artemis", "artemis-pom", _RELEASES[version], _ARTEFACTS)
+
+
+def _own(version: str, options: dict[str, Any]) -> Broker:
+    return _maven.started(lambda: Artemis(version, **options))
+
+
+class Artemis(OwnBroker):
+    """One broker on 127.0.0.1 with AMQP 1.0, STOMP and CORE at one port; one user, who may do everything.
+
+    `address_settings`: XML of `<address-setting match="…">` elements, beside the one for `#` that `artemis create`
+    writes; `core`: any other XML inside `<core>`; `allow_anonymous`: whoever has no or a wrong password is a
+    guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
+    """
+
+    kind = "artemis"
+    title = "Artemis"
+    how = "maven cache"
+    path = ""
+    user = "tester"
+
+    def __init__(
+        self,
+        version: str,
+        *,
+        address_settings: str = "",
+        core: str = "",
+        allow_anonymous: bool = False,
+        tiered: bool = False,
+    ) -> None:
+        cure = _cure(version)
+        java, jars = _maven.java(cure), _maven.jars(_jars(version), cure)
+        super().__init__(())
+        self.version = _RELEASES[version]
+        self.password = secrets.token_hex(8)
+        (self.port,) = free_ports(1)
+        self.stomp_port = self.amqp_port = self.port
+        self._log = self.data / "broker.log"
+        self._write_files(address_settings, core, allow_anonymous)
+        properties = {
+            "java.security.auth.login.config": self.data / "login.config",
+            "artemis.home": self.data,
+            "artemis.instance": self.data,
+            "artemis.instance.etc": self.data,
+            "data.dir": self.data / "data",
+        }
+        given = [f"-D{name}={value}" for name, value in properties.items()]
+        opened = ["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"]
+        main = ["org.apache.activemq.artemis.cli.Artemis", "run"]
+        self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered), *given, *opened, *main]
+
+    def ctl(self, *words: str) -> str:
+        """A management call: `ctl("queue.orders", "messageCount")` reads an attribute, further words or a trailing
+        `()` make it an operation: `ctl("broker", "getQueueNames()")`, `ctl("broker", "destroyQueue", "orders")`.
+        Words that are JSON are handed on as that. The answer is text, or JSON where it is not text."""
+        resource, name, *parameters = words
+        try:
+            answer = _amqp10.manage(self.host, self.port, self.user, self.password, resource, name, parameters)
+        except (ConnectionError, ValueError) as error:
+            raise BrokerFailed(f"Artemis, asked {' '.join(words)}: {error}") from error
+        return answer if isinstance(answer, str) else json.dumps(answer)
+
+    def _launch(self) -> None:
+        process = self._leash.run(self._argv, {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, self._log)
+        logs, what = [self._log], self.describe()
+        wait_until(self._usable, alive=lambda: process in self.pids(), logs=logs, what=what)
+
+    def _usable(self) -> bool:
+        return _amqp10.serves(self.host, self.port, self.user, self.password)
+
+    def _write_files(self, address_settings: str, core: str, allow_anonymous: bool) -> None:
+        guest = _GUEST if allow_anonymous else ""
+        files = {
+            "broker.xml": _BROKER.format(port=self.port, address_settings=address_settings, core=core),
+            "bootstrap.xml": _BOOTSTRAP.format(configuration=f"file:{self.data}/broker.xml"),
+            "management.xml": '<management-context xmlns="http://activemq.apache.org/schema"/>\n',
+            "login.config": _LOGIN.format(control="sufficient" if guest else "required", guest=guest),
+            "users.properties": f"{self.user}={self.password}\n",
+            "roles.properties": f"all={self.user}\n",
+            "log4j2.properties": _maven.LOG4J,
+        }
+        for name, text in files.items():
+            (self.data / name).write_text(text)
+        (self.data / "users.properties").chmod(0o600)
+
+
+_LOGIN = """activemq {{
+  org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule {control}
+    org.apache.activemq.jaas.properties.user="users.properties"
+    org.apache.activemq.jaas.properties.role="roles.properties";
+{guest}}};
+"""
+_GUEST = """  org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient
+    org.apache.activemq.jaas.guest.user="guest"
+    org.apache.activemq.jaas.guest.role="all";
+"""
+_BOOTSTRAP = """<broker xmlns="http://activemq.apache.org/schema">
+  <jaas-security domain="activemq"/>
+  <server configuration="{configuration}"/>
+</broker>
+"""
+_PERMISSIONS = "\n".join(
+    f'        <permission type="{kind}" roles="all"/>'
+    for kind in (
+        *("createAddress", "deleteAddress", "createDurableQueue", "deleteDurableQueue"),
+        *("createNonDurableQueue", "deleteNonDurableQueue", "send", "consume", "browse", "manage"),
+    )
+)
+#: What `artemis create` writes, as far as it is not Artemis's default anyway, without its further ports, and with
+#: expired messages looked for more often.
+_BROKER = f"""<configuration xmlns="urn:activemq">
+  <core xmlns="urn:activemq:core">
+    <name>redeliver</name>
+    <journal-type>NIO</journal-type>
+    <paging-directory>data/paging</paging-directory>
+    <bindings-directory>data/bindings</bindings-directory>
+    <journal-directory>data/journal</journal-directory>
+    <large-messages-directory>data/large-messages</large-messages-directory>
+    <journal-pool-files>10</journal-pool-files>
+    <max-disk-usage>99</max-disk-usage>
+    <message-expiry-scan-period>300</message-expiry-scan-period>
+    <acceptors>
+      <acceptor name="all">tcp://127.0.0.1:{{port}}?protocols=CORE,AMQP,STOMP</acceptor>
+    </acceptors>
+    <security-settings>
+      <security-setting match="#">
+{_PERMISSIONS}
+      </security-setting>
+    </security-settings>
+    <address-settings>
+      <address-setting match="#">
+        <dead-letter-address>DLQ</dead-letter-address>
+        <expiry-address>ExpiryQueue</expiry-address>
+        <address-full-policy>PAGE</address-full-policy>
+        <auto-delete-queues>false</auto-delete-queues>
+        <auto-delete-addresses>false</auto-delete-addresses>
+      </address-setting>
+      {{address_settings}}
+    </address-settings>
+    <addresses>
+      <address name="DLQ"><anycast><queue name="DLQ"/></anycast></address>
+      <address name="ExpiryQueue"><anycast><queue name="ExpiryQueue"/></anycast></address>
+    </addresses>
+    {{core}}
+  </core>
+</configuration>
+"""
