@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .capabilities import Capabilities
-from .counting import PREFIX, copy_id, iso
+from .counting import PREFIX, copy_id, iso, message_key, read_past
 from .errors import NotCopyable
 from .failure import Failure, trim_utf8
 from .message import Delivery, Destination, Outgoing, Past
@@ -79,6 +79,33 @@ def copies_of(
     return outs
 
 
+def replay_copy(
+    delivery: Delivery, source: Destination, capabilities: Capabilities, *, replay_id: str, lineage: str
+) -> Outgoing:
+    """A dead letter on its way back to `source`, from which it was consumed: a new generation, without a past.
+
+    `lineage` is for a letter that has none and nothing to make one of. NotCopyable as for other copies.
+    """
+    here = Delivery(source, delivery.generation, delivery.tag, delivery.redelivered, delivery.native, delivery.reader)
+    past, ours = read_past(here), "redeliver_reason" in delivery.headers
+    known = message_key(here, past) or lineage
+    past.generation += not ours  # of a letter of ours it is raised by reading it
+    if ours and not past.original:
+        past.original = {n: str(v) for n, v in delivery.headers.items() if n.startswith("redeliver_original_")}
+    id_of_copy = copy_id(known, past.generation, past.hop + 1, source)
+    headers = _originals(delivery, past, source, routed=False) | {
+        "redeliver_lineage": known,
+        "redeliver_copy_id": id_of_copy,
+        "redeliver_hop": str(past.hop + 1),
+        "redeliver_generation": str(past.generation),
+        "redeliver_replay_id": replay_id,
+    }
+    kept = _kept_headers(delivery, capabilities)
+    headers = _fit(delivery, headers, kept, capabilities)
+    properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
+    return Outgoing(source, delivery.body, kept | headers, properties, id_of_copy, delivery)
+
+
 def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[str]:
     """The ids that `copies_of` gives to the copies for `targets`."""
     return [copy_id(lineage, past.generation, past.hop + 1, target) for target in targets]
@@ -101,7 +128,7 @@ def _common(delivery: Delivery, past: Past, lineage: str, move: Move, signature:
     first = past.first_attempt_us
     ours = _originals(delivery, past, signature.source) | {
         "redeliver_failures": str(past.failures),
-        "redeliver_failures_for": signature.source.name,
+        "redeliver_failures_for": signature.source.full_name,
         "redeliver_lineage": lineage,
         "redeliver_hop": str(past.hop + 1),
         "redeliver_generation": str(past.generation),
@@ -134,9 +161,12 @@ def _last_error(delivery: Delivery) -> dict[str, str]:
     return {name: str(delivery.headers[name]) for name in names if name in delivery.headers}
 
 
-def _originals(delivery: Delivery, past: Past, source: Destination) -> dict[str, str]:
-    """Where the message was first seen, and as what; kept over any number of hops."""
-    properties, route = delivery.properties, delivery.reader.route(delivery.native)
+def _originals(delivery: Delivery, past: Past, source: Destination, *, routed: bool = True) -> dict[str, str]:
+    """Where the message was first seen, and as what; kept over any number of hops.
+
+    Not `routed`: the way it came by is not its own, but that of the broker that dead-lettered it.
+    """
+    properties, route = delivery.properties, delivery.reader.route(delivery.native) if routed else {}
     found: dict[str, Any] = {
         "message_id": delivery.message_id,
         "correlation_id": delivery.correlation_id,
@@ -162,6 +192,7 @@ def _of_dead_letter(move: Move, signature: Signature, capabilities: Capabilities
     cause = f"{move.failure.type}: {move.failure.message}" if move.failure else move.detail or move.reason
     words = {
         "name": source.name,
+        "address": capabilities.address(source),
         "kind": source.kind,
         "mark": capabilities.death_reasons.get(move.reason, move.reason),
         "cause": trim_utf8(cause, ERROR_BYTES),

@@ -40,7 +40,13 @@ def expected(name: str) -> str:
 
 def test_every_example_has_its_three_files_and_a_licence() -> None:
     folders = [folder for folder in EXAMPLES.iterdir() if folder.is_dir() and folder.name != "__pycache__"]
-    assert {folder.name for folder in folders} == {"quickstart", "pika_dropin", "order_service"}
+    assert {folder.name for folder in folders} == {
+        "quickstart",
+        "pika_dropin",
+        "stomp_dropin",
+        "proton_dropin",
+        "order_service",
+    }
     for folder in folders:
         for file in ("README.md", "main.py", "expected_output.txt"):
             assert (folder / file).is_file(), folder / file
@@ -61,3 +67,13 @@ def test_an_example_runs_without_a_server(name: str) -> None:
 @pytest.mark.parametrize("name", ["pika_dropin", "order_service"])
 def test_an_example_runs_on_rabbitmq(name: str, rabbitmq: Broker) -> None:
     assert run(name, rabbitmq.url) == expected(name)
+
+
+@pytest.mark.broker
+def test_the_drop_in_example_runs_on_activemq(activemq: Broker) -> None:
+    assert run("stomp_dropin", activemq.url) == expected("stomp_dropin")
+
+
+@pytest.mark.broker
+def test_the_drop_in_example_runs_on_artemis(artemis: Broker) -> None:
+    assert run("proton_dropin", artemis.url) == expected("proton_dropin")

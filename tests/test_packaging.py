@@ -20,7 +20,12 @@ import redeliver_mw
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-PACKAGES = {"redeliver_mw", "redeliver_pika"}
+ADAPTERS = {
+    "rabbitmq+pika": "redeliver_pika",
+    "activemq+stomp": "redeliver_stomp",
+    "artemis+proton": "redeliver_proton",
+}
+PACKAGES = {"redeliver_mw", *ADAPTERS.values()}
 PUBLIC = [  # the promised names, in ASCII order
     "App", "Delivery", "Destination", "Outgoing", "PolicyMap", "RedeliveryPolicy", "Reject", "RetryAfter",
     "connect", "current_delivery", "load_policies", "redeliver",
@@ -87,7 +92,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 def test_the_wheel_holds_every_module_of_the_sources(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist() if name.endswith(".py")}
-    roots = [(REPOSITORY, "redeliver_mw"), (REPOSITORY / "adapters", "redeliver_pika")]
+    roots = [(REPOSITORY, "redeliver_mw"), *((REPOSITORY / "adapters", adapter) for adapter in ADAPTERS.values())]
     sources = {str(file.relative_to(root)) for root, package in roots for file in (root / package).rglob("*.py")}
     assert shipped == sources
 
@@ -110,13 +115,14 @@ def test_the_command_checks_a_policy_from_the_wheel(installed: Path, tmp_path: P
     assert done.returncode == 0, done.stderr
 
 
-def test_the_adapter_is_found_by_its_entry_point_in_the_wheel(installed: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("dialect", ADAPTERS)
+def test_an_adapter_is_found_by_its_entry_point_in_the_wheel(dialect: str, installed: Path, tmp_path: Path) -> None:
     code = (
         "from importlib.metadata import entry_points; "
-        "(e,) = entry_points(group='redeliver_mw.adapters', name='rabbitmq+pika'); print(e.load().__module__)"
+        f"(e,) = entry_points(group='redeliver_mw.adapters', name='{dialect}'); print(e.load().__module__)"
     )
     done = run(installed / "bin" / "python", "-c", code, cwd=tmp_path)
-    assert done.stdout.split(".")[0].strip() == "redeliver_pika", done.stderr
+    assert done.stdout.split(".")[0].strip() == ADAPTERS[dialect], done.stderr
 
 
 def test_the_version_stands_in_one_place(installed: Path, tmp_path: Path) -> None:

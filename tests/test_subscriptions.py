@@ -68,7 +68,7 @@ def test_a_subscription_that_cannot_be_is_refused_when_it_is_written(
 def test_a_selector_is_refused_at_start_where_the_broker_has_none() -> None:
     app = App("memory://")
     app.handler("orders", selector="n = 1")(lambda delivery: None)
-    with pytest.raises(ConfigError, match="queue:orders.*knows no selectors"):
+    with pytest.raises(ConfigError, match=r"queue:orders.*knows no selectors"):
         TestApp(app).start()
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from structlog.types import EventDict, Processor
 
 # They log, at length and with tracebacks, what the library says in one line of its own.
-DRIVERS = ("pika",)
+DRIVERS = ("pika", "stomp", "stomp.py", "proton")
 
 
 class LogFormat(StrEnum):

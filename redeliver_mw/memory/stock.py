@@ -54,7 +54,8 @@ class Stock:
         """The queues that a message for `target` goes to."""
         if target.kind == "topic" and not target.subscription:
             return list(self._topics.get(target.name, {}).values())
-        return [self.queues[target]] if target in self.queues else []
+        found = self.find(target)
+        return [found] if found is not None else []
 
     def declare(
         self,

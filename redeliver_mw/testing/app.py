@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
@@ -12,6 +13,7 @@ from ..app import App
 from ..memory import MemoryAdapter, MemoryBroker, StoredMessage
 from ..message import Destination
 from ..runner import StopReport
+from ..sendback import Report, SendBack
 from .clock import ManualClock
 from .faults import Faults
 
@@ -71,6 +73,25 @@ class TestApp:
     def dead_letters(self, source: str | Destination) -> list[StoredMessage]:
         """What lies in the dead-letter targets of this source, oldest first."""
         return [message for target in self.app.dead_letter_targets(source) for message in self.broker.peek(target)]
+
+    def replay(self, source: str | Destination, *, limit: int | None = None) -> Report:
+        """Send what lies in the dead-letter targets of this source back to where it was consumed from.
+
+        What falls due now happens: handlers run again. `limit`: at most so many letters of each target (>= 1).
+        """
+        self.start()
+        replay_id = uuid.uuid4().hex[:16]
+        targets = [target for target in self.app.dead_letter_targets(source) if self.broker.depth(target)]
+        done = [
+            SendBack(
+                MemoryAdapter(self.broker), target, limit=limit, replay_id=replay_id, drive=self.clock.run_until_idle
+            ).run()
+            for target in targets
+        ]  # fmt: skip
+        self.clock.run_until_idle()
+        rest = "; ".join(report.rest for report in done if report.rest)
+        outcomes = [outcome for report in done for outcome in report.outcomes]
+        return Report(replay_id, outcomes, sum(report.died_again for report in done), rest)
 
     def depth(self, destination: str | Destination) -> int:
         """Messages ready in a queue."""

@@ -59,7 +59,9 @@ def test_an_unknown_scheme(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_is_not_built_yet(tmp_path: Path) -> None:
-    refused(tmp_path, app("rabbitmq+proton://h"), 2, "rabbitmq+proton://h: rabbitmq+proton is not built yet", "Built are")
+    refused(
+        tmp_path, app("rabbitmq+proton://h"), 2, "rabbitmq+proton://h: rabbitmq+proton is not built yet", "Built are"
+    )
 
 
 def test_no_url_at_all(tmp_path: Path) -> None:

@@ -54,6 +54,11 @@ def needs_marks(test: F) -> F:
     return _excused_by(lambda w: "" if "cut" in w.marks else "it does not mark what comes back")(test)
 
 
+def needs_missing(test: F) -> F:
+    """A test of a target that is not there."""
+    return _excused_by(lambda w: "it makes a queue at its first use" if w.makes_on_use else "")(test)
+
+
 def needs(can: Callable[[Capabilities], object], why_not: str) -> Callable[[F], F]:
     """A test that asks for more than every broker can, by its declared capabilities."""
     return _excused_by(lambda world: "" if can(world.capabilities) else why_not)

@@ -112,6 +112,7 @@ class Stopping(Case):
         assert world.wait_until(lambda: world.depth(queue) == 1)
         never.set()
 
+    @needs_marks
     @needs_ability("threads")
     def test_a_redelivery_waits_for_the_run_that_has_the_message(self, world: World) -> None:
         queue, begun, go_on = world.new_queue(), threading.Event(), threading.Event()

@@ -74,6 +74,7 @@ class World(ABC):
     keeps_message_ids: bool = True  # a producer's own; ActiveMQ gives every message one of its own
     # After what the broker marks what comes back as redelivered; without the mark a settled-at-once is never taken.
     marks: frozenset[Literal["cut", "kill"]] = frozenset({"cut", "kill"})
+    makes_on_use: bool = False  # a queue that nobody made is made at its first use, so that none is ever missing
     user: str = ""  # whom the broker knows a raw client as; empty: messages carry no user id
 
     def __init__(self) -> None:

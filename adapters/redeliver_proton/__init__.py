@@ -1,0 +1,8 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Artemis through proton: the adapter behind `artemis://`, and the drop-in wrapper for proton handlers."""
+
+from redeliver_proton._adapter import ProtonAdapter, adapter_from_url
+from redeliver_proton._wrapper import redelivering
+
+__all__ = ["ProtonAdapter", "adapter_from_url", "redelivering"]

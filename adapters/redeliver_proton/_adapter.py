@@ -1,0 +1,290 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Artemis through proton: one thread, two connections, a link for each source and each target.
+
+The thread runs proton's engine and nothing else: it reads frames, hands batches over, writes settles, publishes and
+transactions, runs timers. Every public method may be called from any thread and returns at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import proton
+
+from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
+from redeliver_mw.capabilities import Capabilities, Settlement
+from redeliver_mw.errors import BrokerError, RedeliverError
+from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.registry import BrokerUrl
+from redeliver_proton._browse import Browse
+from redeliver_proton._codec import NotEncodable
+from redeliver_proton._connect import Line
+from redeliver_proton._dialects import address_and_queue, capabilities
+from redeliver_proton._loop import Loop
+from redeliver_proton._manage import Management
+from redeliver_proton._mapping import encode
+from redeliver_proton._once import Salts
+from redeliver_proton._outlet import Sent
+from redeliver_proton._publish import Publisher
+from redeliver_proton._source import Source, why_refused
+from redeliver_proton._topology import Route, Topology
+from redeliver_proton._transact import Job, Mover
+from redeliver_proton._words import Words
+
+log = logging.getLogger("redeliver_mw.proton")
+
+AGAIN_AFTER = 1.0  # seconds before a source that was closed on us is subscribed again
+
+
+class ProtonAdapter:
+    """The `Adapter` of `artemis+proton`."""
+
+    def __init__(self, url: BrokerUrl) -> None:
+        self._url = url
+        self._loop = Loop("redeliver-proton", self._fault)
+        self._line = Line(self._loop, url, "consume", up=self._up, down=self._down, failed=self._failed)
+        self._topology = Topology()
+        self._publisher = Publisher(self._loop, url, self._topology, closed=self._ended)
+        self._mover = Mover(self._loop, self._topology, self._line.abort)
+        self._salts = Salts()
+        self._capabilities = capabilities("0")
+        self._sink: Sink
+        self._sources: dict[Destination, Source] = {}
+        self._live: dict[int, Source] = {}  # by generation
+        self._browses: set[Browse] = set()
+        self._words = Words(self._live, self._salts)
+        self._closed = threading.Event()
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def broker(self) -> str:
+        host, port = self._url.hosts[0]
+        return f"{host}:{port or 5672}"
+
+    # -- the public verbs, from any thread ---------------------------------------------------------
+
+    def start(self, sink: Sink, /) -> None:
+        self._sink = sink
+        self._loop.call(self._line.open)
+        self._loop.start()
+
+    def subscribe(self, subscription: Subscription, /) -> None:
+        self._loop.call(lambda: self._subscribe(subscription))
+
+    def settle(
+        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+    ) -> None:
+        if self._words.add(words, written):
+            self._loop.call(self._words.write)
+
+    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
+        self._loop.call(lambda: self._publish(out, answer, after))
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved, /) -> None:
+        self._loop.call(lambda: self._move(delivery, outs, answer))
+
+    def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
+        def known(found: Route | RedeliverError) -> None:
+            if isinstance(found, RedeliverError):
+                answer("refused", str(found))
+            elif found.filter and found.only_from is None and target.kind == "queue":
+                answer("refused", f"it takes only what matches {found.filter}, and the rest is lost")
+            else:
+                answer("ok", "")
+
+        self._loop.call(lambda: self._topology.route(target, known, declare=declare))
+
+    def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None]) -> None:
+        self._loop.call(lambda: self._topology.depth(source, answer))
+
+    def browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
+    ) -> None:
+        self._loop.call(lambda: self._browse(source, limit, answer))
+
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
+        cancelled = False
+
+        def cancel() -> None:
+            nonlocal cancelled
+            cancelled = True
+
+        def due() -> None:
+            if not cancelled:
+                fn()
+
+        due_at = time.monotonic() + seconds
+        self._loop.call(lambda: self._loop.call_later(due_at - time.monotonic(), due))
+        return cancel
+
+    def close(self, timeout: float = 10.0, /) -> None:
+        if not self._loop.thread.is_alive():
+            return
+        self._loop.call(self._close)
+        self._closed.wait(timeout)
+        self._loop.stop(timeout)
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _fault(self, error: BaseException) -> None:
+        self._line.abort(RuntimeError(f"a fault on the connection's thread: {error!r}"))
+
+    def _close(self) -> None:
+        self._words.write()
+        self._publisher.close()
+        for source in list(self._live.values()):
+            self._lost(source, None)
+        self._line.close()
+        self._ended()
+
+    def _ended(self) -> None:
+        """Both connections are closed, and we wanted that."""
+        if self._line.closing and self._line.is_down and self._publisher.is_closed:
+            self._closed.set()
+
+    # -- the consuming connection -----------------------------------------------------------------
+
+    def _failed(self, error: RedeliverError) -> None:
+        self._sink.failed(error, None)
+
+    def _up(self, connection: proton.Connection) -> None:
+        self._capabilities = capabilities(self._line.version)
+        self._topology.connected(Management(self._loop, connection))
+        self._mover.up(self._line.session)
+        if not self._publisher.started:
+            self._publisher.open()
+        self._sink.connected(self._capabilities)
+        for source in self._sources.values():
+            self._prepare(source)
+
+    def _down(self, error: BaseException) -> None:
+        self._mover.down(error)  # before its questions are answered: what is abandoned was not refused
+        self._topology.disconnected(error)
+        for source in list(self._live.values()):
+            self._lost(source, error)
+        for one in list(self._browses):
+            one.lost(error)
+        self._ended()
+
+    def _subscribe(self, subscription: Subscription) -> None:
+        source = Source(
+            subscription, self._loop, arrived=lambda batch: self._sink.arrived(batch), ready=self._ready,
+            gone=self._gone,
+        )  # fmt: skip
+        self._sources[subscription.source] = source
+        if self._line.is_open:
+            self._prepare(source)
+
+    def _prepare(self, source: Source) -> None:
+        """Looked up first: attached to a missing name, a link would get a queue of its own, for itself alone."""
+        wanted = source.subscription
+        connection = self._line.connection
+
+        def routed(route: Route | RedeliverError) -> None:
+            if isinstance(route, RedeliverError):
+                self._unprepared(source, route)
+            elif self._line.is_open and connection is self._line.connection and source.generation not in self._live:
+                source.open(self._line.session, route)
+
+        # A topic's subscription is a helper of ours, its queue.
+        declare = wanted.declare or (wanted.helpers and wanted.source.kind == "topic")
+        self._topology.route(wanted.source, routed, declare=declare, consuming=True)
+
+    def _unprepared(self, source: Source, error: RedeliverError) -> None:
+        if not self._line.is_open:
+            return
+        if not source.was_ready:
+            self._sink.failed(error, source.subscription.source)
+        else:
+            log.warning("%s: %s; trying again", source.subscription.source, error)
+            self._loop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._line.is_open else None)
+
+    def _ready(self, source: Source) -> None:
+        self._live[source.generation] = source
+        self._sink.ready(source.subscription.source, source.generation)
+
+    def _gone(self, source: Source, error: BaseException) -> None:
+        """The broker refused or closed its link."""
+        was_ready = source.was_ready
+        self._lost(source, error)
+        source.abandon()
+        if self._line.closing:
+            return
+        if not was_ready:
+            self._unprepared(source, why_refused(source.subscription, error))
+        else:
+            log.warning("%s was closed by the broker (%s); subscribing again", source.subscription.source, error)
+            self._loop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._line.is_open else None)
+
+    def _lost(self, source: Source, error: BaseException | None) -> None:
+        if self._live.pop(source.generation, None) is not None:
+            self._publisher.forget(source.generation)
+            self._salts.lost(source.generation)
+            source.abandon()
+            self._sink.lost(source.generation, error)
+
+    # -- settling and publishing ------------------------------------------------------------------
+
+    def _publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
+        try:
+            data, dead_from = self._encode(out, after)
+        except NotEncodable as error:
+            return answer("refused", f"it cannot be encoded: {error}")
+        generation = out.origin.generation if out.origin is not None else None
+        return self._publisher.publish(out.target, Sent(data, answer, generation, dead_from))
+
+    def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
+        source = self._live.get(delivery.generation)
+        if source is None:
+            return answer("abandoned", "its generation is over")
+        try:
+            encoded = [(out.target, *self._encode(out, after)) for out, after in outs]
+        except NotEncodable as error:
+            return answer("refused", f"it cannot be encoded: {error}")
+
+        def moved(verdict: Any, why: str) -> None:
+            if verdict == "ok":
+                self._salts.settled(delivery)
+            answer(verdict, why)
+
+        return self._mover.move(Job(source, delivery, encoded, moved))
+
+    def _encode(self, out: Outgoing, after: float) -> tuple[bytes, str]:
+        """The message, and for a dead letter the address that it comes from."""
+        at_ms = math.ceil((time.time() + after) * 1000) if after > 0 else None
+        came_from = address_and_queue(out.origin.destination) if out.origin is not None else None
+        data = encode(out, at_ms=at_ms, source=came_from, duplicate_id=self._salts.duplicate_id(out))
+        return data, came_from[0] if came_from and "redeliver_reason" in out.headers else ""
+
+    # -- looking ----------------------------------------------------------------------------------
+
+    def _browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None]
+    ) -> None:
+        def routed(route: Route | RedeliverError) -> None:
+            if isinstance(route, RedeliverError) or self._line.session is None:
+                return answer(route if isinstance(route, RedeliverError) else BrokerError("there is no connection"))
+
+            def finished(found: Sequence[Delivery] | RedeliverError) -> None:
+                self._browses.discard(one)
+                answer(found)
+
+            one = Browse(self._loop, self._line.session, source, route, limit, finished)
+            self._browses.add(one)
+            return None
+
+        self._topology.route(source, routed, consuming=True)
+
+
+def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:
+    """The entry point of `artemis+proton`."""
+    return ProtonAdapter(url)

@@ -1,0 +1,204 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a drop-in's copies go out: links of our own, in sessions of our own, on the user's connection.
+
+On the container's thread. A copy counts as sent when the broker accepted it (rule 1); a link without credit stops
+the clock. Silence closes the user's connection before anybody is told of it (rule 8).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import proton
+
+from redeliver_mw.adapter import OnAnswer, OnMoved
+from redeliver_mw.dropin import Alive, Post
+from redeliver_mw.errors import RedeliverError
+from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_proton._codec import NotEncodable
+from redeliver_proton._dialects import address_and_queue
+from redeliver_proton._manage import Management
+from redeliver_proton._mapping import encode
+from redeliver_proton._once import Salts
+from redeliver_proton._outlet import Outlets, Sent
+from redeliver_proton._topology import Route, Topology
+from redeliver_proton._transact import Job, Mover
+
+if TYPE_CHECKING:
+    from redeliver_proton._ground import Ground
+
+log = logging.getLogger("redeliver_mw.proton")
+
+PATIENCE = 30.0  # seconds in which an outcome has to come
+CHECK_EVERY = 0.25
+
+
+class _Quiet(proton.Handler):
+    """Of our own sessions: their events are not for the user's handler. Without it, that closes the connection."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+
+    def on_session_remote_close(self, event: Any) -> None:
+        if event.session.state & proton.Endpoint.LOCAL_ACTIVE:
+            self._ground.cut(
+                ConnectionError(f"the broker ended the session for copies: {event.session.remote_condition}")
+            )
+
+
+class LinkPost(Post):
+    """Of one connection; begun anew after each loss, when there is a copy to send."""
+
+    def __init__(self, ground: Ground, *, patience: float = PATIENCE) -> None:
+        self._ground, self._patience = ground, patience
+        self.salts = Salts()
+        self._topology = Topology()
+        self._outlets = Outlets(self._topology)
+        loop: Any = ground  # of a loop only `call`, `call_later` and `time` are used, and it has those
+        self._mover = Mover(loop, self._topology, ground.cut, patience=patience)
+        self._sessions: list[Any] = []
+        self._known: set[Destination] = set()  # targets that are there
+        self._checking, self._last_check = False, 0.0
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def _up(self) -> None:
+        if self._sessions:
+            return
+        session = self._session()
+        session.handler = _Quiet(self._ground)
+        session.open()
+        loop: Any = self._ground
+        lender: Any = SimpleNamespace(session=self._session)
+        self._topology.connected(Management(loop, lender))
+        self._outlets.up(session)
+        self._mover.up(session)
+
+    def _session(self) -> Any:
+        session = self._ground.connection.session()
+        self._sessions.append(session)
+        return session
+
+    def down(self, error: BaseException) -> None:
+        """The connection is lost. Our sessions are freed: the driver would open them again with the next one."""
+        self._checking = False
+        self._known.clear()
+        self._topology.disconnected(error)
+        self._outlets.down(f"the connection was lost: {error}")
+        self._mover.down(error)
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            session.handler = None
+            session.close()
+            session.free()
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
+        if not self._ground.is_open:
+            return answer("refused", "there is no connection just now")
+        try:
+            data, dead_from = self._encode(out, after)
+        except NotEncodable as error:
+            return answer("refused", f"it cannot be encoded: {error}")
+
+        def found(why: str) -> None:
+            if why or not alive():
+                return answer("refused", why or "the original was lost meanwhile")
+            generation = out.origin.generation if out.origin is not None else None
+            self._outlets.to(out.target).offer(Sent(data, answered, generation, dead_from))
+            self._watch()
+
+        def answered(verdict: Any, why: str) -> None:
+            if verdict != "ok":
+                self._known.discard(out.target)
+            answer(verdict, why)
+
+        self._up()
+        self._find([out.target], found)
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
+        seat = next((s for s in self._ground.seats.values() if s.lives(delivery.generation)), None)
+        if seat is None:
+            return answer("abandoned", "its generation is over")
+        try:
+            sends = [(out.target, *self._encode(out, after)) for out, after in outs]
+        except NotEncodable as error:
+            return answer("refused", f"it cannot be encoded: {error}")
+
+        def found(why: str) -> None:
+            if why:
+                answer("refused", why)
+            else:
+                self._mover.move(Job(seat, delivery, sends, moved))
+
+        def moved(verdict: Any, why: str) -> None:
+            if verdict == "ok":
+                self.salts.settled(delivery)
+            else:
+                self._known.difference_update(target for target, _, _ in sends)
+            answer(verdict, why)
+
+        self._up()
+        self._find([target for target, _, _ in sends], found)
+
+    def forget(self, generation: int) -> None:
+        """Only what is not written yet."""
+        self.salts.lost(generation)
+        for outlet in self._outlets:
+            gone = [sent for sent in outlet.queue if sent.generation == generation]
+            outlet.queue = deque(sent for sent in outlet.queue if sent.generation != generation)
+            for sent in gone:
+                sent.answer("refused", "the original was lost meanwhile")
+
+    def _find(self, targets: list[Destination], then: Callable[[str], None]) -> None:
+        """Make sure that they are there, a missing one is made; `then` hears why one cannot be had, or nothing."""
+        missing = next((target for target in targets if target not in self._known), None)
+        if missing is None:
+            return then("")
+
+        def routed(route: Route | RedeliverError) -> None:
+            if isinstance(route, RedeliverError):
+                return then(str(route))
+            self._known.add(missing)
+            return self._find(targets, then)
+
+        return self._topology.route(missing, routed, declare=True)
+
+    def _encode(self, out: Outgoing, after: float) -> tuple[bytes, str]:
+        """The message, and for a dead letter the address that it comes from."""
+        at_ms = math.ceil((time.time() + after) * 1000) if after > 0 else None
+        came_from = address_and_queue(out.origin.destination) if out.origin is not None else None
+        data = encode(out, at_ms=at_ms, source=came_from, duplicate_id=self.salts.duplicate_id(out))
+        return data, came_from[0] if came_from and "redeliver_reason" in out.headers else ""
+
+    # -- patience ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._checking and self._ground.is_open:
+            self._checking, self._last_check = True, self._ground.time()
+            self._ground.later(CHECK_EVERY, self._check)
+
+    def _check(self) -> None:
+        now = self._ground.time()
+        passed = now - self._last_check
+        self._checking = False
+        if all(outlet.idle for outlet in self._outlets):
+            return
+        self._watch()
+        self._outlets.look_at_starved(passed)
+        silent = False
+        for outlet in self._outlets:
+            unopened = list(outlet.queue) if outlet.state != "open" else []
+            for sent in outlet.unanswered + unopened:
+                sent.waited += passed
+                silent = silent or sent.waited > self._patience
+        if silent:
+            self._ground.cut(ConnectionError(f"no outcome of a copy within {self._patience:g} s"))

@@ -1,0 +1,137 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The publishing connection: outcomes, and no second copy while the first may still be answered.
+
+On the loop's thread. A copy counts as sent when the broker accepted it, on a target that keeps it (rule 1). Silence
+closes the connection before anybody is told of it (rule 8); a link without credit stops the clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+
+import proton
+
+from redeliver_mw.message import Destination
+from redeliver_mw.registry import BrokerUrl
+from redeliver_proton._connect import Line
+from redeliver_proton._loop import Loop
+from redeliver_proton._outlet import Outlets, Sent
+from redeliver_proton._topology import Topology
+
+log = logging.getLogger("redeliver_mw.proton")
+
+PATIENCE = 30.0  # seconds in which an outcome has to come
+CHECK_EVERY = 0.25
+
+
+class Publisher:
+    """Publishes on a connection of its own."""
+
+    def __init__(
+        self, loop: Loop, url: BrokerUrl, topology: Topology, *, patience: float = PATIENCE,
+        closed: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
+        self._loop, self._closed, self._patience = loop, closed, patience
+        self._line = Line(loop, url, "publish", up=self._up, down=self._down)
+        self._outlets = Outlets(topology)
+        self._waiting: deque[tuple[Destination, Sent]] = deque()  # for the connection
+        self._checking = self.started = False
+        self._last_check = 0.0
+
+    def open(self) -> None:
+        self.started = True
+        self._line.open()
+
+    def close(self) -> None:
+        self._answer_waiting("we are closing")
+        for outlet in self._outlets:
+            while outlet.queue:
+                outlet.queue.popleft().answer("refused", "we are closing")
+        self._line.close()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._line.is_down
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and all(outlet.idle for outlet in self._outlets)
+
+    def publish(self, target: Destination, sent: Sent) -> None:
+        """One answer comes for each call."""
+        if self._line.closing:
+            return sent.answer("refused", "we are closing")
+        if self._line.is_open:
+            self._outlets.to(target).offer(sent)
+        else:
+            self._waiting.append((target, sent))
+        self._watch()
+
+    def forget(self, generation: int) -> None:
+        """What is not written yet for deliveries of a lost generation is not to be written any more."""
+        gone = [sent for _, sent in self._waiting if sent.generation == generation]
+        self._waiting = deque(pair for pair in self._waiting if pair[1].generation != generation)
+        for outlet in self._outlets:
+            gone += [sent for sent in outlet.queue if sent.generation == generation]
+            outlet.queue = deque(sent for sent in outlet.queue if sent.generation != generation)
+        for sent in gone:
+            sent.answer("refused", "the original was lost meanwhile")
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def _up(self, _connection: proton.Connection) -> None:
+        self._outlets.up(self._line.session)
+        waiting, self._waiting = self._waiting, deque()
+        for target, sent in waiting:
+            self._outlets.to(target).offer(sent)
+
+    def _down(self, error: BaseException) -> None:
+        self._outlets.down(f"the publishing connection was lost: {error}")
+        self._closed()
+
+    def _answer_waiting(self, why: str) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, sent in waiting:
+            sent.answer("refused", why)
+
+    # -- patience ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._checking:
+            self._checking, self._last_check = True, self._loop.time()
+            self._loop.call_later(CHECK_EVERY, self._check)
+
+    def _check(self) -> None:
+        now = self._loop.time()
+        passed, self._last_check = now - self._last_check, now
+        self._checking = False
+        if self.idle:
+            return
+        self._watch()
+        self._outlets.look_at_starved(passed)
+        silent = False
+        for outlet in self._outlets:
+            unopened = list(outlet.queue) if outlet.state != "open" else []
+            for sent in outlet.unanswered + unopened:
+                sent.waited += passed
+                silent = silent or sent.waited > self._patience
+        if silent:
+            self._give_up()
+        self._give_up_waiting(passed)
+
+    def _give_up(self) -> None:
+        """Close first, tell afterwards: `_down` answers, once nothing can be confirmed any more."""
+        why = f"no outcome within {self._patience:g} s"
+        log.warning("%s: the publishing connection is closed and opened again", why)
+        self._line.abort(ConnectionError(why))
+
+    def _give_up_waiting(self, passed: float) -> None:
+        for _, sent in self._waiting:
+            sent.waited += passed
+        late = [sent for _, sent in self._waiting if sent.waited > self._patience]
+        self._waiting = deque(pair for pair in self._waiting if pair[1].waited <= self._patience)
+        for sent in late:
+            sent.answer("refused", f"no publishing connection within {self._patience:g} s")

@@ -1,0 +1,168 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""One source on one receiving link: its generation, its credit, its batches, its settles. On the loop's thread."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import proton
+
+from redeliver_mw.adapter import Subscription
+from redeliver_mw.capabilities import Settlement
+from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
+from redeliver_mw.message import Delivery
+from redeliver_proton._loop import Loop
+from redeliver_proton._mapping import delivery_of
+from redeliver_proton._topology import Route
+
+log = logging.getLogger("redeliver_mw.proton")
+_generations = itertools.count(1)
+_STATES = {
+    "accepted": proton.Delivery.ACCEPTED, "released": proton.Delivery.RELEASED, "returned": proton.Delivery.MODIFIED,
+}  # fmt: skip
+
+
+def next_generation() -> int:
+    """Of this process: a number is never used twice."""
+    return next(_generations)
+
+
+class Source(proton.Handler):
+    """A subscription through its generations; each link is one."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        loop: Loop,
+        *,
+        arrived: Callable[[Sequence[Delivery]], None],
+        ready: Callable[[Source], None],
+        gone: Callable[[Source, BaseException], None],
+    ) -> None:
+        self.subscription = subscription
+        self.generation = 0
+        self.was_ready = False
+        self._loop, self._arrived, self._ready, self._gone = loop, arrived, ready, gone
+        self._link: Any = None
+        self._batch: list[Delivery] = []
+        self._open: dict[int, proton.Delivery] = {}  # unsettled, by tag
+        self._tag = 0
+        self._owed = 0  # credit that settled deliveries have set free
+        self._decided: list[tuple[proton.Delivery, Settlement]] = []
+
+    def open(self, session: proton.Session, route: Route) -> None:
+        """A new link, and with it a new generation."""
+        self.generation = next_generation()
+        self._batch, self._open, self._decided, self._tag, self._owed = [], {}, [], 0, 0
+        link = self._link = session.receiver(f"redeliver-{self.generation}-{id(self):x}")
+        link.source.address = route.address
+        link.source.capabilities.put_object(proton.symbol(route.capability))
+        if self.subscription.selector:
+            apply_selector(link, self.subscription.selector)
+        link.handler = self
+        link.open()
+
+    def abandon(self) -> None:
+        """The generation is over: nothing more is settled or handed over.
+
+        Detaching gives back what is unsettled, uncounted: prefetched deliveries never count then (seen).
+        """
+        link, self._link = self._link, None
+        self._batch, self._open, self._decided = [], {}, []
+        if link is not None and link.state & proton.Endpoint.LOCAL_ACTIVE:
+            link.close()
+
+    # -- the driver's events ----------------------------------------------------------------------
+
+    def on_link_remote_open(self, event: Any) -> None:
+        if event.link == self._link and event.link.remote_source.address:
+            self.was_ready = True
+            self._link.flow(self.subscription.prefetch)
+            self._ready(self)
+
+    def on_link_remote_close(self, event: Any) -> None:
+        """Refused, the queue deleted, or the consumer thrown out: its deliveries are the broker's again."""
+        if event.link == self._link:
+            condition = event.link.remote_condition
+            why = f"{condition.name}: {condition.description}" if condition else "the broker closed the link"
+            self._gone(self, ConnectionError(why))
+
+    on_link_remote_detach = on_link_remote_close
+
+    def on_delivery(self, event: Any) -> None:
+        delivery = event.delivery
+        link = self._link
+        if link is None or delivery.partial or not delivery.readable:
+            return
+        raw = link.recv(delivery.pending)
+        link.advance()
+        self._tag = tag = self._tag + 1
+        self._open[tag] = delivery
+        batch = self._batch
+        batch.append(delivery_of(self.subscription.source, self.generation, tag, bytes(raw or b"")))
+        if len(batch) == 1:  # one wake-up for all that this read brings
+            self._loop.call(self._hand_over)
+
+    def _hand_over(self) -> None:
+        if self._batch:
+            batch, self._batch = self._batch, []
+            self._arrived(batch)
+
+    # -- settling ---------------------------------------------------------------------------------
+
+    def unsettled(self, tag: int) -> Any:
+        """The driver's own delivery; None for one that is settled, or being settled, already."""
+        return self._open.get(tag)
+
+    def decide(self, tag: int, word: Settlement) -> None:
+        """Settled with the next `write`; a second word for the same delivery is dropped."""
+        delivery = self._open.pop(tag, None)
+        if delivery is None:
+            log.debug("%s tag %s is settled already: not again", self.subscription.source, tag)
+        else:
+            self._decided.append((delivery, word))
+
+    def write(self) -> None:
+        """Settle what was decided, in order of arrival within a run of equal words, and give credit again."""
+        decided, self._decided = self._decided, []
+        for delivery, word in decided:
+            if word == "returned":
+                delivery.local.failed = True
+            delivery.update(_STATES.get(word, proton.Delivery.RELEASED))
+            delivery.settle()
+        self.replenish(len(decided))
+
+    def done(self, tag: int) -> None:
+        """Settled by a transaction."""
+        if self._open.pop(tag, None) is not None:
+            self.replenish(1)
+
+    def replenish(self, freed: int) -> None:
+        """Credit in batches of a quarter of the window, or at once when little is left."""
+        self._owed += freed
+        link, window = self._link, self.subscription.prefetch
+        if link is not None and self._owed and (self._owed * 4 >= window or link.credit * 4 <= window):
+            link.flow(self._owed)
+            self._owed = 0
+
+
+def apply_selector(link: Any, selector: str) -> None:
+    """The broker's own filter on a receiving link."""
+    described = proton.Described(proton.symbol("apache.org:selector-filter:string"), selector)
+    link.source.filter.put_dict({proton.symbol("selector"): described})
+
+
+def why_refused(wanted: Subscription, error: BaseException) -> RedeliverError:
+    """What it means that the broker refused to let a source be consumed."""
+    if wanted.selector and "filter" in str(error).lower():
+        return BrokerError(
+            f"its selector {wanted.selector!r} is refused ({error})", where=str(wanted.source),
+            cure="Write it in the broker's language; names with a dash stand in double quotes",
+        )  # fmt: skip
+    if "not-found" in str(error):
+        return DestinationMissing(f"{wanted.source} is not there ({error})", cure="Declare it, or check its name")
+    return BrokerError(f"{wanted.source} cannot be consumed: {error}", cure="Check this user's permissions")

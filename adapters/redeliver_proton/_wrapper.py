@@ -1,0 +1,280 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redelivering`: the drop-in wrapper for proton handlers.
+
+::
+
+    Container(redelivering(MyHandler(), policy=p)).run()
+
+The handler stays as it is. When `on_message` returns, its message is accepted; when it raises, the message comes back
+as the policy says, and after the last failure lies in the dead-letter queue. All of it runs on the container's thread:
+no sleep, heart-beats go on.
+
+How: a `MessagingHandler` has an `IncomingMessageHandler` among its `handlers`, which receives, calls `on_message`, and
+accepts and settles by itself. `redelivering` takes that one's place and gives the same handler back; everything else,
+its prefetch, its senders, its endpoints, is not touched. `auto_accept` means nothing any more where messages can be
+redelivered: every one is settled when its fate is certain.
+
+What a user should know:
+
+- The callback's own words are captured: `accept` = success, `release` and `modified` = failure, `reject` = `Reject`;
+  also as `event.delivery.update(...)`, `settle()` and the exceptions `Reject` and `Release`. The first one counts;
+  when it accepts and then raises, the exception is logged.
+- `KeyboardInterrupt` and `SystemExit` leave the message unsettled and end the program, as they would by hand.
+- A callback that closes its receiver or connection and returns gets its message settled first.
+- The source is the address that the receiver is attached to; `topic::subscription` is a subscription, with the
+  capability `queue` on the receiver's source a queue. A browsing receiver (`Copy()`), a dynamic one, and one whose
+  messages come settled pass through untouched.
+- Copies go out on links of our own on the same connection; `publisher=` names a companion connection for them. When
+  one is not answered within 30 s the shared connection is closed.
+- What cannot be right is a ConfigError out of `run()`, when the receiver is attached: nothing was begun.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import SimpleNamespace
+from typing import Any, TypeVar, Unpack
+
+import proton
+from proton.handlers import IncomingMessageHandler
+from proton.handlers import Reject as ProtonReject
+from proton.handlers import Release as ProtonRelease
+
+from redeliver_mw.commands import Halt, Resume
+from redeliver_mw.decorator import is_async
+from redeliver_mw.dropin import Caller, Companion, Options, Requeued, Terms, Turn
+from redeliver_mw.errors import ConfigError, Reject
+from redeliver_mw.message import Destination
+from redeliver_proton._connect import PRODUCT
+from redeliver_proton._dialects import capabilities
+from redeliver_proton._ground import Ground, Watch
+from redeliver_proton._mapping import delivery_of
+from redeliver_proton._seat import LinkSeat, shown
+
+log = logging.getLogger("redeliver_mw.proton")
+
+H = TypeVar("H")
+_CLOSED = proton.Endpoint.LOCAL_CLOSED
+
+
+class ProtonCaller(Caller):
+    """Of one handler, on one connection at a time."""
+
+    _ground: Ground
+
+    def __init__(self, incoming: Incoming, ground: Ground) -> None:
+        super().__init__(incoming.terms, ground, incoming.companion or ground.post, _capabilities(ground.connection))
+        self._incoming = incoming
+
+    @property
+    def over(self) -> bool:
+        return self._ground.finished
+
+    def begin_anew(self) -> None:
+        """Its connection was lost, and may come back: nothing is halted, nothing waits in a turn of the loop."""
+        self._incoming.paused.clear()
+        self.move_to(self._ground, self._post)
+
+    def knows(self, source: Destination) -> bool:
+        return source in self._plans
+
+    def invoke(self, turn: Turn) -> object:
+        try:
+            self._incoming.original.on_message(shown(turn))
+        except ProtonReject as error:
+            raise Reject(str(error) or "rejected by the callback (Reject)") from error
+        except ProtonRelease as error:
+            raise Requeued("Release") from error
+        return None
+
+    def halt(self, c: Halt) -> None:
+        super().halt(c)
+        self._incoming.paused.update(self._links(c.source))
+
+    def resume(self, c: Resume) -> None:
+        super().resume(c)
+        for link in self._links(c.source):
+            self._incoming.paused.discard(link)
+            self._incoming.flow_again(link)
+
+    def _links(self, source: Destination) -> list[Any]:
+        return [seat.link for seat in self._ground.seats.values() if seat.source == source]
+
+
+class Incoming(proton.Handler):
+    """Stands where the handler's `IncomingMessageHandler` stood."""
+
+    def __init__(self, original: Any, terms: Terms, companion: Companion | None) -> None:
+        self.original, self.terms, self.companion = original, terms, companion
+        self.flow: Any = None  # the handler's own flow control, if it has one
+        self.paused: set[Any] = set()  # links that get no credit
+        self._last: dict[tuple[str, int], ProtonCaller] = {}  # of a broker and thread: it goes on with a new connection
+        self._told: set[Any] = set()
+
+    # -- the driver's events ----------------------------------------------------------------------
+
+    def on_link_remote_open(self, event: Any) -> None:
+        self.on_unhandled("on_link_remote_open", event)
+        link = event.link
+        if link.is_receiver and link.remote_source.address and not passes_through(link):
+            caller, source = self._caller(Watch.ground_of(event)), source_of(link)
+            if not caller.knows(source):
+                caller.learn(source)
+
+    def on_delivery(self, event: Any) -> None:
+        delivery, link = event.delivery, event.link
+        if not link.is_receiver or delivery.aborted or not delivery.readable or delivery.partial:
+            self.original.on_delivery(event)
+        elif passes_through(link) or delivery.settled:
+            self._say_settled(link, delivery)
+            self.original.on_delivery(event)
+        elif not link.state & _CLOSED and not link.session.state & _CLOSED and not link.connection.state & _CLOSED:
+            self._message(event)
+        # else: the user has closed it, which gives the message back, uncounted
+
+    def on_unhandled(self, method: str, *args: Any) -> None:
+        call = getattr(self.original, method, None)
+        if call is not None:
+            call(*args)
+
+    def _message(self, event: Any) -> None:
+        ground, link = Watch.ground_of(event), event.link
+        if not ground.is_open:
+            return  # it came before the connection was lost: the broker has it again
+        caller = self._caller(ground)
+        seat = ground.seats.get(link)
+        if seat is None:
+            seat = ground.seats[link] = LinkSeat(ground, link, source_of(link))
+        generation = caller.generation(seat, "", seat.source)
+        raw = bytes(link.recv(event.delivery.pending) or b"")
+        link.advance()
+        delivery = delivery_of(seat.source, generation, seat.keep(event.delivery), raw)
+        caller.arrived(Turn(delivery, seat, caller, event))
+
+    def _say_settled(self, link: Any, delivery: Any) -> None:
+        if delivery.settled and link.remote_source.address not in self._told:
+            self._told.add(link.remote_source.address)
+            log.error("%s: its messages come settled: none can be redelivered", link.remote_source.address)
+
+    # -- who calls --------------------------------------------------------------------------------
+
+    def _caller(self, ground: Ground) -> ProtonCaller:
+        found: ProtonCaller | None = ground.callers.get(self)
+        if found is None:
+            key = (ground.broker, threading.get_ident())
+            found = self._last.get(key)
+            if found is not None and found.over:
+                found.move_to(ground, self.companion or ground.post)
+            else:
+                found = self._last[key] = ProtonCaller(self, ground)
+            ground.callers[self] = found
+            if self.companion is not None or self.terms.settle == "callback":
+                ground.watch.listen()
+        return found
+
+    def flow_again(self, link: Any) -> None:
+        if self.flow is not None:
+            self.flow.on_link_flow(SimpleNamespace(link=link))
+
+
+class PausingFlow(proton.Handler):
+    """The handler's own flow control, but for links whose source is paused: what is not taken costs no memory."""
+
+    def __init__(self, flow: Any, incoming: Incoming) -> None:
+        self._flow, self._incoming = flow, incoming
+
+    def on_unhandled(self, method: str, *args: Any) -> None:
+        call = getattr(self._flow, method, None)
+        if call is not None and getattr(args[0], "link", None) not in self._incoming.paused:
+            call(*args)
+
+
+# -- links -----------------------------------------------------------------------------------------
+
+
+def passes_through(link: Any) -> bool:
+    """Browsing, or a reply queue of its own, or settled by the broker as it sends."""
+    source, ours = link.remote_source, link.source
+    copying = proton.Terminus.DIST_MODE_COPY in (source.distribution_mode, ours.distribution_mode)
+    return copying or bool(ours.dynamic) or link.remote_snd_settle_mode == proton.Link.SND_SETTLED
+
+
+def source_of(link: Any) -> Destination:
+    """ConfigError for a subscription whose queue has no name that we could send to."""
+    address = str(link.remote_source.address)
+    wanted = _words(link.source.capabilities)
+    name, colons, queue = address.partition("::")
+    if colons and "queue" not in wanted:
+        return Destination(name, "topic", queue)
+    if "topic" in wanted or link.source.durability:
+        if not link.source.durability:
+            raise ConfigError(
+                "a subscription that ends with its receiver cannot be redelivered to", where=address,
+                cure="Make it durable, or attach to its queue: topic::subscription",
+            )  # fmt: skip
+        return Destination(address, "topic", f"{link.connection.container}.{link.name}")
+    return Destination(name if name == queue else address)
+
+
+def _words(capabilities: Any) -> set[str]:
+    """Of a terminus, which holds them as the driver's own data."""
+    found: set[str] = set()
+    capabilities.rewind()
+    while capabilities.next():
+        value = capabilities.get_object()
+        found |= {str(one) for one in getattr(value, "elements", None) or [value]}
+    capabilities.rewind()
+    return found
+
+
+def _capabilities(connection: Any) -> Any:
+    told = {str(name): value for name, value in (connection.remote_properties or {}).items()}
+    product = str(told.get("product", ""))
+    if product not in (PRODUCT, ""):
+        raise ConfigError(f"this broker is {product}, not Artemis", where=str(connection.hostname), cure="Use Artemis")
+    return capabilities(str(told.get("version", "0")))
+
+
+# -- wrapping --------------------------------------------------------------------------------------
+
+
+def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[Options]) -> H:
+    """Make a proton handler's messages redelivered as a policy says. The same handler comes back.
+
+    - `publisher`: a URL for a companion connection on which copies go out.
+    - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the mark of `@redeliver` on `on_message`, else
+      the default policy.
+    - `delay`: `auto`, `hold` or `schedule`.
+    - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
+    - `app_name`: for records and dead letters; the program's name by default.
+    - `settle`: with `callback`, returning is not success; the callback's own word for `event.delivery`, later and also
+      from another thread, is. Silence is nothing.
+    - `hold_max`: deliveries (>= 1) that may be held here at once, each for ten seconds at most.
+
+    ConfigError for what cannot be; PolicyError for a policy that cannot be read.
+    """
+    terms = Terms(**options)
+    on_message = getattr(handler, "on_message", None)
+    parts: Any = getattr(handler, "handlers", None)
+    name = f"{handler!r:.200}"
+    if isinstance(handler, IncomingMessageHandler) or not callable(on_message) or not isinstance(parts, list):
+        raise ConfigError(f"{name} is no handler with on_message", cure=_DERIVE)
+    if any(isinstance(part, Incoming) for part in parts):
+        raise ConfigError(f"{name} is wrapped already", cure="Wrap it once")
+    at = next((i for i, part in enumerate(parts) if isinstance(part, IncomingMessageHandler)), None)
+    if at is None:
+        raise ConfigError(f"proton itself would never call on_message of {name}", cure=_DERIVE)
+    if is_async(on_message):
+        raise ConfigError(f"{name} has a coroutine as on_message: the container cannot await it", cure="Use a function")
+    companion = None if publisher is None else Companion(publisher, "artemis+proton")
+    parts[at] = incoming = Incoming(parts[at], terms.on(on_message), companion)
+    for i, part in enumerate(parts):
+        if type(part).__name__ == "FlowController":
+            incoming.flow, parts[i] = part, PausingFlow(part, incoming)
+    return handler
+
+
+_DERIVE = "Derive it from proton.handlers.MessagingHandler"
+__all__ = ["redelivering"]

@@ -1,0 +1,8 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""ActiveMQ Classic through stomp.py: the adapter behind `activemq://`, and the drop-in wrapper for listeners."""
+
+from redeliver_stomp._adapter import StompAdapter, adapter_from_url
+from redeliver_stomp._wrapper import redelivering
+
+__all__ = ["StompAdapter", "adapter_from_url", "redelivering"]

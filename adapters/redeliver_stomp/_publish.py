@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The publishing link: a RECEIPT for each SEND, and no second copy while the first may still be answered.
+
+On the loop's thread. A copy counts as sent on its own RECEIPT (rule 1); an ERROR that names it is a refusal.
+Silence closes the link before anybody is told of it (rule 8): a broker without memory reads no further and
+says nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from redeliver_mw.adapter import OnAnswer, Verdict
+from redeliver_mw.message import Outgoing
+from redeliver_mw.registry import BrokerUrl
+from redeliver_stomp._connect import Link
+from redeliver_stomp._dialects import problem
+from redeliver_stomp._frames import RawFrame
+from redeliver_stomp._loop import Loop
+from redeliver_stomp._mapping import NotSendable, send_frame
+from redeliver_stomp._receipts import Receipts, said
+
+log = logging.getLogger("redeliver_mw.stomp")
+
+PATIENCE = 30.0  # seconds in which a receipt has to come
+CHECK_EVERY = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Sent:
+    out: Outgoing
+    after: float
+    answer: OnAnswer
+    since: float
+
+
+class Publisher:
+    """Publishes on a connection of its own. One answer comes for each `publish`."""
+
+    def __init__(
+        self, loop: Loop, url: BrokerUrl, *, patience: float = PATIENCE, closed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._loop, self._patience, self._closed = loop, patience, closed
+        self._link = Link(loop, url, "publish", up=self._up, down=self._down, frames=self._frames)
+        self.started = False
+        self._receipts = Receipts()
+        self._sent: dict[str, _Sent] = {}
+        self._queue: deque[_Sent] = deque()  # not written: no link yet
+        self._checking = False
+
+    def open(self) -> None:
+        self.started = True
+        self._link.open()
+
+    def close(self) -> None:
+        self._link.close()
+        waiting, self._queue = [*self._sent.values(), *self._queue], deque()
+        self._sent = {}
+        for sent in waiting:
+            sent.answer("refused", "we are closing")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._link.is_closed
+
+    @property
+    def idle(self) -> bool:
+        return not self._sent and not self._queue
+
+    def publish(self, out: Outgoing, answer: OnAnswer, after: float = 0.0) -> None:
+        """`after`: seconds of the broker's own delay. Not before the link is up."""
+        if why := problem(out.target):
+            return answer("refused", why)
+        try:
+            send_frame(out, "r", after=after)
+        except NotSendable as error:
+            return answer("refused", str(error))
+        sent = _Sent(out, after, answer, time.monotonic())
+        if self._link.is_open:
+            self._write(sent)
+        else:
+            self._queue.append(sent)
+        self._watch()
+
+    def forget(self, generation: int) -> None:
+        """What is not written yet for deliveries of a lost generation is not to be written any more."""
+        for sent in [s for s in self._queue if s.out.origin is not None and s.out.origin.generation == generation]:
+            self._queue.remove(sent)
+            sent.answer("refused", "the original was lost meanwhile")
+
+    def _write(self, sent: _Sent) -> None:
+        receipt = self._receipts.expect(lambda error: self._answered(receipt, error))
+        self._sent[receipt] = sent
+        sent.since = time.monotonic()
+        self._link.write(send_frame(sent.out, receipt, after=sent.after))
+
+    # -- the link ---------------------------------------------------------------------------------
+
+    def _up(self, _headers: Mapping[str, str]) -> None:
+        while self._queue:
+            self._write(self._queue.popleft())
+
+    def _down(self, error: BaseException) -> None:
+        self._receipts.forget()
+        gone, self._sent = self._sent, {}
+        for sent in gone.values():
+            sent.answer("silent", f"the publishing link was lost: {error}")
+        self._closed()
+
+    def _frames(self, frames: list[RawFrame]) -> None:
+        for frame in frames:
+            if not self._receipts.take(frame) and frame.head.startswith(b"ERROR"):
+                log.warning("the broker says on the publishing link: %s", said(frame))
+
+    def _answered(self, receipt: str, error: str) -> None:
+        if (sent := self._sent.pop(receipt, None)) is not None:
+            verdict: Verdict = "refused" if error else "ok"
+            sent.answer(verdict, error)
+
+    # -- patience ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._checking and not self.idle:
+            self._checking = True
+            self._loop.call_later(min(CHECK_EVERY, self._patience / 2), self._check)
+
+    def _check(self) -> None:
+        self._checking = False
+        late = time.monotonic() - self._patience
+        waiting = [sent for sent in self._queue if sent.since < late]
+        for sent in waiting:
+            self._queue.remove(sent)
+            sent.answer("refused", f"no publishing link within {self._patience:g} s")
+        if any(sent.since < late for sent in self._sent.values()):
+            why = f"no receipt within {self._patience:g} s"
+            log.warning("%s: the publishing link is closed and opened again", why)
+            self._link.abort(TimeoutError(why))  # `_down` answers what was written
+        self._watch()

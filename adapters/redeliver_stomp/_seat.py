@@ -1,0 +1,230 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A user's connection object while deliveries of ours are on it: its subscriptions, and what its acks mean.
+
+The callback keeps its own connection object. Five methods of that one object are taken over: `subscribe`,
+`unsubscribe`, `ack`, `nack`, `disconnect`. What is none of ours passes through.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from redeliver_mw.capabilities import Settlement
+from redeliver_mw.dropin import ACK, Requeued, Seat
+from redeliver_mw.errors import ConfigError
+from redeliver_mw.message import Delivery, Destination
+from redeliver_stomp._dialects import destination_of, private_queue
+from redeliver_stomp._ground import Line
+from redeliver_stomp._post import SharedPost
+
+log = logging.getLogger("redeliver_mw.stomp")
+
+PREFETCH = 1000  # where the user gives none: else the broker sends all that it has
+RETRIES = ".redeliver-retries"  # behind the id of a durable subscription: that of its private queue
+_told: set[str] = set()
+Tag = Any  # 1.2: the `ack` header; 1.1: message id and subscription
+
+
+@dataclass(slots=True, eq=False)
+class Subscribed:
+    """One SUBSCRIBE of the user's, or ours beside it. `source` is None for a pattern: each message tells its own."""
+
+    id: str
+    source: Destination | None
+    destination: str
+    prefetch: int
+    of: str  # the id that the user knows
+
+
+class Owner(Protocol):
+    """Whose policy goes with what is subscribed to from now on."""
+
+    def subscribed(self, to: Subscribed, /) -> None: ...
+
+
+class ConnectionSeat(Seat):
+    """One connection object, through its generations: one for each subscription on each connection."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__()
+        version = getattr(connection, "version", "")
+        if version not in ("1.1", "1.2"):
+            cure = "Use stomp.Connection12"
+            raise ConfigError(f"{type(connection).__name__} speaks no STOMP 1.1 or 1.2", cure=cure)
+        self._old = version == "1.1"
+        self.line = Line(connection, self._lost)
+        self.post = SharedPost(self.line, self)
+        self.owner: Owner | None = None
+        self.subscriptions: dict[str, Subscribed] = {}
+        self.retired: set[str] = set()  # ids of ours that were unsubscribed: what still comes is the broker's
+        self._foreign = False  # there were subscriptions that are none of ours
+        self._receipts: dict[Tag, str] = {}  # that the callback asked for with its ack
+        self._subscribe, self._unsubscribe = connection.subscribe, connection.unsubscribe
+        self._ack, self._nack, self._disconnect = connection.ack, connection.nack, connection.disconnect
+        connection.subscribe, connection.unsubscribe = self._subscribing, self._unsubscribing
+        connection.ack, connection.nack, connection.disconnect = self._acked, self._nacked, self._disconnecting
+
+    @classmethod
+    def of(cls, connection: Any) -> ConnectionSeat:
+        """The one of this connection object; it is kept on it, and goes with it."""
+        found: ConnectionSeat | None = vars(connection).get("_redeliver_seat")
+        if found is None:
+            found = connection._redeliver_seat = cls(connection)
+        return found
+
+    @property
+    def is_open(self) -> bool:
+        return self.line.is_open
+
+    def write(self, delivery: Delivery, word: Settlement) -> None:
+        """`accepted` alone is honoured by this broker: everything else stays unsettled."""
+        if word == "accepted":
+            self.send_ack(delivery.tag, self._receipts.pop(delivery.tag, None))
+
+    def send_ack(self, tag: Tag, receipt: str | None = None) -> None:
+        try:
+            self._ack(*(tag if self._old else (tag,)), receipt=receipt)
+        except Exception as error:  # stomp.py's own: the message is the broker's again
+            log.debug("an ack did not go out: %r", error)
+
+    def ack_headers(self, tag: Tag) -> list[tuple[str, str]]:
+        """What names a delivery in an ACK frame."""
+        return [("message-id", tag[0]), ("subscription", tag[1])] if self._old else [("id", tag)]
+
+    def tag_of(self, frame: Any) -> Tag:
+        headers = frame.headers
+        return (headers.get("message-id"), headers.get("subscription")) if self._old else headers.get("ack")
+
+    def _lost(self) -> None:
+        self.abandon_all()
+        self.clear()
+        self._receipts.clear()
+        self.post.lost()
+
+    # -- subscriptions ------------------------------------------------------------------------------
+
+    def _subscribing(
+        self,
+        destination: str,
+        id: Any,  # noqa: A002 - stomp.py's own name
+        ack: str = "auto",
+        headers: Any = None,
+        **more: Any,
+    ) -> None:
+        given = {**(headers or {}), **more}
+        to = self._wanted(destination, str(id), given)
+        if to is None or self.owner is None:
+            self._foreign = True
+            self.retired.discard(str(id))
+            self._subscribe(destination, id, ack, given)
+            return
+        self.line._hurry()
+        self.owner.subscribed(to)
+        if ack != "client-individual" and ack not in _told:
+            _told.add(ack)
+            log.info("ack=%r was made 'client-individual': each message has its own end", ack)
+        given["activemq.prefetchSize"] = str(to.prefetch)
+        self.subscriptions[to.id] = to
+        self._subscribe(destination, id, "client-individual", given)
+        if to.source is not None and to.source.subscription:
+            self._subscribe_retries(to, to.source)
+
+    def _subscribe_retries(self, to: Subscribed, source: Destination) -> None:
+        """Retry copies for a durable subscription lie in a queue of its own."""
+        mine = Subscribed(to.id + RETRIES, source, to.destination, to.prefetch, to.of)
+        self.subscriptions[mine.id] = mine
+        prefetch = {"activemq.prefetchSize": str(to.prefetch)}
+        self._subscribe(f"/queue/{private_queue(source)}", mine.id, "client-individual", prefetch)
+
+    def _wanted(self, destination: str, name: str, headers: dict[str, Any]) -> Subscribed | None:
+        """None for what cannot be redelivered: browsers, temporary destinations."""
+        plain = destination.partition("?")[0]
+        found = destination_of(plain)
+        if found is None or not plain.startswith(("/queue/", "/topic/")) or headers.get("browser") == "true":
+            return None
+        source: Destination | None = found
+        if "," in found.name or any(part in ("*", ">") for part in found.name.split(".")):
+            source = None
+        elif found.kind == "topic":
+            durable = headers.get("activemq.subscriptionName") or headers.get("durable-subscription-name") or ""
+            source = Destination(found.name, "topic", durable)
+        prefetch = int(headers.get("activemq.prefetchSize") or PREFETCH)
+        return Subscribed(name, source, destination, prefetch, name)
+
+    def _unsubscribing(self, id: Any, headers: Any = None, **more: Any) -> None:  # noqa: A002 - stomp.py's own name
+        """A callback that unsubscribes right after a message gets that one settled first."""
+        mine = [name for name in (str(id), f"{id}{RETRIES}") if name in self.subscriptions]
+        if mine and self.line.here:
+            self.closing()
+        for name in mine:  # what waits for its turn is the broker's again
+            del self.subscriptions[name]
+            self.retired.add(name)
+
+        def leave() -> None:
+            for name in mine:
+                self.abandon(name)
+            try:
+                self._unsubscribe(id, headers, **more)
+                for name in mine[1:]:
+                    self._unsubscribe(name)
+            except Exception as error:
+                log.debug("an UNSUBSCRIBE did not go out: %r", error)
+
+        if not mine:
+            self._unsubscribe(id, headers, **more)
+        elif self.line.here:
+            self.post.when_idle(leave)
+        else:
+            self._meanwhile(lambda done: self.post.when_idle(lambda: in_turn(leave, done)))
+
+    def _meanwhile(self, work: Callable[[Callable[[], None]], None]) -> None:
+        """Let our thread do it, and wait for a while: behind a slow callback it is done later."""
+        over = threading.Event()
+        self.line.hop(lambda: work(over.set))
+        if not over.wait(5.0):
+            log.warning("the UNSUBSCRIBE goes out when the callback that runs is over")
+
+    def _disconnecting(self, *args: Any, **kwargs: Any) -> Any:
+        if self.line.here:
+            self.closing()
+        self.line.leaving = True
+        return self._disconnect(*args, **kwargs)
+
+    # -- what the callback says ---------------------------------------------------------------------
+
+    def _acked(self, id: Any, *args: Any, **kwargs: Any) -> None:  # noqa: A002 - stomp.py's own name
+        self._said(ACK, self._ack, id, args, kwargs)
+
+    def _nacked(self, id: Any, *args: Any, **kwargs: Any) -> None:  # noqa: A002 - stomp.py's own name
+        self._said(Requeued("nack"), self._nack, id, args, kwargs)
+
+    def _said(self, word: Exception, by_hand: Callable[..., Any], of: Any, args: Any, kwargs: Any) -> None:
+        names = ("subscription", "transaction", "receipt") if self._old else ("transaction", "receipt")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        tag = (of, str(given.get("subscription"))) if self._old else of
+        turn = self._open.get(tag)
+        if turn is not None and given.get("transaction"):
+            log.warning("%r: its ack in a transaction passes through: it counts neither as success nor failure", turn)
+            self.gone(turn.delivery)
+            by_hand(of, *args, **kwargs)
+        elif turn is not None:
+            if given.get("receipt") and word is ACK:
+                self._receipts[tag] = given["receipt"]
+            if self.line.here:
+                turn.keeper.word(turn, word)
+            else:
+                self.line.hop(lambda: turn.keeper.word(turn, word))
+        elif self._foreign and not (self._old and tag[1] in {*self.subscriptions, *self.retired}):
+            by_hand(of, *args, **kwargs)
+        else:
+            log.debug("%s was settled before, or is lost: the callback's word is dropped", tag)
+
+
+def in_turn(*calls: Callable[[], object]) -> None:
+    for call in calls:
+        call()

@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""One TCP connection: stomp.py's transport, whose receiver thread hands frames over in batches.
+
+What stomp.py does itself would stall us: its connect waits for a silent peer for ever, its TLS shutdown too,
+it writes from whichever thread calls, and leaves Nagle's algorithm on (43 ms for an ACK and a SEND).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from stomp.exception import ConnectFailedException
+from stomp.transport import Transport
+
+from redeliver_stomp._frames import RawFrame, Splitter
+
+CONNECT_TIMEOUT = 5.0  # seconds for TCP and TLS
+RECEIVE_BYTES = 65536
+TLS_QUEUE = 32  # writes that wait for stomp.py's own thread: more could block us
+Told = Callable[["Wire", list[RawFrame]], None]
+Gone = Callable[["Wire", BaseException], None]
+
+
+class Wire(Transport):
+    """`told` and `gone` are called on threads of this connection: `gone` once, and then nothing more."""
+
+    socket: Any  # None before and after
+    send_queue: Any  # of stomp.py's own thread; TLS only
+
+    def __init__(self, host: str, port: int, tls: dict[str, Any] | None, *, told: Told, gone: Gone) -> None:
+        super().__init__(  # type: ignore[no-untyped-call]  # nor is anything else of stomp.py
+            [(host, port)],
+            prefer_localhost=False,
+            try_loopback_connect=False,
+            reconnect_attempts_max=1,
+            timeout=CONNECT_TIMEOUT,
+            auto_decode=False,
+        )
+        self.where = f"{host}:{port}"
+        self._told, self._gone = told, gone
+        self._splitter = Splitter()
+        self._error: BaseException | None = None
+        self._once = threading.Lock()
+        self._cut = False
+        if tls is not None:
+            self.set_ssl(for_hosts=[(host, port)], **tls)  # type: ignore[no-untyped-call]  # as above
+
+    def open(self, first: bytes) -> None:
+        """Connect, on a thread of its own, and say `first`. Returns at once."""
+        threading.Thread(target=self._open, args=(first,), name="redeliver-stomp-connect", daemon=True).start()
+
+    def _open(self, first: bytes) -> None:
+        try:
+            self.start()  # type: ignore[no-untyped-call]  # as above
+            if self._cut:
+                raise ConnectionAbortedError("given up")
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self.blocking:
+                self.socket.sendall(first)
+            else:
+                self.send_queue.put(first)
+        except (ConnectFailedException, OSError, AttributeError) as error:
+            # stomp.py keeps the cause to itself; without a socket its receiver has not begun.
+            self._lost(error if isinstance(error, OSError) else ConnectionError(f"no connection to {self.where}"))
+            self.cut()
+
+    def cut(self) -> None:
+        """Close it without a word; from any thread, and it does not wait."""
+        self._cut, self.running = True, False
+        wanted = self.socket
+        if wanted is not None:
+            with contextlib.suppress(OSError):
+                wanted.shutdown(socket.SHUT_RDWR)
+
+    def write(self, data: bytes) -> int:
+        """As much of `data` as can be written now without waiting: bytes. OSError."""
+        wanted, queue = self.socket, self.send_queue
+        if wanted is None or (queue is None and not self.blocking):
+            raise ConnectionAbortedError("the connection is closed")
+        if queue is None:
+            try:
+                return int(wanted.send(data, socket.MSG_DONTWAIT))
+            except BlockingIOError:
+                return 0
+        if queue.qsize() >= TLS_QUEUE:
+            return 0
+        queue.put(data)
+        return len(data)
+
+    # -- what stomp.py calls, on its receiver thread ------------------------------------------------
+
+    def receive(self) -> bytes:
+        """Everything that comes until the end: stomp.py's own reading never sees a byte of it."""
+        while self.running:
+            try:
+                data = self.socket.recv(RECEIVE_BYTES)
+                if not data:
+                    raise ConnectionAbortedError("the broker closed the connection")
+                self._told(self, self._splitter.feed(data))
+            except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                raise  # TLS: stomp.py waits for more
+            except Exception as error:
+                self._error = self._error or error
+                self.running = False
+        return b""
+
+    def notify(self, frame_type: str, frame: Any = None) -> None:
+        """There are no listeners of stomp.py's kind here; what matters is the end."""
+        if frame_type in ("disconnected", "receiver_loop_completed"):
+            if self.socket is not None and frame_type == "receiver_loop_completed":
+                self.cleanup()  # type: ignore[no-untyped-call]  # cut before stomp.py's loop began, which then does not
+            self.connected = False
+            self.notified_on_disconnect = True
+            self._lost(self._error or ConnectionAbortedError("the connection is closed"))
+
+    def _lost(self, error: BaseException) -> None:
+        with self._once:
+            gone, self._gone = self._gone, _nobody
+        gone(self, error)
+
+
+def _nobody(_wire: Wire, _error: BaseException) -> None:
+    pass
+
+
+def tls_of(url: Any) -> dict[str, Any] | None:
+    """stomp.py's words for the TLS options of a URL; None for a connection in clear."""
+    if url.tls_context() is None:  # which has checked the files
+        return None
+    options = url.options
+    return {
+        "ca_certs": options.get("ca"),
+        "cert_file": options.get("cert"),
+        "key_file": options.get("key"),
+        "verify": url.flag("verify", True),
+    }

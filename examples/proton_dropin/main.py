@@ -1,0 +1,61 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A plain proton consumer that gets redelivery by one changed line. Needs an Artemis; REDELIVER_URL says where."""
+
+import os
+
+from proton import Message, symbol
+from proton.handlers import MessagingHandler
+from proton.reactor import Container, SenderOption
+from proton.utils import BlockingConnection
+
+from redeliver_proton import redelivering
+
+URL = os.environ.get("REDELIVER_URL", "artemis://admin:admin@localhost:5672").replace("artemis", "amqp", 1)
+POLICY = "1:500; 3:move(queue:dlq.$)"  # rest 0.5 s after each failure, dead after the third
+QUEUE, DEAD = "dropin.orders", "dlq.dropin.orders"
+
+
+class AsQueue(SenderOption):
+    """A name that is new becomes a queue, not a topic."""
+
+    def apply(self, sender):
+        sender.target.capabilities.put_object(symbol("queue"))
+
+
+class Orders(MessagingHandler):
+    """As it was before: works, accepts by itself, raises."""
+
+    def on_start(self, event):
+        self.connection = event.container.connect(URL)
+        event.container.create_receiver(self.connection, QUEUE)
+        event.container.create_receiver(self.connection, DEAD, handler=Letters())
+
+    def on_message(self, event):
+        attempt = (event.message.properties or {}).get("JMSXDeliveryCount", 1)
+        print(f"attempt {attempt} at {event.message.body}", flush=True)
+        if event.message.body == "broken order":
+            raise ValueError("no such article")
+        if event.message.body == "slow order" and attempt < 2:
+            raise TimeoutError("the warehouse does not answer")
+
+
+class Letters(MessagingHandler):
+    def on_message(self, event):
+        said = event.message.properties
+        print(f"dead letter: {event.message.body}, from {said['original-destination']}")
+        print(f"failures: {said['redeliver_failures']}, {said['redeliver_error_type']}")
+        self.accept(event.delivery)
+        event.connection.close()
+
+
+shop = BlockingConnection(URL)
+for queue in (QUEUE, DEAD):
+    sender = shop.create_sender(queue, name=f"to {queue}", options=AsQueue())
+    if queue == QUEUE:
+        for body in ("good order", "slow order", "broken order"):
+            sender.send(Message(body=body, durable=True))
+shop.close()
+
+# This was: Container(Orders()).run()
+Container(redelivering(Orders(), policy=POLICY)).run()

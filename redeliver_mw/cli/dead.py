@@ -1,0 +1,262 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver dead list · show · replay URL DLQ`: dead letters looked at, and sent back to where they came from."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import ConfigError, DestinationMissing
+from ..message import Delivery, Destination
+from ..redaction import redact
+from ..registry import adapter_for, parse_url
+from ..sendback import DeadLetterInfo, Outcome, Report, SendBack, ambiguous, letter_of, missing, no_such_letter
+from ..session import Session, connect
+from .showing import body_of, cut, headers_of, plain, print_table, when
+
+PART, INTERRUPTED = 3, 130
+LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and those, when one is looked for
+SHORT_ID = 8
+TOLD_EVERY = 100
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The broker's, or env:NAME for the variable that holds it")]
+Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
+Limit = Annotated[int | None, typer.Option("--limit", help="At most so many letters, from 1 on")]
+Id = Annotated[str | None, typer.Option("--id", help="This letter only; the beginning of its id is enough")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    dead = typer.Typer(
+        help="Dead letters: look at them, and send them back.", no_args_is_help=True, rich_markup_mode=None
+    )
+    dead.command("list")(list_)
+    dead.command("show")(show)
+    dead.command("replay")(replay)
+    app.add_typer(dead, name="dead")
+
+
+def list_(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+    """List dead letters, and leave them where they are."""
+    letters = [letter for _, letter in _look(url, dlq, limit, id_, LISTED)]
+    if as_json:
+        print(json.dumps([_as_json(letter) for letter in letters], ensure_ascii=False))
+        return
+    ids = _short([letter.id for letter in letters])
+    rows = [
+        (ids[letter.id], _from(letter), letter.reason, str(letter.failures), _error(letter), when(letter.since),
+         str(letter.body_bytes))
+        for letter in letters
+    ]  # fmt: skip
+    print_table(("id", "from", "reason", "failures", "error", "since", "bytes"), rows, right={3, 6})
+
+
+def show(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+    """Show the headers and the body of a dead letter, by default of the first one."""
+    found = _look(url, dlq, limit, id_, 1)
+    if as_json:
+        shown = [_as_json(letter) | {"headers": headers_of(d), **body_of(d.body)} for d, letter in found]
+        print(json.dumps(shown, ensure_ascii=False))
+        return
+    for number, (delivery, letter) in enumerate(found):
+        print(("\n" if number else "") + f"letter {plain(letter.id)}, from {_from(letter)}, {letter.body_bytes} bytes")
+        for name, value in sorted(headers_of(delivery).items()):
+            print(f"  {plain(name)}: {plain(str(value))}")
+        body = body_of(delivery.body)
+        print(f"\n{plain(body['body'], lines=True)}" + (" (hex)" if body["body_encoding"] == "hex" else ""))
+
+
+def replay(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+    """Send dead letters back to where they were consumed from; each is removed here once it is confirmed there."""
+    address, queue = _given(url, dlq, limit, id_)
+    done = 0
+
+    def tell(outcome: Outcome) -> None:
+        nonlocal done
+        done += outcome.word == "replayed"
+        if done % TOLD_EVERY == 0 and outcome.word == "replayed" and sys.stderr.isatty():
+            print(f"{done} replayed", file=sys.stderr)
+
+    one = SendBack(adapter_for(address), queue, limit=limit, only=id_ or "", tell=tell)
+    with _stopped_by_signals(one):
+        report = one.run()
+    if as_json:
+        print(json.dumps(_report_as_json(report), ensure_ascii=False))
+    else:
+        _print_report(report)
+    for line in _remarks(report, queue):
+        print(line, file=sys.stderr)
+    if report.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if not report.whole:
+        raise typer.Exit(PART)
+
+
+# -- what is asked for ------------------------------------------------------------------------------
+
+
+def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str, Destination]:
+    """The URL and the queue. ConfigError for what cannot be meant."""
+    address = _address(url)
+    if parse_url(address).dialect == "memory":
+        raise ConfigError(
+            "a memory broker lives in one process, and this is another", where="memory://",
+            cure="Use TestApp: test.dead_letters(source), test.replay(source)",
+        )  # fmt: skip
+    if limit is not None and limit < 1:
+        raise ConfigError(f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all")
+    if id_ is not None and not id_.strip():
+        raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver dead list`")
+    queue = Destination.parse(dlq)
+    if queue.kind == "topic" and not queue.subscription:
+        raise ConfigError(f"{queue} is no queue", cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters")
+    return address, queue
+
+
+def _address(url: str) -> str:
+    """`env:NAME` keeps the password out of the process list."""
+    if not url.startswith("env:"):
+        return url
+    name = url.removeprefix("env:")
+    if not os.environ.get(name):
+        raise ConfigError(f"the variable {name!r} is not set", where=url, cure="Set it to the broker's URL")
+    return os.environ[name]
+
+
+def _look(url: str, dlq: str, limit: int | None, id_: str | None, usual: int) -> list[tuple[Delivery, DeadLetterInfo]]:
+    """The letters that are asked for; with an id the one that has it, or begins with it."""
+    address, queue = _given(url, dlq, limit, id_)
+    with connect(address) as session:
+        looked_at = max(limit or 0, SEARCHED) if id_ else limit or usual
+        deliveries = _browse(session, queue, looked_at)
+        letters = [(delivery, letter_of(delivery, session.capabilities)) for delivery in deliveries]
+    if not id_:
+        return letters
+    found = [pair for pair in letters if pair[1].id == id_] or [p for p in letters if p[1].id.startswith(id_)]
+    if not found:
+        raise no_such_letter(id_, queue, len(letters))
+    if len({letter.id for _, letter in found}) > 1:
+        raise ambiguous(id_, len(found))
+    return found[:limit]
+
+
+def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delivery]:
+    capabilities = session.capabilities
+    if capabilities.browse == "none":
+        raise ConfigError(
+            f"{capabilities.dialect} cannot look without taking", cure="Use the broker's own tools to look"
+        )
+    try:
+        if capabilities.depth:
+            session.depth(queue)  # says best that it is not there
+        deliveries = session.browse(queue, limit)
+    except DestinationMissing:
+        raise missing(queue, session.broker) from None
+    if deliveries and capabilities.browse == "requeue":
+        print(f"note: looking marks the messages as redelivered on {capabilities.broker_kind}", file=sys.stderr)
+    return deliveries
+
+
+@contextmanager
+def _stopped_by_signals(one: SendBack) -> Iterator[None]:
+    """The first SIGINT or SIGTERM ends the replay in good order, the second at once."""
+    told = False
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        nonlocal told
+        if told:
+            raise KeyboardInterrupt
+        told = True
+        one.stop()
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+# -- what is told -----------------------------------------------------------------------------------
+
+
+def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
+    return {
+        "id": letter.id,
+        "from": None if letter.source is None else str(letter.source),
+        "evidence": letter.evidence or None,
+        "problem": letter.problem or None,
+        "reason": letter.reason or None,
+        "failures": letter.failures,
+        "error_type": letter.error_type or None,
+        "error_message": redact(letter.error_message) or None,
+        "since_s": letter.since,
+        "original_message_id": letter.original_message_id,
+        "generation": letter.generation,
+        "replay_id": letter.replay_id or None,
+        "bytes": letter.body_bytes,
+    }
+
+
+def _report_as_json(report: Report) -> dict[str, Any]:
+    words = {word: report.count(word) for word in ("replayed", "refused", "skipped")}
+    letters = [
+        {"id": o.letter.id, "to": None if o.letter.source is None else str(o.letter.source), "outcome": o.word,
+         "why": redact(o.why) or None}
+        for o in report.outcomes
+    ]  # fmt: skip
+    return words | {
+        "replay_id": report.replay_id, "died_again": report.died_again, "interrupted": report.interrupted,
+        "letters": letters,
+    }  # fmt: skip
+
+
+def _print_report(report: Report) -> None:
+    """A line for each kind of outcome: there may be many thousands of letters."""
+    same = Counter((o.word, str(o.letter.source or ""), o.why) for o in report.outcomes)
+    rows = [(str(n), word, to, plain(redact(why))) for (word, to, why), n in same.items()]
+    if rows:
+        print_table(("letters", "outcome", "to", "why"), rows, right={0})
+    print(f"{report.count('replayed')} of {len(report.outcomes)} replayed, replay id {report.replay_id}")
+
+
+def _remarks(report: Report, queue: Destination) -> Iterator[str]:
+    if report.count("refused"):
+        yield f"note: refused letters are still in {queue}: is their source there, and not full?"
+    if report.died_again:
+        yield f"note: {report.died_again} of the replayed died again meanwhile; they lie in {queue}"
+    if report.interrupted:
+        yield f"interrupted: the other letters are still in {queue}"
+    if report.rest:
+        yield f"ended early: {report.rest}; the other letters are still in {queue}"
+
+
+def _short(ids: Sequence[str]) -> dict[str, str]:
+    """Each id as short as `--id` still tells it from the others of this list."""
+    ordered = sorted(set(ids))
+    need = dict.fromkeys(ordered, SHORT_ID)
+    for left, right in pairwise(ordered):
+        common = next((n for n, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), len(left)) + 1
+        need[left], need[right] = max(need[left], common), max(need[right], common)
+    return {id_: plain(id_[:length]) for id_, length in need.items()}
+
+
+def _from(letter: DeadLetterInfo) -> str:
+    return plain(str(letter.source)) if letter.source is not None else letter.problem
+
+
+def _error(letter: DeadLetterInfo) -> str:
+    text = f"{letter.error_type}: {letter.error_message}" if letter.error_type else ""
+    return cut(plain(redact(text)))

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Tables, messages and times as the command line shows them: nothing secret, nothing that steers a terminal."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from ..message import Delivery
+from ..redaction import redact
+
+CUT = 80  # characters of a text in a table
+HEX_BYTES = 256  # of a body that is no text
+_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> None:
+    """A table on stdout; columns in `right` are set to the right. A pipe has no width: nothing is cut for it."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for number, name in enumerate(names):
+        table.add_column(name, justify="right" if number in right else "left", overflow="fold")
+    for cells in rows:
+        table.add_row(*(Text(cell) for cell in cells))  # Text: a name may look like markup
+    console = Console()
+    (console if console.is_terminal else Console(width=10_000)).print(table)
+
+
+def plain(text: str, *, lines: bool = False) -> str:
+    """A stranger's text, its control characters spelled out; `lines` keeps line ends and tabs."""
+    return _STEERING.sub(lambda c: c[0] if lines and c[0] in "\n\t" else ascii(c[0])[1:-1], text)
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= CUT else text[: CUT - 1] + "…"
+
+
+def when(seconds: float | None) -> str:
+    """UTC; empty for none."""
+    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def headers_of(delivery: Delivery) -> dict[str, Any]:
+    """All headers, redacted, as JSON can carry them."""
+    return {name: _value(name, value) for name, value in delivery.headers.items()}
+
+
+def body_of(body: bytes) -> dict[str, str]:
+    """`body`, redacted text where it is UTF-8, else the head of it in hex; `body_encoding` says which."""
+    try:
+        return {"body": redact(body.decode("utf-8")), "body_encoding": "utf-8"}
+    except UnicodeDecodeError:
+        more = f" … {len(body)} bytes" if len(body) > HEX_BYTES else ""
+        return {"body": body[:HEX_BYTES].hex(" ") + more, "body_encoding": "hex"}
+
+
+def _value(name: str, value: Any) -> Any:
+    """What a name gives away as a secret is one, whatever it looks like."""
+    if isinstance(value, bool | int | None) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, list):
+        return [_value(name, item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _value(str(key), item) for key, item in value.items()}
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+    lead = f"{name}="
+    shown = redact(lead + text)
+    return shown[len(lead) :] if shown.startswith(lead) else redact(text)

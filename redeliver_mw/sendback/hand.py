@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`Hand`: the letters that a replay holds unsettled, and the copies that are out. For one thread.
+
+A letter is in `held` until its copy is confirmed, then in `settling` until our word is written. A lost link
+takes letters out of both, for the broker hands them out again; what is known of their copies stays.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from ..adapter import Adapter, Verdict
+from ..copies import replay_copy
+from ..counting import digest
+from ..errors import NotCopyable
+from ..message import Delivery
+from .letters import DeadLetterInfo, letter_of
+from .report import Outcome, Word
+
+UNCONFIRMED = 50  # copies on their way at once
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A letter in hand. `delivery` None: it is the broker's again, and may come back."""
+
+    delivery: Delivery | None
+    letter: DeadLetterInfo
+    key: object  # one for each letter; the same one when the same copy of ours comes again
+    outcome: Outcome | None = None
+    died_again: bool = False  # of a message that this replay sent
+
+
+class Hand:
+    """`post` puts what an adapter answers in line for the thread that this belongs to.
+
+    At most `limit` letters are tried. `tell` hears each outcome.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        replay_id: str,
+        limit: int | None,
+        post: Callable[[Callable[[], None]], None],
+        tell: Callable[[Outcome], None],
+    ) -> None:
+        self._adapter, self._replay_id, self._limit = adapter, replay_id, limit
+        self._post, self._tell = post, tell
+        self.held: dict[Delivery, Held] = {}
+        self.settling: dict[Delivery, Held] = {}
+        self.done: list[Outcome] = []
+        self.tried = 0
+        self.lost = False  # a link was lost: letters may come a second time
+        self.silent = False  # a copy was not answered: nothing more is sent, unless the link turns out to be lost
+        self.ending = ""  # why no further letter is begun
+        self._waiting: deque[Held] = deque()  # to be published
+        self._flying: dict[object, Held] = {}  # published, not answered; by key
+        self._confirmed: set[object] = set()  # keys
+
+    @property
+    def enough(self) -> bool:
+        """As many were tried as were asked for."""
+        return self._limit is not None and self.tried >= self._limit
+
+    @property
+    def _at_end(self) -> bool:
+        return bool(self.ending) or self.silent or self.enough
+
+    @property
+    def idle(self) -> bool:
+        """Every copy that is out is answered, every word written."""
+        return not self._flying and not self.settling
+
+    @property
+    def known(self) -> int:
+        """How many of the letters that were there at the start have been seen."""
+        return len(self.done) + sum(not held.died_again for held in self.held.values())
+
+    def take(self, delivery: Delivery) -> Held | None:
+        """A letter that arrived; None for one whose copy is out or confirmed already."""
+        letter = letter_of(delivery, self._adapter.capabilities)
+        # Letters that a broker made may be alike in all that can be told of them, ours are not.
+        key = (letter.id, digest(delivery)) if letter.evidence == "ours" else object()
+        if self.lost and self._seen(delivery, key):
+            return None
+        held = self.held[delivery] = Held(delivery, letter, key)
+        held.died_again = letter.replay_id == self._replay_id
+        return held
+
+    def attempt(self, held: Held) -> None:
+        """Send it back, as soon as there is room."""
+        if held.letter.problem:
+            self._end(held, "skipped", held.letter.problem)
+        else:
+            self._waiting.append(held)
+            self._publish()
+
+    def forget(self, generation: int) -> None:
+        """What was in hand is the broker's again, and will come back."""
+        self.lost, self.silent = True, False
+        for place in (self.held, self.settling):
+            for delivery in [d for d in place if d.generation == generation]:
+                held = place.pop(delivery)
+                held.delivery = None
+                self.tried -= held.outcome is not None and held.outcome.word == "refused"
+        self._waiting = deque(held for held in self._waiting if held.delivery is not None)
+
+    def outcomes(self) -> list[Outcome]:
+        """Of all letters that were tried or judged."""
+        stayed = [held.outcome for held in self.held.values() if held.outcome is not None]
+        return self.done + stayed + [Outcome(h.letter, "refused", "no answer yet") for h in self._flying.values()]
+
+    # -- inside -----------------------------------------------------------------------------------
+
+    def _seen(self, delivery: Delivery, key: object) -> bool:
+        """Is it a letter whose copy is out, which came back because a link was lost?"""
+        if key in self._confirmed:
+            self._adapter.settle([(delivery, "accepted")])
+            return True
+        flying = self._flying.get(key)
+        if flying is None or flying.delivery is not None:
+            return False
+        flying.delivery = delivery
+        self.held[delivery] = flying
+        return True
+
+    def _publish(self) -> None:
+        while self._waiting and len(self._flying) < UNCONFIRMED and not self._at_end:
+            if self._waiting[0].key in self._flying:  # the same copy twice: one after the other
+                return
+            held = self._waiting.popleft()
+            if held.delivery is not None:
+                self.tried += 1
+                self._send(held, held.delivery)
+
+    def _send(self, held: Held, delivery: Delivery) -> None:
+        source, own = held.letter.source, uuid.uuid4().hex
+        assert source is not None  # else there is a problem
+        try:
+            out = replay_copy(
+                delivery, source, self._adapter.capabilities, replay_id=self._replay_id, lineage=own
+            )  # fmt: skip
+        except NotCopyable as error:
+            return self._end(held, "refused", str(error))
+        self._flying[held.key] = held
+        self._adapter.publish(out, lambda verdict, why: self._post(partial(self._answered, held, verdict, why)))
+
+    def _answered(self, held: Held, verdict: Verdict, why: str) -> None:
+        del self._flying[held.key]
+        if verdict == "ok":
+            self._confirm(held)
+        else:
+            if held.delivery is None:  # the broker's again: looked at anew when it comes back
+                self.tried -= 1
+            else:
+                self.silent = self.silent or verdict == "silent"
+                self._end(held, "refused", f"{held.letter.source} did not take it: {why or verdict}")
+        self._publish()
+
+    def _confirm(self, held: Held) -> None:
+        self._confirmed.add(held.key)
+        self.done.append(Outcome(held.letter, "replayed"))
+        self._tell(self.done[-1])
+        delivery = held.delivery
+        if delivery is not None:
+            self.settling[delivery] = self.held.pop(delivery)
+            written = partial(self._post, partial(self._written, delivery))
+            self._adapter.settle([(delivery, "accepted")], written=written)
+
+    def _written(self, delivery: Delivery) -> None:
+        self.settling.pop(delivery, None)
+
+    def _end(self, held: Held, word: Word, why: str) -> None:
+        held.outcome = Outcome(held.letter, word, why)
+        self._tell(held.outcome)

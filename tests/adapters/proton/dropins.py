@@ -1,0 +1,136 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Existing proton consumers, as they are written by hand, driven in their container until a test has seen enough."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import proton
+from proton.handlers import MessagingHandler
+from proton.reactor import Container
+from proton.utils import BlockingConnection
+
+from redeliver_proton._wrapper import redelivering
+from tests.brokers import Broker, _amqp10
+
+_names = itertools.count(1)
+PATIENCE = 40.0
+
+
+def connect(broker: Broker) -> Any:
+    url = f"amqp://{broker.host}:{broker.port}"
+    return BlockingConnection(url, timeout=10, user=broker.user, password=broker.password, allowed_mechs="PLAIN")
+
+
+class Queues:
+    """Queues of one test, and what is in them; on a connection of their own."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.connection = connect(broker)
+        self.name = f"dropin.{os.getpid()}.{next(_names)}"
+        self.dlq = f"DLQ.{self.name}"
+        for queue in (self.name, self.dlq):
+            make(broker, queue)
+
+    def put(self, *bodies: str, address: str | None = None, **fields: Any) -> None:
+        """Each body is its message's id too."""
+        sender = self.connection.create_sender(address or self.name, name=f"put-{next(_names)}")
+        for body in bodies:
+            sender.send(proton.Message(body=body, id=body, durable=True, **fields))
+        sender.close()
+
+    def take(self, queue: str) -> list[proton.Message]:
+        """All that the queue has; the broker gives back what a closed link had before this asks."""
+        receiver = self.connection.create_receiver(queue, credit=0, name=f"take-{next(_names)}")
+        found = []
+        count = int(float(self.broker.ctl(f"queue.{queue.partition('::')[2] or queue}", "messageCount")))
+        receiver.flow(count)
+        for _ in range(count):
+            found.append(receiver.receive(timeout=10))
+            receiver.accept()
+        receiver.close()
+        return found
+
+    def left(self, queue: str | None = None) -> list[str]:
+        return [m.body for m in self.take(queue or self.name)]
+
+    def dead(self) -> list[proton.Message]:
+        return self.take(self.dlq)
+
+
+def make(broker: Broker, queue: str, address: str | None = None, routing: str = "ANYCAST") -> None:
+    text = f'{{"name":"{queue}","address":"{address or queue}","routing-type":"{routing}","durable":true}}'
+    with _amqp10._connection(broker.host, broker.port, broker.user, broker.password, 10) as connection:
+        receiver = connection.create_receiver(None, dynamic=True, credit=1)
+        sender = connection.create_sender("activemq.management")
+        asked = {"_AMQ_ResourceName": "broker", "_AMQ_OperationName": "createQueue"}
+        reply: Any = receiver.link.remote_source.address
+        sender.send(proton.Message(body=json.dumps([text, True]), reply_to=reply, properties=asked))
+        answer: Any = receiver.receive(timeout=10)
+        assert answer.properties["_AMQ_OperationSucceeded"], answer.body
+        receiver.accept()
+
+
+class Consumer(MessagingHandler):  # type: ignore[misc]  # proton has no types
+    """A user's handler; `act(event)` is what it does with a message. Keeps a protocol."""
+
+    def __init__(self, broker: Any, source: str, act: Callable[[Any], object] = lambda _: None, **how: Any) -> None:
+        self.connect: dict[str, Any] = how.pop("connect", {})
+        self.options: Any = how.pop("options", None)
+        super().__init__(**how)
+        self.broker, self.source, self.act = broker, source, act
+        self.counts: dict[str, list[int]] = defaultdict(list)
+        self.spans: dict[str, list[tuple[float, float]]] = defaultdict(list)
+        self.handled: list[str] = []
+        self.disconnects = 0
+        self.done: Callable[[], bool] = lambda: False
+        self.timed_out = False
+
+    def on_start(self, event: Any) -> None:
+        self.container = event.container
+        self.until = time.monotonic() + PATIENCE
+        given = {"user": self.broker.user, "password": self.broker.password, "allowed_mechs": "PLAIN"} | self.connect
+        self.connection = event.container.connect(f"amqp://{self.broker.host}:{self.broker.port}", **given)
+        self.receiver = event.container.create_receiver(self.connection, self.source, options=self.options)
+        event.container.schedule(0.02, self)
+
+    def on_timer_task(self, event: Any) -> None:
+        self.timed_out = time.monotonic() > self.until
+        if self.done() or self.timed_out:
+            self.connection.close()
+        elif self.connection.state & proton.Endpoint.LOCAL_ACTIVE:
+            event.container.schedule(0.02, self)
+
+    def on_message(self, event: Any) -> None:
+        body, began = event.message.body, time.monotonic()
+        self.counts[body].append((event.message.properties or {})["JMSXDeliveryCount"])
+        try:
+            self.act(event)
+            self.handled.append(body)
+        finally:
+            self.spans[body].append((began, time.monotonic()))
+
+    def on_disconnected(self, event: Any) -> None:
+        self.disconnects += 1
+
+
+def drive(consumer: Consumer, done: Callable[[], bool], **options: Any) -> Consumer:
+    """Run it until `done`; what it settled has then reached the broker."""
+    consumer.done = done
+    Container(redelivering(consumer, **options)).run()
+    assert not consumer.timed_out, (dict(consumer.counts), consumer.handled)
+    return consumer
+
+
+def unsettled(consumer: Consumer) -> int:
+    """Deliveries that are not settled yet, of all its links."""
+    watch = vars(consumer.container).get("_redeliver_watch")
+    return sum(len(s._open) for g in watch._grounds.values() for s in g.seats.values()) if watch else 0

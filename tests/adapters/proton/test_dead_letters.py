@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters that the broker's own tools understand, and the broker's own that we do."""
+
+from __future__ import annotations
+
+import proton
+import pytest
+import stomp
+
+from redeliver_mw.message import Death, Delivery, Destination
+from redeliver_mw.session import connect
+from redeliver_mw.testing.contract.handlers import Handler, fail
+from tests.contract.proton_world import ProtonWorld
+
+pytestmark = pytest.mark.broker
+
+
+def dead_at_second(dead: str) -> str:
+    return f"2:move(queue:{dead})"
+
+
+def browsed(world: ProtonWorld, queue: str) -> list[Delivery]:
+    with connect(world.url) as session:
+        return list(session.browse(queue))
+
+
+def test_the_brokers_retry_sends_ours_back_to_the_queue_they_came_from(world: ProtonWorld) -> None:
+    queue, dead = world.new_queue(), world.new_queue()
+    consumer = world.consume(queue, fail, dead_at_second(dead))
+    world.send(queue, b"one", {"k": "v"}, message_id="m1")
+    assert world.wait_until(lambda: world.depth(dead) == 1)
+    consumer.stop()
+    assert world.raw.ask(f"queue.{dead}", "retryMessages") == 1
+    assert world.wait_until(lambda: world.depth(queue) == 1)
+    handler = Handler(world.now)
+    world.consume(queue, handler, dead_at_second(dead))
+    assert world.wait_until(lambda: handler.done[b"one"] == 1)
+    assert (world.depth(dead), handler.runs[0].delivery.past.generation) == (0, 1)
+
+
+def test_the_brokers_retry_sends_ours_back_to_the_one_subscription_they_came_from(world: ProtonWorld) -> None:
+    topic, dead = world.new_name(), world.new_queue()  # its own letters the broker would send to both
+    app = world.app()
+    sick, well = Handler(world.now, fail), Handler(world.now)
+    app.handler(f"topic:{topic}", subscription=f"{topic}.sick", policy=dead_at_second(dead))(sick)
+    app.handler(f"topic:{topic}", subscription=f"{topic}.well", policy=dead_at_second(dead))(well)
+    world.started(app)
+    world.raw.send(topic, proton.Message(body=b"price", inferred=True), "topic")
+    assert world.wait_until(lambda: world.depth(dead) == 1)
+    app.stop()
+    (letter,) = browsed(world, dead)
+    assert letter.headers["_AMQ_ORIG_ADDRESS"] == topic
+    assert letter.reader.death(letter.native) == Death(Destination(topic, "topic", f"{topic}.sick"))
+    assert world.raw.ask(f"queue.{dead}", "retryMessages") == 1
+    assert world.wait_until(lambda: world.depth(f"{topic}.sick") == 1)
+    assert (world.depth(f"{topic}.well"), world.depth(dead), well.done[b"price"]) == (0, 0, 1)
+
+
+def test_what_the_broker_buried_is_read_with_where_it_came_from(world: ProtonWorld) -> None:
+    queue, dead = world.new_queue(), world.new_queue()
+    world.raw.settings(queue, deadLetterAddress=dead, maxDeliveryAttempts=1)
+    world.send(queue, b"amqp", message_id="m1")
+    with connect(world.url) as session:
+        delivery = session.receive(queue, 10.0)
+        assert delivery is not None
+        session.settle(delivery, "returned")
+        assert world.wait_until(lambda: world.depth(dead) == 1)
+    (letter,) = browsed(world, dead)
+    assert (letter.body, letter.message_id) == (b"amqp", "m1")
+    assert letter.reader.death(letter.native) == Death(Destination(queue))
+    assert not letter.reader.marked(letter.native)
+
+
+def test_what_a_stomp_client_sent_and_the_broker_let_expire_is_read_too(world: ProtonWorld) -> None:
+    queue, dead = world.new_queue(), world.new_queue()
+    world.raw.settings(queue, expiryAddress=dead)
+    connection = stomp.Connection([(world.broker.host, world.broker.stomp_port)])
+    connection.connect(world.broker.user, world.broker.password, wait=True)
+    headers = {"destination-type": "ANYCAST", "persistent": "true", "expires": "1000"}
+    connection.send(queue, "stomp", headers=headers)
+    connection.disconnect()
+    assert world.wait_until(lambda: world.depth(dead) == 1)
+    (letter,) = browsed(world, dead)
+    assert letter.body == b"stomp"
+    assert letter.reader.death(letter.native) == Death(Destination(queue), "expired")
+
+
+def test_a_dead_letter_of_ours_that_dies_once_more_carries_no_marks_of_the_broker(world: ProtonWorld) -> None:
+    first, second, last = world.new_queue(), world.new_queue(), world.new_queue()
+    world.consume(first, fail, f"1:move(queue:{second})")
+    world.consume(second, fail, f"1:move(queue:{last})")
+    world.send(first, b"one")
+    assert world.wait_until(lambda: world.depth(last) == 1)
+    (letter,) = browsed(world, last)
+    assert letter.reader.death(letter.native) == Death(Destination(second))
+    assert letter.headers["_AMQ_ORIG_ADDRESS"] == second

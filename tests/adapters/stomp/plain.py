@@ -1,0 +1,148 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A witness that shares nothing with the adapter: STOMP over a plain socket, and ActiveMQ's statistics over AMQP."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from proton import Message, Timeout
+from proton.utils import BlockingConnection
+
+from tests.brokers import Broker
+
+_MEANING = {"\\c": ":", "\\n": "\n", "\\r": "\r", "\\\\": "\\"}
+
+
+class Seen(NamedTuple):
+    """A frame as it came: values unescaped, the first of a name."""
+
+    command: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Plain:
+    """One STOMP connection. Each request waits for its RECEIPT; what comes meanwhile is kept in `frames`."""
+
+    def __init__(self, broker: Broker, *, client_id: str = "") -> None:
+        self._socket = socket.create_connection((broker.host, broker.port), timeout=10)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._buffer = b""
+        self._numbers = itertools.count(1)
+        self.frames: list[Seen] = []
+        more = f"client-id:{client_id}\n" if client_id else ""
+        hello = f"CONNECT\naccept-version:1.2\nhost:x\nlogin:{broker.user}\npasscode:{broker.password}\n{more}\n\0"
+        self._socket.sendall(hello.encode())
+        assert self._next(10.0).command == "CONNECTED"
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def say(self, command: str, headers: Mapping[str, object], body: bytes = b"") -> str:
+        """Send, wait for the receipt; what an ERROR says instead."""
+        receipt = f"w{next(self._numbers)}"
+        lines = "".join(f"{name}:{escaped(str(value))}\n" for name, value in {**headers, "receipt": receipt}.items())
+        self._socket.sendall(f"{command}\n{lines}\n".encode() + body + b"\0")
+        while True:
+            frame = self._next(10.0)
+            if frame.headers.get("receipt-id") == receipt:
+                return frame.headers.get("message", "an ERROR") if frame.command == "ERROR" else ""
+            self.frames.append(frame)
+
+    def send(self, destination: str, body: bytes, headers: Mapping[str, object] | None = None) -> str:
+        """Persistent; as bytes, unless `headers` say otherwise by a content-length of None."""
+        given = {"destination": destination, "persistent": "true", "content-length": len(body), **(headers or {})}
+        return self.say("SEND", {name: value for name, value in given.items() if value is not None}, body)
+
+    def wait(self, seconds: float) -> Seen | None:
+        """The next frame, or None."""
+        if self.frames:
+            return self.frames.pop(0)
+        try:
+            return self._next(seconds)
+        except TimeoutError:
+            return None
+
+    def _next(self, seconds: float) -> Seen:
+        end = time.monotonic() + seconds
+        while True:
+            self._buffer = self._buffer.lstrip(b"\n")
+            if (found := self._split()) is not None:
+                return found
+            self._socket.settimeout(max(0.001, end - time.monotonic()))
+            data = self._socket.recv(1 << 20)
+            if not data:
+                raise ConnectionError("the broker closed the connection")
+            self._buffer += data
+
+    def _split(self) -> Seen | None:
+        head, mark, rest = self._buffer.partition(b"\n\n")
+        if not mark:
+            return None
+        command, *lines = head.decode().split("\n")
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, _, value = line.partition(":")
+            headers.setdefault(name, unescaped(value))
+        size = int(headers["content-length"]) if "content-length" in headers else rest.find(b"\0")
+        if size < 0 or len(rest) <= size:
+            return None
+        self._buffer = rest[size + 1 :]
+        return Seen(command, headers, rest[:size])
+
+
+class Statistics:
+    """Asks the broker's statistics plugin. A connection that a kill has taken is made again."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._connection: Any = None
+
+    def size_and_in_flight(self, queue: str, seconds: float = 5.0) -> tuple[int, int] | None:
+        """None for a queue that is not there: the broker does not answer then."""
+        if self._connection is None:
+            self._open()
+        question = Message(
+            address=f"queue://ActiveMQ.Statistics.Destination.{queue}", reply_to=self._address, correlation_id=queue
+        )
+        self._sender.send(question)
+        try:
+            answer = self._receiver.receive(timeout=seconds)
+        except Timeout:
+            self.close()  # a late answer must not be taken for another one's
+            return None
+        self._receiver.accept()
+        assert answer.body["destinationName"] == f"queue://{queue}"
+        return int(answer.body["size"]), int(answer.body["inflightCount"])
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _open(self) -> None:
+        b: Any = self._broker
+        self._connection = BlockingConnection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
+        self._sender = self._connection.create_sender(None)
+        self._receiver = self._connection.create_receiver(None, dynamic=True, credit=10)
+        self._address = self._receiver.link.remote_source.address
+
+
+def escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace("\r", "\\r").replace(":", "\\c")
+
+
+def unescaped(value: str) -> str:
+    pieces = iter(value.split("\\"))
+    text = next(pieces)
+    for piece in pieces:
+        if not piece:  # an escaped backslash: what follows is plain
+            text += "\\" + next(pieces, "")
+        else:
+            text += _MEANING["\\" + piece[0]] + piece[1:]
+    return text

@@ -1,0 +1,262 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A real ActiveMQ as the contract uses it: STOMP over a plain socket, a proxy in front, its statistics."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from redeliver_mw.app import App
+from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.testing.contract import Raw, World
+from redeliver_stomp._dialects import capabilities
+from tests.adapters.stomp.plain import Plain, Seen, Statistics
+from tests.brokers import BrokerMissing
+from tests.brokers._process import free_ports
+from tests.brokers.activemq import ActiveMQ
+from tests.faults.proxy import Proxy
+
+REFUSING = "contract.refusing."  # what such queues are called, so that the broker's configuration knows them
+FILLER = b"filler" + b"x" * 6000  # one is more than such a queue may hold
+POLICY = (
+    f'<policyEntry queue="{REFUSING}&gt;" memoryLimit="4 kb"><pendingQueuePolicy><vmQueueCursor/></pendingQueuePolicy>'
+    "</policyEntry>"
+)
+PROPERTIES = {
+    "correlation_id": "correlation-id", "content_type": "content-type", "content_encoding": "content-encoding",
+    "reply_to": "reply-to", "type": "type", "priority": "priority",
+}  # fmt: skip
+OF_THE_FRAME = {
+    "destination", "message-id", "subscription", "ack", "content-length", "persistent", "redelivered", "expires",
+    "timestamp", *PROPERTIES.values(),
+}  # fmt: skip
+
+
+class ContractBroker(ActiveMQ):
+    """An ActiveMQ that refuses with an ERROR what it has no room for, and tells how full its queues are."""
+
+    def __init__(self, version: str, *, scheduler: bool = True) -> None:
+        super().__init__(version, scheduler=scheduler, policy_entries=POLICY, plugins="<statisticsBrokerPlugin/>")
+        configuration = self.data / "activemq.xml"
+        told, times = re.subn(
+            r"<systemUsage>\s*<systemUsage>", '<systemUsage><systemUsage sendFailIfNoSpace="true">',
+            configuration.read_text(),
+        )  # fmt: skip
+        assert times == 1
+        configuration.write_text(told)
+
+
+@contextlib.contextmanager
+def running(version: str, **options: Any) -> Iterator[ContractBroker]:
+    """A broker for some tests; skipped where none can be had, except in CI."""
+    try:
+        broker = ContractBroker(version, **options)
+    except BrokerMissing as missing:
+        if os.environ.get("REDELIVER_CI") == "1":
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+    with broker:
+        broker.start()
+        yield broker
+
+
+class Site:
+    """A broker and the proxy before it; for all tests of a module."""
+
+    def __init__(self, broker: ContractBroker) -> None:
+        self.broker = broker
+        self.proxy = Proxy(broker.host, broker.port, roles=("(publish)", "(consume)"))
+
+    def close(self) -> None:
+        self.proxy.close()
+
+
+class StompWorld(World):
+    """One broker, one test."""
+
+    tick = 0.15
+    abilities = frozenset({"threads", "network", "credentials", "kill"})
+    keeps_message_ids = False
+    makes_on_use = True
+    marks = frozenset({"cut"})
+
+    def __init__(self, site: Site) -> None:
+        super().__init__()
+        self._broker, self._proxy = site.broker, site.proxy
+        self._plain: Plain | None = None
+        self._statistics = Statistics(site.broker)
+
+    @property
+    def url(self) -> str:
+        return self.other_url()
+
+    def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
+        """Credentials are the broker's own; the host is the proxy's."""
+        named = ",".join(host or f"127.0.0.1:{self._proxy.port}" for host in hosts or (None,))
+        return f"activemq://{self._broker.user}:{password or self._broker.password}@{named}"
+
+    def dead_host(self) -> str:
+        return f"127.0.0.1:{free_ports(1)[0]}"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return capabilities(self._broker.version, scheduler=True)
+
+    @property
+    def foreign_headers(self) -> Mapping[str, Any]:
+        """STOMP has texts only; what they may hold is asked for in full."""
+        return {
+            "text": "grüße 🐇", "empty": "", "blanks": "  a b ", "colon": "a:b", "lines": "a\nb\r\n",
+            "slash": "\\n\\c\\", "id": "mine", "k\\cey": "v", "tab": "\t",
+        }  # fmt: skip
+
+    # -- queues and messages ---------------------------------------------------------------------------------
+
+    def new_queue(self, *, refusing: bool = False, lasting: bool = False, declare: bool = True) -> str:
+        name = self.new_name()
+        if refusing:
+            name = REFUSING + name
+            while not self._open().send(f"/queue/{name}", FILLER):
+                pass
+        elif declare:
+            self.declare(name)
+        return name
+
+    def declare(self, queue: str) -> None:
+        """It is made by whoever looks at it."""
+        plain = self._open()
+        plain.say("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": "look", "browser": "true", "ack": "auto"})
+        plain.say("UNSUBSCRIBE", {"id": "look"})
+        plain.frames.clear()
+
+    def send(
+        self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None, *, lifetime: float | None = None,
+        **properties: Any,
+    ) -> None:  # fmt: skip
+        given: dict[str, Any] = dict(headers or {})
+        if (us := properties.pop("timestamp_us", None)) is not None:
+            given["timestamp"] = us // 1000
+        if lifetime is not None:
+            given["expires"] = round((time.time() + lifetime) * 1000)
+        properties.pop("message_id", None)  # the broker gives its own
+        given |= {PROPERTIES[name]: value for name, value in properties.items()}
+        if "reply-to" in given:
+            given["reply-to"] = f"/queue/{given['reply-to']}"
+        assert self._open().send(f"/queue/{queue}", body, given) == ""
+
+    def take_all(self, queue: str) -> list[Raw]:
+        plain, found = self._open(), []
+        end = self.now() + 5
+        while (waiting := self.depth(queue)) > 0 and self.now() < end:
+            name = f"take{len(found)}"
+            plain.say("SUBSCRIBE", {"destination": f"/queue/{queue}", "id": name, "ack": "auto"})
+            came = []
+            while len(came) < waiting and (frame := plain.wait(1.0)) is not None:
+                came.append(frame)
+            plain.say("UNSUBSCRIBE", {"id": name})
+            found += [_raw(frame) for frame in [*came, *plain.frames]]
+            plain.frames.clear()
+        return found
+
+    def depth(self, queue: str) -> int:
+        known = self._statistics.size_and_in_flight(queue, 1.0)
+        if known is None:  # a broker that was killed has forgotten its empty queues
+            self.declare(queue)
+            return 0
+        return known[0] - known[1]
+
+    def exists(self, queue: str) -> bool:
+        return self._statistics.size_and_in_flight(queue, 0.5) is not None
+
+    def delete(self, queue: str) -> None:
+        """ActiveMQ makes a queue again for the next message that is sent to it: it is emptied."""
+        self.take_all(queue)
+
+    def relent(self, queue: str) -> None:
+        assert {raw.body for raw in self.take_all(queue)} == {FILLER}
+
+    # -- faults ----------------------------------------------------------------------------------------------
+
+    def cut_connections(self) -> None:
+        self._proxy.cut()
+
+    def lose_next_settle(self) -> None:
+        self._proxy.swallow_next("(consume)")
+
+    def silence(self) -> None:
+        self._proxy.stall("up", "(publish)")
+
+    def unsilence(self) -> None:
+        self._proxy.resume()
+
+    def crumble(self, size: int) -> None:
+        self._proxy.crumb = size
+
+    def kill_broker(self) -> None:
+        self._drop()
+        self._broker.kill()
+
+    def restart_broker(self) -> None:
+        self._broker.start()
+
+    # -- time ------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def advance(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def wait_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
+        end = self.now() + (self.patience if timeout is None else timeout)
+        while not (done := true()) and self.now() < end:
+            time.sleep(0.01)
+        return done
+
+    def start(self, app: App) -> None:
+        app.start()
+        # Half a minute of silence is a long test: the patience is shortened, what follows it is the same.
+        assert app._engine is not None
+        app._engine.adapter._publisher._patience = 1.0  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        self.unsilence()
+        self.crumble(0)
+        super().close()
+        self._proxy.cut()
+        self._drop()
+        self._broker.revive()
+
+    # -- the raw connections ---------------------------------------------------------------------------------
+
+    def _open(self) -> Plain:
+        if self._plain is None:
+            self._plain = Plain(self._broker)
+        return self._plain
+
+    def _drop(self) -> None:
+        plain, self._plain = self._plain, None
+        if plain is not None:
+            plain.close()
+        self._statistics.close()
+
+
+def _raw(frame: Seen) -> Raw:
+    """Message headers are whatever is not the frame's own."""
+    assert frame.command == "MESSAGE", frame
+    headers = {name: value for name, value in frame.headers.items() if name not in OF_THE_FRAME}
+    props: dict[str, Any] = {p: frame.headers[h] for p, h in PROPERTIES.items() if h in frame.headers}
+    if "priority" in props:
+        props["priority"] = int(props["priority"])
+    if "reply_to" in props:
+        props["reply_to"] = props["reply_to"].removeprefix("/queue/")
+    if (expires := int(frame.headers.get("expires", "0"))) > 0:
+        props["expires_at_us"] = expires * 1000
+    return Raw(frame.body, headers, props, frame.headers.get("redelivered") == "true")
