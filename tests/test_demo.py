@@ -102,8 +102,9 @@ def read_all(descriptor: int) -> str:
 
 def test_ctrl_c_ends_the_demo_without_a_traceback() -> None:
     process = subprocess.Popen(
-        DEMO, env=environment() | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        DEMO, env=environment() | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # started in the background it is ignored
+    )  # fmt: skip
     killer = threading.Timer(50, process.kill)
     killer.start()
     assert process.stdout is not None
