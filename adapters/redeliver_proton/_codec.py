@@ -70,17 +70,20 @@ def read(data: bytes, at: int, depth: int = 0) -> Any:
     if (sized := _SIZED.get(code)) is not None:
         start, make = sized
         return make(data[at + start : end])
+    if code in _LISTS or code in _MAPS:
+        return _read_compound(data, at, end, depth)
+    return _by_driver(data[at:end])
+
+
+def _read_compound(data: bytes, at: int, end: int, depth: int) -> Any:
+    """A list or map; `Wire` for one that is nested too deep, broken inside, or has keys that Python cannot hash."""
     if depth >= MAX_DEPTH:
         return Wire(data[at:end])
-    if code in _LISTS:
-        return [read(data, one, depth + 1) for one in items(data, at)]
-    if code in _MAPS:
+    try:
         found = [read(data, one, depth + 1) for one in items(data, at)]
-        try:
-            return dict(zip(found[::2], found[1::2], strict=True))
-        except (TypeError, ValueError):
-            return Wire(data[at:end])  # keys that Python cannot hash, or an odd number
-    return _by_driver(data[at:end])
+        return found if data[at] in _LISTS else dict(zip(found[::2], found[1::2], strict=True))
+    except (TypeError, ValueError):
+        return Wire(data[at:end])
 
 
 def items(data: bytes, at: int) -> list[int]:

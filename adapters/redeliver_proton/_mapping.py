@@ -117,7 +117,7 @@ def _int(value: Any) -> int | None:
 READER = ProtonReader()
 
 
-def delivery_of(source: Destination, generation: int, tag: int, raw: bytes) -> Delivery:
+def delivery_of(source: Destination, generation: int, tag: int, raw: bytes | bytearray) -> Delivery:
     native = Received(raw)
     return Delivery(source, generation, tag, native.failed_before, native, READER)
 
@@ -226,9 +226,7 @@ def _application_properties(
 def _body(out: Outgoing, origin: Received | None) -> bytes:
     """The original's body section where the body is the original's; else a data section."""
     if origin is not None and out.origin is not None and out.body == out.origin.body:
-        wire = origin.body_wire
-        if wire:
-            return wire
+        return origin.body_wire
     return _section(DATA, write(bytes(out.body)))
 
 

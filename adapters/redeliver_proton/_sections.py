@@ -30,13 +30,12 @@ _SMALL_HEADER = b"\x00\x53\x70\xc0"
 class Received:
     """What a link brought: the native message of a delivery. `raw` is all of it, `message` the driver's own form."""
 
-    __slots__ = ("_annotations", "_application", "_message", "_parts", "body", "fault", "footer", "raw")
+    __slots__ = ("_annotations", "_application", "_message", "_parts", "body", "fault", "raw")
 
-    def __init__(self, raw: bytes) -> None:
-        self.raw = raw
+    def __init__(self, raw: bytes | bytearray) -> None:
+        self.raw = bytes(raw)  # the driver hands out bytearrays
         self.fault = ""  # why this cannot be copied exactly; known after the first look at its sections
         self.body: list[tuple[int, int, int]] = []  # section, where it begins, where its value begins
-        self.footer = len(raw)
         self._parts: dict[int, int] | None = None
         self._application: dict[str, tuple[int, int]] | None = None
         self._annotations: dict[str, tuple[int, int]] | None = None
@@ -65,7 +64,7 @@ class Received:
 
     @property
     def parts(self) -> dict[int, int]:
-        """Section -> where its value begins, of those that come once; `body`, `footer` and `fault` are set then."""
+        """Section -> where its value begins, of those that come once; `body` and `fault` are set then."""
         if self._parts is None:
             self._parts = {}
             try:
@@ -80,12 +79,10 @@ class Received:
             if raw[at] != 0:
                 raise Malformed("a section without a descriptor")
             code, value = self._descriptor(at)
+            end = end_of(raw, value)
             if code in _BODY:
                 self.body.append((code, at, value))
-            elif code == FOOTER:
-                self.footer = at
-            parts[code] = value
-            at = end_of(raw, value)
+            parts[code], at = value, end
 
     def _descriptor(self, at: int) -> tuple[int, int]:
         value = end_of(self.raw, at + 1)

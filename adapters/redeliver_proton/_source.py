@@ -50,14 +50,15 @@ class Source(proton.Handler):
         self._link: Any = None
         self._batch: list[Delivery] = []
         self._open: dict[int, proton.Delivery] = {}  # unsettled, by tag
-        self._tag = 0
+        self._tag = 0  # counts through all generations: a late one never means another delivery
         self._owed = 0  # credit that settled deliveries have set free
         self._decided: list[tuple[proton.Delivery, Settlement]] = []
 
     def open(self, session: proton.Session, route: Route) -> None:
         """A new link, and with it a new generation."""
+        self.abandon()
         self.generation = next_generation()
-        self._batch, self._open, self._decided, self._tag, self._owed = [], {}, [], 0, 0
+        self._batch, self._open, self._decided, self._owed = [], {}, [], 0
         link = self._link = session.receiver(f"redeliver-{self.generation}-{id(self):x}")
         link.source.address = route.address
         link.source.capabilities.put_object(proton.symbol(route.capability))
@@ -96,7 +97,11 @@ class Source(proton.Handler):
     def on_delivery(self, event: Any) -> None:
         delivery = event.delivery
         link = self._link
-        if link is None or delivery.partial or not delivery.readable:
+        if link is None or event.link != link or delivery.partial or not delivery.readable:
+            return
+        if delivery.aborted:  # the broker took it back half-way
+            delivery.settle()
+            self.replenish(1)
             return
         raw = link.recv(delivery.pending)
         link.advance()

@@ -4,8 +4,9 @@
 
 Rule 1: a send counts when its own provisional outcome has arrived; the originals join the transaction after the
 last of them, and then the commit goes out; a link without credit takes no send. Until then nothing of an original
-is in the transaction: after an abort, and after a commit that was refused, it is unsettled and ours as before
-(seen on 2.44). Silence closes the connection, and everything on it is abandoned.
+is in the transaction: after an abort it is unsettled and ours as before. After a commit that was refused it comes
+back to us too, but some time after the answer: settled before that, it costs the connection (seen on 2.44); so it is
+abandoned, and given back a little later. Silence closes the connection, and everything on it is abandoned.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import proton
@@ -30,6 +32,7 @@ log = logging.getLogger("redeliver_mw.proton")
 TOGETHER = 50  # moves that share one transaction
 CHECK_EVERY = 0.25
 PATIENCE = 30.0
+ROLLBACK = 1.0  # seconds after which a refused commit is undone at the broker
 _ACCEPTED = proton.Described(proton.ulong(0x24), [])
 
 
@@ -206,17 +209,16 @@ class Mover:
                 self._healthy.update(target for target, _, _ in job.sends)
                 job.answer("ok", "")
         else:
-            why = refusal or "; ".join(now.refused)
-            for job in now.jobs:
-                self._take_back(job)
-                self._sicken(job)
-                job.answer("refused", why)
+            self._undone(now, refusal)
         self._loop.call(self._step)
 
-    def _take_back(self, job: Job) -> None:
-        original = job.origin.unsettled(job.delivery.tag)
-        if original is not None:
-            original.local.data = None
+    def _undone(self, now: _Transaction, refusal: str) -> None:
+        why, joined = refusal or "; ".join(now.refused), now.state == "committing"
+        for job in now.jobs:
+            self._sicken(job)
+            if joined:
+                self._loop.call_later(ROLLBACK, partial(_give_back, job))
+            job.answer("abandoned" if joined else "refused", why)
 
     def _sicken(self, job: Job) -> None:
         self._healthy.difference_update(target for target, _, _ in job.sends)
@@ -273,6 +275,16 @@ class Mover:
         self._step()
         for outlet in self._outlets:
             outlet.starved = 0.0
+
+
+def _give_back(job: Job) -> None:
+    """After a rollback that has taken place meanwhile, unless its link is gone, and all with it."""
+    original = job.origin.unsettled(job.delivery.tag)
+    if original is not None:
+        original.local.data = None
+        original.update(proton.Delivery.RELEASED)
+        original.settle()
+        job.origin.done(job.delivery.tag)
 
 
 def _nobody(_verdict: Any, _why: str) -> None:

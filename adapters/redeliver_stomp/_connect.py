@@ -21,7 +21,7 @@ from redeliver_mw.errors import BrokerError, BrokerUnavailable, ConfigError, Cre
 from redeliver_mw.registry import BrokerUrl
 from redeliver_stomp._frames import RawFrame, encode
 from redeliver_stomp._loop import Loop, Timer
-from redeliver_stomp._wire import Wire, tls_of
+from redeliver_stomp._wire import Wire
 
 log = logging.getLogger("redeliver_mw.stomp")
 
@@ -64,7 +64,7 @@ class Link:
         url.check_options(OPTIONS)
         self._loop, self._url, self._role, self._client_id = loop, url, role, client_id
         self._up, self._down, self._frames, self._failed = up, down, frames, failed
-        self._tls, self._beat = tls_of(url), heartbeat_of(url)
+        self._tls, self._beat = url.tls_context(), heartbeat_of(url)
         if "\0" in f"{url.user}{url.password}":
             raise ConfigError("a user or password with a NUL cannot be sent", where=url.text, cure="Change it")
         self._attempts = 0

@@ -9,14 +9,15 @@ it writes from whichever thread calls, and leaves Nagle's algorithm on (43 ms fo
 from __future__ import annotations
 
 import contextlib
+import selectors
 import socket
 import ssl
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from stomp.exception import ConnectFailedException
 from stomp.transport import Transport
+from stomp.utils import PollableQueue
 
 from redeliver_stomp._frames import RawFrame, Splitter
 
@@ -32,24 +33,18 @@ class Wire(Transport):
 
     socket: Any  # None before and after
     send_queue: Any  # of stomp.py's own thread; TLS only
+    sel: Any
+    current_host_and_port: Any
 
-    def __init__(self, host: str, port: int, tls: dict[str, Any] | None, *, told: Told, gone: Gone) -> None:
-        super().__init__(  # type: ignore[no-untyped-call]  # nor is anything else of stomp.py
-            [(host, port)],
-            prefer_localhost=False,
-            try_loopback_connect=False,
-            reconnect_attempts_max=1,
-            timeout=CONNECT_TIMEOUT,
-            auto_decode=False,
-        )
+    def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, *, told: Told, gone: Gone) -> None:
+        super().__init__([(host, port)], auto_decode=False)  # type: ignore[no-untyped-call]  # as all of stomp.py
+        self._peer, self._tls = (host, port), tls
         self.where = f"{host}:{port}"
         self._told, self._gone = told, gone
         self._splitter = Splitter()
         self._error: BaseException | None = None
         self._once = threading.Lock()
         self._cut = False
-        if tls is not None:
-            self.set_ssl(for_hosts=[(host, port)], **tls)  # type: ignore[no-untyped-call]  # as above
 
     def open(self, first: bytes) -> None:
         """Connect, on a thread of its own, and say `first`. Returns at once."""
@@ -60,14 +55,12 @@ class Wire(Transport):
             self.start()  # type: ignore[no-untyped-call]  # as above
             if self._cut:
                 raise ConnectionAbortedError("given up")
-            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self.blocking:
                 self.socket.sendall(first)
             else:
                 self.send_queue.put(first)
-        except (ConnectFailedException, OSError, AttributeError) as error:
-            # stomp.py keeps the cause to itself; without a socket its receiver has not begun.
-            self._lost(error if isinstance(error, OSError) else ConnectionError(f"no connection to {self.where}"))
+        except (OSError, AttributeError) as error:  # the latter where somebody has cut it meanwhile
+            self._lost(error if isinstance(error, OSError) else ConnectionAbortedError("given up"))
             self.cut()
 
     def cut(self) -> None:
@@ -93,7 +86,28 @@ class Wire(Transport):
         queue.put(data)
         return len(data)
 
-    # -- what stomp.py calls, on its receiver thread ------------------------------------------------
+    # -- what stomp.py calls, on the connecting thread -----------------------------------------------
+
+    def attempt_connection(self) -> None:
+        """TCP and TLS, once, in bounded time. stomp.py's own keeps the cause of a failure to itself."""
+        made = socket.create_connection(self._peer, CONNECT_TIMEOUT)
+        try:
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                made = self._tls.wrap_socket(made, server_hostname=self._peer[0])
+        except BaseException:
+            made.close()
+            raise
+        made.setblocking(self._tls is None)
+        self.socket, self.current_host_and_port = made, self._peer
+        if self._tls is not None:  # as stomp.py does: its receiver thread writes, too
+            self.send_queue = PollableQueue()  # type: ignore[no-untyped-call]  # as above
+            self.sel = selectors.DefaultSelector()
+            self.sel.register(self.send_queue, selectors.EVENT_READ)
+            self.sel.register(made, selectors.EVENT_READ)
+            self.blocking = False
+
+    # -- and on its receiver thread ------------------------------------------------
 
     def receive(self) -> bytes:
         """Everything that comes until the end: stomp.py's own reading never sees a byte of it."""
@@ -127,16 +141,3 @@ class Wire(Transport):
 
 def _nobody(_wire: Wire, _error: BaseException) -> None:
     pass
-
-
-def tls_of(url: Any) -> dict[str, Any] | None:
-    """stomp.py's words for the TLS options of a URL; None for a connection in clear."""
-    if url.tls_context() is None:  # which has checked the files
-        return None
-    options = url.options
-    return {
-        "ca_certs": options.get("ca"),
-        "cert_file": options.get("cert"),
-        "key_file": options.get("key"),
-        "verify": url.flag("verify", True),
-    }
