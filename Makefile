@@ -1,8 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
 #
-# Every target does its own set-up, from an empty home folder; needed are make and a Python from 3.11 to 3.13.
-# `make` alone lists the targets.
+# Every target does its own set-up, from an empty home folder. Needed are make, a Python from 3.11 to 3.13, and a C
+# compiler for proton, which is built from source (with OpenSSL's headers and pkg-config, where a drop-in is to speak
+# TLS). The real brokers of `make test` also need Java 17 and mvn (ActiveMQ, Artemis), and Debian as root or with
+# `sudo -n` (RabbitMQ). `make` alone lists the targets.
 #
 # The lock file is requirements.lock: every version and hash that the three Pythons need, on any platform, as
 # `uv pip compile --universal` writes it. uv.lock is not used because it also names the address of the package
@@ -44,7 +46,8 @@ help: ## this list
 
 setup: $(READY) ## the virtual environment in .venv, as locked; nothing to do the second time
 
-demo: $(READY) ## the order service, failures and dead letters; BROKER=memory, or rabbitmq
+# A real broker is REDELIVER_URL's, else docker-compose.yml's where an engine answers, else the local installation.
+demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, artemis or rabbitmq
 	$(VENV)/bin/python examples/order_service/demo.py --broker $(BROKER)
 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
@@ -81,8 +84,10 @@ broker-tests: WORKERS = 3
 broker-tests: $(READY) ## the tests on real brokers
 	$(PYTEST) $(SPREAD) -m broker
 
-bench: $(READY) ## App and drop-in against the driver's own loop, on a real broker
+bench: $(READY) ## App and drop-in against the driver's own loop, on each real broker in turn
 	$(VENV)/bin/python -m tests.bench.rabbitmq
+	$(VENV)/bin/python -m tests.bench.activemq
+	$(VENV)/bin/python -m tests.bench.artemis
 
 lock: $(READY) ## write requirements.lock anew, with as few changes as can be; UPGRADE=1: the newest of all
 	@echo "locking the dependencies of pyproject.toml"

@@ -13,6 +13,12 @@ from .message import Destination
 
 Settlement = Literal["accepted", "released", "returned", "rejected"]
 Mechanism = Literal["hold", "nack", "schedule", "park"]
+# What becomes of a message; the tests of the adapters see nothing else.
+Outcome = Literal[
+    "gone", "gone, and all before it", "destroyed", "dead-letter queue", "nothing happens",
+    "back", "back, marked", "back, counted", "back, counted by chance", "back, to others only",
+    "after its delay", "at once", "behind longer ones", "both or neither", "half of it", "not tried",
+]  # fmt: skip
 
 
 class Trust(StrEnum):
@@ -43,6 +49,24 @@ class Schedule:
         if self.rungs:
             return max((rung for rung in self.rungs if rung <= rest), default=0.0)
         return rest - self.lateness if rest - self.lateness >= self.smallest else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """What one word of the protocol really does on this broker, and what we do instead. Markdown for the README.
+
+    `outcome` is what becomes of the message: of a verb whose `basis` is proved or probed, each adapter's tests try it
+    on the real broker and compare. *back* means back in its queue at once: with nothing to show for it, with the
+    broker's redelivered mark, or with its count raised. `note` says the rest. `kind`: the type of queue, where the
+    broker has several and they differ.
+    """
+
+    name: str
+    outcome: Outcome
+    instead: str
+    note: str = ""
+    kind: str = ""
+    basis: Trust = Trust.PROVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +101,7 @@ class Capabilities:
     death_marks: Mapping[str, str] = field(default_factory=dict)
     death_reasons: Mapping[str, str] = field(default_factory=dict)  # our reason -> the broker's word, for {mark}
     trust: Mapping[str, Trust] = field(default_factory=dict)  # capability -> how we know; proved when absent
+    verbs: tuple[Verb, ...] = ()  # for people: `python -m redeliver_mw.verbs`
 
     def address(self, destination: Destination) -> str:
         """The destination in the form in which a plain client of this broker would send to it."""

@@ -135,7 +135,8 @@ class Doing(Stories):
         """Try the unconfirmed targets again later; pause the source when that has not helped (rule 8)."""
         story.tries += 1
         if not story.copyable:
-            self._halt(story.plan.source, story.token, f"{story.delivery!r} cannot be copied exactly: {story.why}")
+            what = f"{story.delivery!r} cannot be copied exactly: {story.why}. Take that one out by hand"
+            self._halt(story.plan.source, story.token, what)
             return
         if story.tries == TRIES_BEFORE_HALT:
             waiting = ", ".join(str(o.target) for i, o in story.outs.items() if i not in story.confirmed)

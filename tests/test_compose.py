@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -116,6 +117,17 @@ def published(port: Any) -> tuple[str, int, int]:
         return port.get("host_ip", ""), int(port["published"]), int(port["target"])
     address, outside, inside = port.partition("/")[0].rsplit(":", 2)
     return address, int(outside), int(inside)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_demo_on_this_machine_asks_for_the_port_and_with_the_login_of_the_file(
+    compose: list[str], profile: str
+) -> None:
+    services = read(compose, profile)
+    url = urlsplit(services[f"demo-{profile}"]["environment"]["REDELIVER_URL"])
+    where = runpy.run_path(str(REPOSITORY / "examples/order_service/where.py"))
+    assert where["PORT"][profile] == url.port
+    assert where["LOGIN"][profile] == f"{url.username}:{url.password}"
 
 
 def test_a_mounted_file_is_there(compose: list[str]) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The demo adds up, with a terminal and without one, and Ctrl-C ends it cleanly."""
+"""The demo adds up on every broker, wherever that comes from, and Ctrl-C ends it cleanly."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tests.brokers import Broker
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DEMO = [sys.executable, str(REPOSITORY / "examples" / "order_service" / "demo.py")]
+KINDS = ["rabbitmq", "activemq", "artemis"]
 # Twelve messages in each of ten rounds; a stolen card in rounds 0, 3, 6 and 9, an unknown currency in 4 and 9,
 # a body that is no JSON in 2 and 6: eight dead letters.
 SUM = "120 sent = 112 handled + 8 dead letters, 0 lost"
@@ -32,9 +33,9 @@ def environment(url: str | None = None) -> dict[str, str]:
     return kept | {"TERM": "xterm", "COLUMNS": "120"} | ({"REDELIVER_URL": url} if url else {})
 
 
-def demo(*words: str, url: str | None = None, timeout: float = 60) -> subprocess.CompletedProcess[str]:
-    argv = [*DEMO, *words]
-    return subprocess.run(argv, env=environment(url), capture_output=True, text=True, timeout=timeout)
+def demo(*words: str, url: str | None = None, timeout: float = 60, **more: str) -> subprocess.CompletedProcess[str]:
+    argv, env = [*DEMO, *words], environment(url) | more
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=timeout)
 
 
 def rows(shown: str) -> list[tuple[str, str, str, str]]:
@@ -60,22 +61,23 @@ def test_the_demo_adds_up_on_the_embedded_broker() -> None:
     assert time.monotonic() - began < 60
 
 
-@pytest.mark.broker
-def test_the_demo_adds_up_on_rabbitmq(rabbitmq: Broker) -> None:
-    done = demo("--fast", "--broker", "rabbitmq", url=rabbitmq.url)
+def adds_up(broker: Broker) -> None:
+    done = demo("--fast", "--broker", broker.kind, url=broker.url)
     assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "The broker is the one that REDELIVER_URL names"
     assert done.stdout.splitlines()[-1] == SUM
     assert sorted(rows(done.stdout)) == EIGHT
-    assert rabbitmq.url not in done.stdout  # it has a password in it
+    assert broker.url not in done.stdout  # it has a password in it
 
 
 @pytest.mark.broker
-@pytest.mark.slow
-def test_the_demo_starts_a_rabbitmq_of_its_own_and_says_so(rabbitmq310: Broker) -> None:
-    done = demo("--fast", "--broker", "rabbitmq", timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert "REDELIVER_URL is not set: starting a RabbitMQ" in done.stdout
-    assert done.stdout.splitlines()[-1] == SUM
+def test_the_demo_adds_up_on_rabbitmq(rabbitmq: Broker) -> None:
+    adds_up(rabbitmq)
+
+
+@pytest.mark.broker
+def test_the_demo_adds_up_on_artemis(artemis244: Broker) -> None:
+    adds_up(artemis244)
 
 
 def test_on_a_terminal_the_table_of_queues_is_live() -> None:
@@ -100,10 +102,11 @@ def read_all(descriptor: int) -> str:
     return found.decode()
 
 
-def test_ctrl_c_ends_the_demo_without_a_traceback() -> None:
+def interrupted(*words: str, url: str | None = None) -> None:
+    """A Ctrl-C as soon as messages are handled."""
     process = subprocess.Popen(
-        DEMO, env=environment() | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # started in the background it is ignored
+        [*DEMO, *words], env=environment(url) | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True, preexec_fn=ctrl_c_counts,
     )  # fmt: skip
     killer = threading.Timer(50, process.kill)
     killer.start()
@@ -117,10 +120,33 @@ def test_ctrl_c_ends_the_demo_without_a_traceback() -> None:
     assert err == "interrupted; what was under way is the broker's again\n"
 
 
-def test_an_absent_broker_is_one_message_and_exit_code_1() -> None:
+def ctrl_c_counts() -> None:
+    """What is started in the background ignores it otherwise."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_ctrl_c_ends_the_demo_without_a_traceback() -> None:
+    interrupted()
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("name", ["activemq63", "artemis244"])
+def test_ctrl_c_ends_the_demo_on_a_real_broker_too(name: str, request: pytest.FixtureRequest) -> None:
+    broker: Broker = request.getfixturevalue(name)
+    interrupted("--broker", broker.kind, url=broker.url)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_absent_broker_is_one_message_and_exit_code_1(kind: str) -> None:
     with socket.socket() as bound:  # bound and not listening: refused, and nobody else can take it
         bound.bind(("127.0.0.1", 0))
-        done = demo("--broker", "rabbitmq", url=f"rabbitmq://me:secret@127.0.0.1:{bound.getsockname()[1]}/")
+        done = demo("--broker", kind, url=f"{kind}://me:secret@127.0.0.1:{bound.getsockname()[1]}/")
     assert done.returncode == 1
-    assert done.stderr.startswith("error: rabbitmq://me@127.0.0.1:")
+    assert done.stderr.startswith(f"error: {kind}://me@127.0.0.1:")
     assert done.stderr.count("\n") == 1
+
+
+def test_a_url_of_another_broker_than_asked_for_is_refused() -> None:
+    done = demo("--broker", "artemis", url="rabbitmq://me:secret@127.0.0.1:1/")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: REDELIVER_URL begins with 'rabbitmq', and artemis is asked for. Change or unset it\n"

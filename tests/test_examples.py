@@ -70,6 +70,13 @@ def test_an_example_runs_on_rabbitmq(name: str, rabbitmq: Broker) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("broker", ["activemq63", "artemis244"])
+def test_the_order_service_says_the_same_on_every_broker(broker: str, request: pytest.FixtureRequest) -> None:
+    found: Broker = request.getfixturevalue(broker)
+    assert run("order_service", found.url) == expected("order_service")
+
+
+@pytest.mark.broker
 def test_the_drop_in_example_runs_on_activemq(activemq: Broker) -> None:
     assert run("stomp_dropin", activemq.url) == expected("stomp_dropin")
 

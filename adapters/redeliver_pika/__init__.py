@@ -3,7 +3,8 @@
 """RabbitMQ through pika: the adapter behind `rabbitmq://`, and the drop-in wrapper for pika callbacks."""
 
 from redeliver_pika._adapter import PikaAdapter, adapter_from_url
+from redeliver_pika._dialects import records
 from redeliver_pika._pull import consume
 from redeliver_pika._wrapper import redelivering
 
-__all__ = ["PikaAdapter", "adapter_from_url", "consume", "redelivering"]
+__all__ = ["PikaAdapter", "adapter_from_url", "consume", "records", "redelivering"]

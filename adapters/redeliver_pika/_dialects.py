@@ -10,10 +10,12 @@ a new one.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from redeliver_mw.capabilities import Capabilities, Schedule, Trust
 from redeliver_mw.message import Destination
+from redeliver_pika._verbs import TRIED, UNTRIED, verbs
 
 RUNGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 3600.0)
 YOUNG = 10.0  # seconds in which a new quorum queue must not be trusted with a copy (rule 5)
@@ -52,7 +54,17 @@ def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: 
             "undecodable": "rejected", "crashed": "delivery_limit",
         },
         trust=trust,
+        verbs=verbs(version, number),
     )  # fmt: skip
+
+
+def records() -> tuple[Capabilities, ...]:
+    """The record of each version that was tried, and of those that were not; for the table of verbs."""
+    named = {version: version for version in TRIED} | UNTRIED
+    return tuple(
+        replace(capabilities(version, 131072, exact_headers=True), broker_version=name)
+        for name, version in named.items()
+    )
 
 
 def version_of(text: str) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 """Artemis through proton: the adapter behind `artemis://`, and the drop-in wrapper for proton handlers."""
 
 from redeliver_proton._adapter import ProtonAdapter, adapter_from_url
+from redeliver_proton._dialects import records
 from redeliver_proton._wrapper import redelivering
 
-__all__ = ["ProtonAdapter", "adapter_from_url", "redelivering"]
+__all__ = ["ProtonAdapter", "adapter_from_url", "records", "redelivering"]

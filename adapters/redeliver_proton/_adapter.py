@@ -30,7 +30,7 @@ from redeliver_proton._loop import Loop
 from redeliver_proton._manage import Management
 from redeliver_proton._mapping import encode
 from redeliver_proton._once import Salts
-from redeliver_proton._outlet import Sent
+from redeliver_proton._outlet import Sent, seen_as
 from redeliver_proton._publish import Publisher
 from redeliver_proton._source import Source, why_refused
 from redeliver_proton._topology import Route, Topology
@@ -96,7 +96,7 @@ class ProtonAdapter:
         def known(found: Route | RedeliverError) -> None:
             if isinstance(found, RedeliverError):
                 answer("refused", str(found))
-            elif found.filter and found.only_from is None and target.kind == "queue":
+            elif found.filter and found.only_from is None:
                 answer("refused", f"it takes only what matches {found.filter}, and the rest is lost")
             else:
                 answer("ok", "")
@@ -236,11 +236,11 @@ class ProtonAdapter:
 
     def _publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
         try:
-            data, dead_from = self._encode(out, after)
+            data, seen = self._encode(out, after)
         except NotEncodable as error:
             return answer("refused", f"it cannot be encoded: {error}")
         generation = out.origin.generation if out.origin is not None else None
-        return self._publisher.publish(out.target, Sent(data, answer, generation, dead_from))
+        return self._publisher.publish(out.target, Sent(data, answer, generation, seen))
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         source = self._live.get(delivery.generation)
@@ -259,11 +259,11 @@ class ProtonAdapter:
         return self._mover.move(Job(source, delivery, encoded, moved))
 
     def _encode(self, out: Outgoing, after: float) -> tuple[bytes, str]:
-        """The message, and for a dead letter the address that it comes from."""
+        """The message, and what a filter sees it as."""
         at_ms = math.ceil((time.time() + after) * 1000) if after > 0 else None
         came_from = address_and_queue(out.origin.destination) if out.origin is not None else None
         data = encode(out, at_ms=at_ms, source=came_from, duplicate_id=self._salts.duplicate_id(out))
-        return data, came_from[0] if came_from and "redeliver_reason" in out.headers else ""
+        return data, seen_as(out)
 
     # -- looking ----------------------------------------------------------------------------------
 

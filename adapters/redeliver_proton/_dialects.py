@@ -8,6 +8,7 @@ import re
 
 from redeliver_mw.capabilities import Capabilities, Schedule
 from redeliver_mw.message import Destination
+from redeliver_proton._verbs import TRIED, UNTRIED, verbs
 
 DUPLICATE_ID = "_AMQ_DUPL_ID"
 ORIGINAL_ADDRESS, ORIGINAL_QUEUE = "_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE"
@@ -45,7 +46,13 @@ def capabilities(version: str, *, dialect: str = "artemis+proton") -> Capabiliti
         queue_address="{name}",
         topic_address="{name}",
         death_marks={ORIGINAL_ADDRESS: "{name}"},
+        verbs=verbs(version),
     )
+
+
+def records() -> tuple[Capabilities, ...]:
+    """The record of each version that was tried, and one of all others; for the table of verbs."""
+    return tuple(capabilities(version) for version in (*TRIED, *UNTRIED))
 
 
 def address_and_queue(destination: Destination) -> tuple[str, str]:

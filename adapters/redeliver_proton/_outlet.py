@@ -20,7 +20,8 @@ import proton
 
 from redeliver_mw.adapter import OnAnswer
 from redeliver_mw.errors import RedeliverError
-from redeliver_mw.message import Destination
+from redeliver_mw.message import Destination, Outgoing
+from redeliver_proton._dialects import address_and_queue
 from redeliver_proton._topology import Place, Route, Topology
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -28,6 +29,7 @@ log = logging.getLogger("redeliver_mw.proton")
 MOST = 64  # links that are kept open
 STARVED = 1.0  # seconds without credit after which is asked whether the address is full
 RENEWED = 5.0  # and after which the link is opened anew: a raised limit alone brings no credit to an old one (seen)
+RETURNS = "\0"  # no address can be called so
 TRANSACTIONAL = 0x34  # the delivery state of what happens within a transaction
 _ACCEPTED = 0x24
 _numbers = itertools.count(1)
@@ -40,7 +42,7 @@ class Sent:
     data: bytes
     answer: OnAnswer
     generation: int | None = None  # of its original
-    dead_from: str = ""  # of a dead letter: the address that its filter mark names
+    seen_as: str = ""  # by a filter: see `seen_as`
     transaction: bytes = b""
     waited: float = 0.0
 
@@ -58,10 +60,10 @@ class Outlet(proton.Handler):
         self._changed = changed
         self._sent: dict[str, Sent] = {}
         self._link: Any = None
-        self._only_from: str | None = None
+        self._route: Route | None = None
 
     def attach(self, session: proton.Session, route: Route) -> None:
-        self.state, self._only_from = "attaching", route.only_from
+        self.state, self._route = "attaching", route
         link = self._link = session.sender(f"redeliver-to-{next(_numbers)}-{id(self):x}")
         link.target.address = route.address
         link.target.capabilities.put_object(proton.symbol(route.capability))
@@ -107,9 +109,12 @@ class Outlet(proton.Handler):
 
     def unfit(self, sent: Sent) -> str | None:
         """Why the target's queue would let this one fall, confirmed: its filter does not match."""
-        if self._only_from is not None and sent.dead_from != self._only_from:
-            return f"the queue of {self.target} takes dead letters from {self._only_from} only"
-        return None
+        route = self._route
+        if route is None or not route.filter or sent.seen_as == (route.only_from or RETURNS):
+            return None
+        if route.only_from is not None:
+            return f"the queue of {self.target} takes dead letters from {route.only_from} only"
+        return f"the queue of {self.target} takes only what matches {route.filter}, and the rest is lost"
 
     def detach(self) -> None:
         """Give up the link and keep what waits, for another one."""
@@ -163,6 +168,16 @@ class Outlet(proton.Handler):
         verdict, why = outcome(delivery, state)
         delivery.settle()
         sent.answer(verdict, why)
+
+
+def seen_as(out: Outgoing) -> str:
+    """By the filter of a queue: of a dead letter the address that it comes from; RETURNS for a copy that goes back.
+
+    What goes back to where it was consumed was let in before, by headers that it still has.
+    """
+    if "redeliver_reason" in out.headers:
+        return address_and_queue(out.origin.destination)[0] if out.origin is not None else ""
+    return RETURNS if out.headers.get("redeliver_original_destination") == out.target.name else ""
 
 
 def outcome(delivery: proton.Delivery, state: int) -> tuple[Literal["ok", "refused", "silent"], str]:

@@ -27,7 +27,7 @@ from redeliver_proton._dialects import address_and_queue
 from redeliver_proton._manage import Management
 from redeliver_proton._mapping import encode
 from redeliver_proton._once import Salts
-from redeliver_proton._outlet import Outlets, Sent
+from redeliver_proton._outlet import Outlets, Sent, seen_as
 from redeliver_proton._topology import Route, Topology
 from redeliver_proton._transact import Job, Mover
 
@@ -105,7 +105,7 @@ class LinkPost(Post):
         if not self._ground.is_open:
             return answer("refused", "there is no connection just now")
         try:
-            data, dead_from = self._encode(out, after)
+            data, seen = self._encode(out, after)
         except NotEncodable as error:
             return answer("refused", f"it cannot be encoded: {error}")
 
@@ -113,7 +113,7 @@ class LinkPost(Post):
             if why or not alive():
                 return answer("refused", why or "the original was lost meanwhile")
             generation = out.origin.generation if out.origin is not None else None
-            self._outlets.to(out.target).offer(Sent(data, answered, generation, dead_from))
+            self._outlets.to(out.target).offer(Sent(data, answered, generation, seen))
             self._watch()
 
         def answered(verdict: Any, why: str) -> None:
@@ -173,11 +173,11 @@ class LinkPost(Post):
         return self._topology.route(missing, routed, declare=True)
 
     def _encode(self, out: Outgoing, after: float) -> tuple[bytes, str]:
-        """The message, and for a dead letter the address that it comes from."""
+        """The message, and what a filter sees it as."""
         at_ms = math.ceil((time.time() + after) * 1000) if after > 0 else None
         came_from = address_and_queue(out.origin.destination) if out.origin is not None else None
         data = encode(out, at_ms=at_ms, source=came_from, duplicate_id=self.salts.duplicate_id(out))
-        return data, came_from[0] if came_from and "redeliver_reason" in out.headers else ""
+        return data, seen_as(out)
 
     # -- patience ---------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import proton
 
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.capabilities import Settlement
-from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
+from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery
 from redeliver_proton._loop import Loop
 from redeliver_proton._mapping import delivery_of
@@ -164,7 +164,7 @@ def apply_selector(link: Any, selector: str) -> None:
 def why_refused(wanted: Subscription, error: BaseException) -> RedeliverError:
     """What it means that the broker refused to let a source be consumed."""
     if wanted.selector and "filter" in str(error).lower():
-        return BrokerError(
+        return ConfigError(
             f"its selector {wanted.selector!r} is refused ({error})", where=str(wanted.source),
             cure="Write it in the broker's language; names with a dash stand in double quotes",
         )  # fmt: skip

@@ -177,6 +177,11 @@ def consumed(source: Destination, place: Place) -> Route | RedeliverError:
             return found
         log.warning("%s is consumed, but copies cannot be sent back to it: %s", source, found)
         return Route(link_address(source), "topic" if source.kind == "topic" else "queue")
+    if isinstance(found, Route) and found.filter:
+        log.warning(
+            "%s takes only what matches %s: a retry copy is kept where that looks at the message's own headers, and at "
+            "nothing else (rule 1)", source, found.filter,
+        )  # fmt: skip
     return found
 
 

@@ -49,7 +49,7 @@ class Job:
 
     origin: Origin
     delivery: Delivery
-    sends: list[tuple[Destination, bytes, str]]  # target, message, address in its filter mark
+    sends: list[tuple[Destination, bytes, str]]  # target, message, what a filter sees it as
     answer: OnMoved
 
 
@@ -150,11 +150,11 @@ class Mover:
 
     def _obstacle(self, job: Job) -> str:
         """Why one of its copies cannot be sent just now; empty where nothing is known against it."""
-        for target, data, dead_from in job.sends:
+        for target, data, seen in job.sends:
             outlet = self._outlets.to(target)
             if outlet.failed:
                 return outlet.failed
-            if (why := outlet.unfit(Sent(data, _nobody, dead_from=dead_from))) is not None:
+            if (why := outlet.unfit(Sent(data, _nobody, seen_as=seen))) is not None:
                 return why
             if outlet.starved:
                 return f"{target} takes no message just now: its link has no credit"
@@ -168,8 +168,8 @@ class Mover:
         now.state = "sending"
         now.open = sum(len(job.sends) for job in now.jobs)
         for job in now.jobs:
-            for target, data, dead_from in job.sends:
-                sent = Sent(data, self._sent(now), job.delivery.generation, dead_from, now.id)
+            for target, data, seen in job.sends:
+                sent = Sent(data, self._sent(now), job.delivery.generation, seen, now.id)
                 self._outlets.to(target).write(sent)
 
     def _sent(self, now: _Transaction) -> Callable[[Any, str], None]:

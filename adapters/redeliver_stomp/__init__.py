@@ -3,6 +3,7 @@
 """ActiveMQ Classic through stomp.py: the adapter behind `activemq://`, and the drop-in wrapper for listeners."""
 
 from redeliver_stomp._adapter import StompAdapter, adapter_from_url
+from redeliver_stomp._dialects import records
 from redeliver_stomp._wrapper import redelivering
 
-__all__ = ["StompAdapter", "adapter_from_url", "redelivering"]
+__all__ = ["StompAdapter", "adapter_from_url", "records", "redelivering"]

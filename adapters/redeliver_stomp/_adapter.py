@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from redeliver_mw.capabilities import Capabilities, Settlement
-from redeliver_mw.errors import BrokerError, RedeliverError
+from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.registry import BrokerUrl
 from redeliver_stomp._browse import Browser
@@ -28,7 +28,7 @@ from redeliver_stomp._loop import Loop
 from redeliver_stomp._mapping import delivery_of
 from redeliver_stomp._probe import probe_scheduler
 from redeliver_stomp._publish import Publisher
-from redeliver_stomp._source import Source, check_source
+from redeliver_stomp._source import Source, check_source, why_refused
 
 log = logging.getLogger("redeliver_mw.stomp")
 
@@ -82,7 +82,7 @@ class StompAdapter:
         self._loop.call(self._main.link.open)
 
     def subscribe(self, subscription: Subscription, /) -> None:
-        check_source(subscription.source)
+        check_source(subscription)
         self._loop.call(lambda: self._subscribe(subscription))
 
     def settle(
@@ -102,6 +102,11 @@ class StompAdapter:
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
         """ActiveMQ makes a queue at its first use: only a name that cannot be one is refused."""
         why = problem(target)
+        if not why and target.kind == "topic" and not target.subscription:
+            log.warning(
+                "whether anybody keeps what is sent to %s cannot be seen (rule 1): without a durable subscriber it is "
+                "lost. Name a queue, or see to it that there is one", target,
+            )  # fmt: skip
         self._loop.call(lambda: answer("refused" if why else "ok", why))
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
@@ -225,9 +230,7 @@ class StompAdapter:
         """The broker refused its SUBSCRIBE."""
         wanted, lane = source.subscription, self._lane_of(source)
         if not source.was_ready:
-            cure = "Correct its selector" if wanted.selector else "Is this user allowed to?"
-            refusal = BrokerError(f"{wanted.source} cannot be consumed: {error}", where=self.broker, cure=cure)
-            self._sink.failed(refusal, wanted.source)
+            self._sink.failed(why_refused(wanted, error, self.broker), wanted.source)
             return
         log.warning("%s cannot be consumed: %s; trying again", wanted.source, error)
         if lane is self._main:

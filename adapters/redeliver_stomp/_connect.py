@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from tenacity import wait_random_exponential
 
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
 from redeliver_mw.registry import BrokerUrl
+from redeliver_stomp._dialects import other_product
 from redeliver_stomp._frames import RawFrame, encode
 from redeliver_stomp._loop import Loop, Timer
 from redeliver_stomp._wire import Wire
@@ -158,6 +160,12 @@ class Link:
     def _greeted(self, frames: list[RawFrame]) -> list[RawFrame]:
         """The answer to CONNECT; what comes behind it."""
         first, *rest = frames
+        if first.cmd == "CONNECTED" and (other := other_product(first.headers)):
+            self._refusal = ConfigError(
+                f"this broker is {other}, not ActiveMQ Classic", where=self._url.text, cure="Use its own scheme"
+            )
+            self._give_up(self._wire, ConnectionRefusedError(self._refusal.what))
+            return []
         if first.cmd == "CONNECTED":
             self._stop_timers()
             self._attempts, self._was_up, self.is_open = 0, True, True
@@ -189,7 +197,7 @@ class Link:
     def _refused(self, meaning: RedeliverError) -> None:
         self._attempts += 1
         rounds = self._attempts / len(self._url.hosts)
-        hopeless = isinstance(meaning, CredentialsRefused) or rounds >= ROUNDS_AT_START
+        hopeless = isinstance(meaning, CredentialsRefused | ConfigError) or rounds >= ROUNDS_AT_START
         if hopeless and self._failed is not None and not self._was_up:
             self._failed(meaning)
             return
@@ -288,4 +296,4 @@ class Link:
 
 
 def _without(text: str, secret: str | None) -> str:
-    return text.replace(secret, "***") if secret else text
+    return re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text) if secret else text

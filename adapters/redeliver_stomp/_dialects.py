@@ -9,11 +9,13 @@ from collections.abc import Mapping
 
 from redeliver_mw.capabilities import Capabilities, Schedule, Trust
 from redeliver_mw.message import Destination
+from redeliver_stomp._verbs import TRIED, UNTRIED, verbs
 
 LINE_BYTES = 10_200  # of one header line; the broker closes the connection a little above
 HEADERS_MAX = 990  # on one frame, the protocol's own included; 999 were seen to pass
 # A value may double its size by escapes: this many bytes always fit in a line.
 VALUE_BYTES = 5_000
+NAME_BYTES = 3_000  # of a destination: as a private queue's name it may take three times as many
 HEADER_BYTES = 256_000  # nothing that the broker counts; several times as much was seen to pass
 TICK = 0.5  # of the broker's scheduler, seconds: a copy starts its wait at the next one
 NOT_SCHEDULED = "AMQ_SCHEDULED_DELAY"  # still on a message that arrives: nobody waited
@@ -64,13 +66,25 @@ def capabilities(version: str, *, scheduler: bool, dialect: str = "activemq+stom
         subscription_address=f"/queue/{PRIVATE_PREFIX}{{name}}.{{subscription}}",
         death_marks={CAUSE: "{cause}"},
         trust={"schedule": Trust.PROBED},
+        verbs=verbs(version),
     )
+
+
+def records() -> tuple[Capabilities, ...]:
+    """The record of each version that was tried, and one of all others; for the table of verbs."""
+    return tuple(capabilities(version, scheduler=True) for version in (*TRIED, *UNTRIED))
 
 
 def version_of(headers: Mapping[str, str]) -> str:
     """Of a CONNECTED frame; 5.x releases name a placeholder instead of it: empty then."""
     product, _, version = headers.get("server", "").partition("/")
     return version if product == "ActiveMQ" and version[:1].isdigit() else ""
+
+
+def other_product(headers: Mapping[str, str]) -> str:
+    """Who answered, by its CONNECTED frame, if not ActiveMQ Classic: its verbs would mean something else."""
+    product = headers.get("server", "").partition("/")[0]
+    return "" if product in ("ActiveMQ", "") else product
 
 
 def private_queue(source: Destination) -> str:
@@ -100,6 +114,8 @@ def problem(target: Destination) -> str:
     name = target.name
     if not name.strip():
         return "a destination needs a name"
+    if len(name.encode()) + len(target.subscription) > NAME_BYTES:
+        return f"a name of more than {NAME_BYTES} bytes: {name[:40]!r}…"
     if target.subscription:
         return ""  # its private queue has a name of ours
     if "," in name:

@@ -17,8 +17,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from redeliver_stomp._dialects import version_of
-from redeliver_stomp._frames import RawFrame
+from stomp.utils import Frame
+
+from redeliver_stomp._acks import Acks
+from redeliver_stomp._dialects import other_product, version_of
+from redeliver_stomp._frames import RawFrame, encode
 from redeliver_stomp._loop import Loop, Timer
 from redeliver_stomp._receipts import OnReceipt, said
 
@@ -33,11 +36,12 @@ class Line:
     def __init__(self, connection: Any, lost: Callable[[], None]) -> None:
         self.users, self.transport = connection, connection.transport
         self._lost = lost
-        self.version = ""
+        self.version = self.other_product = ""
         self.epoch = 0  # grows with each connection that is lost
         self.leaving = False  # the user has said DISCONNECT
         self._up = bool(connection.is_connected())
         self._waiting: dict[bytes, OnReceipt] = {}
+        self._acks = Acks(self._write_acks)
         self._lock = threading.Lock()
         self._loop: Loop | None = None
         self._where = ""
@@ -59,7 +63,7 @@ class Line:
     @property
     def is_open(self) -> bool:
         """Connected, and still the connection that our thread knows."""
-        return self._up and self._seen == self.epoch and bool(self.users.is_connected())
+        return self._up and self._seen == self.epoch and self.transport.socket is not None
 
     def later(self, seconds: float, fn: Callable[[], None]) -> None:
         self.call_later(seconds, fn)
@@ -89,6 +93,7 @@ class Line:
         except (KeyboardInterrupt, SystemExit) as error:
             # By hand it would end the receiver thread, and the connection with it.
             log.error("the callback ends the program (%s): the connection is closed", type(error).__name__)
+            self.flush()
             self.cut()
 
     # -- what goes out ------------------------------------------------------------------------------
@@ -101,11 +106,31 @@ class Line:
         else:
             queue.put(data)
 
+    def ack(self, frame: bytes) -> None:
+        """An ACK, before long. On our thread."""
+        if self._acks.add(frame) and self._loop is not None:
+            self._loop.at_end_of_turn(self._acks.flush)
+
+    def flush(self) -> None:
+        """What waits to be acked goes out now; from any thread."""
+        self._acks.flush()
+
+    def _write_acks(self, data: bytes) -> None:
+        try:
+            self.write(data)
+        except Exception as error:  # stomp.py's own and OSError: the messages are the broker's again
+            log.debug("acks did not go out: %r", error)
+
     def expect(self, answer: OnReceipt) -> str:
         """The id for a `receipt` header; its answer comes on our thread, and not when the connection is lost."""
         name = f"redeliver-{os.getpid()}-{next(_numbers)}"
         self._waiting[name.encode()] = answer
         return name
+
+    def show_receipt(self, name: str) -> None:
+        """To the user's listeners, in place of one of ours."""
+        data = encode("RECEIPT", [("receipt-id", name)])
+        self._process(Frame("RECEIPT", {"receipt-id": name}, b""), data)  # type: ignore[no-untyped-call]  # stomp.py
 
     def cut(self) -> None:
         """Close it without a word, and without waiting."""
@@ -119,6 +144,7 @@ class Line:
 
     def _frame(self, frame: Any, data: bytes) -> None:
         kind = frame.cmd
+        self._acks.flush_old()
         if kind == "MESSAGE":
             setattr(frame, RAW, raw_of(data))
         elif kind in ("RECEIPT", "ERROR") and self._ours(data):
@@ -129,7 +155,7 @@ class Line:
         self._process(frame, data)
 
     def _connected(self, frame: Any) -> None:
-        self.version = version_of(frame.headers)
+        self.version, self.other_product = version_of(frame.headers), other_product(frame.headers)
         self.leaving, self._up = False, True
         self._hurry()
 
@@ -148,6 +174,7 @@ class Line:
             self._up = False
             self.epoch += 1
             self._waiting.clear()
+            self._acks.drop()
             epoch = self.epoch
             self.hop(lambda: self._end(epoch))
 

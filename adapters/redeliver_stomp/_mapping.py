@@ -8,6 +8,7 @@ The native message of a delivery is stomp.py's `Frame`; of the ones that our own
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,9 @@ from redeliver_stomp._frames import RawFrame, encode, escaped
 
 _ENCODING = "JMS_AMQP_ORIGINAL_ENCODING"
 _NO_BODY_LEFT = {"7": "map", "8": "list"}  # of an AMQP value that reaches STOMP without its content
+# For anything else the broker closes the connection without a word.
+_LONG, _INT = re.compile(r"[0-9]{1,18}"), re.compile(r"[0-9]{1,9}")
+_WHOLE = {NOT_SCHEDULED: _LONG, "AMQ_SCHEDULED_PERIOD": _LONG, "AMQ_SCHEDULED_REPEAT": _INT}
 OURS_AT_MOST = 60  # headers that a copy gets beside the foreign ones
 CAUSE_CHARS = 200
 
@@ -52,16 +56,19 @@ class StompReader:
     def headers_bytes(self, native: Frame, /) -> int:
         headers = native.headers
         if (kind := _NO_BODY_LEFT.get(headers.get(_ENCODING, ""))) and not native.body:
-            raise NotCopyable(f"an AMQP {kind} reaches STOMP without its content")
+            raise NotCopyable(f"an AMQP {kind} reaches STOMP without its content", cure="Let its producer send bytes")
         lines = native.head.split(b"\n")[1:] if isinstance(native, RawFrame) else _lines(headers)
         for line in lines:
             name, colon, value = line.partition(b":")
             if not colon or b":" in value or not name:
-                raise NotCopyable(f"a header's name holds a colon or a line break: {line[:80]!r}")
+                what = f"a header's name holds a colon or a line break: {_shown(line)}"
+                raise NotCopyable(what, cure="Let its producer name it otherwise")
             if len(line) > LINE_BYTES and name.decode("utf-8", "replace") not in STRIP:
-                raise NotCopyable(f"header {name[:80]!r} has {len(line)} bytes, the broker takes {LINE_BYTES}")
+                what = f"header {_shown(name)} has {len(line)} bytes, the broker takes {LINE_BYTES}"
+                raise NotCopyable(what, cure="Let its producer send less in it")
         if len(lines) + OURS_AT_MOST > HEADERS_MAX:
-            raise NotCopyable(f"it has {len(lines)} headers, with ours more than the broker takes")
+            what = f"it has {len(lines)} headers, with ours more than the broker takes"
+            raise NotCopyable(what, cure="Let its producer send fewer")
         return sum(map(len, lines)) + len(lines)
 
     def properties(self, native: Frame, /) -> Properties:
@@ -172,6 +179,8 @@ def _check(lines: list[tuple[str, str]]) -> None:
     for name, value in lines:
         if not name or ":" in name or "\n" in name or "\r" in name or "\0" in name + value:
             raise NotSendable(f"header {name!r} cannot be written: a colon, a line break or a NUL")
+        if name in _WHOLE and not _WHOLE[name].fullmatch(value):
+            raise NotSendable(f"header {name!r} says {value!r}, the broker takes a whole number from 0 on")
         if name == MESSAGE_TYPE and value not in ("text", "bytes"):
             raise NotSendable(f"header {name!r} says {value!r}, the broker takes text and bytes")
         if len(name) + len(value) > LINE_BYTES // 6 and len(f"{name}:{escaped(value)}".encode()) > LINE_BYTES:
@@ -184,6 +193,10 @@ def _lines(headers: Mapping[str, str]) -> list[bytes]:
     if bad:
         raise NotCopyable(f"a header's name holds a colon: {bad[0]!r}")
     return [f"{name}:{escaped(str(value))}".encode() for name, value in headers.items()]
+
+
+def _shown(raw: bytes) -> str:
+    return repr(raw[:80].decode("utf-8", "replace"))
 
 
 def _whole(text: str | None) -> int | None:

@@ -43,15 +43,19 @@ class SharedPost(Post):
             return answer("refused", why)
         number = self._begin(lambda why: answer("silent", why))
 
-        def answered(error: str) -> None:
-            if self._over(number):
-                answer("refused" if error else "ok", error)
+        def answered(refusal: str, error: str = "") -> None:
+            if error and number in self._waiting:
+                self._cut(f"a transaction did not end: {error}")
+            elif self._over(number):
+                answer("refused" if refusal else "ok", refusal)
 
         try:
-            frame = send_frame(out, self._line.expect(answered), after=after)
+            if after > 0:  # within a transaction its job would be stored after the commit
+                self._send(send_frame(out, self._line.expect(answered), after=after))
+            else:  # without one, what a full queue has no room for is put there later, however often it was sent
+                _Transaction(self._line, answered, self._send).begin([out])
         except NotSendable as error:
-            return answered(str(error))
-        self._send(frame)
+            answered(str(error))
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         """{BEGIN, SEND…, ACK}, and a COMMIT once all of them are answered; an ERROR for one of them is an ABORT."""
@@ -70,7 +74,8 @@ class SharedPost(Post):
                 self._idle()
 
         try:
-            _Transaction(self._line, over, self._send).begin(delivery, [out for out, _ in outs], self._seat)
+            ack = self._seat.ack_headers(delivery.tag)
+            _Transaction(self._line, over, self._send).begin([out for out, _ in outs], ack)
         except NotSendable as error:
             if self._over(number):
                 answer("refused", str(error))
@@ -134,20 +139,23 @@ class SharedPost(Post):
 
 
 class _Transaction:
-    """Copies and their original's ACK. `over` gets why it was refused, and what went wrong in its very end."""
+    """Copies, and the ACK of their original where it goes with them.
+
+    `over` gets why it was refused, and what went wrong in its very end.
+    """
 
     def __init__(self, line: Line, over: Callable[[str, str], None], send: Callable[[bytes], None]) -> None:
         self._line, self._over, self._write = line, over, send
         self._name = f"redeliver-dropin-{next(_numbers)}"
         self._open, self._refusal = 0, ""
 
-    def begin(self, delivery: Delivery, outs: Sequence[Outgoing], seat: ConnectionSeat) -> None:
+    def begin(self, outs: Sequence[Outgoing], ack: Sequence[tuple[str, str]] = ()) -> None:
         """NotSendable, before anything is sent."""
-        self._open = len(outs) + 2
+        self._open = len(outs) + (2 if ack else 1)
         frames = [encode("BEGIN", [("transaction", self._name), ("receipt", self._expect())])]
         frames += [send_frame(out, self._expect(), transaction=self._name) for out in outs]
-        which = seat.ack_headers(delivery.tag)
-        frames.append(encode("ACK", [*which, ("transaction", self._name), ("receipt", self._expect())]))
+        if ack:
+            frames.append(encode("ACK", [*ack, ("transaction", self._name), ("receipt", self._expect())]))
         self._write(b"".join(frames))
 
     def _expect(self) -> str:

@@ -1,14 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link: a RECEIPT for each SEND, and no second copy while the first may still be answered.
+"""The publishing link: a RECEIPT for each copy, and no second copy while the first may still be answered.
 
-On the loop's thread. A copy counts as sent on its own RECEIPT (rule 1); an ERROR that names it is a refusal.
-Silence closes the link before anybody is told of it (rule 8): a broker without memory reads no further and
-says nothing.
+On the loop's thread. A copy counts as sent on the RECEIPT of its COMMIT (rule 1); an ERROR that names its SEND is a
+refusal. Silence closes the link before anybody is told of it (rule 8). A transaction for each copy, because ActiveMQ
+keeps a SEND for which a full queue has no room until there is some, and puts it there then, whether its connection is
+still open or not (seen on 6.3: six tries of one copy, six copies); the end of a transaction ends that.
+Delayed copies do without: within a transaction their job would be stored after the commit.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections import deque
@@ -19,8 +22,8 @@ from redeliver_mw.adapter import OnAnswer, Verdict
 from redeliver_mw.message import Outgoing
 from redeliver_mw.registry import BrokerUrl
 from redeliver_stomp._connect import Link
-from redeliver_stomp._dialects import problem
-from redeliver_stomp._frames import RawFrame
+from redeliver_stomp._dialects import NOT_SCHEDULED, problem
+from redeliver_stomp._frames import RawFrame, encode
 from redeliver_stomp._loop import Loop
 from redeliver_stomp._mapping import NotSendable, send_frame
 from redeliver_stomp._receipts import Receipts, said
@@ -49,7 +52,8 @@ class Publisher:
         self._link = Link(loop, url, "publish", up=self._up, down=self._down, frames=self._frames)
         self.started = False
         self._receipts = Receipts()
-        self._sent: dict[str, _Sent] = {}
+        self._numbers = itertools.count(1)
+        self._sent: dict[int, _Sent] = {}
         self._queue: deque[_Sent] = deque()  # not written: no link yet
         self._checking = False
 
@@ -94,10 +98,34 @@ class Publisher:
             sent.answer("refused", "the original was lost meanwhile")
 
     def _write(self, sent: _Sent) -> None:
-        receipt = self._receipts.expect(lambda error: self._answered(receipt, error))
-        self._sent[receipt] = sent
+        number = next(self._numbers)
+        self._sent[number] = sent
         sent.since = time.monotonic()
-        self._link.write(send_frame(sent.out, receipt, after=sent.after))
+        if sent.after > 0 or NOT_SCHEDULED in sent.out.headers:
+            receipt = self._receipts.expect(lambda error: self._answered(number, error))
+            self._link.write(send_frame(sent.out, receipt, after=sent.after))
+            return
+        begin = encode("BEGIN", [("transaction", f"redeliver-copy-{number}")])
+        receipt = self._receipts.expect(lambda error: self._taken(number, error))
+        self._link.write(begin + send_frame(sent.out, receipt, transaction=f"redeliver-copy-{number}"))
+
+    def _taken(self, number: int, error: str) -> None:
+        """There is an answer to a SEND in its transaction."""
+        transaction = ("transaction", f"redeliver-copy-{number}")
+        if number not in self._sent:  # we are closing
+            return
+        if error:
+            self._link.write(encode("ABORT", [transaction]))
+            self._answered(number, error)
+            return
+        receipt = self._receipts.expect(lambda error: self._committed(number, error))
+        self._link.write(encode("COMMIT", [transaction, ("receipt", receipt)]))
+
+    def _committed(self, number: int, error: str) -> None:
+        if error:  # whether it is there nobody knows
+            self._link.abort(ConnectionAbortedError(f"a commit failed: {error}"))
+        else:
+            self._answered(number, "")
 
     # -- the link ---------------------------------------------------------------------------------
 
@@ -117,8 +145,8 @@ class Publisher:
             if not self._receipts.take(frame) and frame.head.startswith(b"ERROR"):
                 log.warning("the broker says on the publishing link: %s", said(frame))
 
-    def _answered(self, receipt: str, error: str) -> None:
-        if (sent := self._sent.pop(receipt, None)) is not None:
+    def _answered(self, number: int, error: str) -> None:
+        if (sent := self._sent.pop(number, None)) is not None:
             verdict: Verdict = "refused" if error else "ok"
             sent.answer(verdict, error)
 
@@ -137,7 +165,7 @@ class Publisher:
             self._queue.remove(sent)
             sent.answer("refused", f"no publishing link within {self._patience:g} s")
         if any(sent.since < late for sent in self._sent.values()):
-            why = f"no receipt within {self._patience:g} s"
+            why = f"no receipt within {self._patience:g} s, as from a queue that is full"
             log.warning("%s: the publishing link is closed and opened again", why)
             self._link.abort(TimeoutError(why))  # `_down` answers what was written
         self._watch()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from redeliver_stomp._frames import RawFrame
 
+SAID_CHARS = 500  # of what an ERROR says
 OnReceipt = Callable[[str], None]  # empty: processed; else what the ERROR said
 
 
@@ -41,4 +42,4 @@ class Receipts:
 def said(error: RawFrame) -> str:
     """An ERROR in one line."""
     text = error.headers.get("message") or error.body.decode("utf-8", "replace").partition("\n")[0]
-    return text.strip()[:500] or "an ERROR without a word"
+    return text.strip()[:SAID_CHARS] or "an ERROR without a word"

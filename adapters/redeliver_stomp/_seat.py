@@ -19,7 +19,9 @@ from redeliver_mw.dropin import ACK, Requeued, Seat
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_stomp._dialects import destination_of, private_queue
+from redeliver_stomp._frames import ack, encode
 from redeliver_stomp._ground import Line
+from redeliver_stomp._poison import Convicts, Mark, doubtful, hit_nothing, mark_of, odd
 from redeliver_stomp._post import SharedPost
 
 log = logging.getLogger("redeliver_mw.stomp")
@@ -63,6 +65,8 @@ class ConnectionSeat(Seat):
         self.subscriptions: dict[str, Subscribed] = {}
         self.retired: set[str] = set()  # ids of ours that were unsubscribed: what still comes is the broker's
         self._foreign = False  # there were subscriptions that are none of ours
+        self._convicts: dict[Destination, Convicts] = {}
+        self._trying: dict[Mark, Convicts] = {}  # doubtful ones whose ACK was written and is not answered
         self._receipts: dict[Tag, str] = {}  # that the callback asked for with its ack
         self._subscribe, self._unsubscribe = connection.subscribe, connection.unsubscribe
         self._ack, self._nack, self._disconnect = connection.ack, connection.nack, connection.disconnect
@@ -84,7 +88,42 @@ class ConnectionSeat(Seat):
     def write(self, delivery: Delivery, word: Settlement) -> None:
         """`accepted` alone is honoured by this broker: everything else stays unsettled."""
         if word == "accepted":
-            self.send_ack(delivery.tag, self._receipts.pop(delivery.tag, None))
+            if doubtful(delivery.native):
+                self._try(delivery)
+            elif (receipt := self._receipts.pop(delivery.tag, None)) is None:
+                self.line.ack(self._ack_frame(delivery))
+            else:
+                self.send_ack(delivery.tag, receipt)
+
+    def _ack_frame(self, delivery: Delivery, receipt: str = "") -> bytes:
+        if self._old:
+            more = [("receipt", receipt)] if receipt else []
+            return encode("ACK", [*self.ack_headers(delivery.tag), *more])
+        return ack(delivery.native.raw(b"ack"), receipt=receipt.encode())
+
+    def _try(self, delivery: Delivery) -> None:
+        """An ACK of which it is not known whether the broker survives the sight of it."""
+        mark, convicts = mark_of(delivery.native), self.convicts(delivery.destination)
+        if convicts.hopeless(mark):
+            return convicts.add(mark)
+        self._trying[mark] = convicts
+        wanted = self._receipts.pop(delivery.tag, None)  # by the callback
+
+        def tried(error: str) -> None:
+            if self._trying.pop(mark, None) is not None and hit_nothing(error):
+                convicts.add(mark)
+            elif wanted and not error:
+                self.line.show_receipt(wanted)
+
+        self.line.ack(self._ack_frame(delivery, self.line.expect(tried)))
+        self.line.flush()
+
+    def convicts(self, source: Destination) -> Convicts:
+        """Messages of this source that nobody can ack over STOMP."""
+        found = self._convicts.get(source)
+        if found is None:
+            found = self._convicts[source] = Convicts(self.line.broker, source)
+        return found
 
     def send_ack(self, tag: Tag, receipt: str | None = None) -> None:
         try:
@@ -96,11 +135,14 @@ class ConnectionSeat(Seat):
         """What names a delivery in an ACK frame."""
         return [("message-id", tag[0]), ("subscription", tag[1])] if self._old else [("id", tag)]
 
-    def tag_of(self, frame: Any) -> Tag:
-        headers = frame.headers
+    def tag_of(self, headers: dict[str, str]) -> Tag:
         return (headers.get("message-id"), headers.get("subscription")) if self._old else headers.get("ack")
 
     def _lost(self) -> None:
+        trying, self._trying = self._trying, {}
+        for mark, convicts in trying.items():  # closed without a word: it was one of these
+            if odd(mark[0]) and not self.line.leaving:
+                convicts.add(mark)
         self.abandon_all()
         self.clear()
         self._receipts.clear()
@@ -123,6 +165,9 @@ class ConnectionSeat(Seat):
             self.retired.discard(str(id))
             self._subscribe(destination, id, ack, given)
             return
+        if self.line.other_product:
+            what = f"this broker is {self.line.other_product}: its acks mean something else than ActiveMQ Classic's"
+            raise ConfigError(what, where=self.line.broker, cure="Use redeliver_proton on Artemis")
         self.line._hurry()
         self.owner.subscribed(to)
         if ack != "client-individual" and ack not in _told:
@@ -168,6 +213,7 @@ class ConnectionSeat(Seat):
         def leave() -> None:
             for name in mine:
                 self.abandon(name)
+            self.line.flush()  # behind the UNSUBSCRIBE they would do nothing
             try:
                 self._unsubscribe(id, headers, **more)
                 for name in mine[1:]:
@@ -193,6 +239,7 @@ class ConnectionSeat(Seat):
         if self.line.here:
             self.closing()
         self.line.leaving = True
+        self.line.flush()
         return self._disconnect(*args, **kwargs)
 
     # -- what the callback says ---------------------------------------------------------------------

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.capabilities import Settlement
-from redeliver_mw.errors import ConfigError
-from redeliver_mw.message import Delivery, Destination
-from redeliver_stomp._dialects import address, private_queue, problem
-from redeliver_stomp._frames import RawFrame, ack
+from redeliver_mw.errors import BrokerError, ConfigError, RedeliverError
+from redeliver_mw.message import Delivery
+from redeliver_stomp._dialects import LINE_BYTES, address, private_queue, problem
+from redeliver_stomp._frames import RawFrame, ack, escaped
 from redeliver_stomp._mapping import delivery_of, was_not_scheduled
 from redeliver_stomp._poison import Convicts, Mark, doubtful, hit_nothing, mark_of, odd
+from redeliver_stomp._receipts import SAID_CHARS
 
 if TYPE_CHECKING:
     from redeliver_stomp._lane import Lane
@@ -31,16 +32,28 @@ def next_generation() -> int:
     return next(_generations)
 
 
-def check_source(source: Destination) -> None:
+def check_source(wanted: Subscription) -> None:
     """What cannot be one source whose messages have a place to come back to. ConfigError."""
+    source = wanted.source
+    if len(f"selector:{escaped(wanted.selector)}".encode()) > LINE_BYTES:
+        what = f"its selector takes more than the {LINE_BYTES} bytes that the broker allows"
+        raise ConfigError(what, where=str(source), cure="Write a shorter one")
     if source.kind == "topic":
         if not source.subscription:
             cure = "Name one: handler(…, subscription=…), or topic:NAME::SUBSCRIPTION"
             raise ConfigError("a topic is consumed as a durable subscription", where=str(source), cure=cure)
         if "," in source.name:
             raise ConfigError("several topics cannot be one source", where=str(source), cure="Use a handler for each")
-    elif why := problem(source):
-        raise ConfigError(why, where=str(source), cure="Consume one queue with each handler")
+    if why := problem(source):
+        raise ConfigError(why, where=str(source), cure="Name one queue, or one topic")
+
+
+def why_refused(wanted: Subscription, error: str, broker: str) -> RedeliverError:
+    """What the ERROR to a SUBSCRIBE means."""
+    if wanted.selector and error == wanted.selector.strip()[:SAID_CHARS]:  # all that is said of one (5.18, 6.3)
+        what, cure = f"its selector {error!r} is none", "Write it in SQL, as in: colour = 'red' AND size > 3"
+        return ConfigError(what, where=str(wanted.source), cure=cure)
+    return BrokerError(f"{wanted.source} cannot be consumed: {error}", where=broker, cure="Is this user allowed to?")
 
 
 class Source:

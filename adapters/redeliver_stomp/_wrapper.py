@@ -44,10 +44,10 @@ from redeliver_mw.delay import hold_budget, hold_limit
 from redeliver_mw.dropin import Caller, Companion, Options, Terms, Turn
 from redeliver_mw.errors import ConfigError, RedeliverError
 from redeliver_mw.message import Delivery, Destination
-from redeliver_stomp._dialects import capabilities, destination_of
+from redeliver_stomp._dialects import NOT_SCHEDULED, capabilities, destination_of
 from redeliver_stomp._frames import RawFrame
 from redeliver_stomp._ground import RAW
-from redeliver_stomp._mapping import READER, was_not_scheduled
+from redeliver_stomp._mapping import READER
 from redeliver_stomp._seat import ConnectionSeat, Subscribed
 
 log = logging.getLogger("redeliver_mw.stomp")
@@ -90,19 +90,21 @@ class StompCaller(Caller):
 
     def message(self, to: Subscribed, frame: Any, raw: RawFrame) -> None:
         """One MESSAGE that is still the connection's."""
-        source = to.source or destination_of(raw.headers.get("destination", ""))
+        source = to.source or destination_of(frame.headers.get("destination", ""))
         if source is None:
             return log.error("a message without a destination is left alone: %r", raw.head[:200])
         if source not in self._plans:
             self._prefetch.setdefault(source, to.prefetch)
-        if was_not_scheduled(raw):
+        if NOT_SCHEDULED in frame.headers:
             self._not_scheduled(source)
         try:
             generation = self.generation(self._seat, to.id, source)
         except RedeliverError as error:
             return log.error("%s: its messages stay unsettled: %s", source, error)
+        if raw in self._seat.convicts(source):
+            return None  # run once, and never to be acked: it stays in its queue
         redelivered = b"\nredelivered:true" in raw.head
-        delivery = Delivery(source, generation, self._seat.tag_of(raw), redelivered, raw, READER)
+        delivery = Delivery(source, generation, self._seat.tag_of(frame.headers), redelivered, raw, READER)
         self.arrived(Turn(delivery, self._seat, self, (frame, to)))
 
     def _not_scheduled(self, source: Destination) -> None:

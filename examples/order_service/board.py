@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -15,6 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from redeliver_mw import Delivery
 from redeliver_mw.record import AttemptRecord
 
 
@@ -29,33 +32,61 @@ class Tally:
     last_error: str = ""
 
 
+def name_of(delivery: Delivery) -> str:
+    """What the demo calls a message: its correlation id, the one id that every broker and every copy keeps."""
+    return delivery.correlation_id or ""
+
+
 class Board:
-    """All tallies; written by the hook's thread, read by the screen's."""
+    """All tallies; written by the hook's and the handlers' threads, read by the screen's.
+
+    A record tells the message id only, and ActiveMQ gives each message and each copy one of its own: which
+    message that is, the handler has seen before.
+    """
 
     def __init__(self, run: str, queues: Sequence[str]) -> None:
-        self.run = run  # marks the ids of this run's messages
+        self.run = run  # the names of this run's messages begin so
         self.sent: list[str] = []
+        self.letters: list[Delivery] = []  # this run's dead letters, as they were found
         self.queues = {name: Tally() for name in queues}
         self.changed = threading.Condition()
+        self._names: dict[str | None, str] = {}  # by message id
+
+    def noting(self, handler: Callable[..., Any]) -> Callable[..., Any]:
+        """`handler`, which lets the board see each delivery before."""
+
+        @functools.wraps(handler)
+        def noted(*given: Any) -> Any:
+            delivery: Delivery = given[-1]
+            with self.changed:
+                self._names[delivery.message_id] = name_of(delivery)
+            return handler(*given)
+
+        return noted  # which is taken for async where the handler is
 
     def on_attempt(self, record: AttemptRecord) -> None:
-        if not (record.message_id or "").startswith(self.run):
-            return  # of an earlier run that was interrupted
         with self.changed:
-            self._count(self.queues[record.destination], record.message_id or "", record)
+            name = self._names.get(record.message_id, "")
+            if not name or name.startswith(self.run):  # else of an earlier run that was interrupted
+                self._count(self.queues[record.destination], name, record)
             self.changed.notify_all()
 
-    def _count(self, tally: Tally, message: str, record: AttemptRecord) -> None:
+    def on_dead_letter(self, letter: Delivery) -> None:
+        with self.changed:
+            if name_of(letter).startswith(self.run):
+                self.letters.append(letter)
+                self.queues[letter.headers["redeliver_original_destination"]].dead.add(name_of(letter))
+
+    def _count(self, tally: Tally, name: str, record: AttemptRecord) -> None:
+        """Without a name it is a body that could not be decoded, so that no handler has seen it."""
         if record.error_type:
             tally.failures += 1
             tally.last_error = f"{record.error_type}: {record.error_message}"
-        tally.waiting.discard(message)
-        if record.outcome == "accepted":
-            tally.handled.add(message)
-        elif record.outcome == "dead_lettered":
-            tally.dead.add(message)
+        tally.waiting.discard(name)
+        if record.outcome == "accepted" and name:
+            tally.handled.add(name)
         elif record.outcome == "redelivered":
-            tally.waiting.add(message)
+            tally.waiting.add(name)
 
     @property
     def handled(self) -> set[str]:

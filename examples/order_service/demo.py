@@ -2,22 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order service under load: failures that heal and failures that do not, live, then the dead letters.
 
-    python demo.py [--broker memory|rabbitmq] [--fast]
+    python demo.py [--broker memory|rabbitmq|activemq|artemis] [--fast]
 
-`rabbitmq` means REDELIVER_URL if that is set, else a RabbitMQ that this starts and ends. Exit code 1 when a
-message is missing at the end, or the broker is; 130 after Ctrl-C.
+The broker is that of REDELIVER_URL if that is set; else docker-compose.yml's where a Docker engine answers; else
+one that is installed here. What this starts it ends. Exit code 1 when a message is missing at the end, or the
+broker is; 2 when REDELIVER_URL is not of that kind; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
 import secrets
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +25,11 @@ for _folder in (REPOSITORY / "adapters", REPOSITORY, HERE):
     sys.path.insert(0, str(_folder))
 
 import main as service  # noqa: E402
-from board import Board, Screen  # noqa: E402
+from board import Board, Screen, name_of  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.table import Table  # noqa: E402
 from rich.text import Text  # noqa: E402
+from where import KINDS, the_broker  # noqa: E402
 
 from redeliver_mw import Delivery, connect  # noqa: E402
 from redeliver_mw.errors import RedeliverError  # noqa: E402
@@ -64,15 +63,16 @@ def send_all(session: Any, board: Board, pace: float, screen: Screen) -> None:
     for number in range(ROUNDS):
         next_round = time.monotonic() + pace
         for queue, body in round_of(number):
-            message = f"{board.run}-{len(board.sent) + 1}"
-            session.publish(f"{PREFIX}{queue}", body, message_id=message)
-            board.sent.append(message)
-        wait(board, screen, until=next_round)
+            name = f"{board.run}-{len(board.sent) + 1}"
+            session.publish(f"{PREFIX}{queue}", body, message_id=name, correlation_id=name)
+            board.sent.append(name)
+        wait(session, board, screen, until=next_round)
 
 
-def wait(board: Board, screen: Screen, until: float) -> None:
+def wait(session: Any, board: Board, screen: Screen, until: float) -> None:
     """Show what happens until that moment, or until all that was sent has ended."""
     while time.monotonic() < until:
+        take_dead_letters(session, board)
         screen.refresh()
         with board.changed:
             board.changed.wait(0.1)
@@ -80,22 +80,16 @@ def wait(board: Board, screen: Screen, until: float) -> None:
             return
 
 
-def take_dead_letters(session: Any, run: str) -> list[Delivery]:
-    """Take every dead letter out of its queue; those of this run."""
-    found = []
+def take_dead_letters(session: Any, board: Board, timeout: float = 0.0) -> None:
+    """Take every dead letter out of its queue."""
     for name in service.QUEUES:
-        while letter := session.receive(f"dlq.{PREFIX}{name}", timeout=0.5):
-            found.append(letter)
+        while letter := session.receive(f"dlq.{PREFIX}{name}", timeout=timeout):
             session.settle(letter)
-    return [letter for letter in found if _id(letter).startswith(run)]
-
-
-def _id(letter: Delivery) -> str:
-    return str(letter.headers.get("redeliver_original_message_id", ""))
+            board.on_dead_letter(letter)
 
 
 def _place(letter: Delivery) -> tuple[str, int]:
-    return str(letter.headers["original-destination"]), int(_id(letter).rpartition("-")[2])
+    return str(letter.headers["redeliver_original_destination"]), int(name_of(letter).rpartition("-")[2])
 
 
 def show_dead_letters(letters: list[Delivery], console: Console) -> None:
@@ -106,14 +100,14 @@ def show_dead_letters(letters: list[Delivery], console: Console) -> None:
         h = letter.headers
         error = f"{h['redeliver_error_type']}: {h['redeliver_error_message']}"
         table.add_row(*(Text(str(cell)) for cell in (
-            h["original-destination"], h["redeliver_reason"], h["redeliver_failures"], error
+            h["redeliver_original_destination"], h["redeliver_reason"], h["redeliver_failures"], error
         )))  # fmt: skip
     console.print(table)
 
 
-def sum_up(board: Board, letters: list[Delivery], console: Console) -> int:
+def sum_up(board: Board, console: Console) -> int:
     """What was sent against what was really found, id by id; 1 when they do not add up."""
-    sent, handled, dead = set(board.sent), board.handled, [_id(letter) for letter in letters]
+    sent, handled, dead = set(board.sent), board.handled, [name_of(letter) for letter in board.letters]
     lost, both = sent - handled - set(dead), handled & set(dead)
     twice = len(dead) - len(set(dead))
     console.print(
@@ -125,49 +119,31 @@ def sum_up(board: Board, letters: list[Delivery], console: Console) -> int:
     return 1 if lost or both or twice or not handled <= sent else 0
 
 
-@contextlib.contextmanager
-def the_broker(kind: str, console: Console) -> Iterator[str]:
-    """The URL to use; says where the broker comes from."""
-    if kind == "memory":
-        console.print("The broker is embedded: memory://")
-        yield "memory://"
-    elif url := os.environ.get("REDELIVER_URL"):
-        console.print("The broker is the one that REDELIVER_URL names")
-        yield url
-    else:
-        from tests.brokers import broker
-
-        console.print("REDELIVER_URL is not set: starting a RabbitMQ, which ends with the demo")
-        with broker("rabbitmq") as own:
-            console.print(own.describe(), highlight=False)
-            yield own.url
-
-
 def demo(url: str, pace: float, console: Console) -> int:
     """Run it all against `url`; the exit code."""
     board = Board(secrets.token_hex(4), [f"{PREFIX}{name}" for name in service.QUEUES])
-    app = service.make_app(url, PREFIX, pace)
+    app = service.make_app(url, PREFIX, pace, wrap=board.noting)
     app.on_attempt(board.on_attempt)
     screen = Screen(board, console, ROUNDS * 12)
     with connect(url) as session:
         with app, screen:
             send_all(session, board, pace, screen)
-            wait(board, screen, until=time.monotonic() + PATIENCE)
+            wait(session, board, screen, until=time.monotonic() + PATIENCE)
             health = app.health()
-        letters = take_dead_letters(session, board.run)
+        take_dead_letters(session, board, timeout=0.5)
         left = sum(session.depth(f"{PREFIX}{name}") for name in service.QUEUES)
-    show_dead_letters(letters, console)
+    show_dead_letters(board.letters, console)
     for source, state in health["sources"].items():
         if state["why_paused"]:
             console.print(f"{source} is paused: {state['why_paused']}")
     if left:
         console.print(f"{left} messages are still queued")
-    return sum_up(board, letters, console)
+    return sum_up(board, console)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="The order service, its failures, and its dead letters.")
-    parser.add_argument("--broker", choices=("memory", "rabbitmq"), default="memory")
+    parser.add_argument("--broker", choices=KINDS, default="memory")
     parser.add_argument("--fast", action="store_true", help="half of every delay")
     asked = parser.parse_args()
     console = Console()

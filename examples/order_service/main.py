@@ -15,6 +15,7 @@ import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy, connect
@@ -64,17 +65,25 @@ async def on_mail(delivery: Delivery) -> None:
         raise Greylisted(f"try mail {mail['id']} again later")
 
 
-def make_app(url: str = URL, prefix: str = "shop.", pace: float = 1.0) -> App:
+Handler = Callable[..., Any]
+
+
+def make_app(
+    url: str = URL,
+    prefix: str = "shop.",
+    pace: float = 1.0,
+    wrap: Callable[[Handler], Handler] = lambda handler: handler,
+) -> App:
     """The service on the queues `{prefix}orders` and so on; every delay is multiplied by `pace`.
 
     Each message is tried at most four times, and rests 1, 2 and 4 seconds between; then it lies in
-    `dlq.{prefix}orders` and so on.
+    `dlq.{prefix}orders` and so on. What is registered is what `wrap` makes of each handler.
     """
     policy = RedeliveryPolicy(4, Backoff.exponential(pace, 2.0), "queue:dlq.$", fatal=UnknownCurrency)
     app = App(url, policy=policy, declare="all", app_name="order-service")
-    app.handler(f"{prefix}orders", workers=2, decode=json.loads)(on_order)
-    app.handler(f"{prefix}payments", workers=2)(on_payment)
-    app.handler(f"{prefix}mails", workers=4)(on_mail)
+    app.handler(f"{prefix}orders", workers=2, decode=json.loads)(wrap(on_order))
+    app.handler(f"{prefix}payments", workers=2)(wrap(on_payment))
+    app.handler(f"{prefix}mails", workers=4)(wrap(on_mail))
     return app
 
 
@@ -99,8 +108,8 @@ def main() -> None:
 
     @app.on_attempt
     def on_attempt(record: AttemptRecord) -> None:
-        if record.outcome in ("accepted", "dead_lettered") and record.message_id:
-            ends[record.message_id] = record
+        if record.outcome in ("accepted", "dead_lettered"):
+            ends[record.message_key] = record  # ActiveMQ gives each copy a message id of its own
             if len(ends) == len(EXAMPLES):
                 all_ended.set()
 
@@ -108,19 +117,22 @@ def main() -> None:
         for message, (queue, body) in enumerate(EXAMPLES, start=1):
             session.publish(f"shop.{queue}", body, message_id=str(message))
         all_ended.wait(30)
-        for number, record in sorted(ends.items()):
-            end = f"{record.outcome}, {record.reason}" if record.reason else record.outcome
-            error = f", {record.error_type}" if record.error_type else ""
-            print(f"{number} {record.destination}: {end} at delivery {record.delivery_count}{error}")
+        print(*sorted(map(told, ends.values())), sep="\n")
         for queue in QUEUES[:2]:
             print(f"dlq.shop.{queue}:", drain(session, f"dlq.shop.{queue}"))
+
+
+def told(record: AttemptRecord) -> str:
+    end = f"{record.outcome}, {record.reason}" if record.reason else record.outcome
+    error = f", {record.error_type}" if record.error_type else ""
+    return f"{record.destination}: {end} at delivery {record.delivery_count}{error}"
 
 
 def drain(session: Any, queue: str) -> str:
     """Take every dead letter out of `queue`."""
     found = []
     while letter := session.receive(queue, timeout=1.0):
-        found.append(f"{letter.text} from {letter.headers['original-destination']}")
+        found.append(f"{letter.text} from {letter.headers['redeliver_original_destination']}")
         session.settle(letter)
     return "; ".join(sorted(found))
 

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from collections import Counter
@@ -23,6 +22,8 @@ from ..redaction import redact
 from ..registry import adapter_for, parse_url
 from ..sendback import DeadLetterInfo, Outcome, Report, SendBack, ambiguous, letter_of, missing, no_such_letter
 from ..session import Session, connect
+from .given import Url, read_url
+from .logs import quiet_drivers
 from .showing import body_of, cut, headers_of, plain, print_table, when
 
 PART, INTERRUPTED = 3, 130
@@ -30,7 +31,6 @@ LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and those, when on
 SHORT_ID = 8
 TOLD_EVERY = 100
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="The broker's, or env:NAME for the variable that holds it")]
 Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
 Limit = Annotated[int | None, typer.Option("--limit", help="At most so many letters, from 1 on")]
 Id = Annotated[str | None, typer.Option("--id", help="This letter only; the beginning of its id is enough")]
@@ -108,8 +108,9 @@ def replay(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Jso
 
 
 def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str, Destination]:
-    """The URL and the queue. ConfigError for what cannot be meant."""
-    address = _address(url)
+    """The URL and the queue, before anything is connected to. ConfigError for what cannot be meant."""
+    quiet_drivers()
+    address = read_url(url)
     if parse_url(address).dialect == "memory":
         raise ConfigError(
             "a memory broker lives in one process, and this is another", where="memory://",
@@ -123,16 +124,6 @@ def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str,
     if queue.kind == "topic" and not queue.subscription:
         raise ConfigError(f"{queue} is no queue", cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters")
     return address, queue
-
-
-def _address(url: str) -> str:
-    """`env:NAME` keeps the password out of the process list."""
-    if not url.startswith("env:"):
-        return url
-    name = url.removeprefix("env:")
-    if not os.environ.get(name):
-        raise ConfigError(f"the variable {name!r} is not set", where=url, cure="Set it to the broker's URL")
-    return os.environ[name]
 
 
 def _look(url: str, dlq: str, limit: int | None, id_: str | None, usual: int) -> list[tuple[Delivery, DeadLetterInfo]]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several commands share: POLICY, and the place it comes from."""
+"""Arguments that several commands share: POLICY, URL, and the places they come from."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import Annotated
 
 import typer
 
-from ..errors import PolicyError
+from ..errors import ConfigError, PolicyError
 from ..policy import PolicyMap, load_policies
 
 Policy = Annotated[
     str,
     typer.Argument(metavar="POLICY", help="A policy's text, a URL that carries one, a file, or - for stdin"),
 ]
+Url = Annotated[str, typer.Argument(metavar="URL", help="The broker's, or env:NAME for the variable that holds it")]
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Refuse what the original system's manual refuses though its program takes it"),
@@ -32,6 +33,16 @@ def read_policies(given: str, language: str | None, strict: bool) -> PolicyMap:
         return _from_stdin(language, strict)
     source = Path(given) if os.path.isfile(given) else given
     return load_policies(source, language, strict=strict)
+
+
+def read_url(given: str) -> str:
+    """The broker URL that a URL argument means. `env:NAME` keeps the password out of the process list. ConfigError."""
+    if not given.startswith("env:"):
+        return given
+    name = given.removeprefix("env:")
+    if not os.environ.get(name):
+        raise ConfigError(f"the variable {name!r} is not set", where=given, cure="Set it to the broker's URL")
+    return os.environ[name]
 
 
 def _from_stdin(language: str | None, strict: bool) -> PolicyMap:

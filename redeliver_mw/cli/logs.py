@@ -37,6 +37,11 @@ def show_logs(form: LogFormat) -> None:
     ours.handlers = [handler]
     ours.setLevel(logging.INFO)
     ours.propagate = False  # a module that configures the root logger must not show every line twice
+    quiet_drivers()
+
+
+def quiet_drivers() -> None:
+    """Nothing from them on stderr, unless somebody has asked for it."""
     for name in DRIVERS:
         driver = logging.getLogger(name)
         if driver.level == logging.NOTSET:

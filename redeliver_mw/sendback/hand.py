@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """`Hand`: the letters that a replay holds unsettled, and the copies that are out. For one thread.
 
-A letter is in `held` until its copy is confirmed, then in `settling` until our word is written. A lost link
-takes letters out of both, for the broker hands them out again; what is known of their copies stays.
+Where the broker can, copy and settle go as one transaction: whatever dies, there is one of them. Elsewhere, and
+where a transaction has failed, a letter is in `held` until its copy is confirmed, then in `settling` until our word
+is written. A lost link takes letters out of both, for the broker hands them out again; what is known of their
+copies stays.
 """
 
 from __future__ import annotations
@@ -14,15 +16,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ..adapter import Adapter, Verdict
+from ..adapter import Adapter, MoveVerdict, Verdict
 from ..copies import replay_copy
 from ..counting import digest
 from ..errors import NotCopyable
-from ..message import Delivery
+from ..message import Delivery, Outgoing
 from .letters import DeadLetterInfo, letter_of
 from .report import Outcome, Word
 
 UNCONFIRMED = 50  # copies on their way at once
+_DOUBT = "the connection was lost before the answer, and it has not been seen since: it may have been sent back"
 
 
 @dataclass(slots=True, eq=False)
@@ -62,6 +65,8 @@ class Hand:
         self._waiting: deque[Held] = deque()  # to be published
         self._flying: dict[object, Held] = {}  # published, not answered; by key
         self._confirmed: set[object] = set()  # keys
+        self._apart: set[object] = set()  # keys of letters whose transaction has failed: send first, then settle
+        self._doubtful: dict[object, Held] = {}  # a transaction's end was not heard, and the letter not seen since
 
     @property
     def enough(self) -> bool:
@@ -85,8 +90,10 @@ class Hand:
     def take(self, delivery: Delivery) -> Held | None:
         """A letter that arrived; None for one whose copy is out or confirmed already."""
         letter = letter_of(delivery, self._adapter.capabilities)
+        told = (letter.id, digest(delivery))
+        self._doubtful.pop(told, None)
         # Letters that a broker made may be alike in all that can be told of them, ours are not.
-        key = (letter.id, digest(delivery)) if letter.evidence == "ours" else object()
+        key = told if letter.evidence == "ours" else object()
         if self.lost and self._seen(delivery, key):
             return None
         held = self.held[delivery] = Held(delivery, letter, key)
@@ -114,7 +121,8 @@ class Hand:
     def outcomes(self) -> list[Outcome]:
         """Of all letters that were tried or judged."""
         stayed = [held.outcome for held in self.held.values() if held.outcome is not None]
-        return self.done + stayed + [Outcome(h.letter, "refused", "no answer yet") for h in self._flying.values()]
+        flying = [Outcome(held.letter, "refused", "no answer yet") for held in self._flying.values()]
+        return self.done + stayed + flying + [Outcome(h.letter, "refused", _DOUBT) for h in self._doubtful.values()]
 
     # -- inside -----------------------------------------------------------------------------------
 
@@ -149,7 +157,36 @@ class Hand:
         except NotCopyable as error:
             return self._end(held, "refused", str(error))
         self._flying[held.key] = held
+        if self._adapter.capabilities.atomic_move and held.key not in self._apart:
+            self._adapter.move(delivery, [(out, 0.0)], partial(self._post_moved, held, delivery, out))
+        else:
+            self._store(held, out)
+
+    def _store(self, held: Held, out: Outgoing) -> None:
         self._adapter.publish(out, lambda verdict, why: self._post(partial(self._answered, held, verdict, why)))
+
+    def _post_moved(self, held: Held, delivery: Delivery, out: Outgoing, verdict: MoveVerdict, why: str) -> None:
+        self._post(partial(self._moved, held, delivery, out, verdict))
+
+    def _moved(self, held: Held, delivery: Delivery, out: Outgoing, verdict: MoveVerdict) -> None:
+        """The transaction's end. `refused`: the letter is still ours; `abandoned`: it will come back, or has."""
+        if verdict != "ok":
+            self._apart.add(held.key)
+        if verdict == "refused" and held.delivery is delivery:
+            return self._store(held, out)
+        del self._flying[held.key]
+        if verdict == "ok":
+            self.held.pop(delivery, None)
+            self._replayed(held)
+        elif held.delivery is None or held.delivery is delivery:
+            self.held.pop(delivery, None)
+            held.delivery, self.lost = None, True
+            self._doubtful[held.letter.id, digest(delivery)] = held
+            self.tried -= 1
+        else:
+            self.tried -= 1
+            self._waiting.append(held)
+        self._publish()
 
     def _answered(self, held: Held, verdict: Verdict, why: str) -> None:
         del self._flying[held.key]
@@ -163,12 +200,14 @@ class Hand:
                 self._end(held, "refused", f"{held.letter.source} did not take it: {why or verdict}")
         self._publish()
 
-    def _confirm(self, held: Held) -> None:
+    def _replayed(self, held: Held) -> None:
         self._confirmed.add(held.key)
         self.done.append(Outcome(held.letter, "replayed"))
         self._tell(self.done[-1])
-        delivery = held.delivery
-        if delivery is not None:
+
+    def _confirm(self, held: Held) -> None:
+        self._replayed(held)
+        if (delivery := held.delivery) is not None:
             self.settling[delivery] = self.held.pop(delivery)
             written = partial(self._post, partial(self._written, delivery))
             self._adapter.settle([(delivery, "accepted")], written=written)

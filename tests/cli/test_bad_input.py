@@ -12,18 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Broker
+from tests.brokers import Broker, broker
 from tests.cli.running import redeliver
 
-# As where pika was never installed.
-WITHOUT_PIKA = """
+# As where it was never installed.
+WITHOUT = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] == "pika":
-            raise ModuleNotFoundError("No module named 'pika'", name="pika")
+        if name.split(".")[0] == "{driver}":
+            raise ModuleNotFoundError("No module named '{driver}'", name="{driver}")
 sys.meta_path.insert(0, Absent())
 """
+DRIVER = {"rabbitmq": "pika", "activemq": "stomp", "artemis": "proton"}
+each_scheme = pytest.mark.parametrize("scheme", DRIVER)
 
 
 def refused(folder: Path, source: str, code: int, *parts: str) -> str:
@@ -45,6 +47,10 @@ def app(url: str, handler: str = "'orders'", options: str = "") -> str:
     return f"app = App({url!r}, {options})\n@app.handler({handler})\ndef on_order(delivery): ...\n"
 
 
+def new_name() -> str:
+    return f"bad-{uuid.uuid4().hex[:8]}"
+
+
 @pytest.fixture
 def nobody() -> Iterator[int]:
     """A port where nobody listens, and nobody can begin to."""
@@ -58,10 +64,9 @@ def test_an_unknown_scheme(tmp_path: Path) -> None:
     assert "rabbitmq+pika" in said
 
 
-def test_a_broker_that_is_not_built_yet(tmp_path: Path) -> None:
-    refused(
-        tmp_path, app("rabbitmq+proton://h"), 2, "rabbitmq+proton://h: rabbitmq+proton is not built yet", "Built are"
-    )
+@pytest.mark.parametrize("dialect", ["rabbitmq+proton", "activemq+proton", "artemis+stomp"])
+def test_a_broker_that_is_not_built_yet(tmp_path: Path, dialect: str) -> None:
+    refused(tmp_path, app(f"{dialect}://h"), 2, f"{dialect}://h: {dialect} is not built yet", "Built are")
 
 
 def test_no_url_at_all(tmp_path: Path) -> None:
@@ -73,38 +78,67 @@ def test_text_that_is_no_url(tmp_path: Path) -> None:
     refused(tmp_path, app("localhost:5672"), 2, "shop.py:2: ", "is no broker URL", "Write one like rabbitmq://")
 
 
-def test_an_unknown_option_of_the_url(tmp_path: Path) -> None:
-    refused(tmp_path, app("rabbitmq://h/?hartbeat=3"), 2, "rabbitmq://h/: ", "'hartbeat' is unknown", "heartbeat")
+@each_scheme
+def test_an_unknown_option_of_the_url(tmp_path: Path, scheme: str) -> None:
+    refused(tmp_path, app(f"{scheme}://h/?hartbeat=3"), 2, f"{scheme}://h/: ", "'hartbeat' is unknown", "heartbeat")
+
+
+@each_scheme
+def test_an_option_of_the_url_that_is_no_number(tmp_path: Path, scheme: str) -> None:
+    refused(tmp_path, app(f"{scheme}://h/?heartbeat=soon"), 2, f"{scheme}://h/: heartbeat='soon' is no ", "heartbeat=")
 
 
 def test_an_unknown_option_of_the_app(tmp_path: Path) -> None:
     refused(tmp_path, app("memory://", options="prefech=3"), 2, "shop.py:2: ", "prefech")
 
 
-def test_a_missing_extra(tmp_path: Path) -> None:
+@each_scheme
+def test_a_missing_extra(tmp_path: Path, scheme: str) -> None:
+    driver = DRIVER[scheme]
     (tmp_path / "site").mkdir()
-    (tmp_path / "site" / "sitecustomize.py").write_text(WITHOUT_PIKA)
+    (tmp_path / "site" / "sitecustomize.py").write_text(WITHOUT.format(driver=driver))
     refused(
-        tmp_path, app("rabbitmq://me:secret@h/"), 2, "rabbitmq://me@h/: the driver 'pika' is not installed",
-        "pip install 'redeliver-mw[pika]'",
+        tmp_path, app(f"{scheme}://me:secret@h/"), 2, f"{scheme}://me@h/: the driver {driver!r} is not installed",
+        f"pip install 'redeliver-mw[{driver}]'",
     )  # fmt: skip
 
 
-def test_an_absent_broker(tmp_path: Path, nobody: int) -> None:
-    url = f"rabbitmq://me:secret@127.0.0.1:{nobody}/"
-    refused(tmp_path, app(url), 1, f"rabbitmq://me@127.0.0.1:{nobody}/: no broker answers", "Start it, or check")
+@each_scheme
+def test_an_absent_broker(tmp_path: Path, nobody: int, scheme: str) -> None:
+    url = f"{scheme}://me:secret@127.0.0.1:{nobody}/"
+    refused(tmp_path, app(url), 1, f"{scheme}://me@127.0.0.1:{nobody}/: no broker answers", "Start it, or check")
 
 
-def test_a_host_list_without_one_that_answers(tmp_path: Path, nobody: int) -> None:
-    url = f"rabbitmq://127.0.0.1:{nobody},127.0.0.1:{nobody}/"
+@each_scheme
+def test_a_host_list_without_one_that_answers(tmp_path: Path, nobody: int, scheme: str) -> None:
+    url = f"{scheme}://127.0.0.1:{nobody},127.0.0.1:{nobody}/"
     refused(tmp_path, app(url), 1, f"{url}: no broker answers")
 
 
+@pytest.fixture(params=["rabbitmq310", "activemq63", "artemis244"])
+def one(request: pytest.FixtureRequest) -> Broker:
+    """A broker of each kind, one after the other."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.mark.broker
-def test_a_wrong_password(tmp_path: Path, rabbitmq310: Broker) -> None:
-    place = f"{rabbitmq310.host}:{rabbitmq310.port}"
-    url = f"rabbitmq://{rabbitmq310.user}:secret@{place}/"
-    refused(tmp_path, app(url), 1, f"{place}/: the broker refuses this user or password", "Check both")
+def test_a_wrong_password(tmp_path: Path, one: Broker) -> None:
+    place = f"{one.host}:{one.port}{one.path}"
+    url = f"{one.kind}://{one.user}:secret@{place}"
+    refused(tmp_path, app(url), 1, f"@{place}: the broker refuses this user or password", "Check both")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("scheme", "there"), [("activemq", "artemis244"), ("artemis", "activemq63")])
+def test_a_broker_of_another_kind_is_named(
+    tmp_path: Path, request: pytest.FixtureRequest, scheme: str, there: str
+) -> None:
+    """Its acks mean something else, so that looking alike is not enough."""
+    other: Broker = request.getfixturevalue(there)
+    place = f"{other.host}:{other.amqp_port if scheme == 'artemis' else other.stomp_port}"
+    url = f"{scheme}://{other.user}:{other.password}@{place}"
+    refused(tmp_path, app(url), 2, f"@{place}: this broker is ActiveMQ", ", not A", "Use its own scheme")
 
 
 @pytest.mark.broker
@@ -118,6 +152,69 @@ def test_a_missing_queue_that_is_not_created_on_rabbitmq(tmp_path: Path, rabbitm
     queue = f"absent-{uuid.uuid4().hex[:8]}"
     place = f"{rabbitmq310.host}:{rabbitmq310.port}"
     refused(tmp_path, app(rabbitmq310.url, repr(queue)), 1, place, f"queue {queue!r} is not there", "declare='all'")
+
+
+@pytest.mark.broker
+def test_a_missing_queue_that_is_not_created_on_artemis(tmp_path: Path, artemis244: Broker) -> None:
+    queue, place = new_name(), f"{artemis244.host}:{artemis244.port}"
+    refused(
+        tmp_path, app(artemis244.url, repr(queue)), 1, place, f"{queue} is not there", "Declare it, or check its name"
+    )
+
+
+FULL = '{"maxSizeMessages":1,"addressFullMessagePolicy":"DROP"}'
+FILTERED = '{"name":"F.NAME","address":"NAME","routing-type":"ANYCAST","filter":"a=1","filter-string":"a=1"}'
+# What makes a bad target of NAME; what is written as the target; what is said of it.
+TARGETS = {
+    "missing": ("", "queue:NAME", "NAME is not there, or has no queue"),
+    "a topic that nobody keeps": ("createAddress NAME MULTICAST", "topic:NAME", "no queue that keeps what is sent"),
+    "a topic as a queue": ("createAddress NAME MULTICAST", "queue:NAME", "NAME is not there, or has no queue"),
+    "drops when it is full": (f"addAddressSettings NAME {FULL}", "queue:NAME", "Set its address-full-policy to PAGE"),
+    "filtered": (f"createQueue {FILTERED} true", "queue:NAME", "its queue F.NAME takes only what matches a=1"),
+    "filtered, by its name": (f"createQueue {FILTERED} true", "queue:NAME::F.NAME", "takes only what matches a=1"),
+}
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("kind", TARGETS)
+def test_a_dead_letter_target_that_would_keep_nothing_on_artemis(tmp_path: Path, artemis244: Broker, kind: str) -> None:
+    name, source = new_name(), new_name()
+    made, target, said = (text.replace("NAME", name) for text in TARGETS[kind])
+    if made:
+        artemis244.ctl("broker", *made.split())
+    options = f"declare='none', policy=RedeliveryPolicy(3, 0.1, {target!r})"
+    what = f"{artemis244.host}:{artemis244.port}: the dead-letter target {target} cannot be used: "
+    refused(tmp_path, app(artemis244.url, repr(source), options), 1, what, said, "Declare it, or name another")
+
+
+@pytest.mark.broker
+def test_a_dead_letter_target_that_is_no_name_on_activemq(tmp_path: Path, activemq63: Broker) -> None:
+    source = app(activemq63.url, options="policy='3:50; 5:move(queue:dlq.>)'")
+    refused(tmp_path, source, 1, "the dead-letter target queue:dlq.> cannot be used: 'dlq.>' is a pattern")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("there", ["activemq63", "artemis244"])
+def test_a_selector_that_is_none(tmp_path: Path, request: pytest.FixtureRequest, there: str) -> None:
+    found: Broker = request.getfixturevalue(there)
+    source = app(found.url, "'DLQ', selector='colour = = 1'", "policy='3:50; 5:move(queue:dlq.$)'")
+    refused(tmp_path, source, 2, "queue:DLQ: its selector 'colour = = 1' is ", "Write it in")
+
+
+@pytest.mark.parametrize("scheme", ["activemq", "artemis"])
+def test_a_topic_that_nobody_subscribes_to(tmp_path: Path, scheme: str) -> None:
+    said = ("shop.py:3: topic:prices: a topic is consumed through a durable subscription", 'subscription="audit"')
+    refused(tmp_path, app(f"{scheme}://h", "'topic:prices'"), 2, *said)
+
+
+@pytest.mark.broker
+def test_a_delay_where_the_scheduler_is_off(tmp_path: Path, activemq63: Broker) -> None:
+    """Where no ActiveMQ can be had the fixture says so."""
+    with broker("activemq", version="6.3", scheduler=False) as off:
+        refused(
+            tmp_path, app(off.url, options="policy=RedeliveryPolicy(3, 60.0)"), 2,
+            "queue:orders on activemq+stomp: the policy waits up to 60 s", "held for 10 s at most", "Shorten",
+        )  # fmt: skip
 
 
 @pytest.mark.broker

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
 import time
 import tomllib
 import uuid
@@ -17,6 +18,7 @@ import pytest
 from redeliver_mw import connect
 from tests.brokers import Broker
 from tests.cli.running import REPOSITORY, Running, redeliver
+from tests.faults.letters import declare
 
 READY = "consuming queue:orders"
 # Sends its own messages, since memory:// ends with its process.
@@ -246,25 +248,45 @@ def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"redeliver-mw {wanted}\n")
 
 
+@pytest.mark.parametrize("scheme", ["rabbitmq", "activemq", "artemis"])
+def test_a_signal_ends_a_start_that_waits_for_a_peer_who_never_speaks(tmp_path: Path, scheme: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = f"127.0.0.1:{silent.getsockname()[1]}"
+        (tmp_path / "shop.py").write_text(
+            f"from redeliver_mw import App\napp = App('{scheme}://{place}')\napp.handler('orders')(print)\n"
+        )
+        with Running(tmp_path, "run", "shop:app") as running:
+            peer, _ = silent.accept()
+            running.signal(signal.SIGINT)
+            assert running.wait(15) == 0
+            peer.close()
+    assert "Traceback" not in running.err
+
+
 @pytest.mark.broker
-def test_sigterm_stops_a_consumer_of_rabbitmq_and_nothing_is_lost(tmp_path: Path, rabbitmq310: Broker) -> None:
+@pytest.mark.parametrize("there", ["rabbitmq310", "activemq63", "artemis244"])
+def test_sigterm_stops_a_consumer_and_nothing_is_lost(
+    tmp_path: Path, request: pytest.FixtureRequest, there: str
+) -> None:
+    broker: Broker = request.getfixturevalue(there)
     queue = f"run-{uuid.uuid4().hex[:8]}"
     (tmp_path / "shop.py").write_text(
-        "import os, time\nfrom redeliver_mw import App\napp = App(declare='all')\n"
+        "import os, time\nfrom redeliver_mw import App\napp = App()\n"
         f"@app.handler({queue!r}, prefetch=20)\n"
-        "def on(delivery):\n    time.sleep(0.05)\n    print('handled', delivery.text)\n"
+        "def on(delivery):\n    time.sleep(0.2)\n    print('handled', delivery.text)\n"
     )
-    with Running(tmp_path, "run", "shop:app", extra={"REDELIVER_URL": rabbitmq310.url}) as running:
+    declare(broker, queue)
+    with connect(broker.url) as session:
+        for number in range(60):
+            session.publish(queue, str(number).encode())
+    with Running(tmp_path, "run", "shop:app", extra={"REDELIVER_URL": broker.url}) as running:
         assert running.saw(f"consuming queue:{queue}")
-        with connect(rabbitmq310.url) as session:
-            for number in range(60):
-                session.publish(queue, str(number).encode())
         assert running.saw("handled 5\n")
         running.signal()
         assert running.wait(20) == 0
     handled = [int(number) for number in re.findall(r"handled (\d+)", running.out)]
-    with connect(rabbitmq310.url) as session:
+    with connect(broker.url) as session:
         left = [int(found.body) for found in session.browse(queue)]
     assert left
     assert sorted(handled + left) == list(range(60))  # no one twice, no one lost
-    assert rabbitmq310.password not in running.err.replace("guest@", "")
+    assert broker.password not in running.err.replace(f"{broker.user}@", "")

@@ -48,7 +48,8 @@ def test_a_replay_that_is_ended_by_force_loses_nothing(
         told = json.loads(process.out)
         assert told["interrupted"]
         assert (told["replayed"] + again, twice) == (len(BODIES), 0)
-    assert twice <= UNCONFIRMED * 2  # in flight, or confirmed and not settled yet
+    # In flight, or confirmed and not settled yet; in one transaction there is nothing between the two.
+    assert twice <= (UNCONFIRMED * 2 if every_broker.kind == "rabbitmq" else 0)
     print(f"\n{every_broker.describe()}: {how.name} at {progress}: {again} were left, {twice} are there twice")
 
 

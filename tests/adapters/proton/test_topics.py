@@ -7,7 +7,7 @@ from __future__ import annotations
 import proton
 import pytest
 
-from redeliver_mw.errors import BrokerError, DestinationMissing
+from redeliver_mw.errors import ConfigError, DestinationMissing
 from redeliver_mw.testing.contract.handlers import Handler, fail_first
 from tests.contract.proton_world import ProtonWorld
 
@@ -77,6 +77,6 @@ def test_an_invalid_selector_is_said_at_start(world: ProtonWorld) -> None:
     queue = world.new_queue()
     app = world.app()
     app.handler(queue, selector="region = = 'eu'")(Handler(world.now))
-    with pytest.raises(BrokerError, match="selector") as caught:
+    with pytest.raises(ConfigError, match="selector") as caught:
         world.start(app)
     assert caught.value.cure

@@ -16,6 +16,9 @@ from redeliver_mw import Delivery
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.testing.contract.handlers import Trouble
 from redeliver_stomp import _poison
+from tests.adapters.stomp.dropins import Listener, begin, connect, consuming, new_name, put, settled, until
+from tests.adapters.stomp.plain import Plain, Seen
+from tests.brokers import Broker
 from tests.contract.stomp_world import StompWorld
 
 pytestmark = pytest.mark.broker
@@ -28,13 +31,7 @@ def _a_new_process() -> None:
 
 
 def send_by_amqp(world: StompWorld, queue: str, *messages: Message) -> None:
-    b: Any = world._broker
-    connection = BlockingConnection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
-    sender = connection.create_sender(f"queue://{queue}")
-    for message in messages:
-        message.durable = True
-        sender.send(message)
-    connection.close()
+    send_to(world._broker, queue, *messages)
 
 
 @pytest.mark.parametrize(
@@ -107,3 +104,54 @@ def test_those_that_cannot_be_acked_do_not_use_up_the_window(world: StompWorld) 
     assert world.wait_until(lambda: consumer.handler.done[b"well"] == 1)
     consumer.stop()
     assert world.depth(queue) == 4
+
+
+class TestInADropIn:
+    @pytest.mark.parametrize("make", [lambda: "m1", lambda: "ID:h-1-2:1:1:1:1"], ids=["str", "like"])
+    def test_it_is_run_once_and_its_neighbours_go_on(self, activemq63: Broker, make: Callable[[], Any]) -> None:
+        queue, listener = new_name(), Listener()
+        send_to(activemq63, queue, Message(id=make(), body=b"poison"))
+        conn = connect(activemq63)
+        begin(conn, activemq63, listener)
+        conn.subscribe(f"/queue/{queue}", id="1")
+        until(lambda: "poison" in str(listener.done))
+        put(activemq63, queue, "well")
+        for _ in range(3):  # as users do when their connection is gone
+            if not conn.is_connected():
+                conn.connect(activemq63.user, activemq63.password, wait=True)
+                conn.subscribe(f"/queue/{queue}", id="1")
+            until(lambda: "well" in listener.done or not conn.is_connected())
+        put(activemq63, queue, "last")
+        until(lambda: "last" in listener.done and settled(conn))
+        assert conn.is_connected()
+        conn.disconnect(receipt="bye")
+        until(listener.gone.is_set)
+        assert ["poison" in str(body) for body in listener.done].count(True) == 1
+        assert [b"poison" in frame.body for frame in looked_at(activemq63, queue)] == [True]
+
+    def test_a_receipt_that_the_callback_asks_for_is_shown(self, activemq63: Broker) -> None:
+        queue = new_name()
+        listener = Listener(lambda mine, frame: mine.conn.ack(frame.headers["ack"], receipt="mine"))
+        send_to(activemq63, queue, Message(body=b"fine"))
+        with consuming(activemq63, f"/queue/{queue}", listener):
+            until(lambda: "receipt mine" in listener.told)
+        assert looked_at(activemq63, queue) == []
+
+
+def send_to(b: Any, queue: str, *messages: Message) -> None:
+    connection = BlockingConnection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
+    sender = connection.create_sender(f"queue://{queue}")
+    for message in messages:
+        message.durable = True
+        sender.send(message)
+    connection.close()
+
+
+def looked_at(broker: Broker, queue: str) -> list[Seen]:
+    """What lies in a queue, left there: it cannot be acked."""
+    witness, found = Plain(broker), []
+    witness.say("SUBSCRIBE", {"id": "w", "destination": f"/queue/{queue}", "ack": "client-individual"})
+    while (frame := witness.wait(0.5)) is not None:
+        found.append(frame)
+    witness.close()
+    return found

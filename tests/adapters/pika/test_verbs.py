@@ -1,0 +1,246 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the record says of RabbitMQ's verbs, tried with the bare driver on the real brokers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pika
+import pytest
+from pika.adapters.blocking_connection import BlockingChannel
+
+from redeliver_mw.capabilities import Outcome, Trust, Verb
+from redeliver_pika import _verbs as v
+from redeliver_pika import records
+from redeliver_pika._dialects import capabilities
+from tests.brokers import Broker
+from tests.faults.proxy import Proxy
+
+pytestmark = pytest.mark.broker
+
+FIXTURES = {"3.10": "rabbitmq310", "4.3": "rabbitmq43"}
+PATIENCE = 5.0  # seconds for what comes
+QUIET = 0.5  # seconds in which what is said not to come would have come
+KINDS = ("classic", "quorum")
+
+
+class Met(NamedTuple):
+    """A delivery."""
+
+    channel: BlockingChannel
+    tag: int
+    redelivered: bool
+    count: int  # of earlier failures, as the broker tells
+
+
+class Bench:
+    """One type of queue, a raw connection, and what is to be seen of a message."""
+
+    def __init__(self, broker: Broker, kind: str) -> None:
+        self._broker, self._kind = broker, kind
+        self._connection = self.connect(broker.port)
+        self._channel = self._connection.channel()
+        self._channel.confirm_delivery()
+        self._made: list[str] = []
+        self.patience = PATIENCE
+
+    def connect(self, port: int) -> pika.BlockingConnection:
+        who = pika.PlainCredentials(self._broker.user, self._broker.password)
+        return pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", port, credentials=who, heartbeat=0))
+
+    def queue(self, **arguments: Any) -> str:
+        name = f"verbs.{uuid.uuid4().hex}"
+        given = {f"x-{key.replace('_', '-')}": value for key, value in arguments.items()}
+        self._channel.queue_declare(name, durable=True, arguments={"x-queue-type": self._kind, **given})
+        self._made.append(name)
+        return name
+
+    def retry_queue(self, back: str, **arguments: Any) -> str:
+        safe = {"dead_letter_strategy": "at-least-once", "overflow": "reject-publish"}
+        more = safe if self._kind == "quorum" else {}
+        return self.queue(dead_letter_exchange="", dead_letter_routing_key=back, **more, **arguments)
+
+    def put(self, queue: str, body: bytes = b"m", expiration: str | None = None) -> None:
+        properties = pika.BasicProperties(delivery_mode=2, expiration=expiration)  # type: ignore[no-untyped-call]
+        self._channel.basic_publish("", queue, body, properties, mandatory=True)
+
+    def met(self, queue: str, channel: BlockingChannel | None = None, seconds: float = PATIENCE) -> Met | None:
+        """The next delivery, unsettled."""
+        channel = channel or self._channel
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            method, properties, _ = channel.basic_get(queue)
+            if method is not None and properties is not None:
+                count = (properties.headers or {}).get("x-delivery-count", 0)
+                return Met(channel, method.delivery_tag, method.redelivered, int(count))
+            time.sleep(0.01)
+        return None
+
+    def take(self, queue: str) -> Met:
+        """On a channel of its own."""
+        met = self.met(queue, self._connection.channel())
+        assert met is not None
+        assert (met.redelivered, met.count) == (False, 0)
+        return met
+
+    def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> Outcome:
+        """What became of the one message that was in `queue`."""
+        end = time.monotonic() + self.patience
+        while time.monotonic() < end:
+            if (met := self.met(queue, seconds=0.1)) is not None:
+                return "back, counted" if met.count else "back, marked" if met.redelivered else "back"
+            if dead and self.met(dead, seconds=0.1) is not None:
+                return "dead-letter queue"
+        return "gone" if accepted else "destroyed"
+
+    def close(self) -> None:
+        with contextlib.suppress(pika.exceptions.AMQPError):
+            channel = self._connection.channel()
+            for name in self._made:
+                channel.queue_delete(name)
+            self._connection.close()
+
+    # -- trials ----------------------------------------------------------------------------------------------
+
+    def ack(self) -> Outcome:
+        queue = self.queue()
+        self.put(queue)
+        met = self.take(queue)
+        met.channel.basic_ack(met.tag)
+        met.channel.close()
+        return self.fate(queue, accepted=True)
+
+    def nack(self) -> Outcome:
+        queue = self.queue()
+        self.put(queue)
+        met = self.take(queue)
+        met.channel.basic_nack(met.tag, requeue=True)
+        return self.fate(queue)
+
+    def reject(self) -> Outcome:
+        queue = self.queue()
+        self.put(queue)
+        met = self.take(queue)
+        met.channel.basic_reject(met.tag, requeue=True)
+        return self.fate(queue)
+
+    def discard(self) -> Outcome:
+        dead = self.queue()
+        return self._discard(self.queue(dead_letter_exchange="", dead_letter_routing_key=dead), dead)
+
+    def discard_bare(self) -> Outcome:
+        return self._discard(self.queue())
+
+    def _discard(self, queue: str, dead: str = "") -> Outcome:
+        """Of `nack` and `reject`, which have to agree."""
+        found: set[Outcome] = set()
+        for word in ("basic_nack", "basic_reject"):
+            self.put(queue)
+            met = self.take(queue)
+            getattr(met.channel, word)(met.tag, requeue=False)
+            found.add(self.fate(queue, dead))
+        (outcome,) = found
+        return outcome
+
+    def lost(self) -> Outcome:
+        """Two are out, one of them merely fetched: both come back alike, and after a close of the channel, too."""
+        found: set[Outcome] = set()
+        for end in ("cut", "close"):
+            queue = self.queue()
+            for _ in range(2):
+                self.put(queue)
+            proxy = Proxy(self._broker.host, self._broker.port)
+            connection = self.connect(proxy.port)
+            channel = connection.channel()
+            assert [self.met(queue, channel) is not None for _ in range(2)] == [True, True]
+            if end == "cut":
+                proxy.cut()
+            else:
+                channel.close()
+            found |= {self.fate(queue), self.fate(queue)}
+            with contextlib.suppress(pika.exceptions.AMQPError):
+                connection.close()
+            proxy.close()
+        (outcome,) = found
+        return outcome
+
+    def ladder(self) -> Outcome:
+        back = self.queue()
+        rung = self.retry_queue(back, message_ttl=400)
+        sent = time.monotonic()
+        self.put(rung)
+        assert self.met(back) is not None
+        return "after its delay" if time.monotonic() - sent >= 0.4 else "at once"
+
+    def expiration(self) -> Outcome:
+        back = self.queue()
+        rung = self.retry_queue(back)
+        sent = time.monotonic()
+        self.put(rung, b"long", expiration="1200")
+        self.put(rung, b"short", expiration="200")
+        assert self.met(back) is not None
+        passed = time.monotonic() - sent
+        return "behind longer ones" if passed >= 1.2 else "after its delay" if passed >= 0.2 else "at once"
+
+
+TRIALS: dict[str, Callable[[Bench], Outcome]] = {
+    v.ACK: Bench.ack, v.NACK: Bench.nack, v.REJECT: Bench.reject, v.DISCARD: Bench.discard,
+    v.DISCARD_BARE: Bench.discard_bare, v.LOST: Bench.lost, v.LADDER: Bench.ladder, v.EXPIRATION: Bench.expiration,
+}  # fmt: skip
+
+
+def rows() -> Iterator[Any]:
+    """Each verb that is called proved or probed, on each broker and type of queue that its record names."""
+    for record in records():
+        series = ".".join(record.broker_version.split(".")[:2])
+        for verb in record.verbs:
+            for kind in (verb.kind,) if verb.kind else KINDS:
+                if verb.basis in (Trust.PROVED, Trust.PROBED):
+                    yield pytest.param(FIXTURES[series], verb, kind, id=f"{series}-{kind}-{verb.name}")
+
+
+@pytest.mark.parametrize(("fixture", "verb", "kind"), list(rows()))
+def test_a_verb_does_what_its_record_says(request: pytest.FixtureRequest, fixture: str, verb: Verb, kind: str) -> None:
+    bench = Bench(request.getfixturevalue(fixture), kind)
+    bench.patience = QUIET if verb.outcome in ("gone", "destroyed") else PATIENCE
+    try:
+        assert TRIALS[verb.name](bench) == verb.outcome
+    finally:
+        bench.close()
+
+
+def test_no_limit_ends_a_nack_on_4_3_and_a_reject_is_counted(rabbitmq43: Broker) -> None:
+    bench = Bench(rabbitmq43, "quorum")
+    dead = bench.queue()
+    limit = {"delivery_limit": 3, "dead_letter_exchange": "", "dead_letter_routing_key": dead}
+    nacked, rejected = bench.queue(**limit), bench.queue(**limit)
+    bench.put(nacked)
+    for _ in range(12):
+        met = bench.met(nacked)
+        assert met is not None
+        met.channel.basic_nack(met.tag, requeue=True)
+    assert bench.fate(nacked, dead) == "back, marked"
+    bench.put(rejected)
+    for _ in range(4):
+        met = bench.met(rejected)
+        assert met is not None
+        met.channel.basic_reject(met.tag, requeue=True)
+    assert bench.fate(rejected, dead) == "dead-letter queue"
+    bench.close()
+
+
+def test_what_was_not_tried_is_one_row_that_says_so() -> None:
+    for version in ("3.9.29", "3.12.1", "4.1.0", "4.2.9", "5.0.0", "0"):
+        (verb,) = capabilities(version, 131072, exact_headers=True).verbs
+        assert (verb.outcome, verb.basis) == ("not tried", Trust.UNKNOWN)
+
+
+def test_the_record_names_no_verb_twice() -> None:
+    for record in records():
+        named = [(verb.name, verb.kind) for verb in record.verbs]
+        assert len(named) == len(set(named))
