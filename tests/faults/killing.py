@@ -74,7 +74,9 @@ def _check_letters(letters: list[Letter], site: Site, queue: str) -> None:
         copies.setdefault(body, set()).add(str(headers["redeliver_copy_id"]))
         assert headers["original-destination"] == site.address(queue)
         assert headers["redeliver_failures"] == "4"
-    assert {body for body, ids in copies.items() if len(ids) > 1} == set(), "a second dead letter must be the same copy, sent again"
+    assert {body for body, ids in copies.items() if len(ids) > 1} == set(), (
+        "a second dead letter must be the same copy, sent again"
+    )
 
 
 def _summary(log: Path, handled: Counter[str], letters: list[Letter], left: list[Letter]) -> str:

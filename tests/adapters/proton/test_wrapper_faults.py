@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw import RedeliveryPolicy
-from redeliver_proton import _post
+from redeliver_proton import _coordinator, _post
 from tests.adapters.proton.dropins import Consumer, Queues, drive, unsettled
 from tests.brokers import Broker
 from tests.faults.proxy import Proxy
@@ -62,6 +62,30 @@ def test_copies_go_on_after_a_cut(artemis244: Broker, proxy: Proxy) -> None:
     drive(consumer, done, policy=RedeliveryPolicy(dead_after=1))
     assert sorted(m.body for m in q.dead()) == ["1", "2", "3", "4", "5", "6"]
     assert q.left() == []
+
+
+def test_a_cut_between_the_copy_and_the_commit_leaves_no_copy(
+    artemis244: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copy and settle are one transaction in a drop-in, too: the broker has said yes to the copy by then."""
+    q = Queues(artemis244)
+    commit, seen = _coordinator.Coordinator.discharge, []
+
+    def cut_before_the_first(self: Any, number: bytes, *, failed: bool) -> None:
+        if seen:
+            return commit(self, number, failed=failed)
+        seen.append((failed, dead_count(q)))
+        proxy.cut()
+
+    def act(event: Any) -> None:
+        raise ValueError("no")
+
+    monkeypatch.setattr(_coordinator.Coordinator, "discharge", cut_before_the_first)
+    consumer = Consumer(through(artemis244, proxy), q.name, act)
+    q.put("one")
+    drive(consumer, lambda: bool(dead_count(q)) and not unsettled(consumer), policy=RedeliveryPolicy(dead_after=1))
+    assert seen == [(False, 0)]
+    assert (len(q.dead()), q.left(), consumer.counts["one"]) == (1, [], [1])
 
 
 def test_silence_closes_the_connection_before_it_is_told(

@@ -307,6 +307,24 @@ def test_a_full_target_that_blocks_gets_one_letter_however_often_it_was_tried(
 
 
 @broker
+def test_a_retry_that_comes_due_while_its_queue_is_full_comes_when_there_is_room(lax: StompWorld) -> None:
+    """Not so where the broker is told to refuse (`sendFailIfNoSpace`): it throws the message away that is due."""
+    queue, dead = REFUSING + lax.new_name(), lax.new_queue()
+    policy = RedeliveryPolicy(3, 1.5, f"queue:{dead}")
+    first = lax.consume(queue, fail, policy, delay="schedule")
+    lax.send(queue, b"one")
+    assert lax.wait_until(lambda: first.counts == [1] and lax.depth(queue) == 0)
+    first.stop()
+    lax.send(queue, FILLER)
+    lax.advance(2.5)
+    assert lax.depth(queue) == 1
+    lax.relent(queue)
+    second = lax.consume(queue, policy=policy)
+    assert lax.wait_until(lambda: second.handler.done[b"one"] == 1)
+    assert second.counts == [2]
+
+
+@broker
 def test_a_drop_in_does_not_mistake_artemis_for_activemq(artemis244: Broker) -> None:
     """A NACK, and an ACK in a transaction, delete there."""
     import stomp
