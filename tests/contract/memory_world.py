@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -16,6 +15,7 @@ from redeliver_mw.memory import MemoryAdapter, MemoryBroker, register_broker
 from redeliver_mw.message import Destination
 from redeliver_mw.testing import ManualClock
 from redeliver_mw.testing.contract import Raw, World
+from tests.contract.real_time import RealTimeWorld
 
 FULL = 3  # messages that a refusing queue holds
 _numbers = itertools.count(1)
@@ -144,7 +144,7 @@ class MemoryWorld(World):
         self.clock.run_until_idle()
 
 
-class ThreadedMemoryWorld(MemoryWorld):
+class ThreadedMemoryWorld(RealTimeWorld, MemoryWorld):
     """As with a real broker: threads, and time that passes by itself."""
 
     patience = 15.0
@@ -155,18 +155,6 @@ class ThreadedMemoryWorld(MemoryWorld):
         broker = MemoryBroker(self.personality, name=f"contract-{next(_numbers)}")
         register_broker(broker.name, broker)
         return broker
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def advance(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def wait_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
-        end = self.now() + (self.patience if timeout is None else timeout)
-        while not (done := true()) and self.now() < end:
-            time.sleep(0.005)
-        return done
 
     def start(self, app: App) -> None:
         app.start()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
@@ -21,11 +21,12 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 
 from redeliver_mw.app import App
 from redeliver_mw.capabilities import Capabilities
-from redeliver_mw.testing.contract import Raw, World
+from redeliver_mw.testing.contract import Raw
 from redeliver_pika._connect import Connection
 from redeliver_pika._dialects import capabilities
 from tests.brokers import Broker
 from tests.brokers._process import free_ports
+from tests.contract.real_time import RealTimeWorld
 from tests.faults.proxy import Proxy
 
 FULL = 3  # messages that a refusing queue holds
@@ -60,7 +61,7 @@ class Pool:
         time.sleep(max(0.0, self._born + SEASON - time.monotonic()))
 
 
-class PikaWorld(World):
+class PikaWorld(RealTimeWorld):
     """One broker, one test. `kind`: the type of its queues."""
 
     tick = 0.15
@@ -202,19 +203,7 @@ class PikaWorld(World):
     def lift_alarm(self) -> None:
         self._broker.ctl("set_vm_memory_high_watermark", "0.4")
 
-    # -- time ------------------------------------------------------------------------------------------------
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def advance(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def wait_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
-        end = self.now() + (self.patience if timeout is None else timeout)
-        while not (done := true()) and self.now() < end:
-            time.sleep(0.01)
-        return done
+    # -- begin and end --------------------------------------------------------------------------------------
 
     def start(self, app: App) -> None:
         app.start()

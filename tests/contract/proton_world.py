@@ -8,7 +8,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import proton
@@ -17,10 +17,11 @@ from proton.utils import BlockingConnection
 
 from redeliver_mw.app import App
 from redeliver_mw.capabilities import Capabilities
-from redeliver_mw.testing.contract import Raw, World
+from redeliver_mw.testing.contract import Raw
 from redeliver_proton._dialects import DUPLICATE_ID, capabilities
 from tests.brokers import Broker
 from tests.brokers._process import free_ports
+from tests.contract.real_time import RealTimeWorld
 from tests.faults.proxy import Proxy
 
 FULL = 3  # messages that a refusing queue holds
@@ -126,7 +127,7 @@ class _Source(proton.reactor.ReceiverOption):  # type: ignore[misc, name-defined
         receiver.source.capabilities.put_object(proton.symbol(self._name))
 
 
-class ProtonWorld(World):
+class ProtonWorld(RealTimeWorld):
     """One broker, one test."""
 
     tick = 0.15
@@ -254,19 +255,7 @@ class ProtonWorld(World):
             self.raw.ask("broker", "removeAddressSettings", name)
             assert [bytes(message.body) for message in self.raw.take(name, 1)] == [b"filler"]
 
-    # -- time ------------------------------------------------------------------------------------------------
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def advance(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def wait_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
-        end = self.now() + (self.patience if timeout is None else timeout)
-        while not (done := true()) and self.now() < end:
-            time.sleep(0.01)
-        return done
+    # -- begin and end --------------------------------------------------------------------------------------
 
     def start(self, app: App) -> None:
         app.start()

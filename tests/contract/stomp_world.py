@@ -8,19 +8,20 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from redeliver_mw.app import App
 from redeliver_mw.capabilities import Capabilities
-from redeliver_mw.testing.contract import Raw, World
+from redeliver_mw.testing.contract import Raw
 from redeliver_stomp._dialects import capabilities
 from tests.adapters.stomp.plain import Plain, Seen, Statistics
 from tests.brokers import BrokerMissing
 from tests.brokers._process import free_ports
 from tests.brokers.activemq import ActiveMQ
+from tests.contract.real_time import RealTimeWorld
 from tests.faults.proxy import Proxy
 
 REFUSING = "contract.refusing."  # what such queues are called, so that the broker's configuration knows them
@@ -78,7 +79,7 @@ class Site:
         self.proxy.close()
 
 
-class StompWorld(World):
+class StompWorld(RealTimeWorld):
     """One broker, one test."""
 
     tick = 0.15
@@ -211,19 +212,7 @@ class StompWorld(World):
     def restart_broker(self) -> None:
         self._broker.start()
 
-    # -- time ------------------------------------------------------------------------------------------------
-
-    def now(self) -> float:
-        return time.monotonic()
-
-    def advance(self, seconds: float) -> None:
-        time.sleep(seconds)
-
-    def wait_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
-        end = self.now() + (self.patience if timeout is None else timeout)
-        while not (done := true()) and self.now() < end:
-            time.sleep(0.01)
-        return done
+    # -- begin and end --------------------------------------------------------------------------------------
 
     def start(self, app: App) -> None:
         app.start()
