@@ -35,12 +35,12 @@ def open_broker(version: str, **options: Any) -> Broker:
 
     `options` are those of `Artemis`. With any of them it is always our own: a given broker is as it is.
     """
-    return (None if options else _given(version)) or _own(version, options)
+    return (None if options else given(GivenArtemis, version)) or _own(version, options)
 
 
 def fetch(version: str) -> str:
     """Install or cache what `open_broker` needs; one line about what there is now."""
-    if found := _given(version):
+    if found := given(GivenArtemis, version):
         return found.describe()
     _maven.java(_cure(version))
     _maven.jars(_jars(version), _cure(version))
@@ -69,10 +69,6 @@ class GivenArtemis(GivenBroker):
 
     def fits(self, version: str) -> bool:
         return version == VERSIONS[0] or self.version.startswith(f"{version}.")
-
-
-def _given(version: str) -> Broker | None:
-    return given(GivenArtemis, version)
 
 
 # --- started here

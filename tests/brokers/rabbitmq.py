@@ -10,7 +10,6 @@ reports, and come first.
 
 from __future__ import annotations
 
-import os
 import secrets
 import subprocess
 from collections.abc import Sequence
@@ -20,11 +19,11 @@ from pathlib import Path
 from tests.brokers import _install
 from tests.brokers._amqp import server_version, serves
 from tests.brokers._broker import Broker, GivenBroker, How, OwnBroker
+from tests.brokers._given import given
 from tests.brokers._install import BrokerMissing
 from tests.brokers._process import BrokerFailed, free_ports, listening, wait_until
 
 VERSIONS = ("3.10", "4.3")
-_VARIABLE = "REDELIVER_TEST_RABBITMQ_URL"
 _BIN = "/usr/lib/rabbitmq/bin"
 # Run by root in a mount namespace of its own: the broker's data appears at /mnt; the cache stays as it is.
 _ENTER = """
@@ -35,13 +34,13 @@ mount -t proc proc "$root/proc" && mount --bind "$data" "$root/mnt" && exec chro
 
 def open_broker(version: str) -> Broker:
     """A usable RabbitMQ: given by the environment, else our own. BrokerMissing, BrokerFailed."""
-    return _given(version) or _own(version)
+    return given(GivenRabbitMQ, version) or _own(version)
 
 
 def fetch(version: str) -> str:
     """Install or cache what `open_broker` needs; one line about what there is now."""
-    if given := _given(version):
-        return given.describe()
+    if found := given(GivenRabbitMQ, version):
+        return found.describe()
     installed = _installed(version)
     return f"RabbitMQ {installed.version} is here ({installed.how})"
 
@@ -61,24 +60,8 @@ class GivenRabbitMQ(GivenBroker):
             cure = f"Start it, correct {variable}, or unset it"
             raise BrokerMissing(f"the RabbitMQ at {self.host}:{self.port} cannot be used: {error}", cure) from error
 
-
-def _given(version: str) -> Broker | None:
-    own_variable = f"REDELIVER_TEST_RABBITMQ{version.replace('.', '')}_URL"
-    if url := os.environ.get(own_variable):
-        return GivenRabbitMQ(url, own_variable)
-    urls = [url.strip() for url in os.environ.get(_VARIABLE, "").split(",") if url.strip()]
-    major = version.partition(".")[0]
-    given = [GivenRabbitMQ(url, _VARIABLE) for url in urls]
-    for broker in given:
-        if broker.version.partition(".")[0] == major:
-            return broker
-    if given:
-        named = " and ".join(broker.version for broker in given)
-        raise BrokerMissing(
-            f"{_VARIABLE} names RabbitMQ {named}, none for {version}",
-            f"Add a URL to it with a comma, set {own_variable}, or unset it to have one installed",
-        )
-    return None
+    def fits(self, version: str) -> bool:
+        return self.version.partition(".")[0] == version.partition(".")[0]
 
 
 # --- installed here
