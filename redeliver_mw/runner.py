@@ -201,7 +201,7 @@ class Runner:
         self._crews[c.source].pause()
         self.halted[c.source] = c.reason
         if c.loud:
-            log.error("%s is paused: %s. Nothing is lost; it goes on by itself once that is over", c.source, c.reason)
+            log.error("%s is paused: %s. Nothing is lost; it goes on once that is over", c.source, c.reason)
 
     def resume(self, c: Resume) -> None:
         if self.halted.pop(c.source, None) is not None:

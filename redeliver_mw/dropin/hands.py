@@ -193,7 +193,7 @@ class Hands(ABC):
     def halt(self, c: Halt) -> None:
         self._halted.add(c.source)
         if c.loud:
-            log.error("%s is paused: %s. Nothing is lost; it goes on by itself once that is over", c.source, c.reason)
+            log.error("%s is paused: %s. Nothing is lost; it goes on once that is over", c.source, c.reason)
 
     def resume(self, c: Resume) -> None:
         self._halted.discard(c.source)

@@ -216,5 +216,5 @@ class SendBack:
 
 def missing(dlq: Destination, broker: str) -> DestinationMissing:
     """For a dead-letter queue that is not there."""
-    cure = "Check its name, and the virtual host; where no message has died there may be none"
+    cure = "Check its name; where no message has died there may be none"
     return DestinationMissing(f"there is no {dlq}", where=broker, cure=cure)
