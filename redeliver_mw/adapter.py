@@ -21,8 +21,8 @@ from .message import Delivery, Destination, Outgoing
 Verdict = Literal["ok", "refused", "silent"]
 OnAnswer = Callable[[Verdict, str], None]  # the verdict, and for the log what the broker said
 # Of a transaction. `refused`: nothing was sent, and the delivery is unsettled and ours; `abandoned`: it is the
-# broker's again, or its link is lost and with it the answer.
-MoveVerdict = Literal["ok", "refused", "abandoned"]
+# broker's again, or the broker was silent; `lost`: its link was lost for whatever other reason, and the answer with it.
+MoveVerdict = Literal["ok", "refused", "abandoned", "lost"]
 OnMoved = Callable[[MoveVerdict, str], None]
 Cancel = Callable[[], None]
 

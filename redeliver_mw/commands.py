@@ -79,6 +79,7 @@ class Answer:
     ok: bool
     why: str
     at: Moment
+    silent: bool = False  # nobody knows whether the copy is there
 
 
 @dataclass(frozen=True, slots=True)

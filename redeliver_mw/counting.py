@@ -37,6 +37,7 @@ class Entry:
     confirmed: frozenset[str] = frozenset()  # copy ids
     done: bool = False  # our settle was given: a redelivery is settled at once
     apart: bool = False  # a transaction failed: its copies are sent first, and settled after
+    doubted: bool = False  # a transaction was lost with its link: another one is tried, once
     failure: Any = None  # the last one, without its traceback, for a copy that is made after a redelivery
     story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
 

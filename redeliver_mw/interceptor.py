@@ -35,14 +35,12 @@ from .copies import ERROR_BYTES, Move, Signature
 from .delay import Ways
 from .errors import RetryAfter
 from .failure import trim_utf8
-from .message import Delivery, Destination, Past
+from .message import Delivery, Destination
 from .policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
 from .ports import Ledger, Moment
 from .stories import Plan, Story
 from .story import Signal, State
 from .waiting import SLACK_US, Waiting
-
-NO_PAST = Past()  # read only
 
 __all__ = ["Interceptor", "Plan", "Signature", "Ways"]
 
@@ -85,14 +83,6 @@ class Interceptor(Waiting):
                 self._stop(x.at)
         return self._out
 
-    def awaits(self, delivery: Delivery) -> bool:
-        """Whether a delivery without any mark may be one that went back to the broker. From any thread."""
-        back = self._ledgers[delivery.destination].back
-        if self.capabilities.marks_returns or not back:
-            return False
-        key = counting.message_key(delivery, NO_PAST)
-        return key is not None and counting.ledger_key(key, NO_PAST) in back
-
     # -- arrivals ---------------------------------------------------------------------------------
 
     def _arrived(self, x: Arrived) -> None:
@@ -114,6 +104,7 @@ class Interceptor(Waiting):
     def _resume_move(self, story: Story, move: Move, at: Moment) -> None:
         """Its copies were on their way when it was lost: only the missing ones are sent, its handler is not run."""
         story.move = move = self._rest_of(move, story, at)
+        story.doubt = True
         story.how = "schedule" if move.not_before_us is not None else "hold"
         self._draft(story, move.outcome, at, reason=move.reason, failure=move.failure, targets=move.targets)
         self._step(story, Signal.MOVE)
@@ -208,6 +199,9 @@ class Interceptor(Waiting):
         if story is None:
             return
         if story.state is State.BACKING_OFF and story.move is not None:
+            if self._nobody_took(story, story.move, x.at):
+                self._keep_here(story)
+                return self._begin(story, x.at)
             story.move = self._rest_of(story.move, story, x.at)
             return self._step(story, Signal.AGAIN)
         if story.state is not State.HELD:
@@ -234,14 +228,18 @@ class Interceptor(Waiting):
             complete = story.confirmed >= set(story.outs)
             self._step(story, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:
-            story.why = x.why
+            story.why, story.doubt = x.why, story.doubt or x.silent
         if story.state is State.MOVING and not story.open:
             self._step(story, Signal.UNCONFIRMED)
         if story.state is State.ABANDONED and not story.open:
             self._close(story)
 
     def _moved(self, x: Moved) -> None:
-        """Copies and settle were tried as one. What failed so is not tried so again."""
+        """Copies and settle were tried as one. What failed so is not tried so again.
+
+        A link that was lost says nothing against that, unless it is lost again: it may have died of the transaction.
+        Sent apart, the copy would lead to a second dead letter if we were killed before the original is settled.
+        """
         story = self._stories.get(x.token)
         if story is None:
             return
@@ -249,10 +247,14 @@ class Interceptor(Waiting):
         if x.verdict == "ok":
             return self._step(story, Signal.COMMITTED)
         story.why = x.why
-        if story.entry is not None:
-            story.entry.apart = True
-        if story.move is not None:
-            self._refusing.update(story.move.targets)
+        entry = story.entry
+        if x.verdict == "lost" and entry is not None and not entry.doubted:
+            entry.doubted = True
+        else:
+            if entry is not None:
+                entry.apart = True
+            if story.move is not None:
+                self._refusing.update(story.move.targets)
         self._step(story, Signal.UNCONFIRMED if x.verdict == "refused" else Signal.LOST)
         if story.state is State.ABANDONED:
             self._close(story)

@@ -180,7 +180,7 @@ class Runner:
 
     def store(self, c: Store) -> None:
         def answered(verdict: Verdict, why: str) -> None:
-            self.feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now()))
+            self.feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now(), verdict == "silent"))
 
         self._adapter.publish(c.out, answered, after=c.after)
 

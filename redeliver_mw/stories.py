@@ -20,6 +20,7 @@ from .policy import RedeliveryPolicy
 from .ports import Ledger
 from .story import State
 
+NO_PAST = Past()  # read only
 NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
 
 
@@ -55,6 +56,7 @@ class Story:
     confirmed: frozenset[str] = frozenset()
     tries: int = 0
     why: str = ""  # the last refusal
+    doubt: bool = False  # a copy was not answered: it may be there
     copyable: bool = True
     failure: Failure | None = None
     draft: Record | None = None  # of an attempt that is not over yet
@@ -75,6 +77,14 @@ class Stories:
     def waiting_for_answers(self) -> int:
         """Stories that end by themselves once a broker has answered."""
         return sum(story.state in (State.MOVING, State.SETTLING) for story in list(self._stories.values()))
+
+    def awaits(self, delivery: Delivery) -> bool:
+        """Whether a delivery without any mark may be one that went back to the broker. From any thread."""
+        back = self._ledgers[delivery.destination].back
+        if self.capabilities.marks_returns or not back:
+            return False
+        key = counting.message_key(delivery, NO_PAST)
+        return key is not None and counting.ledger_key(key, NO_PAST) in back
 
     def _open(self, delivery: Delivery, plan: Plan, past: Past, state: State) -> Story:
         """A new story, with what the ledger knows of the message."""

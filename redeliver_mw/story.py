@@ -112,6 +112,8 @@ TABLE: dict[State, dict[Signal, Step]] = {
     _S.BACKING_OFF: {
         _G.AGAIN: Step(_S.MOVING, _D.SEND),
         _G.MOVE: Step(_S.MOVING, _D.SEND),
+        _G.RUN: Step(_S.RUNNING, _D.CALL),  # a retry that nobody took, and its rest is over
+        _G.DROP: Step(_S.SETTLING, _D.ACCEPT),  # expired meanwhile, and the policy discards
         _G.LOST: Step(_S.ABANDONED, _D.LEAVE),
         _G.LEAVE: Step(_S.ABANDONED, _D.LEAVE),
     },

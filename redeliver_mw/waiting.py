@@ -13,7 +13,7 @@ from .delay import choose
 from .doing import Doing
 from .message import Destination
 from .ports import Ledger, Moment
-from .stories import Story
+from .stories import NO_COPIES, Story
 from .story import Signal, State
 
 SLACK_US = 2_000  # an arrival this little before its time is on time
@@ -67,6 +67,21 @@ class Waiting(Doing):
         story.how = "schedule"
         self._step(story, Signal.MOVE)
         return True
+
+    def _nobody_took(self, story: Story, move: Move, at: Moment) -> bool:
+        """A retry whose rest is over, and no copy of it is anywhere: its source is full, perhaps of its likes."""
+        due = move.not_before_us
+        return due is not None and due <= at.us and not (story.confirmed or story.doubt)
+
+    def _keep_here(self, story: Story) -> None:
+        """As if it had been held all the time."""
+        story.move, story.outs, story.tries, story.how = None, NO_COPIES, 0, "hold"
+        story.past.not_before_us = None
+        if story.entry is not None:
+            story.entry.verdict = None
+        if story.draft is not None:
+            self._emit_record(story, "hold")
+        self._lift(story.plan.source, story.token)
 
     def _displace(self, story: Story, due: float, at: Moment) -> bool:
         """Let the held delivery that is due last leave by copy, when it is due later than this one."""

@@ -85,7 +85,7 @@ class Core:
         return self.feed(Due(wait.token, self.at))
 
     def answer(self, store: Store, word: str = "ok") -> Sequence[Command]:
-        return self.feed(Answer(store.token, store.out.copy_id, word == "ok", word, self.at))
+        return self.feed(Answer(store.token, store.out.copy_id, word == "ok", word, self.at, word == "silent"))
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [c for c in self.said if isinstance(c, kind)]
@@ -668,6 +668,28 @@ def test_a_dead_letter_and_its_settle_are_one_transaction_which_ends_the_story()
     assert core.the(Settle).word == "accepted"  # it was settled: its twin is not run
 
 
+@pytest.mark.parametrize(("word", "runs"), [("refused", 1), ("silent", 0)])
+def test_a_retry_that_its_full_source_does_not_take_is_run_here_when_its_rest_is_over(word: str, runs: int) -> None:
+    core = Core(RedeliveryPolicy(9, 40.0), AUTO)
+    d = make_delivery(b"a", message_id="m1")
+    core.fail(d)
+    tries, waited = 0, 0.0
+    while waited < 40.0:
+        [store] = core.of(Store)
+        core.answer(store, word)
+        tries += 1
+        [wait] = core.of(Wait)
+        waited += wait.seconds
+        core.due(wait)
+    assert tries >= 3
+    assert len(core.of(Run)) == runs  # after silence a copy may be there: it is sent again
+    assert len(core.of(Store)) == 1 - runs
+    if runs:
+        assert [c.source for c in core.of(Resume)] == [SOURCE]
+        assert [(c.outcome, c.mechanism) for c in core.of(Record)] == [("redelivered", "hold")]
+        assert d.failures == 1
+
+
 def test_a_refused_transaction_leaves_the_delivery_ours_and_is_not_tried_as_one_again() -> None:
     core, d = atomic(), delivery()
     core.fail(d)
@@ -688,6 +710,28 @@ def test_an_abandoned_transaction_is_gone_on_with_when_its_message_is_back_marke
         core.arrive(back)
         assert [store.out.target for store in core.of(Store)] == [DLQ, AUDIT]
         assert not core.of(Run)
+
+
+def test_a_transaction_that_was_lost_with_its_link_is_tried_as_one_again_but_only_once() -> None:
+    """Else, killed between the copy and its settle, both would live on, each to a dead letter of its own."""
+    core, d = atomic(), delivery()
+    core.fail(d)
+    moved(core, "lost")
+    core.arrive(again(d))
+    assert [out.target for out, _ in core.the(Transact).outs] == [DLQ, AUDIT]
+    assert not core.of(Store)
+    moved(core, "lost")
+    core.arrive(again(again(d)))
+    assert [store.out.target for store in core.of(Store)] == [DLQ, AUDIT]  # it may be what the link dies of
+    assert not core.of(Transact)
+
+
+def test_a_lost_link_says_nothing_against_its_target() -> None:
+    core, first, second = atomic(), delivery("a"), delivery("b")
+    core.fail(first)
+    moved(core, "lost")
+    core.fail(second)
+    assert len(core.of(Transact)) == 1
 
 
 def test_a_target_that_failed_a_transaction_shares_none_until_it_has_confirmed() -> None:

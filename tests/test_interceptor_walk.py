@@ -184,7 +184,7 @@ class World:
         yield from (("due", token) for token in self.timers)
         yield from (("written", token) for token, c in self.settles.items() if c.delivery.generation == self.generation)
         for token, c in self.transactions.items():
-            yield ("moved", token, "ok" if c.delivery.generation == self.generation else "abandoned")
+            yield ("moved", token, "ok" if c.delivery.generation == self.generation else "lost")
             if self.bad_answers and c.delivery.generation == self.generation:
                 yield from (("moved", token, verdict) for verdict in ("refused", "abandoned"))
         for token, copy_id in self.open:
@@ -250,7 +250,7 @@ class World:
         self.bad_answers -= word != "ok"
         if word != "refused":
             self.keep(origin, out)
-        self.feed(Answer(token, copy_id, word == "ok", word, self.at))
+        self.feed(Answer(token, copy_id, word == "ok", word, self.at, word == "silent"))
 
     def moved(self, token: int, verdict: Any) -> None:
         """A lost transaction was committed or not, which its loss has decided; an abandoned one was not."""
@@ -408,7 +408,7 @@ class World:
 
         def entry(key: str, e: Entry) -> Any:
             told = (e.past.failures, rest((e.past.not_before_us or 0) / 1e6), e.done, frozenset(e.confirmed))
-            apart = (e.apart, key in self.ledger.back)
+            apart = (e.apart, e.doubted, key in self.ledger.back)
             return (key, *told, *apart, e.verdict and e.verdict.outcome, e.story and no[e.story.token])
 
         def message(m: Message) -> Any:

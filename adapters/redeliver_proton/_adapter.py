@@ -245,7 +245,7 @@ class ProtonAdapter:
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         source = self._live.get(delivery.generation)
         if source is None:
-            return answer("abandoned", "its generation is over")
+            return answer("lost", "its generation is over")
         try:
             encoded = [(out.target, *self._encode(out, after)) for out, after in outs]
         except NotEncodable as error:

@@ -127,7 +127,7 @@ class LinkPost(Post):
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         seat = next((s for s in self._ground.seats.values() if s.lives(delivery.generation)), None)
         if seat is None:
-            return answer("abandoned", "its generation is over")
+            return answer("lost", "its generation is over")
         try:
             sends = [(out.target, *self._encode(out, after)) for out, after in outs]
         except NotEncodable as error:

@@ -89,13 +89,17 @@ class Mover:
         now, self._now = self._now, None
         queued, self._queue = list(self._queue), deque()
         self._outlets.down(f"the connection was lost: {error}")
-        for job in (now.jobs if now is not None else []) + queued:
-            job.answer("abandoned", f"the connection was lost: {error}")
+        if now is not None:
+            silent = now.waited > self._patience
+            for job in now.jobs:
+                job.answer("abandoned" if silent else "lost", f"the connection was lost: {error}")
+        for job in queued:
+            job.answer("lost", f"the connection was lost: {error}")
 
     def move(self, job: Job) -> None:
         """One answer comes for each call."""
         if self._session is None:
-            return job.answer("abandoned", "the connection is lost")
+            return job.answer("lost", "the connection is lost")
         self._queue.append(job)
         # Not at once: what is asked for in one turn of the loop may share one transaction.
         self._loop.call(self._step)

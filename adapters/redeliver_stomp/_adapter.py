@@ -274,7 +274,7 @@ class StompAdapter:
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         source = self._live.get(delivery.generation)
         if source is None:
-            answer("abandoned", "its generation is over")
+            answer("lost", "its generation is over")
         elif why := next((why for out, _ in outs if (why := problem(out.target))), ""):
             answer("refused", why)
         else:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redeliver_mw.adapter import OnMoved
+from redeliver_mw.adapter import MoveVerdict, OnMoved
 from redeliver_mw.message import Delivery, Outgoing
 from redeliver_stomp._frames import ack, encode
 from redeliver_stomp._loop import Timer
@@ -55,6 +55,7 @@ class Mover:
         self._open = 0  # frames that are not answered
         self._refusal = ""
         self._timer: Timer | None = None
+        self._silent = False
 
     @property
     def idle(self) -> bool:
@@ -74,11 +75,15 @@ class Mover:
 
     def lost(self) -> None:
         """The connection is gone, and with it whatever was not committed."""
-        moves, self._moves = [*self._moves, *self._queue], []
-        self._queue.clear()
+        begun, self._moves = self._moves, []
+        queued, self._queue = self._queue, deque()
         self._end_timer()
-        for move in moves:
-            move.answer("abandoned", "the connection was lost before the commit was answered")
+        for move in begun:
+            verdict: MoveVerdict = "abandoned" if self._silent else "lost"
+            move.answer(verdict, "the connection was lost before the commit was answered")
+        for move in queued:
+            move.answer("lost", "the connection was lost before its transaction began")
+        self._silent = False
 
     # -- one transaction --------------------------------------------------------------------------
 
@@ -165,4 +170,5 @@ class Mover:
     def _too_late(self) -> None:
         why = f"a transaction was not answered within {self._patience():g} s"
         log.warning("%s: the consuming connection is closed and opened again", why)
+        self._silent = True
         self._lane.link.abort(TimeoutError(why))

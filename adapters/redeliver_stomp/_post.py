@@ -36,6 +36,7 @@ class SharedPost(Post):
         self._line, self._seat = line, seat
         self._waiting: dict[int, Callable[[str], None]] = {}  # told when the connection is lost
         self._moves: set[int] = set()
+        self._silent = False  # the connection is cut for that
         self._when_idle: list[Callable[[], Any]] = []
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
@@ -63,7 +64,7 @@ class SharedPost(Post):
             return answer("refused", why)
         if odd(delivery.native.raw(b"message-id")):
             return answer("refused", "its id is none of the broker's: its ack may end the connection")
-        number = self._begin(lambda why: answer("abandoned", why))
+        number = self._begin(lambda why: answer("abandoned" if self._silent else "lost", why))
         self._moves.add(number)
 
         def over(refusal: str, error: str) -> None:
@@ -97,6 +98,7 @@ class SharedPost(Post):
 
         def check() -> None:
             if number in self._waiting:
+                self._silent = True
                 self._cut(f"no answer within {self.patience:g} s")
 
         self._line.later(self.patience, check)
@@ -124,6 +126,7 @@ class SharedPost(Post):
         self._moves.clear()
         for tell in waiting.values():
             tell("the connection was lost before the answer")
+        self._silent = False
         self._idle()
 
     # -- before an UNSUBSCRIBE ----------------------------------------------------------------------

@@ -157,7 +157,7 @@ class Hands(ABC):
             return origin is None or origin.generation in self._seats
 
         def answered(verdict: Verdict, why: str) -> None:
-            self._feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._now()))
+            self._feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._now(), verdict == "silent"))
 
         def hop(verdict: Verdict, why: str) -> None:
             ground.hop(lambda: answered(verdict, why))

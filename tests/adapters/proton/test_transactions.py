@@ -106,12 +106,12 @@ def test_equal_copy_ids_of_two_messages_are_not_taken_for_one(world: ProtonWorld
     assert world.depth(dead) == 2
 
 
-def test_a_cut_in_the_middle_abandons_and_loses_nothing(world: ProtonWorld, probe: Probe) -> None:
+def test_a_cut_in_the_middle_undoes_all_and_loses_nothing(world: ProtonWorld, probe: Probe) -> None:
     _, deliveries = consumed(world, probe, 10)
     dead = world.new_queue()
     world.lose_next_settle()  # here: the first bytes of the transaction
     verdicts = probe.move_all([(d, copy_of(d, dead)) for d in deliveries])
-    assert set(verdicts) == {"abandoned"}
+    assert set(verdicts) == {"lost"}
     again = probe.take(10)
     assert sorted(d.body for d in again) == sorted(d.body for d in deliveries)
     assert world.depth(dead) == 0
