@@ -245,7 +245,26 @@ class Outlets:
             if self._all[target].idle:
                 self._all.pop(target).close()
 
-    def look_at_starved(self, passed: float) -> None:
+    def waits_longer_than(self, patience: float, passed: float) -> bool:
+        """`passed` more seconds have gone by: is any copy unanswered for too long? Waiting for credit is no silence."""
+        self._look_at_starved(passed)
+        silent = False
+        for outlet in self:
+            unopened = list(outlet.queue) if outlet.state != "open" else []
+            for sent in outlet.unanswered + unopened:
+                sent.waited += passed
+                silent = silent or sent.waited > patience
+        return silent
+
+    def forget(self, generation: int) -> list[Sent]:
+        """What is not written yet for deliveries of a lost generation, and is not to be written any more."""
+        gone: list[Sent] = []
+        for outlet in self:
+            gone += [sent for sent in outlet.queue if sent.generation == generation]
+            outlet.queue = deque(sent for sent in outlet.queue if sent.generation != generation)
+        return gone
+
+    def _look_at_starved(self, passed: float) -> None:
         """Whose sends wait for credit: an address that is full and fails refuses them, others are waited for."""
         for outlet in self:
             if not outlet.queue or outlet.state != "open" or outlet.credit:

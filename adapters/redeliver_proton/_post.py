@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -152,11 +151,8 @@ class LinkPost(Post):
     def forget(self, generation: int) -> None:
         """Only what is not written yet."""
         self.salts.lost(generation)
-        for outlet in self._outlets:
-            gone = [sent for sent in outlet.queue if sent.generation == generation]
-            outlet.queue = deque(sent for sent in outlet.queue if sent.generation != generation)
-            for sent in gone:
-                sent.answer("refused", "the original was lost meanwhile")
+        for sent in self._outlets.forget(generation):
+            sent.answer("refused", "the original was lost meanwhile")
 
     def _find(self, targets: list[Destination], then: Callable[[str], None]) -> None:
         """Make sure that they are there, a missing one is made; `then` hears why one cannot be had, or nothing."""
@@ -193,12 +189,5 @@ class LinkPost(Post):
         if all(outlet.idle for outlet in self._outlets):
             return
         self._watch()
-        self._outlets.look_at_starved(passed)
-        silent = False
-        for outlet in self._outlets:
-            unopened = list(outlet.queue) if outlet.state != "open" else []
-            for sent in outlet.unanswered + unopened:
-                sent.waited += passed
-                silent = silent or sent.waited > self._patience
-        if silent:
+        if self._outlets.waits_longer_than(self._patience, passed):
             self._ground.cut(ConnectionError(f"no outcome of a copy within {self._patience:g} s"))

@@ -74,10 +74,7 @@ class Publisher:
         """What is not written yet for deliveries of a lost generation is not to be written any more."""
         gone = [sent for _, sent in self._waiting if sent.generation == generation]
         self._waiting = deque(pair for pair in self._waiting if pair[1].generation != generation)
-        for outlet in self._outlets:
-            gone += [sent for sent in outlet.queue if sent.generation == generation]
-            outlet.queue = deque(sent for sent in outlet.queue if sent.generation != generation)
-        for sent in gone:
+        for sent in gone + self._outlets.forget(generation):
             sent.answer("refused", "the original was lost meanwhile")
 
     # -- the connection ---------------------------------------------------------------------------
@@ -111,14 +108,7 @@ class Publisher:
         if self.idle:
             return
         self._watch()
-        self._outlets.look_at_starved(passed)
-        silent = False
-        for outlet in self._outlets:
-            unopened = list(outlet.queue) if outlet.state != "open" else []
-            for sent in outlet.unanswered + unopened:
-                sent.waited += passed
-                silent = silent or sent.waited > self._patience
-        if silent:
+        if self._outlets.waits_longer_than(self._patience, passed):
             self._give_up()
         self._give_up_waiting(passed)
 
