@@ -41,7 +41,7 @@ class PikaAdapter:
         self._url = url
         self._ioloop = IOLoop()
         self._link = Link(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
-        self._publisher = Publisher(self._ioloop, url, closed=self._ended)
+        self._publisher = Publisher.at(self._ioloop, url, self._ended)
         self._topology = Topology(self.broker)
         self._capabilities = capabilities("0", 131072, exact_headers=Connection.exact_headers)
         self._sink: Sink

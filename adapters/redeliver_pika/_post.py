@@ -114,7 +114,7 @@ class Shared(QueuePost):
         self.hands: dict[Any, Any] = {}  # the hands of each wrapper on this connection
         topology = Topology(self.broker)
         topology.connected(self)
-        super().__init__(Publisher(self, None, link=self), topology, self.raw_later)  # type: ignore[arg-type]  # of a loop only `call_later` is used, and we have that
+        super().__init__(Publisher(self, self), topology, self.raw_later)
         self.raw.add_on_close_callback(lambda _, error: topology.disconnected(error))
 
     @classmethod
@@ -212,7 +212,7 @@ class Companion(QueuePost):
         if url.dialect != "rabbitmq+pika":
             raise ConfigError("publisher= is no RabbitMQ", where=url.text, cure="Give a rabbitmq:// URL")
         self._ioloop = IOLoop()
-        publisher = _AskingPublisher(self._ioloop, url)
+        publisher = _AskingPublisher.at(self._ioloop, url)
         host, port = url.hosts[0]
         publisher.topology = Topology(f"{host}:{port or 5672}/{(url.path or '/').lstrip('/')}")
         super().__init__(publisher, publisher.topology, self._ioloop.call_later)

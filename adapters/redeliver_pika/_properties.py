@@ -90,8 +90,6 @@ class RawProperties(BasicProperties):
             return NotImplemented
         return all(getattr(self, name) == getattr(other, name) for name in _FIELDS)
 
-    __hash__ = None  # type: ignore[assignment]  # equal ones may change
-
     def __repr__(self) -> str:
         try:
             shown = ", ".join(f"{name}={value!r}" for name, value in self._set().items())

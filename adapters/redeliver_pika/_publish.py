@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self
 
 from pika import spec
 from pika.adapters.select_connection import IOLoop
@@ -44,15 +44,19 @@ class _Sent:
     returned: str = ""
 
 
+class Timers(Protocol):
+    """What is needed of a loop."""
+
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> object: ...
+
+
 class Publisher:
     """Publishes on a connection of its own, or on one that it is given: `link` then stands for that."""
 
     def __init__(
-        self, ioloop: IOLoop, url: BrokerUrl | None, *, patience: float = PATIENCE, link: Any = None,
-        closed: Callable[[], None] = lambda: None,
-    ) -> None:  # fmt: skip
-        self._ioloop, self._closed = ioloop, closed
-        self._link = Link(ioloop, url, "publish", up=self._up, down=self._down) if url is not None else link
+        self, timers: Timers, link: Any, *, patience: float = PATIENCE, closed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._timers, self._link, self._closed = timers, link, closed
         self.started = False
         self._channel: Any = None
         self._next = 1  # the delivery tag of the next publish on this channel
@@ -62,6 +66,13 @@ class Publisher:
         self._patience = patience
         self._checking = False
         self._last_check = 0.0
+
+    @classmethod
+    def at(cls, ioloop: IOLoop, url: BrokerUrl, closed: Callable[[], None] = lambda: None) -> Self:
+        """One with a connection of its own."""
+        made = cls(ioloop, None, closed=closed)
+        made._link = Link(ioloop, url, "publish", up=made._up, down=made._down)
+        return made
 
     def open(self) -> None:
         self.started = True
@@ -196,7 +207,7 @@ class Publisher:
     def _watch(self) -> None:
         if not self._checking:
             self._checking, self._last_check = True, time.monotonic()
-            self._ioloop.call_later(CHECK_EVERY, self._check)
+            self._timers.call_later(CHECK_EVERY, self._check)
 
     def _check(self) -> None:
         now = time.monotonic()

@@ -58,8 +58,8 @@ class Wired(int):
         self.letter = letter
         return self
 
-    def __getnewargs__(self) -> tuple[int, str]:  # type: ignore[override]  # two parts to remember
-        return int(self), self.letter
+    def __reduce__(self) -> "tuple[type[Wired], tuple[int, str]]":
+        return Wired, (int(self), self.letter)
 
     def encode(self) -> bytes:
         """Letter and value. Raises `NotEncodable` if the value is too large for its letter."""

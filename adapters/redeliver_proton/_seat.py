@@ -72,7 +72,8 @@ class Handed(proton.Delivery):
     """The delivery as the callback gets it: its `update` and `settle` are words to us, all else is the driver's."""
 
     def __init__(self, real: Any, turn: Turn) -> None:
-        super().__init__(real._impl)  # type: ignore[no-untyped-call]  # as most of the driver
+        drivers: Any = super()  # which has no types
+        drivers.__init__(real._impl)
         self.__dict__["_turn"] = turn  # past the driver, which keeps attributes with its own delivery
 
     def update(self, state: Any) -> None:

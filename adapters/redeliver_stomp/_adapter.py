@@ -60,7 +60,9 @@ class StompAdapter:
         self, role: str, failed: Callable[[RedeliverError], None], up: Callable[[Lane, Mapping[str, str]], None],
         client: str = "",
     ) -> Lane:  # fmt: skip
-        patience = lambda: self._publisher._patience  # noqa: E731 (one number for both, which tests make small)
+        def patience() -> float:
+            return self._publisher._patience  # one number for both
+
         return Lane(
             self._loop, self._url, role, up=up, down=self._down, failed=failed, patience=patience, client_id=client
         )

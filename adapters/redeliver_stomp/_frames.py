@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
 
 from stomp.utils import Frame
 
@@ -23,6 +25,11 @@ class NotAFrame(ValueError):
     """The bytes are no STOMP: this connection cannot be read any further."""
 
 
+def _parsed() -> Any:
+    """The headers, read on first use. Untyped: mypy takes a cached property for one that cannot be written."""
+    return cached_property(lambda frame: _parse(frame.head))
+
+
 class RawFrame(Frame):
     """stomp.py's frame over the bytes as they came; `headers` are read on first use.
 
@@ -30,27 +37,17 @@ class RawFrame(Frame):
     which on a MESSAGE means bytes, and without it text.
     """
 
+    headers: dict[str, str] = _parsed()  # names as they came, values unescaped; the first of a name counts
+    original_headers: dict[str, str] = _parsed()  # as stomp.py has it: before anybody changed them
+
     def __init__(self, head: bytes, body: bytes) -> None:
         # Not stomp.py's: it would copy headers that nobody may ever look at.
         self.head, self.body = head, body
-        self._headers: dict[str, str] | None = None
 
     @property
     def cmd(self) -> str:
         """MESSAGE, RECEIPT, ERROR, CONNECTED."""
         return self.head.partition(b"\n")[0].decode("utf-8", "replace")
-
-    @property
-    def headers(self) -> dict[str, str]:  # type: ignore[override]  # likewise
-        """Names as they came, values unescaped; the first of a name counts."""
-        if self._headers is None:
-            self._headers = _parse(self.head)
-        return self._headers
-
-    @property
-    def original_headers(self) -> dict[str, str]:  # type: ignore[override]  # likewise
-        """As stomp.py has it: before anybody changed them."""
-        return _parse(self.head)
 
     @property
     def sized(self) -> bool:
@@ -68,6 +65,12 @@ class RawFrame(Frame):
 
     def __reduce__(self) -> tuple[type[RawFrame], tuple[bytes, bytes]]:
         return RawFrame, (self.head, self.body)
+
+
+def plain_frame(command: str, headers: dict[str, str], body: str | bytes | None) -> Any:
+    """A frame as stomp.py makes it for listeners."""
+    drivers: Any = Frame  # which has no types
+    return drivers(command, headers, body)
 
 
 def _parse(head: bytes) -> dict[str, str]:

@@ -17,11 +17,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from stomp.utils import Frame
-
 from redeliver_stomp._acks import Acks
 from redeliver_stomp._dialects import other_product, version_of
-from redeliver_stomp._frames import RawFrame, encode
+from redeliver_stomp._frames import RawFrame, encode, plain_frame
 from redeliver_stomp._loop import Loop, Timer
 from redeliver_stomp._receipts import OnReceipt, said
 
@@ -130,7 +128,7 @@ class Line:
     def show_receipt(self, name: str) -> None:
         """To the user's listeners, in place of one of ours."""
         data = encode("RECEIPT", [("receipt-id", name)])
-        self._process(Frame("RECEIPT", {"receipt-id": name}, b""), data)  # type: ignore[no-untyped-call]  # stomp.py
+        self._process(plain_frame("RECEIPT", {"receipt-id": name}, b""), data)
 
     def cut(self) -> None:
         """Close it without a word, and without waiting."""

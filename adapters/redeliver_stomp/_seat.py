@@ -153,7 +153,7 @@ class ConnectionSeat(Seat):
     def _subscribing(
         self,
         destination: str,
-        id: Any,  # noqa: A002 - stomp.py's own name
+        id: Any,
         ack: str = "auto",
         headers: Any = None,
         **more: Any,
@@ -201,7 +201,7 @@ class ConnectionSeat(Seat):
         prefetch = int(headers.get("activemq.prefetchSize") or PREFETCH)
         return Subscribed(name, source, destination, prefetch, name)
 
-    def _unsubscribing(self, id: Any, headers: Any = None, **more: Any) -> None:  # noqa: A002 - stomp.py's own name
+    def _unsubscribing(self, id: Any, headers: Any = None, **more: Any) -> None:
         """A callback that unsubscribes right after a message gets that one settled first."""
         mine = [name for name in (str(id), f"{id}{RETRIES}") if name in self.subscriptions]
         if mine and self.line.here:
@@ -244,10 +244,10 @@ class ConnectionSeat(Seat):
 
     # -- what the callback says ---------------------------------------------------------------------
 
-    def _acked(self, id: Any, *args: Any, **kwargs: Any) -> None:  # noqa: A002 - stomp.py's own name
+    def _acked(self, id: Any, *args: Any, **kwargs: Any) -> None:
         self._said(ACK, self._ack, id, args, kwargs)
 
-    def _nacked(self, id: Any, *args: Any, **kwargs: Any) -> None:  # noqa: A002 - stomp.py's own name
+    def _nacked(self, id: Any, *args: Any, **kwargs: Any) -> None:
         self._said(Requeued("nack"), self._nack, id, args, kwargs)
 
     def _said(self, word: Exception, by_hand: Callable[..., Any], of: Any, args: Any, kwargs: Any) -> None:

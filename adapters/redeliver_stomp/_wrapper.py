@@ -37,15 +37,13 @@ import logging
 from dataclasses import replace
 from typing import Any, Unpack
 
-from stomp.utils import Frame
-
 from redeliver_mw.capabilities import Trust
 from redeliver_mw.delay import hold_budget, hold_limit
 from redeliver_mw.dropin import Caller, Companion, Options, Terms, Turn
 from redeliver_mw.errors import ConfigError, RedeliverError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_stomp._dialects import NOT_SCHEDULED, capabilities, destination_of
-from redeliver_stomp._frames import RawFrame
+from redeliver_stomp._frames import RawFrame, plain_frame
 from redeliver_stomp._ground import RAW
 from redeliver_stomp._mapping import READER
 from redeliver_stomp._seat import ConnectionSeat, Subscribed
@@ -123,8 +121,7 @@ class StompCaller(Caller):
         headers = {**frame.headers, "JMSXDeliveryCount": str(turn.delivery.delivery_count)}
         if to.id != to.of:  # a retry of a durable subscription's, from its private queue
             headers |= {"destination": to.destination, "subscription": to.of}
-        shown: Any = Frame(frame.cmd, headers, frame.body)  # type: ignore[no-untyped-call]  # stomp.py has no types
-        return self.listener.on_message(shown)
+        return self.listener.on_message(plain_frame(frame.cmd, headers, frame.body))
 
 
 class Redelivering:
