@@ -90,7 +90,7 @@ class StompWorld(RealTimeWorld):
 
     def __init__(self, site: Site) -> None:
         super().__init__()
-        self._broker, self._proxy = site.broker, site.proxy
+        self.broker, self._proxy = site.broker, site.proxy
         self._plain: Plain | None = None
         self._statistics = Statistics(site.broker)
 
@@ -101,14 +101,14 @@ class StompWorld(RealTimeWorld):
     def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
         """Credentials are the broker's own; the host is the proxy's."""
         named = ",".join(host or f"127.0.0.1:{self._proxy.port}" for host in hosts or (None,))
-        return f"activemq://{self._broker.user}:{password or self._broker.password}@{named}"
+        return f"activemq://{self.broker.user}:{password or self.broker.password}@{named}"
 
     def dead_host(self) -> str:
         return f"127.0.0.1:{free_ports(1)[0]}"
 
     @property
     def capabilities(self) -> Capabilities:
-        return capabilities(self._broker.version, scheduler=True)
+        return capabilities(self.broker.version, scheduler=True)
 
     @property
     def foreign_headers(self) -> Mapping[str, Any]:
@@ -181,7 +181,7 @@ class StompWorld(RealTimeWorld):
         self.take_all(queue)
 
     def relent(self, queue: str) -> None:
-        plain = Plain(self._broker)  # the copy that waits for room may come in meanwhile: closing gives it back
+        plain = Plain(self.broker)  # the copy that waits for room may come in meanwhile: closing gives it back
         asked = {"destination": f"/queue/{queue}", "id": "relent", "ack": "client-individual"}
         plain.say("SUBSCRIBE", {**asked, "activemq.prefetchSize": 1})
         while (frame := plain.wait(0.5)) is not None and frame.body == FILLER:
@@ -207,10 +207,10 @@ class StompWorld(RealTimeWorld):
 
     def kill_broker(self) -> None:
         self._drop()
-        self._broker.kill()
+        self.broker.kill()
 
     def restart_broker(self) -> None:
-        self._broker.start()
+        self.broker.start()
 
     # -- begin and end --------------------------------------------------------------------------------------
 
@@ -226,13 +226,13 @@ class StompWorld(RealTimeWorld):
         super().close()
         self._proxy.cut()
         self._drop()
-        self._broker.revive()
+        self.broker.revive()
 
     # -- the raw connections ---------------------------------------------------------------------------------
 
     def _open(self) -> Plain:
         if self._plain is None:
-            self._plain = Plain(self._broker)
+            self._plain = Plain(self.broker)
         return self._plain
 
     def _drop(self) -> None:

@@ -228,7 +228,7 @@ def test_a_text_message_is_copied_as_a_text_message(world: StompWorld) -> None:
 def test_a_reply_to_a_temporary_queue_still_works_from_a_copy(world: StompWorld) -> None:
     queue, dead = world.new_queue(), world.new_queue()
     world.consume(queue, fail, RedeliveryPolicy(1, 0.0, f"queue:{dead}"))
-    asker = Plain(world._broker)
+    asker = Plain(world.broker)
     asker.say("SUBSCRIBE", {"destination": "/temp-queue/answers", "id": "1", "ack": "auto"})
     asker.send(f"/queue/{queue}", b"?", {"reply-to": "/temp-queue/answers"})
     assert world.wait_until(lambda: world.depth(dead) == 1)
@@ -449,14 +449,14 @@ def test_a_silent_peer_hangs_neither_start_nor_stop(silent_peer: int, monkeypatc
 def test_a_broker_that_falls_silent_does_not_hang_the_stop(world: StompWorld) -> None:
     consumer = world.consume(world.new_queue())
     adapter: Any = consumer.app._engine.adapter  # type: ignore[union-attr]
-    world._broker.pause()
+    world.broker.pause()
     try:
         begun = time.monotonic()
         consumer.stop(2.0)
         assert time.monotonic() - begun < 5.0
         assert not adapter._loop.thread.is_alive()
     finally:
-        world._broker.resume()
+        world.broker.resume()
 
 
 def test_a_peer_that_is_silent_beyond_its_heart_beats_is_left(world: StompWorld) -> None:
@@ -511,7 +511,7 @@ def test_browsing_stops_where_it_was_told_to_and_depth_counts_all(world: StompWo
 def test_a_burst_that_the_broker_does_not_read_blocks_nothing_else(world: StompWorld) -> None:
     """Megabytes for a full socket wait in our memory; consuming and settling go on meanwhile."""
     queue, good = world.new_queue(), world.new_queue()
-    with adapter_on(world.other_url(hosts=[f"{world._broker.host}:{world._broker.port}"]), queue) as (adapter, ear):
+    with adapter_on(world.other_url(hosts=[f"{world.broker.host}:{world.broker.port}"]), queue) as (adapter, ear):
         answers = Verdicts()
         for _ in range(40):
             adapter.publish(Outgoing(Destination(good), b"x" * 500_000, {}), answers)

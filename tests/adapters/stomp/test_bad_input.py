@@ -53,7 +53,7 @@ def test_a_delay_that_is_none_costs_its_producer_the_connection_and_nobody_else(
     queue = world.new_queue()
     consumer = world.consume(queue)
     for value in ("-5", "abc", "", "1.5"):
-        producer = Plain(world._broker)
+        producer = Plain(world.broker)
         with pytest.raises(ConnectionError):  # and not a word of why
             producer.send(f"/queue/{queue}", b"bad", {"AMQ_SCHEDULED_DELAY": value})
         producer.close()

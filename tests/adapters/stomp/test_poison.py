@@ -31,7 +31,7 @@ def _a_new_process() -> None:
 
 
 def send_by_amqp(world: StompWorld, queue: str, *messages: Message) -> None:
-    send_to(world._broker, queue, *messages)
+    send_to(world.broker, queue, *messages)
 
 
 @pytest.mark.parametrize(

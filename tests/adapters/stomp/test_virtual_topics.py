@@ -74,7 +74,7 @@ def test_a_drop_in_does_the_same(world: StompWorld) -> None:
     def act(listener: Listener, frame: Any) -> None:
         raise ValueError("no")
 
-    listener, broker = Listener(act), world._broker
+    listener, broker = Listener(act), world.broker
     policy = RedeliveryPolicy(3, DELAYS, f"queue:dead.{ours}")
     with consuming(broker, f"/queue/{ours}", listener, connection=connect(broker), policy=policy) as conn:
         publish(world, topic, b"one")
