@@ -15,7 +15,7 @@ from redeliver_mw.memory import MemoryAdapter, MemoryBroker, register_broker
 from redeliver_mw.message import Destination
 from redeliver_mw.testing import ManualClock
 from redeliver_mw.testing.contract import Raw, World
-from tests.contract.real_time import RealTimeWorld
+from tests.contract.broker_world import RealTimeWorld
 
 FULL = 3  # messages that a refusing queue holds
 _numbers = itertools.count(1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from math import inf
@@ -19,14 +19,12 @@ import pika.data
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from redeliver_mw.app import App
 from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw
 from redeliver_pika._connect import Connection
 from redeliver_pika._dialects import capabilities
 from tests.brokers import Broker
-from tests.brokers._process import free_ports
-from tests.contract.real_time import RealTimeWorld
+from tests.contract.broker_world import BrokerWorld
 from tests.faults.proxy import Proxy
 
 FULL = 3  # messages that a refusing queue holds
@@ -61,17 +59,15 @@ class Pool:
         time.sleep(max(0.0, self._born + SEASON - time.monotonic()))
 
 
-class PikaWorld(RealTimeWorld):
+class PikaWorld(BrokerWorld):
     """One broker, one test. `kind`: the type of its queues."""
 
-    tick = 0.15
     abilities = frozenset({"threads", "network", "credentials"})
     user = "guest"
 
     def __init__(self, broker: Broker, pool: Pool, kind: str = "classic") -> None:
-        super().__init__()
-        self._broker, self._pool, self._kind = broker, pool, kind
-        self._proxy = pool.proxy
+        super().__init__(broker, pool.proxy)
+        self._pool, self._kind = pool, kind
         self._raw: BlockingConnection | None = None
         self._open: BlockingChannel | None = None
         self._silent = False
@@ -79,21 +75,8 @@ class PikaWorld(RealTimeWorld):
             self.abilities = self.abilities | {"kill", "alarm"}
 
     @property
-    def url(self) -> str:
-        return self.other_url()
-
-    def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
-        """Credentials are the broker's own; the host is the proxy's."""
-        ours = f"127.0.0.1:{self._proxy.port}"
-        named = ",".join(host or ours for host in hosts or (None,))
-        return f"rabbitmq://{self._broker.user}:{password or self._broker.password}@{named}{self._broker.path}"
-
-    def dead_host(self) -> str:
-        return f"127.0.0.1:{free_ports(1)[0]}"
-
-    @property
     def capabilities(self) -> Capabilities:
-        return capabilities(self._broker.version, 131072, exact_headers=Connection.exact_headers)
+        return capabilities(self.broker.version, 131072, exact_headers=Connection.exact_headers)
 
     @property
     def foreign_headers(self) -> Mapping[str, Any]:
@@ -175,48 +158,11 @@ class PikaWorld(RealTimeWorld):
 
     # -- faults ----------------------------------------------------------------------------------------------
 
-    def cut_connections(self) -> None:
-        self._proxy.cut()
-
-    def lose_next_settle(self) -> None:
-        self._proxy.swallow_next("(consume)")
-
-    def silence(self) -> None:
-        self._proxy.stall("up", "(publish)")
-
-    def unsilence(self) -> None:
-        self._proxy.resume()
-
-    def crumble(self, size: int) -> None:
-        self._proxy.crumb = size
-
-    def kill_broker(self) -> None:
-        self._drop()
-        self._broker.kill()
-
-    def restart_broker(self) -> None:
-        self._broker.start()
-
     def raise_alarm(self) -> None:
-        self._broker.ctl("set_vm_memory_high_watermark", "0.00001")
+        self.broker.ctl("set_vm_memory_high_watermark", "0.00001")
 
     def lift_alarm(self) -> None:
-        self._broker.ctl("set_vm_memory_high_watermark", "0.4")
-
-    # -- begin and end --------------------------------------------------------------------------------------
-
-    def start(self, app: App) -> None:
-        app.start()
-        # Half a minute of silence is a long test: the patience is shortened, what follows it is the same.
-        assert app._engine is not None
-        app._engine.adapter._publisher._patience = 1.0  # type: ignore[attr-defined]
-
-    def close(self) -> None:
-        self.unsilence()
-        self.crumble(0)
-        super().close()
-        self._proxy.cut()
-        self._drop()
+        self.broker.ctl("set_vm_memory_high_watermark", "0.4")
 
     # -- the raw connection ----------------------------------------------------------------------------------
 
@@ -224,9 +170,9 @@ class PikaWorld(RealTimeWorld):
     def _channel(self) -> Iterator[BlockingChannel]:
         """The one that is kept, or a new one after it was closed on us."""
         if self._raw is None or not self._raw.is_open:
-            credentials = pika.PlainCredentials(self._broker.user, self._broker.password)
+            credentials = pika.PlainCredentials(self.broker.user, self.broker.password)
             self._raw = BlockingConnection(
-                pika.ConnectionParameters(self._broker.host, self._broker.port, credentials=credentials, heartbeat=0)
+                pika.ConnectionParameters(self.broker.host, self.broker.port, credentials=credentials, heartbeat=0)
             )
             self._open = None
         if self._open is None or not self._open.is_open:

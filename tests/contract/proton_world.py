@@ -8,20 +8,18 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import proton
 import proton.reactor
 from proton.utils import BlockingConnection
 
-from redeliver_mw.app import App
 from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw
 from redeliver_proton._dialects import DUPLICATE_ID, capabilities
 from tests.brokers import Broker
-from tests.brokers._process import free_ports
-from tests.contract.real_time import RealTimeWorld
+from tests.contract.broker_world import BrokerWorld
 from tests.faults.proxy import Proxy
 
 FULL = 3  # messages that a refusing queue holds
@@ -127,16 +125,14 @@ class _Source(proton.reactor.ReceiverOption):  # type: ignore[misc, name-defined
         receiver.source.capabilities.put_object(proton.symbol(self._name))
 
 
-class ProtonWorld(RealTimeWorld):
+class ProtonWorld(BrokerWorld):
     """One broker, one test."""
 
-    tick = 0.15
     abilities = frozenset({"threads", "network", "credentials", "alarm"})
     marks = frozenset()  # a cut counts for all or for none, by chance; a kill never
 
     def __init__(self, broker: Broker, proxy: Proxy) -> None:
-        super().__init__()
-        self.broker, self._proxy = broker, proxy
+        super().__init__(broker, proxy)
         self.raw = Witness(broker)
         self.user = broker.user
         self.raw.settings(f"{REFUSING}.#", maxSizeMessages=FULL, addressFullMessagePolicy="FAIL")
@@ -144,19 +140,6 @@ class ProtonWorld(RealTimeWorld):
         self._blocked: list[str] = []
         if broker.can_restart:
             self.abilities = self.abilities | {"kill"}
-
-    @property
-    def url(self) -> str:
-        return self.other_url()
-
-    def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
-        """Credentials are the broker's own; the host is the proxy's."""
-        ours = f"127.0.0.1:{self._proxy.port}"
-        named = ",".join(host or ours for host in hosts or (None,))
-        return f"artemis://{self.broker.user}:{password or self.broker.password}@{named}"
-
-    def dead_host(self) -> str:
-        return f"127.0.0.1:{free_ports(1)[0]}"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -224,25 +207,6 @@ class ProtonWorld(RealTimeWorld):
 
     # -- faults ----------------------------------------------------------------------------------------------
 
-    def cut_connections(self) -> None:
-        self._proxy.cut()
-
-    def lose_next_settle(self) -> None:
-        self._proxy.swallow_next("(consume)")
-
-    def silence(self) -> None:
-        self._proxy.stall("up", "(publish)")
-
-    def unsilence(self) -> None:
-        self._proxy.resume()
-
-    def kill_broker(self) -> None:
-        self.raw.close()
-        self.broker.kill()
-
-    def restart_broker(self) -> None:
-        self.broker.start()
-
     def raise_alarm(self) -> None:
         """Artemis runs out of room by the address: each of ours that nobody consumes is full, and blocks."""
         self._blocked = [name for name in self._made if self.raw.queues("name", name)[0]["consumerCount"] == "0"]
@@ -255,19 +219,11 @@ class ProtonWorld(RealTimeWorld):
             self.raw.ask("broker", "removeAddressSettings", name)
             assert [bytes(message.body) for message in self.raw.take(name, 1)] == [b"filler"]
 
-    # -- begin and end --------------------------------------------------------------------------------------
+    def _shorten(self, adapter: Any) -> None:
+        super()._shorten(adapter)
+        adapter._mover._patience = 1.0
 
-    def start(self, app: App) -> None:
-        app.start()
-        # Half a minute of silence is a long test: the patience is shortened, what follows it is the same.
-        assert app._engine is not None
-        adapter: Any = app._engine.adapter
-        adapter._publisher._patience = adapter._mover._patience = 1.0
-
-    def close(self) -> None:
-        self.unsilence()
-        super().close()
-        self._proxy.cut()
+    def _drop(self) -> None:
         self.raw.close()
 
 

@@ -8,20 +8,18 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from redeliver_mw.app import App
 from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw
 from redeliver_stomp._dialects import capabilities
 from tests.adapters.stomp.plain import Plain, Seen, Statistics
 from tests.brokers import BrokerMissing
-from tests.brokers._process import free_ports
 from tests.brokers.activemq import ActiveMQ
-from tests.contract.real_time import RealTimeWorld
+from tests.contract.broker_world import BrokerWorld
 from tests.faults.proxy import Proxy
 
 REFUSING = "contract.refusing."  # what such queues are called, so that the broker's configuration knows them
@@ -79,32 +77,18 @@ class Site:
         self.proxy.close()
 
 
-class StompWorld(RealTimeWorld):
+class StompWorld(BrokerWorld):
     """One broker, one test."""
 
-    tick = 0.15
     abilities = frozenset({"threads", "network", "credentials", "kill"})
     keeps_message_ids = False
     makes_on_use = True
     marks = frozenset({"cut"})
 
     def __init__(self, site: Site) -> None:
-        super().__init__()
-        self.broker, self._proxy = site.broker, site.proxy
+        super().__init__(site.broker, site.proxy)
         self._plain: Plain | None = None
         self._statistics = Statistics(site.broker)
-
-    @property
-    def url(self) -> str:
-        return self.other_url()
-
-    def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
-        """Credentials are the broker's own; the host is the proxy's."""
-        named = ",".join(host or f"127.0.0.1:{self._proxy.port}" for host in hosts or (None,))
-        return f"activemq://{self.broker.user}:{password or self.broker.password}@{named}"
-
-    def dead_host(self) -> str:
-        return f"127.0.0.1:{free_ports(1)[0]}"
 
     @property
     def capabilities(self) -> Capabilities:
@@ -188,44 +172,8 @@ class StompWorld(RealTimeWorld):
             assert plain.say("ACK", {"id": frame.headers["ack"]}) == ""
         plain.close()
 
-    # -- faults ----------------------------------------------------------------------------------------------
-
-    def cut_connections(self) -> None:
-        self._proxy.cut()
-
-    def lose_next_settle(self) -> None:
-        self._proxy.swallow_next("(consume)")
-
-    def silence(self) -> None:
-        self._proxy.stall("up", "(publish)")
-
-    def unsilence(self) -> None:
-        self._proxy.resume()
-
-    def crumble(self, size: int) -> None:
-        self._proxy.crumb = size
-
-    def kill_broker(self) -> None:
-        self._drop()
-        self.broker.kill()
-
-    def restart_broker(self) -> None:
-        self.broker.start()
-
-    # -- begin and end --------------------------------------------------------------------------------------
-
-    def start(self, app: App) -> None:
-        app.start()
-        # Half a minute of silence is a long test: the patience is shortened, what follows it is the same.
-        assert app._engine is not None
-        app._engine.adapter._publisher._patience = 1.0  # type: ignore[attr-defined]
-
     def close(self) -> None:
-        self.unsilence()
-        self.crumble(0)
         super().close()
-        self._proxy.cut()
-        self._drop()
         self.broker.revive()
 
     # -- the raw connections ---------------------------------------------------------------------------------

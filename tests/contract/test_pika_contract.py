@@ -8,13 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing
-from redeliver_mw.policy import RedeliveryPolicy
-from redeliver_mw.session import connect
+from redeliver_mw.errors import ConfigError
 from redeliver_mw.testing.contract import AdapterContract, Doubts, Stopping, World
-from redeliver_mw.testing.contract.case import Case
 from redeliver_mw.testing.contract.handlers import Handler, fail
 from tests.brokers import Broker
+from tests.contract.on_brokers import OnBrokers, WithDeclaredQueues
 from tests.contract.pika_world import PikaWorld, Pool
 
 pytestmark = pytest.mark.broker
@@ -34,41 +32,8 @@ def pool43(rabbitmq43: Broker) -> Iterator[Pool]:
     pool.close()
 
 
-class _OnRabbitMQ(Case):
+class _OnRabbitMQ(OnBrokers, WithDeclaredQueues):
     """What only this broker can be asked."""
-
-    def test_frames_that_come_in_crumbs_are_put_together(self, world: PikaWorld) -> None:
-        queue, dead = world.new_queue(), world.new_queue()
-        policy = RedeliveryPolicy(2, 0.05, f"queue:{dead}")
-        consumer = world.consume(queue, fail, policy)
-        world.crumble(7)
-        for n in range(5):
-            world.send(queue, b"%d" % n * 200, {"h": "x" * 100})
-        assert world.wait_until(lambda: world.depth(dead) == 5)
-        assert sorted(letter.body for letter in world.take_all(dead)) == [b"%d" % n * 200 for n in range(5)]
-        assert sorted(consumer.counts) == [1] * 5 + [2] * 5
-
-    def test_a_source_that_is_deleted_and_made_again_is_consumed_again(self, world: PikaWorld) -> None:
-        queue = world.new_queue()
-        consumer = world.consume(queue)
-        world.delete(queue)
-        world.advance(0.2)
-        world.declare(queue)
-        world.send(queue, b"one")
-        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
-
-    def test_a_session_publishes_only_where_it_is_kept(self, world: PikaWorld) -> None:
-        missing = world.new_queue(declare=False)
-        with connect(world.url) as session, pytest.raises(BrokerError, match=missing):
-            session.publish(missing, b"one")
-
-    def test_a_source_that_is_missing_is_named_or_made(self, world: PikaWorld) -> None:
-        missing = world.new_queue(declare=False)
-        with pytest.raises(DestinationMissing, match=missing):
-            world.consume(missing)
-        consumer = world.consume(missing, declare="all")
-        world.send(missing, b"one")
-        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
 
     def test_a_topic_is_consumed_through_a_queue_whose_retries_reach_nobody_else(self, world: PikaWorld) -> None:
         topic, name, other, dead = (world.new_name() for _ in range(4))

@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Questions beside the contract that only a real broker can be asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from redeliver_mw.errors import BrokerError, DestinationMissing
+from redeliver_mw.policy import RedeliveryPolicy
+from redeliver_mw.session import connect
+from redeliver_mw.testing.contract.case import Case
+from redeliver_mw.testing.contract.handlers import fail
+from tests.contract.broker_world import BrokerWorld
+
+
+class OnBrokers(Case):
+    """Of any."""
+
+    def test_frames_that_come_in_crumbs_are_put_together(self, world: BrokerWorld) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        consumer = world.consume(queue, fail, RedeliveryPolicy(2, 0.05, f"queue:{dead}"))
+        world.crumble(7)
+        for n in range(5):
+            world.send(queue, b"%d\0" % n * 200, {"h": "x" * 100})
+        assert world.wait_until(lambda: world.depth(dead) == 5)
+        assert sorted(letter.body for letter in world.take_all(dead)) == [b"%d\0" % n * 200 for n in range(5)]
+        assert sorted(consumer.counts) == [1] * 5 + [2] * 5
+
+
+class WithDeclaredQueues(Case):
+    """Of those where a queue is there only after somebody has made it."""
+
+    def test_a_source_that_is_deleted_and_made_again_is_consumed_again(self, world: BrokerWorld) -> None:
+        queue = world.new_queue()
+        consumer = world.consume(queue)
+        world.delete(queue)
+        world.advance(0.2)
+        world.declare(queue)
+        world.send(queue, b"one")
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
+
+    def test_a_session_publishes_only_where_it_is_kept(self, world: BrokerWorld) -> None:
+        missing = world.new_queue(declare=False)
+        with connect(world.url) as session, pytest.raises(BrokerError, match=missing):
+            session.publish(missing, b"one")
+        assert not world.exists(missing)
+
+    def test_a_source_that_is_missing_is_named_or_made(self, world: BrokerWorld) -> None:
+        missing = world.new_queue(declare=False)
+        with pytest.raises(DestinationMissing, match=missing):
+            world.consume(missing)
+        assert not world.exists(missing)
+        consumer = world.consume(missing, declare="all")
+        world.send(missing, b"one")
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
