@@ -39,14 +39,14 @@ def load_policies(source: str | Path, language: str | None = None, *, strict: bo
     One PolicyError with file, line or element, what is wrong and the cure; ConfigError for what is not built.
     """
     if isinstance(source, str):
-        return PolicyMap({}, default=parse(source, language, strict=strict))
+        return _read(source, language, strict)
     try:
         # an editor ends the last line of a file; that is not part of the policy
         text = source.read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(source, error) from None
     try:
-        return PolicyMap({}, default=parse(text, language, strict=strict))
+        return _read(text, language, strict)
     except ConfigError as error:
         error.where = f"{source}: {error.where}" if error.where else str(source)
         raise
@@ -54,6 +54,16 @@ def load_policies(source: str | Path, language: str | None = None, *, strict: bo
 
 def parse(text: str, language: str | None = None, *, strict: bool = False) -> RedeliveryPolicy:
     """One policy out of a text or URL. See RedeliveryPolicy.parse. Pure."""
+    policies = _read(text, language, strict)
+    if policies.entries:
+        raise ConfigError(
+            f"several policies, by destination: {', '.join(map(str, policies.entries[:3]))}",
+            cure="Read them with load_policies(), and choose with .resolve(NAME)",
+        )
+    return policies.default
+
+
+def _read(text: str, language: str | None, strict: bool) -> PolicyMap:
     if not isinstance(text, str):
         raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
     chosen = detect(text) if language is None else language

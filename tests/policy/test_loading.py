@@ -10,6 +10,7 @@ import pytest
 
 from redeliver_mw.errors import ConfigError, PolicyError
 from redeliver_mw.policy import PolicyMap, RedeliveryPolicy, load_policies
+from redeliver_mw.policy.formats import READERS
 
 TEXT = "3:1000; 6:5000; 8:move(queue:dlq.$)"
 
@@ -100,9 +101,9 @@ def test_a_text_that_looks_like_a_path_is_told_from_a_policy(text: str) -> None:
         load_policies(text)
 
 
-def test_entries_of_a_map_are_not_built_yet() -> None:
-    with pytest.raises(ConfigError, match="PolicyMap with entries is not built yet"):
-        PolicyMap({"ORDERS.>": RedeliveryPolicy()})
-    assert PolicyMap({}).resolve("x") == RedeliveryPolicy()
-    with pytest.raises(PolicyError, match="no policy"):
-        PolicyMap({}, default="5:delete")  # type: ignore[arg-type]
+def test_parse_refuses_what_is_several_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = PolicyMap({"orders": RedeliveryPolicy(3)})
+    monkeypatch.setitem(READERS, "jmsjca", lambda text, strict: several)
+    assert load_policies(TEXT).resolve("orders").dead_after == 3
+    with pytest.raises(ConfigError, match="load_policies"):
+        RedeliveryPolicy.parse(TEXT)
