@@ -13,7 +13,7 @@ from ..errors import PolicyError
 from ..message import Kind
 from .given import choice_of
 from .model import RedeliveryPolicy
-from .patterns import Pattern, Syntax, by_precedence, closest, from_inside
+from .patterns import Pattern, Syntax, closest, inside_key, patterns_of, precedence_key
 
 Match = Literal["best", "merge", "chain"]
 Given = RedeliveryPolicy | Mapping[str, Any]
@@ -115,15 +115,13 @@ class PolicyMap:
     def matching(self, name: str, kind: str = "queue") -> tuple[Entry, ...]:
         """The entries that speak of a source of that name; with `best`, at most the one that wins."""
         words = name.split(".")
-        pairs = [pair for pair in self._patterns if pair[1].kind in (None, kind) and pair[0].matches(words)]
-        if self.match != "best":
-            return tuple(entry for _, entry in pairs)
-        if self.syntax == "artemis":
-            return tuple(entry for _, entry in pairs[:1])
-        chosen = closest(name, (pattern for pattern, _ in pairs))
-        if chosen is None:
-            return ()
-        return tuple(entry for pattern, entry in pairs if pattern.text == chosen.text)[:1]
+        pairs = [pair for pair in self._patterns if pair[1].kind in (None, kind) and pair[0].matches(name, words)]
+        if self.match == "best" and len(pairs) > 1:
+            chosen = pairs[0][0]
+            if self.syntax == "activemq":
+                chosen = closest(name, (pattern for pattern, _ in pairs)) or chosen
+            pairs = [next(pair for pair in pairs if pair[0].text == chosen.text)]
+        return tuple(entry for _, entry in pairs)
 
     def _resolve(self, name: str, kind: str) -> RedeliveryPolicy:
         fields: dict[str, Any] = {}
@@ -139,32 +137,28 @@ class PolicyMap:
         return self.build(fields) if self.build else self.default.replace(**fields)
 
     def _ordered(self) -> tuple[tuple[Pattern, Entry], ...]:
-        # in which order matching entries are asked; an entry for one kind stands before one for both
-        pairs = [(self._checked(entry), entry) for entry in self.entries]
-        if self.match == "chain":
-            return tuple(pairs)
-        pairs.reverse()  # of equal ones, the last written
-        pairs.sort(key=lambda pair: pair[1].kind is None)
-        if self.syntax == "activemq" and self.match == "best":
-            return tuple(pairs)
-        by_pattern = {id(pattern): entry for pattern, entry in pairs}
-        order = by_precedence if self.syntax == "artemis" else from_inside
-        return tuple((pattern, by_pattern[id(pattern)]) for pattern in order([pattern for pattern, _ in pairs]))
+        # in which order matching entries are asked; of equal patterns the one for one kind, then the last written
+        pairs = [(pattern, entry) for entry in self.entries for pattern in self._checked(entry)]
+        if self.match != "chain":
+            pairs.reverse()
+            pairs.sort(key=lambda pair: pair[1].kind is None)
+            order: Callable[[Pattern], Any] = precedence_key if self.syntax == "artemis" else inside_key
+            pairs.sort(key=lambda pair: order(pair[0]))
+        return tuple(pairs)
 
-    def _checked(self, entry: Entry) -> Pattern:
+    def _checked(self, entry: Entry) -> list[Pattern]:
         try:
-            pattern = Pattern(entry.pattern, self.syntax)
-            if isinstance(entry.given, RedeliveryPolicy):
-                if self.build is not None and self.match != "best":
-                    raise PolicyError("a whole policy among fields", cure="Give its fields as a mapping")
-            else:
+            patterns = patterns_of(entry.pattern, self.syntax)
+            if not isinstance(entry.given, RedeliveryPolicy):
                 self._built(entry.given)
+            elif self.build is not None and self.match != "best":
+                raise PolicyError("a whole policy among fields", cure="Give its fields as a mapping")
         except TypeError as error:  # a keyword that RedeliveryPolicy does not have
             raise PolicyError(f"{error}", where=str(entry), cure="Use the keywords of RedeliveryPolicy") from None
         except PolicyError as error:
             error.where = f"{entry}: {error.where}" if error.where else str(entry)
             raise
-        return pattern
+        return patterns
 
 
 def _entries(given: Mapping[str, Given] | Sequence[Entry] | None) -> tuple[Entry, ...]:

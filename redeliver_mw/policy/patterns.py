@@ -1,18 +1,20 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Destination patterns of ActiveMQ and of Artemis: what they match, and which of several is the closest. Pure.
+"""Destination patterns of ActiveMQ and of Artemis: what they match, and which of several comes first. Pure.
 
 Names are words with dots between them.
 
-- ActiveMQ: `*` is one word, `>` at the end is any number of words, none included.
-- Artemis: `*` is one word, `#` at the end is any number of words, none included.
+- ActiveMQ: a word that is `*` stands for one word, `>` at the end for any number of words, none included. A
+  star among letters is a letter. A comma separates patterns: `A,B.>` is both.
+- Artemis: `*` stands for one word, or among letters for a part of one; `#` at the end for any number of words,
+  none included.
 
-So `A.>` and `A.#` match `A`, `A.B` and `A.B.C`, and do not match `AB`. A wildcard is a word of its own: in
-`A*` the star is a letter.
+So `A.>` and `A.#` match `A`, `A.B` and `A.B.C`, and do not match `AB`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from functools import cmp_to_key
 from typing import Literal
@@ -20,45 +22,80 @@ from typing import Literal
 from ..errors import PolicyError
 
 Syntax = Literal["activemq", "artemis"]
-_ONE = "*"
-_REST = {"activemq": ">", "artemis": "#"}
 
 
 class Pattern:
-    """One pattern, read once. Frozen by convention; usable from any thread."""
+    """One pattern, read once. Not changed afterwards; usable from any thread.
 
-    __slots__ = ("_fixed", "literal", "rest", "syntax", "text", "words")
+    `words` are its words without the wildcard that takes the rest, which `rest` tells; `literal` if it is a
+    plain name, `partial` if a star stands among letters and counts.
+    """
+
+    __slots__ = ("_expression", "_fixed", "literal", "partial", "rest", "syntax", "text", "words")
 
     def __init__(self, text: str, syntax: Syntax) -> None:
-        """PolicyError for an empty pattern, or one with words behind the wildcard that takes the rest."""
-        rest = _REST[syntax]
-        words = text.split(".")
-        if not text:
-            raise PolicyError("an empty destination pattern", cure=f"Write a name, or {rest} for all")
-        if rest in words[:-1]:
-            raise PolicyError(
-                f"{rest} is not the last word of the pattern {text!r:.200}",
-                cure=f"Put {rest} at the end; in between, {_ONE} is one word",
-            )
+        """PolicyError for an empty pattern, or one in which anything follows the wildcard that takes the rest."""
         self.text, self.syntax = text, syntax
-        self.rest = words[-1] == rest
-        self.words = words[:-1] if self.rest else words
-        self.literal = not self.rest and _ONE not in words
-        self._fixed = [(at, word) for at, word in enumerate(self.words) if word != _ONE]
+        self._expression: re.Pattern[str] | None = None
+        if syntax == "artemis":
+            self._read_artemis()
+        else:
+            self._read_activemq()
+        self._fixed = [(at, word) for at, word in enumerate(self.words) if word != "*"]
+        self.literal = not self.rest and not self.partial and len(self._fixed) == len(self.words)
 
-    def matches(self, words: Sequence[str]) -> bool:
-        """Does it match a name, given as its words?"""
+    def matches(self, name: str, words: Sequence[str] | None = None) -> bool:
+        """Does it match a name? `words` are the name's, if the caller has them already."""
+        if self._expression is not None:
+            return self._expression.fullmatch(name) is not None
+        return self._covers(name.split(".") if words is None else words)
+
+    def contains(self, other: Pattern) -> bool:
+        """Does it match whatever `other` matches? For patterns whose stars are words."""
+        return (self.rest or not other.rest) and self._covers(other.words)
+
+    def _covers(self, words: Sequence[str]) -> bool:
         if len(words) != len(self.words) and not (self.rest and len(words) > len(self.words)):
             return False
         return all(words[at] == word for at, word in self._fixed)
 
-    def contains(self, other: Pattern) -> bool:
-        """Does it match whatever `other` matches?"""
-        if other.rest and not self.rest:
-            return False
-        if len(other.words) != len(self.words) and not (self.rest and len(other.words) > len(self.words)):
-            return False
-        return all(other.words[at] == word for at, word in self._fixed)
+    def _read_activemq(self) -> None:
+        words = self.text.split(".")
+        self.rest, self.partial = words[-1] == ">", False
+        while words and words[-1] == ">":  # `A.>.>` is `A.>`
+            words.pop()
+        if not self.text or ">" in words:
+            raise _no_pattern(self.text, ">")
+        self.words = words
+
+    def _read_artemis(self) -> None:
+        if not self.text or "#" in self.text[:-1]:
+            raise _no_pattern(self.text, "#")
+        self.rest = self.text.endswith("#")
+        head = self.text.removesuffix("#").removesuffix(".") if self.rest else self.text
+        self.words = head.split(".") if head or not self.rest else []
+        self.partial = any("*" in word and word != "*" for word in self.words)
+        if self.rest or "*" in head:
+            stars = re.escape(head).replace(r"\*", "[^.]+")
+            self._expression = re.compile(f"{stars}(?:\\..+)?" if self.rest and head else stars or ".*", re.DOTALL)
+
+
+def patterns_of(text: str, syntax: Syntax) -> list[Pattern]:
+    """The patterns in a text: one, but for ActiveMQ's commas. PolicyError if it is none."""
+    if syntax == "artemis":
+        return [Pattern(text, syntax)]
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return [Pattern(part, syntax) for part in parts or [""]]
+
+
+def from_inside(patterns: Iterable[Pattern]) -> list[Pattern]:
+    """In an order in which none stands behind one that contains it: the most words written out first."""
+    return sorted(patterns, key=inside_key)
+
+
+def inside_key(one: Pattern) -> tuple[int, bool, int, str]:
+    """What `from_inside` sorts by."""
+    return (-len(one._fixed), one.rest, -len(one.words), one.text)
 
 
 def closest(name: str, matching: Iterable[Pattern]) -> Pattern | None:
@@ -73,22 +110,14 @@ def closest(name: str, matching: Iterable[Pattern]) -> Pattern | None:
     return min(inner, key=lambda pattern: pattern.text, default=None)
 
 
-def from_inside(patterns: Iterable[Pattern]) -> list[Pattern]:
-    """In an order in which none stands behind one that contains it: the most words written out first."""
-    return sorted(patterns, key=lambda one: (-len(one._fixed), one.rest, -len(one.words), one.text))
-
-
 def by_precedence(patterns: Iterable[Pattern]) -> list[Pattern]:
-    """Artemis' order of precedence, the closest first.
-
-    No wildcard before `*` only before any `#`; of several with `#` the longer text first; of several with `*`
-    only, the one that has a word where the other has the star, compared from the left.
-    """
-    return sorted(patterns, key=_precedence)
+    """As Artemis sorts: no wildcard before stars only before any `#`; of several with `#` the longer text first;
+    of several with stars, from the left, the one that has a word where the other has a star."""
+    return sorted(patterns, key=precedence_key)
 
 
-def _rank(pattern: Pattern) -> int:
-    return 2 if pattern.rest else 0 if pattern.literal else 1
+def _rank(one: Pattern) -> int:
+    return 2 if one.rest else 1 if "*" in one.text else 0
 
 
 def _compare(one: Pattern, other: Pattern) -> int:
@@ -97,9 +126,18 @@ def _compare(one: Pattern, other: Pattern) -> int:
     if one.rest:
         return len(other.text) - len(one.text)
     for left, right in zip(one.words, other.words, strict=False):
-        if (left == _ONE) != (right == _ONE):
-            return 1 if left == _ONE else -1
-    return 0
+        if (left == "*") != (right == "*"):
+            return 1 if left == "*" else -1
+    return len(one.text) - len(other.text)
 
 
-_precedence = cmp_to_key(_compare)
+precedence_key = cmp_to_key(_compare)
+
+
+def _no_pattern(text: str, rest: str) -> PolicyError:
+    if not text:
+        return PolicyError("an empty destination pattern", cure=f"Write a name, or {rest} for all")
+    return PolicyError(
+        f"{rest} is not the end of the pattern {text!r:.200}",
+        cure=f"Put {rest} at the end; in between, * is one word",
+    )
