@@ -8,11 +8,11 @@ PolicyMap. To add a language: write its module, and put its functions into READE
 
 from __future__ import annotations
 
-from . import jmsjca
+from . import artemis, jmsjca
 from .written import Reader, Writer, Written
 
 LANGUAGES = ("jmsjca", "activemq", "patchbay", "weblogic", "artemis", "native")
-READERS: dict[str, Reader] = {"jmsjca": jmsjca.read_map}
+READERS: dict[str, Reader] = {"artemis": artemis.read, "jmsjca": jmsjca.read_map}
 WRITERS: dict[str, Writer] = {}
 
 __all__ = ["LANGUAGES", "READERS", "WRITERS", "Reader", "Writer", "Written"]
