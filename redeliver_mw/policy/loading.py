@@ -26,6 +26,7 @@ _ROOTS = {
     "patch-bay": "patchbay",
     "weblogic-jms": "weblogic",
     "address-settings": "artemis",
+    "address-setting": "artemis",
     "configuration": "artemis",
     "core": "artemis",
 }
@@ -45,6 +46,8 @@ def load_policies(source: str | Path, language: str | None = None, *, strict: bo
         text = source.read_text(encoding="utf-8-sig").rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(source, error) from None
+    if language is None and source.suffix == ".toml":
+        language = "native"  # a pyproject.toml may hold any text, another language's too
     try:
         return _read(text, language, strict)
     except ConfigError as error:
