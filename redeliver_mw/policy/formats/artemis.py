@@ -108,7 +108,7 @@ def build(fields: Mapping[str, Any]) -> RedeliveryPolicy:
         attempts if attempts > 0 else None,
         backoff(fields),
         target,
-        "dead-letter" if target else "discard",
+        "dead-letter" if target else "discard" if attempts > 0 else "keep",
         expiry=Expiry("redirect", expired) if expired else Expiry("discard"),
         language="artemis",
     )
