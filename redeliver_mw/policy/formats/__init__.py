@@ -8,11 +8,17 @@ PolicyMap. To add a language: write its module, and put its functions into READE
 
 from __future__ import annotations
 
-from . import artemis, jmsjca, jmsjca_writer, native, native_writer, weblogic
+from . import activemq, artemis, jmsjca, jmsjca_writer, native, native_writer, weblogic
 from .written import Reader, Writer, Written
 
 LANGUAGES = ("jmsjca", "activemq", "patchbay", "weblogic", "artemis", "native")
-READERS: dict[str, Reader] = {"weblogic": weblogic.read, "artemis": artemis.read, "jmsjca": jmsjca.read_map, "native": native.read}
-WRITERS: dict[str, Writer] = {"jmsjca": jmsjca_writer.write, "native": native_writer.write}
+READERS: dict[str, Reader] = {
+    "activemq": activemq.read,
+    "weblogic": weblogic.read,
+    "artemis": artemis.read,
+    "jmsjca": jmsjca.read_map,
+    "native": native.read,
+}
+WRITERS: dict[str, Writer] = {"activemq": activemq.write, "jmsjca": jmsjca_writer.write, "native": native_writer.write}
 
 __all__ = ["LANGUAGES", "READERS", "WRITERS", "Reader", "Writer", "Written"]
