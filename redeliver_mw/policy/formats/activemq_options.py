@@ -7,16 +7,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..expiry import Expiry
+from ..decisions import Target
 from ..model import RedeliveryPolicy
 from ..recurrence import Recurrence
 from .problems import Problems, nearest
 
 LANGUAGE = "activemq"
 DEAD_LETTER_QUEUE = "ActiveMQ.DLQ"
+_TARGET = Target("queue", DEAD_LETTER_QUEUE)
 _INT, _LONG, _SHORT = 2**31, 2**63, 2**15
 _WHOLE = {
     "maximumRedeliveries": _INT,
@@ -62,8 +63,7 @@ class Options:
         return RedeliveryPolicy(
             self.dead_after,
             self.backoff,
-            f"queue:{DEAD_LETTER_QUEUE}",
-            expiry=Expiry(),
+            _TARGET,
             act="arrival" if self.pre_dispatch else "failure",
             language=LANGUAGE,
             native=native,
@@ -114,7 +114,7 @@ def read_options(given: Mapping[str, str], where: str, report: Report) -> Option
             values["factor"] *= 0.01
     if "collisionAvoidanceFactor" in given:
         _about_the_factor(given, where, report)
-    options = replace(Options(), **{name: value for name, value in values.items() if value is not None})
+    options = Options(**{name: value for name, value in values.items() if value is not None})
     _doubts(options, where, report)
     return options
 
