@@ -30,6 +30,7 @@ from redeliver_mw.policy.conditions import AllOf, Always, AnyOf, Message, Named,
 from redeliver_mw.policy.formats import native
 from redeliver_mw.policy.formats.native import read
 from redeliver_mw.policy.formats.native_writer import write
+from redeliver_mw.policy.growth import Growth
 from redeliver_mw.policy.recurrence import Recurrence
 from redeliver_mw.policy.stops import AfterFailures, AfterSeconds, AllStops, AnyStop
 
@@ -53,6 +54,7 @@ BACKOFFS: list[tuple[str, Backoff]] = [
     ("{ of = [1, 2], jitter = 1 }", Spread(Backoff.listed([1, 2]), 1.0)),
     ("{ recurrence = { initial = 50, delay = 500, multiplier = 2, cap = 60, factor = 0.15 } }",
      Recurrence(50, 500, 2.0, 60, 0.15)),
+    ("{ growth = { delay = 50, multiplier = 2, cap = 60, factor = 0.15 } }", Growth(50, 2, 60, 0.15)),
 ]  # fmt: skip
 STOPS: list[tuple[str, Any]] = [
     ("3", AfterFailures(3)),
@@ -157,6 +159,10 @@ def test_the_end_is_a_target_or_several_or_none(text: str, targets: tuple[Target
         ('"log"', Expiry("log")),
         ('{ action = "log", log = "%header%,orderId" }', Expiry("log", None, "%header%,orderId")),
         ('{ action = "redirect", target = "queue:late" }', Expiry("redirect", Target("queue", "late"))),
+        (
+            '{ action = "redirect", target = "queue:late", time_to_live = 60 }',
+            Expiry("redirect", Target("queue", "late"), time_to_live=60),
+        ),
     ],
 )
 def test_what_becomes_of_expired_messages(text: str, expected: Expiry) -> None:
@@ -266,6 +272,8 @@ def test_a_rule_that_is_code_is_lost_and_named() -> None:
         ("backoff = { constant = 1, jitter_first = true }", "line 1, backoff.jitter_first", "no jitter"),
         ("backoff = { recurrence = { initial = 1.5 } }", "line 1, backoff.recurrence", "whole milliseconds"),
         ("backoff = { recurrence = { inital = 1 } }", "line 1, backoff.recurrence", "Did you mean 'initial'?"),
+        ("backoff = { growth = { cap = 1 } }", "line 1, backoff.growth.delay", "missing"),
+        (f"backoff = {{ growth = {{ delay = {10**400} }} }}", "line 1, backoff.growth.delay", "64 bits"),
         ("backoff = []", "line 1, backoff", "empty list"),
         ("backoff = true", "line 1, backoff", "Give seconds"),
         ("dead_after = 0", "line 1, dead_after", "1 or more"),

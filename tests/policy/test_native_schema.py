@@ -85,6 +85,7 @@ def test_the_schema_has_the_keys_of_the_reader_and_no_others() -> None:
     companions = {name for names in native_values.SOURCES.values() for name in names}
     assert set(delays) == {*native_values.SOURCES, *companions, *native_values.MODIFIERS}
     assert set(delays["recurrence"]["properties"]) == set(native_values.RECURRENCE)
+    assert set(delays["growth"]["properties"]) == set(native_values.GROWTH)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ Grammar; every key may be left out::
     dead_letter = "queue:DLQ.$"          # TARGET, or a list; [] keeps the message
     on_dead = "dead-letter"              # or "discard", "keep"
     retry_on = ["TimeoutError", "requests.ConnectionError"]  # ERRORS; so are fatal and ignore
-    expiry = "dead-letter"               # or "discard", "log", { action = "redirect", target = TARGET },
-                                         # { action = "log", log = "%header%,%properties%,NAME" }
+    expiry = "dead-letter"               # or "discard", "log", { action = "log", log = "%header%,%properties%,NAME" },
+                                         # { action = "redirect", target = TARGET, time_to_live = S }
     act = "failure"                      # or "arrival": ends a message that comes in with its limit reached
     name = "orders"                      # what it is called in journal and headers
     [destinations."ORDERS.>"]            # also "queue:ORDERS.>", "topic:PRICES.*": what differs from the default
@@ -25,6 +25,7 @@ Grammar; every key may be left out::
     SOURCE := constant = S | initial = S, multiplier = M | start = S, increment = S | between = [S, S]
             | steps = { N = S, … } (from failure N on) | sum = [DELAYS, …] | chain = [DELAYS, …] | of = DELAYS
             | recurrence = { initial = MS, delay = MS, multiplier = M, cap = MS, factor = SHARE }     as ActiveMQ counts
+            | growth = { delay = MS, multiplier = M, cap = MS, factor = SHARE }                     as Artemis counts
     TARGET := "NAME" | "queue:NAME" | "topic:NAME" | "same:NAME" | { kind = …, name = … }    $: the source's name
     ERRORS := "NAME" | ["NAME", …] | true | false | { type = … } | { message = TEXT } | { pattern = RE, flags = […] }
             | { not = ERRORS } | { any = [ERRORS, …] } | { all = [ERRORS, …] } | "none" (there is no such rule)

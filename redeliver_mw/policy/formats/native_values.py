@@ -18,6 +18,7 @@ from ..combine import Chain, Clamp, FullJitter, Spread, Sum
 from ..conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not
 from ..decisions import Target, TargetKind
 from ..expiry import Expiry
+from ..growth import Growth
 from ..recurrence import Recurrence
 from ..stops import AfterFailures, AfterSeconds, AllStops, AnyStop, Stop
 from .problems import nearest
@@ -34,11 +35,14 @@ SOURCES = {
     "sum": (),
     "chain": (),
     "recurrence": (),
+    "growth": (),
     "of": (),
 }
 RECURRENCE = ("initial", "delay", "multiplier", "cap", "factor")
+GROWTH = ("delay", "multiplier", "cap", "factor")
 FLAGS = {"ignorecase": re.IGNORECASE, "multiline": re.MULTILINE, "dotall": re.DOTALL, "ascii": re.ASCII,
          "verbose": re.VERBOSE}  # fmt: skip
+_MOST = 2**63 - 1
 _COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
@@ -127,13 +131,14 @@ def condition(given: object) -> Condition:
 def expiry(given: object) -> Expiry:
     """`"dead-letter"`, `"discard"`, or `{ action = "redirect", target = … }`, `{ action = "log", log = … }`."""
     table = {"action": given} if isinstance(given, str) else _table(given, "an action, or a table with one")
-    _known(table, ("action", "target", "log"))
+    _known(table, ("action", "target", "log", "time_to_live"))
     action = choice(table.get("action"), ("dead-letter", "discard", "log", "redirect"), ".action")
     goal = at(".target", target, table["target"]) if "target" in table else None
     log = _text(table, "log") if "log" in table else ""
     if log and action != "log":
         raise PolicyError("what to log goes with the action log", where=".log", cure='Write action = "log"')
-    return Expiry(action, goal, log)  # type: ignore[arg-type]  # choice() has looked
+    life = _number(table, "time_to_live") if "time_to_live" in table else None
+    return Expiry(action, goal, log, life)  # type: ignore[arg-type]  # choice() has looked
 
 
 def choice(given: object, allowed: Sequence[str], where: str = "") -> str:
@@ -176,6 +181,9 @@ def _source(table: Table, name: str) -> Backoff:
         case "recurrence":
             inner = _table(table[name], f"a table with some of {', '.join(RECURRENCE)}", ".recurrence")
             return at(".recurrence", _recurrence, inner)
+        case "growth":
+            inner = _table(table[name], f"a table with some of {', '.join(GROWTH)}", ".growth")
+            return at(".growth", _growth, inner)
     parts = _each(table, name, backoff)
     return Sum(parts) if name == "sum" else Chain(parts)
 
@@ -196,6 +204,14 @@ def _modified(source: Backoff, table: Table) -> Backoff:
 def _recurrence(table: Table) -> Backoff:
     _known(table, RECURRENCE)
     return Recurrence(**table)
+
+
+def _growth(table: Table) -> Backoff:
+    _known(table, GROWTH)
+    for name in ("delay", "cap"):
+        if (name in table or name == "delay") and not -_MOST <= _whole(table, name) <= _MOST:
+            raise PolicyError(f"{name} is {table[name]!r:.100}", where=f".{name}", cure="Give milliseconds of 64 bits")
+    return Growth(**table)
 
 
 def _steps(table: Table) -> Backoff:
@@ -255,9 +271,10 @@ def _number(table: Table, name: str, default: float | None = None) -> float:
 
 
 def _whole(table: Table, name: str) -> int:
-    given = table[name]
+    given = table.get(name)
     if isinstance(given, bool) or not isinstance(given, int):
-        raise PolicyError(f"{name} is {given!r:.200}", where=f".{name}", cure="Give a whole number")
+        found = "is missing" if given is None else f"is {given!r:.200}"
+        raise PolicyError(f"{name} {found}", where=f".{name}", cure="Give a whole number")
     return given
 
 

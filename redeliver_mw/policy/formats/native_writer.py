@@ -16,11 +16,12 @@ from ..destinations import Entry, PolicyMap
 from ..expiry import Expiry
 from ..flat import flattened
 from ..given import backoff_of, condition_of, stop_of, targets_of
+from ..growth import Growth
 from ..model import RedeliveryPolicy
 from ..recurrence import Recurrence
 from ..stops import AfterFailures, AfterSeconds, AllStops, AnyStop, Stop
 from . import toml
-from .native_values import FLAGS, RECURRENCE
+from .native_values import FLAGS, GROWTH, RECURRENCE
 from .sampled import sampled
 from .written import Written
 
@@ -155,8 +156,9 @@ def _backoff(backoff: Backoff) -> object:
         case Chain(parts):
             return {"chain": [_backoff(part) for part in parts]}
         case Recurrence():
-            values = {name: getattr(backoff, name) for name in RECURRENCE}
-            return {"recurrence": {name: value for name, value in values.items() if value is not None}}
+            return {"recurrence": _named(backoff, RECURRENCE)}
+        case Growth():
+            return {"growth": _named(backoff, GROWTH)}
         case Clamp(inner, floor, most):
             bounds: Pairs = {"floor": floor} if floor or most == LONGEST else {}
             return _beside(inner, bounds | ({"cap": most} if most < LONGEST else {}))
@@ -166,6 +168,10 @@ def _backoff(backoff: Backoff) -> object:
         case FullJitter(inner, least):
             return _beside(inner, {"full_jitter": least})
     raise _Unsaid(f"{backoff}")
+
+
+def _named(backoff: Backoff, names: tuple[str, ...]) -> Pairs:
+    return {name: value for name in names if (value := getattr(backoff, name)) is not None}
 
 
 _LATER = {
@@ -208,6 +214,8 @@ def _expiry(expiry: Expiry) -> object:
         pairs["target"] = _target(expiry.target)
     if expiry.log and expiry.action == "log":
         pairs["log"] = expiry.log
+    if expiry.time_to_live is not None:
+        pairs["time_to_live"] = expiry.time_to_live
     return pairs if len(pairs) > 1 else expiry.action
 
 
