@@ -15,9 +15,19 @@ from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination
-from redeliver_mw.policy import DeadLetter, Discard, PolicyMap, Redeliver, RedeliveryPolicy, load_policies
-from redeliver_mw.policy.formats import artemis
+from redeliver_mw.policy import (
+    Backoff,
+    DeadLetter,
+    Discard,
+    Expiry,
+    PolicyMap,
+    Redeliver,
+    RedeliveryPolicy,
+    load_policies,
+)
+from redeliver_mw.policy.formats import artemis, artemis_writer
 from redeliver_mw.policy.growth import Growth
+from tests.policy.writing import difference, maps
 
 EXAMPLE = """<address-settings>
   <address-setting match="#"><dead-letter-address>DLA</dead-letter-address><max-delivery-attempts>5</max-delivery-attempts></address-setting>
@@ -308,3 +318,49 @@ def test_whatever_a_setting_holds_only_a_policy_error_comes_out(fields: dict[str
 def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
     with suppress(PolicyError):
         artemis.read(text)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(maps(["A", "A.B", "A.*", "*.B", "A.>", ">", "A.*.C"]))
+def test_what_is_written_and_loses_nothing_decides_alike_when_it_is_read(policies: PolicyMap) -> None:
+    written = artemis_writer.write(policies)
+    again = artemis.read(written.text)
+    if not written.lost:
+        assert difference(policies, again) == ""
+
+
+def test_plain_policies_lose_nothing() -> None:
+    policies = PolicyMap(
+        {
+            "ORDERS.>": RedeliveryPolicy(5, Backoff.exponential(1, 3, cap=60), expiry=Expiry("discard")),
+            "topic:PRICES": RedeliveryPolicy(None, 2, None),
+            "queue:FAST": RedeliveryPolicy(3, Growth(100, 1.5, 900, 0.25), "topic:dead"),
+        },
+        RedeliveryPolicy(2, 0, "queue:$.x", "discard"),
+    )
+    written = artemis_writer.write(policies)
+    assert written.lost == ()
+    again = artemis.read(written.text)
+    assert difference(policies, again) == ""
+    assert artemis_writer.write(again).text == written.text
+
+
+@pytest.mark.parametrize(
+    ("policy", "lost"),
+    [
+        (RedeliveryPolicy(3, 1, ["queue:a", "queue:b"]), "#: the target queue:b: there is one target, queue:a"),
+        (RedeliveryPolicy(4, [1, 5, 2]), "delays"),
+        (RedeliveryPolicy(3, 1, fatal=ValueError), "rules by exception"),
+        (RedeliveryPolicy(3, 1, expiry=Expiry("log")), "not logged"),
+        (RedeliveryPolicy(3, 0.0005), "delays (0.0005 s): the nearest"),
+        (RedeliveryPolicy(9, Backoff.exponential(1, 2, cap=4).jittered(0.5)), "delays"),
+    ],
+)
+def test_what_address_settings_cannot_say_is_listed(policy: RedeliveryPolicy, lost: str) -> None:
+    written = artemis_writer.write(PolicyMap({}, policy))
+    assert any(lost in line for line in written.lost)
+    assert artemis.read(written.text).resolve("x").dead_after == policy.dead_after
+
+
+def test_its_own_text_comes_back_as_it_was() -> None:
+    assert artemis_writer.write(artemis.read(EXAMPLE)).text == EXAMPLE

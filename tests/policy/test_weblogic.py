@@ -13,8 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
-from redeliver_mw.policy import DeadLetter, Discard, PolicyMap, Redeliver, RedeliveryPolicy, load_policies
-from redeliver_mw.policy.formats import weblogic
+from redeliver_mw.policy import DeadLetter, Discard, Expiry, PolicyMap, Redeliver, RedeliveryPolicy, load_policies
+from redeliver_mw.policy.formats import weblogic, weblogic_writer
+from tests.policy.writing import difference, maps
 
 EXAMPLE = """<weblogic-jms xmlns="http://xmlns.oracle.com/weblogic/weblogic-jms">
   <template name="Slow">
@@ -278,3 +279,52 @@ def test_whatever_a_destination_holds_only_a_policy_error_comes_out(
 def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
     with suppress(PolicyError):
         weblogic.read(text)
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@given(maps(["A", "A.B", "B", "C", "DLQ"]), st.booleans())
+def test_what_is_written_and_loses_nothing_decides_alike_when_it_is_read(policies: PolicyMap, plain: bool) -> None:
+    if plain:
+        policies = PolicyMap(policies.entries, RedeliveryPolicy(None, 0, None, expiry=Expiry("discard")))
+    written = weblogic_writer.write(policies)
+    again = weblogic.read(written.text)
+    if not written.lost:
+        assert difference(policies, again) == ""
+
+
+def test_policies_of_named_destinations_lose_nothing() -> None:
+    policies = PolicyMap(
+        {
+            "queue:A": RedeliveryPolicy(3, 7, "queue:DLQ.$", expiry=Expiry("log", log="%header%,orderId")),
+            "topic:B": RedeliveryPolicy(1, 5, "topic:dead"),
+            "C": RedeliveryPolicy(2, 0.5, None, "discard"),
+        },
+        RedeliveryPolicy(None, 0, None),
+    )
+    written = weblogic_writer.write(policies)
+    assert written.lost == ()
+    again = weblogic.read(written.text)
+    assert difference(policies, again) == ""
+    assert all("dropped" in warning for warning in again.warnings)
+
+
+@pytest.mark.parametrize(
+    ("policies", "lost"),
+    [
+        (
+            PolicyMap({"A.>": RedeliveryPolicy()}, RedeliveryPolicy(None, 0, None)),
+            "A.>: a module names each destination",
+        ),
+        (PolicyMap({}, RedeliveryPolicy(3, 1)), "default: written as the template Default"),
+        (PolicyMap({"A": RedeliveryPolicy(3)}, RedeliveryPolicy(None, 0, None)), "queue:A: delays"),
+        (PolicyMap({"A": RedeliveryPolicy(3, 1, ["a", "b"])}, RedeliveryPolicy(None, 0, None)), "there is one target"),
+    ],
+)
+def test_what_a_module_cannot_say_is_listed(policies: PolicyMap, lost: str) -> None:
+    written = weblogic_writer.write(policies)
+    assert any(lost in line for line in written.lost)
+    weblogic.read(written.text)
+
+
+def test_its_own_text_comes_back_as_it_was() -> None:
+    assert weblogic_writer.write(weblogic.read(EXAMPLE)).text == EXAMPLE

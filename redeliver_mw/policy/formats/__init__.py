@@ -8,7 +8,17 @@ PolicyMap. To add a language: write its module, and put its functions into READE
 
 from __future__ import annotations
 
-from . import activemq, artemis, jmsjca, jmsjca_writer, native, native_writer, weblogic
+from . import (
+    activemq,
+    artemis,
+    artemis_writer,
+    jmsjca,
+    jmsjca_writer,
+    native,
+    native_writer,
+    weblogic,
+    weblogic_writer,
+)
 from .written import Reader, Writer, Written
 
 LANGUAGES = ("jmsjca", "activemq", "patchbay", "weblogic", "artemis", "native")
@@ -19,6 +29,12 @@ READERS: dict[str, Reader] = {
     "jmsjca": jmsjca.read_map,
     "native": native.read,
 }
-WRITERS: dict[str, Writer] = {"activemq": activemq.write, "jmsjca": jmsjca_writer.write, "native": native_writer.write}
+WRITERS: dict[str, Writer] = {
+    "artemis": artemis_writer.write,
+    "weblogic": weblogic_writer.write,
+    "activemq": activemq.write,
+    "jmsjca": jmsjca_writer.write,
+    "native": native_writer.write,
+}
 
 __all__ = ["LANGUAGES", "READERS", "WRITERS", "Reader", "Writer", "Written"]
