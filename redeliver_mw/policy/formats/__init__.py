@@ -16,6 +16,8 @@ from . import (
     jmsjca_writer,
     native,
     native_writer,
+    patchbay,
+    patchbay_writer,
     weblogic,
     weblogic_writer,
 )
@@ -28,6 +30,7 @@ READERS: dict[str, Reader] = {
     "artemis": artemis.read,
     "jmsjca": jmsjca.read_map,
     "native": native.read,
+    "patchbay": patchbay.read,
 }
 WRITERS: dict[str, Writer] = {
     "artemis": artemis_writer.write,
@@ -35,6 +38,7 @@ WRITERS: dict[str, Writer] = {
     "activemq": activemq.write,
     "jmsjca": jmsjca_writer.write,
     "native": native_writer.write,
+    "patchbay": patchbay_writer.write,
 }
 
 __all__ = ["LANGUAGES", "READERS", "WRITERS", "Reader", "Writer", "Written"]
