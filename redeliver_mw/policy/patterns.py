@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import cmp_to_key
+from functools import cmp_to_key, lru_cache
 from typing import Literal
 
 from ..errors import PolicyError
@@ -74,18 +74,25 @@ class Pattern:
         self.rest = self.text.endswith("#")
         head = self.text.removesuffix("#").removesuffix(".") if self.rest else self.text
         self.words = head.split(".") if head or not self.rest else []
-        self.partial = any("*" in word and word != "*" for word in self.words)
-        if self.rest or "*" in head:
+        self.partial = "*" in head and any("*" in word and word != "*" for word in self.words)
+        if self.partial:
+            # the others are compared word by word, which takes no time to prepare
             stars = re.escape(head).replace(r"\*", "[^.]+")
-            self._expression = re.compile(f"{stars}(?:\\..+)?" if self.rest and head else stars or ".*", re.DOTALL)
+            self._expression = re.compile(stars + (r"(?:\..+)?" if self.rest else ""), re.DOTALL)
+
+
+@lru_cache(maxsize=4096)
+def pattern_of(text: str, syntax: Syntax) -> Pattern:
+    """The pattern; the same object for the same text. PolicyError if it is none."""
+    return Pattern(text, syntax)
 
 
 def patterns_of(text: str, syntax: Syntax) -> list[Pattern]:
     """The patterns in a text: one, but for ActiveMQ's commas. PolicyError if it is none."""
     if syntax == "artemis":
-        return [Pattern(text, syntax)]
+        return [pattern_of(text, syntax)]
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    return [Pattern(part, syntax) for part in parts or [""]]
+    return [pattern_of(part, syntax) for part in parts or [""]]
 
 
 def from_inside(patterns: Iterable[Pattern]) -> list[Pattern]:

@@ -48,7 +48,7 @@ exception, keeping a message, logging an expired one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from ...errors import PolicyError
 from ...message import Kind
@@ -58,7 +58,7 @@ from ..destinations import Entry, PolicyMap
 from ..expiry import Expiry
 from ..growth import Growth
 from ..model import RedeliveryPolicy
-from ..patterns import Pattern
+from ..patterns import Pattern, pattern_of, precedence_key
 from . import values
 from .problems import Problems, nearest
 from .xml import Element, parse
@@ -95,8 +95,17 @@ def read(text: str, strict: bool = False) -> PolicyMap:
         if values.flag(element, problems):
             problems.warn(f"{element.where}: counts that survive a crash are the application's: set crash_safe=True")
     problems.close()
-    policies = _map(list(entries.values()), text, ())
-    return _map(list(entries.values()), text, (*problems.warnings, *_drops(policies)))
+    warnings = (*problems.warnings, *_drops(list(entries.values())))
+    return PolicyMap(
+        list(entries.values()),
+        build({}),
+        syntax="artemis",
+        match="merge",
+        build=build,
+        language="artemis",
+        native=text,
+        warnings=warnings,
+    )
 
 
 def build(fields: Mapping[str, Any]) -> RedeliveryPolicy:
@@ -132,23 +141,10 @@ def without_prefix(name: str) -> tuple[str, Kind | None]:
     return name.removeprefix("jms.") if name == "jms.#" else name, None
 
 
-def _map(entries: list[Entry], text: str, warnings: tuple[str, ...]) -> PolicyMap:
-    return PolicyMap(
-        entries,
-        build({}),
-        syntax="artemis",
-        match="merge",
-        build=build,
-        language="artemis",
-        native=text,
-        warnings=warnings,
-    )
-
-
 def _entry(element: Element, problems: Problems, strict: bool) -> Entry | None:
     pattern, kind = without_prefix(element.attributes.get("match", ""))
     try:
-        Pattern(pattern, "artemis")
+        pattern_of(pattern, "artemis")
     except PolicyError as error:
         problems.take(error, where=f"{element.where}, match")
         return None
@@ -188,14 +184,42 @@ def _target(fields: Mapping[str, Any], which: str) -> Target | None:
     return Target(kind or "queue", name)
 
 
-def _drops(policies: PolicyMap) -> list[str]:
+def _drops(entries: list[Entry]) -> list[str]:
     # a message that no dead-letter address awaits is lost: whoever brings the file shall know it
     told = []
-    for entry in policies.entries:
-        name = entry.pattern.replace("*", "\0").replace("#", "\0")
-        policy = policies.resolve(name, entry.kind or "queue")
-        if policy.on_dead == "discard" and policy.dead_after is not None:
-            told.append(f"{entry}: no dead-letter-address, so a message is dropped after {policy.dead_after} failures")
-    if not any(entry.pattern == "#" for entry in policies.entries):
+    by_precedence = sorted(
+        ((pattern_of(entry.pattern, "artemis"), entry) for entry in entries), key=lambda pair: precedence_key(pair[0])
+    )
+    awaited, counted = (_Setters(by_precedence, field) for field in ("dead-letter-address", "max-delivery-attempts"))
+    for entry in entries:
+        attempts = counted.first(entry, ATTEMPTS) if not awaited.first(entry, "") else 0
+        if attempts > 0:
+            told.append(f"{entry}: no dead-letter-address, so a message is dropped after {attempts} failures")
+    if not any(entry.pattern == "#" and entry.kind is None for entry in entries):
         told.append(f"an address that no address-setting matches: dropped after {ATTEMPTS} failures")
     return told
+
+
+class _Setters:
+    """The settings that set one field, the closest first."""
+
+    def __init__(self, pairs: list[tuple[Pattern, Entry]], field: str) -> None:
+        self._field = field
+        self._found = [
+            (pattern, entry.kind, _fields(entry)[field]) for pattern, entry in pairs if field in _fields(entry)
+        ]
+
+    def first(self, asked: Entry, default: Any) -> Any:
+        """What counts for a name that only `asked` and wider patterns match."""
+        if self._field in _fields(asked):
+            return _fields(asked)[self._field]
+        name = asked.pattern.replace("*", "\0").replace("#", "\0")
+        words = name.split(".")
+        for pattern, kind, value in self._found:
+            if kind in (None, asked.kind or "queue") and pattern.matches(name, words):
+                return value
+        return default
+
+
+def _fields(entry: Entry) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], entry.given)
