@@ -34,6 +34,9 @@ _ROOTS = {
     "configuration": "artemis",
     "core": "artemis",
 }
+LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
+_DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
+_ENCODINGS = (b"iso-8859-1", b"iso-8859-15", b"latin-1", b"windows-1252")
 _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
 _PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy)|[~.]{0,2}/[\w./~-]+")
 
@@ -47,9 +50,12 @@ def load_policies(source: str | Path, language: str | None = None, *, strict: bo
         return _read(source, language, strict)
     try:
         # an editor ends the last line of a file; that is not part of the policy
-        text = source.read_text(encoding="utf-8-sig").rstrip("\r\n")
+        text = _decoded(_bytes(source)).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(source, error) from None
+    except PolicyError as error:
+        error.where = str(source)
+        raise
     if language is None and source.suffix == ".toml":
         language = "native"  # a pyproject.toml may hold any text, another language's too
     try:
@@ -113,9 +119,31 @@ def _detect_xml(text: str) -> str:
     )
 
 
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        found = file.read(LARGEST + 1)
+    if len(found) > LARGEST:
+        raise PolicyError(f"more than {LARGEST} bytes", cure="Name a file that holds policies, and little else")
+    return found
+
+
+def _decoded(found: bytes) -> str:
+    # a policy is UTF-8; an XML file may say that it is something else
+    encoding = "utf-16" if found.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    declared = _DECLARED.match(found)
+    if declared and declared[1].lower() in _ENCODINGS:
+        encoding = declared[1].decode("ascii")
+    elif declared and declared[1].lower() not in (b"utf-8", b"us-ascii", b"ascii"):
+        raise PolicyError(f"it is in {declared[1].decode('ascii'):.40}", cure="Save it as UTF-8, and say so inside")
+    # as reading a text does: one way to end a line
+    return found.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _unreadable(path: Path, error: Exception) -> PolicyError:
     if isinstance(error, UnicodeDecodeError):
-        return PolicyError(f"not UTF-8, at byte {error.start}", where=str(path), cure="Save it as UTF-8")
+        return PolicyError(
+            f"not {error.encoding.upper()}, at byte {error.start}", where=str(path), cure="Save it as UTF-8"
+        )
     if isinstance(error, FileNotFoundError):
         return PolicyError("there is no such file", where=str(path), cure="Check the path")
     reason = getattr(error, "strerror", None) or type(error).__name__

@@ -61,6 +61,34 @@ def test_a_file_that_is_not_utf8_says_where(tmp_path: Path) -> None:
         load_policies(file)
 
 
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "windows-1252", "UTF-8", "utf-8"])
+def test_an_xml_file_may_say_in_which_encoding_it_is(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "broker.xml"
+    setting = '<address-setting match="#"><dead-letter-address>t\u00f6t</dead-letter-address></address-setting>'
+    file.write_bytes(f"<?xml version='1.0' encoding='{encoding}'?>\r\n{setting}".encode(encoding))
+    assert str(load_policies(file).resolve("x").targets[0]) == "queue:t\u00f6t"
+
+
+def test_a_file_in_utf_16_is_read_by_its_mark(tmp_path: Path) -> None:
+    file = tmp_path / "broker.xml"
+    file.write_bytes('<address-setting match="\u00e9"/>'.encode("utf-16"))
+    assert load_policies(file).entries[0].pattern == "\u00e9"
+
+
+def test_a_file_without_an_end_is_not_read_to_it() -> None:
+    with pytest.raises(PolicyError, match="more than 40000000 bytes"):
+        load_policies(Path("/dev/zero"))
+
+
+def test_an_encoding_that_is_not_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "broker.xml"
+    file.write_bytes(b'<?xml version="1.0" encoding="UTF-7"?><address-settings/>')
+    with pytest.raises(PolicyError, match="it is in UTF-7") as caught:
+        load_policies(file)
+    assert caught.value.where == str(file)
+    assert caught.value.cure
+
+
 @pytest.mark.parametrize(
     ("text", "language"),
     [

@@ -315,7 +315,7 @@ def test_policies_of_named_destinations_lose_nothing() -> None:
             PolicyMap({"A.>": RedeliveryPolicy()}, RedeliveryPolicy(None, 0, None)),
             "A.>: a module names each destination",
         ),
-        (PolicyMap({}, RedeliveryPolicy(3, 1)), "default: written as the template Default"),
+        (PolicyMap({}, RedeliveryPolicy(3, 1)), "all others: written as the template Default"),
         (PolicyMap({"A": RedeliveryPolicy(3)}, RedeliveryPolicy(None, 0, None)), "queue:A: delays"),
         (PolicyMap({"A": RedeliveryPolicy(3, 1, ["a", "b"])}, RedeliveryPolicy(None, 0, None)), "there is one target"),
     ],

@@ -10,13 +10,13 @@ that is tried for ever: both rest, and come again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import cast
 
 from ...message import Destination, Kind
 from ..decisions import DeadLetter, Discard
-from ..destinations import PolicyMap
+from ..destinations import Entry, PolicyMap
 from ..flat import flattened, translated
 from ..model import RedeliveryPolicy
-from ..patterns import Pattern
 from . import sampled, unsaid, values
 from .written import Written
 
@@ -30,19 +30,19 @@ def write(policies: PolicyMap) -> Written:
     if policies.language == "weblogic" and policies.native:
         return Written(policies.native)
     flat, lost = flattened(policies)
-    module = _Module(list(lost))
+    module, everywhere = _Module(list(lost)), flat.default
     for entry in flat.entries:
         assert isinstance(entry.given, RedeliveryPolicy)  # so flattened() has it
         name = translated(entry.pattern, flat.syntax, "activemq") or ""
-        if not unsaid.sayable(name) or not Pattern(name, "activemq").literal or any(mark in name for mark in "*>,"):
+        if name == ">" and entry.kind is None:
+            everywhere = entry.given
+        elif not unsaid.sayable(name) or any(mark in name for mark in "*>,"):
             module.lost.append(f"{entry}: a module names each destination by itself")
-            continue
-        for kind in _KINDS if entry.kind is None else (entry.kind,):
-            if entry.kind or (entry.pattern, kind) not in {(other.pattern, other.kind) for other in flat.entries}:
-                module.add(kind, name, entry.given)
-    if not _like_nothing(flat.default):
-        module.lost.append("default: written as the template Default, which has to be put under each destination")
-        module.template(flat.default)
+        else:
+            module.destination(entry, name, [other.kind for other in flat.entries if other.pattern == entry.pattern])
+    if not _like_nothing(everywhere):
+        module.lost.append("all others: written as the template Default, which has to be put under each destination")
+        module.template(everywhere)
     module.check()
     return Written(module.text(), tuple(dict.fromkeys(module.lost)))
 
@@ -61,11 +61,15 @@ class _Module:
     _ways: list[tuple[str, Kind, Destination]] = field(default_factory=list)
     _template: list[str] = field(default_factory=list)
 
-    def add(self, kind: Kind, name: str, policy: RedeliveryPolicy) -> None:
-        self._elements[kind, name] = self._settings(policy, Destination(name, kind), f"{kind}:{name}")
+    def destination(self, entry: Entry, name: str, told: list[Kind | None]) -> None:
+        """An entry as one element, or as two where it is for both kinds and none has an entry of its own."""
+        for kind in _KINDS:
+            if entry.kind == kind or (entry.kind is None and kind not in told):
+                policy = cast(RedeliveryPolicy, entry.given)
+                self._elements[kind, name] = self._settings(policy, Destination(name, kind), f"{kind}:{name}")
 
     def template(self, policy: RedeliveryPolicy) -> None:
-        self._template = self._settings(policy, None, "default")
+        self._template = self._settings(policy, None, "all others")
 
     def check(self) -> None:
         """An error destination is looked up by its name, the own kind first."""
@@ -76,7 +80,8 @@ class _Module:
 
     def text(self) -> str:
         lines = unsaid.block("template", self._template, name="Default") if self._template else []
-        for kind, name in dict.fromkeys((*self._elements, *self._errors)):
+        # the schema wants the queues before the topics
+        for kind, name in sorted(dict.fromkeys((*self._elements, *self._errors)), key=lambda key: key[0]):
             life = self._errors.get((kind, name))
             overrides = [unsaid.leaf("time-to-live", round(life * 1000))] if life else []
             own = self._elements.get((kind, name), [])
@@ -113,7 +118,7 @@ class _Module:
             return None
         # named here, so that its kind can be looked up
         self._errors.setdefault((error.kind, error.name), None)
-        self._ways.append((f"{source or 'default'}", source.kind if source else "queue", error))
+        self._ways.append((f"{source or 'all others'}", source.kind if source else "queue", error))
         return error
 
     def _expiry(
