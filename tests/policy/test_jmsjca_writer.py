@@ -33,10 +33,10 @@ def lost(policy: RedeliveryPolicy) -> str:
         (RedeliveryPolicy(), "1:1000; 2:2000; 3:4000; 4:8000; 5:16000; 6:32000; 7:move(queue:DLQ.$)"),
         (RedeliveryPolicy(1), "1:move(queue:DLQ.$)"),
         (RedeliveryPolicy(3, 0, on_dead="discard"), "3:delete"),
-        (RedeliveryPolicy(None, [0, 1, 0.5]), "2:1000; 3:500"),
+        (RedeliveryPolicy(None, [0, 1, 0.5], None), "2:1000; 3:500"),
         (RedeliveryPolicy(4, [1, 0], "topic:dead"), "1:1000; 2:0; 4:move(topic:dead)"),
         (RedeliveryPolicy(3, [1, 2, 9], None), "1:1000; 2:2000"),  # kept: as after the failure before the limit
-        (RedeliveryPolicy(None, Backoff.exponential(1, 10, cap=500)), "1:1000; 2:10000; 3:100000; 4:500000"),
+        (RedeliveryPolicy(None, Backoff.exponential(1, 10, cap=500), None), "1:1000; 2:10000; 3:100000; 4:500000"),
         (RedeliveryPolicy(3, 1, Target("same", " $")), "1:1000; 3:move(same:  $)"),
         (RedeliveryPolicy(5, Recurrence(3, 1000, 1.5)), "1:3; 2:4; 3:6; 4:9; 5:move(queue:DLQ.$)"),
         (RedeliveryPolicy(50_000_000, Backoff.steps({2: 1, 40_000_000: 2}), None, "discard"),
@@ -62,7 +62,7 @@ def test_its_own_strings_come_back_as_they_were(text: str) -> None:
     ("policy", "said"),
     [
         (RedeliveryPolicy(3, Backoff.constant(1).jittered(0.1)), "jitter"),
-        (RedeliveryPolicy(None, Linear(1, 1)), "delays after failure 1000"),
+        (RedeliveryPolicy(None, Linear(1, 1), None), "delays after failure 1000"),
         (RedeliveryPolicy(3, 0.0001), "fractions of a millisecond"),
         (RedeliveryPolicy(AnyStop((AfterFailures(3), AfterSeconds(60))), 1), "or dead after 60 s"),
         (RedeliveryPolicy(3, 1, fatal=KeyError), "fatal builtins.KeyError"),
@@ -71,6 +71,8 @@ def test_its_own_strings_come_back_as_they_were(text: str) -> None:
         (RedeliveryPolicy(3, 1, ["a", "topic:b"]), "the target topic:b"),
         (RedeliveryPolicy(3, 1, "a;b"), "semicolon"),
         (RedeliveryPolicy(3, 1, expiry=Expiry("discard")), "expiry discard"),
+        (RedeliveryPolicy(None, 1), "queue:DLQ.$ for rejected and expired messages"),
+        (RedeliveryPolicy(None, 1, on_dead="discard"), "discard for rejected and expired messages"),
         (RedeliveryPolicy(60_000_000, 1), "dead after 60000000 failures"),
     ],
 )

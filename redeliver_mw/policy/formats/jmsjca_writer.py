@@ -53,9 +53,14 @@ def _unsaid(policy: RedeliveryPolicy) -> list[str]:
     for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         if rule is not None:
             lost.append(f"{name} {rule}: there are no rules by exception")
-    if policy.expiry.action == "log" or policy.expired() != Expiry().decide(policy.targets):
+    endless = policy.dead_after is None and policy.on_dead != "keep"
+    if endless:
+        end = ", ".join(map(str, policy.targets)) or policy.on_dead
+        lost.append(f"{end} for rejected and expired messages: a string in which no failure is the last has no end")
+    elif policy.expiry.action == "log" or policy.expired() != Expiry().decide(policy.targets):
         lost.append(f"expiry {policy.expiry.action}: an expired message goes where a dead one goes")
-    lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
+    if not endless:
+        lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
     return lost
 
 
