@@ -62,7 +62,9 @@ from .activemq_url import NON_BLOCKING, PREFIX, read_url
 from .activemq_writer import write
 from .activemq_xml import read_xml
 
-__all__ = ["PROPERTIES", "read", "write"]
+LONGEST_URL = 100_000  # characters
+
+__all__ = ["LONGEST_URL", "PROPERTIES", "read", "write"]
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
@@ -73,6 +75,8 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     if PREFIX not in text and NON_BLOCKING not in text:
         # a URL may hold a password: it is not shown
         raise PolicyError("no policy of ActiveMQ in this text", cure=f"Add ?{PREFIX}maximumRedeliveries=4 to the URL")
+    if len(text) > LONGEST_URL:
+        raise PolicyError(f"a URL of more than {LONGEST_URL} characters", cure="Give the connection's URL alone")
     options, native = read_url(text, report)
     report.problems.close()
     policy = options.policy(native)

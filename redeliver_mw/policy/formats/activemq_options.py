@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from ..decisions import Target
@@ -128,6 +129,7 @@ def read_switch(text: str, where: str, report: Report) -> bool | None:
     return None
 
 
+@lru_cache(1000)  # a word that is wrong is often wrong everywhere
 def unknown(name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
     """What to say of a word that is not known, and the cure."""
     near = nearest(name, allowed)

@@ -8,7 +8,6 @@ kept is written as one that is tried for ever.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.sax.saxutils import quoteattr
@@ -18,16 +17,15 @@ from ..decisions import DeadLetter, Target
 from ..destinations import PolicyMap
 from ..flat import flattened, translated
 from ..model import RedeliveryPolicy
-from ..stops import AfterFailures
 from .activemq_fit import fitted
 from .activemq_options import DEAD_LETTER_QUEUE, LANGUAGE
+from .unsaid import limit, sayable, unsaid
 from .written import Written
 
 _CORE = "http://activemq.apache.org/schema/core"
 _BEANS = "http://www.springframework.org/schema/beans"
 _MOST_REDELIVERIES = 2**31 - 1
 _KINDS: tuple[Kind, ...] = ("queue", "topic")
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write(policies: PolicyMap) -> Written:
@@ -52,7 +50,7 @@ def write(policies: PolicyMap) -> Written:
 
 
 def _sayable(name: str) -> bool:
-    return name == name.strip() and not _NO_XML.search(name) and "," not in name and "://" not in name
+    return sayable(name) and "," not in name and "://" not in name
 
 
 @dataclass
@@ -97,7 +95,7 @@ def _block(tag: str, lines: Sequence[str]) -> list[str]:
 
 def _attributes(policy: RedeliveryPolicy, where: str, lost: list[str]) -> str:
     backoff, missing = fitted(policy)
-    lost += [f"{where}: {what}" for what in [*missing, *_rules(policy)]]
+    lost += [f"{where}: {what}" for what in [*missing, *unsaid(policy)]]
     given: dict[str, object] = {
         "maximumRedeliveries": _limit(policy, where, lost),
         "initialRedeliveryDelay": backoff.initial,
@@ -118,19 +116,12 @@ def _attributes(policy: RedeliveryPolicy, where: str, lost: list[str]) -> str:
 
 
 def _limit(policy: RedeliveryPolicy, where: str, lost: list[str]) -> int:
-    if policy.dead_after is None or policy.on_dead == "keep":
+    failures = limit(policy)
+    if failures is None:
         return -1
-    if policy.dead_after - 1 > _MOST_REDELIVERIES:
-        lost.append(f"{where}: dead after {policy.dead_after} failures: at most {_MOST_REDELIVERIES + 1} can be said")
-    return min(policy.dead_after - 1, _MOST_REDELIVERIES)
-
-
-def _rules(policy: RedeliveryPolicy) -> list[str]:
-    rules = (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore))
-    lost = [f"{name} {rule}: there are no rules by exception" for name, rule in rules if rule is not None]
-    if not isinstance(policy.stop, AfterFailures):
-        lost.append(f"{policy.stop}: only a number of failures can be the end")
-    return lost
+    if failures - 1 > _MOST_REDELIVERIES:
+        lost.append(f"{where}: dead after {failures} failures: at most {_MOST_REDELIVERIES + 1} can be said")
+    return min(failures - 1, _MOST_REDELIVERIES)
 
 
 def _ending(where: str, policy: RedeliveryPolicy, kinds: Sequence[Kind], shown: str, lost: list[str]) -> str:
@@ -141,7 +132,6 @@ def _ending(where: str, policy: RedeliveryPolicy, kinds: Sequence[Kind], shown: 
         lost.append(
             f"{shown}: expiry {policy.expiry.action}: an expired message goes where a dead one goes, or nowhere"
         )
-    lost += [f"{shown}: the target {target}: there is one, {policy.targets[0]}" for target in policy.targets[1:]]
     if policy.on_dead == "discard":
         strategy = "<discarding/>"
     else:
@@ -153,13 +143,14 @@ def _ending(where: str, policy: RedeliveryPolicy, kinds: Sequence[Kind], shown: 
 
 def _strategy(target: Target, kinds: Sequence[Kind], switches: str, shown: str, lost: list[str]) -> str:
     prefix, dollar, suffix = target.template.partition("$")
-    name = prefix + suffix
-    if "$" in suffix or _NO_XML.search(name) or (not dollar and target.template != target.template.strip()):
-        lost.append(f"{shown}: the target {target}: one $ at most, and what XML can hold")
-        prefix, suffix = (_NO_XML.sub("_", part.replace("$", "")) for part in (prefix, suffix))
+    if "$" in suffix or not sayable(prefix + dollar + suffix):
+        lost.append(f"{shown}: the target {target}: one $ at most, no blanks around it, and what XML can hold")
+        prefix, suffix = (part.replace("$", "") for part in (prefix, suffix))
+        if not sayable(prefix + dollar + suffix):
+            prefix, dollar = DEAD_LETTER_QUEUE, ""
     if not dollar:
         kind = kinds[0] if target.kind == "same" else target.kind
-        queue = f"<deadLetterQueue><{kind} physicalName={quoteattr(prefix.strip() or '_')}/></deadLetterQueue>"
+        queue = f"<deadLetterQueue><{kind} physicalName={quoteattr(prefix)}/></deadLetterQueue>"
         return f"<sharedDeadLetterStrategy{switches}>{queue}</sharedDeadLetterStrategy>"
     parts = ""
     for kind in kinds:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import re
 from xml.sax.saxutils import escape
 
 from ...message import Destination, Kind
@@ -16,10 +15,10 @@ from ..patterns import Pattern
 from ..stops import AfterFailures
 from . import sampled
 from .patchbay import LANGUAGE, MOST_ATTEMPTS
+from .unsaid import limit, sayable
 from .written import Written
 
 _KINDS: tuple[Kind, ...] = ("queue", "topic")
-_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write(policies: PolicyMap) -> Written:
@@ -39,7 +38,7 @@ def write(policies: PolicyMap) -> Written:
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
                 sinks.append(_sink(Destination(name, kind), entry.given, len(sinks) + 1, lost))
-    if not _for_ever(policies.default) or policies.default.backoff.longest(None) or _rules(policies.default):
+    if limit(policies.default) or policies.default.backoff.longest(None) or _rules(policies.default):
         lost.append("default: a destination that is not named is tried again at once and for ever")
     inside = "\n".join(sinks)
     text = f"<dynamo-message-system>\n  <patchbay>\n{inside}\n  </patchbay>\n</dynamo-message-system>\n"
@@ -47,13 +46,13 @@ def write(policies: PolicyMap) -> Written:
 
 
 def _sayable(name: str) -> bool:
-    return name == name.strip() and not _NO_XML.search(name) and "$" not in name and "," not in name
+    return sayable(name) and "$" not in name and "," not in name
 
 
 def _sink(source: Destination, policy: RedeliveryPolicy, number: int, lost: list[str]) -> str:
     missing = _rules(policy)
     redelivery = port = ""
-    if _for_ever(policy):
+    if limit(policy) is None:
         if policy.backoff.longest(None):
             missing.append(f"delays ({policy.backoff}): without an end there are no rests")
     else:
@@ -73,10 +72,6 @@ def _sink(source: Destination, policy: RedeliveryPolicy, number: int, lost: list
     )
 
 
-def _for_ever(policy: RedeliveryPolicy) -> bool:
-    return policy.dead_after is None or policy.on_dead == "keep"
-
-
 def _destination(way: str, destination: Destination, indent: str, more: str = "") -> str:
     name = f"<destination-name>{escape(destination.name)}</destination-name>"
     kind = f"<destination-type>{destination.kind.capitalize()}</destination-type>"
@@ -85,10 +80,10 @@ def _destination(way: str, destination: Destination, indent: str, more: str = ""
 
 
 def _attempts(policy: RedeliveryPolicy, missing: list[str]) -> int:
-    limit = policy.dead_after or MOST_ATTEMPTS
-    if limit > MOST_ATTEMPTS:
-        missing.append(f"dead after {limit} failures: at most {MOST_ATTEMPTS} can be said")
-    return min(limit, MOST_ATTEMPTS)
+    failures = limit(policy) or MOST_ATTEMPTS
+    if failures > MOST_ATTEMPTS:
+        missing.append(f"dead after {failures} failures: at most {MOST_ATTEMPTS} can be said")
+    return min(failures, MOST_ATTEMPTS)
 
 
 def _delay(policy: RedeliveryPolicy, missing: list[str]) -> int:
