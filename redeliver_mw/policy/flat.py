@@ -9,7 +9,7 @@ all entries that match a name one lies inside the others; every rule of preceden
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..message import Kind
@@ -102,13 +102,13 @@ def _keys(policies: PolicyMap) -> _Keys:
 
 
 def _closed(keys: _Keys, syntax: Syntax) -> _Keys | None:
-    # two names without wildcards overlap only if they are one: the others are what has to be compared
-    fresh = list(keys.values())
+    tree, fresh = _Tree(), list(keys.values())
     while fresh:
-        wild = [key for key in keys.values() if not key[0].literal]
+        for pattern, kind in fresh:
+            tree.add(pattern, kind)
         found: _Keys = {}
         for one in fresh:
-            for other in wild if one[0].literal else list(keys.values()):
+            for other in tree.overlapping(one[0]):
                 both = _overlap(one, other, syntax)
                 if both is not None and (both[0].text, both[1]) not in keys:
                     found[both[0].text, both[1]] = both
@@ -117,6 +117,33 @@ def _closed(keys: _Keys, syntax: Syntax) -> _Keys | None:
         keys |= found
         fresh = list(found.values())
     return keys
+
+
+class _Tree:
+    """Patterns by their words, so that the few that overlap with one are found among many."""
+
+    def __init__(self) -> None:
+        self._here: list[_Key] = []
+        self._below: dict[str, _Tree] = {}
+
+    def add(self, pattern: Pattern, kind: Kind | None) -> None:
+        node = self
+        for word in pattern.words:
+            node = node._below.setdefault(word, _Tree())
+        node._here.append((pattern, kind))
+
+    def overlapping(self, pattern: Pattern) -> Iterator[_Key]:
+        """All that match a name which `pattern` matches too, whatever the kind."""
+        nodes: list[tuple[_Tree, int]] = [(self, 0)]
+        while nodes:
+            node, at = nodes.pop()
+            if at < len(pattern.words):
+                yield from (key for key in node._here if key[0].rest)
+                words = node._below if pattern.words[at] == "*" else {pattern.words[at], "*"} & node._below.keys()
+                nodes += [(node._below[word], at + 1) for word in words]
+            else:
+                yield from node._here
+                nodes += [(below, at) for below in node._below.values()] if pattern.rest else []
 
 
 def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
@@ -153,7 +180,9 @@ class _Examples:
     """Names that a pattern matches and no other does, but those that contain it."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
-        self._patterns = patterns
+        self._tree = _Tree()
+        for pattern in patterns:
+            self._tree.add(pattern, None)
         self._longest = max((len(pattern.words) for pattern in patterns), default=0) + 1
         taken = {word for pattern in patterns for word in pattern.words}
         self._spare = next(word for size in range(1, len(taken) + 2) if (word := "x" * size) not in taken)
@@ -163,7 +192,8 @@ class _Examples:
         words = [self._spare if word == "*" else word for word in pattern.words]
         if not pattern.rest:
             return ".".join(words)
-        inside = [other for other in self._patterns if other is not pattern and pattern.contains(other)]
+        near = (other for other, _ in self._tree.overlapping(pattern) if other is not pattern)
+        inside = [other for other in near if pattern.contains(other)]
         for _ in range(self._longest + 1 - len(words)):
             name = ".".join(words)
             if name and not any(other.matches(name) for other in inside):

@@ -112,17 +112,20 @@ class _Reading:
         return self._map(entries, self._made(fields), syntax, match)
 
     def _map(self, entries: list[Entry], default: RedeliveryPolicy, syntax: Any, match: Any) -> PolicyMap:
-        good = []
-        for entry in entries:
-            try:
-                PolicyMap([entry], default, syntax=syntax, match=match)
-                good.append(entry)
-            except PolicyError as error:
-                self._wrong(error.what, ("destinations", str(entry)), error.cure)
+        warnings = self._problems.warnings
+        try:
+            policies = PolicyMap(entries, default, syntax=syntax, match=match, native=self._text, warnings=warnings)
+        except PolicyError:
+            for entry in entries:
+                self._check(entry, default, syntax)
         self._problems.close()
-        return PolicyMap(
-            good, default, syntax=syntax, match=match, native=self._text, warnings=self._problems.warnings
-        )  # fmt: skip
+        return policies
+
+    def _check(self, entry: Entry, default: RedeliveryPolicy, syntax: Any) -> None:
+        try:
+            PolicyMap([entry], default, syntax=syntax)
+        except PolicyError as error:
+            self._wrong(error.what, ("destinations", str(entry)), error.cure)
 
     def _top(self) -> Mapping[str, Any]:
         if "tool" not in self._document:
