@@ -19,6 +19,7 @@ from .activemq_url import PREFIX, read_url
 from .xml import Element, parse
 
 SHORTEST_MS = 1000  # the plugin refuses policies with shorter delays
+MOST_JOINED = 5_000  # entries, where both maps have some: each is looked up among all
 _PLUGIN = ("sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter", "id")
 _BEAN = ("class", "name", "scope", "parent", "lazy-init")
 
@@ -107,7 +108,7 @@ def _plugin(found: _Found, root: Element, report: Report) -> tuple[list[Entry], 
     maps = [each for each in plugin.find("redeliveryPolicyMap") if not each.first("redeliveryPolicyMap")]
     entries, own = _maps(maps, report, plugin=True)
     if not _switch(plugin, "sendToDlqIfMaxRetriesExceeded", report):
-        entries = [Entry(entry.pattern, entry.kind, _discarding(entry.given)) for entry in entries]
+        entries = [Entry(entry.pattern, entry.kind, _discarding(_whole(entry))) for entry in entries]
         own = own and _discarding(own)
     if own is not None:
         return entries, own
@@ -115,8 +116,7 @@ def _plugin(found: _Found, root: Element, report: Report) -> tuple[list[Entry], 
     return entries, none if _switch(plugin, "fallbackToDeadLetter", report) else _discarding(none)
 
 
-def _discarding(policy: object) -> RedeliveryPolicy:
-    assert isinstance(policy, RedeliveryPolicy)  # an entry of this language holds a whole one
+def _discarding(policy: RedeliveryPolicy) -> RedeliveryPolicy:
     # what expired is no failure to the plugin
     return with_ending(policy.replace(on_dead="discard", language=LANGUAGE, native=policy.native), SHARED)
 
@@ -187,18 +187,29 @@ def _joined(
     entries: list[Entry], default: RedeliveryPolicy, endings: list[Entry], last: RedeliveryPolicy
 ) -> list[Entry]:
     # two maps, each with a best entry of its own: where entries of the two overlap, one for both
+    if not endings:
+        return [Entry(one.pattern, one.kind, with_ending(_whole(one), last)) for one in entries]
     policies, ends = PolicyMap(entries, default), PolicyMap(endings, last)
+    if len(entries) + len(endings) > MOST_JOINED:
+        raise PolicyError(f"policies and strategies for more than {MOST_JOINED} destinations", cure="Use wildcards")
     both = flattened(PolicyMap([*entries, *endings], default))
     if both.lost:
         raise PolicyError("the patterns of policies and strategies overlap too often", cure="Use fewer wildcards")
     deepest = max((entry.pattern.count(".") for entry in both.entries), default=0) + 2
+    chosen = [(entry, _example(entry.pattern, deepest), entry.kind or "queue") for entry in both.entries]
+    # most have an entry of their own, in one map or in both
+    own, ending = ({(one.pattern, one.kind): _whole(one) for one in each} for each in (entries, endings))
     joined = []
-    for entry in both.entries:
-        kind = entry.kind or "queue"
-        name = _example(entry.pattern, deepest)
-        policy = with_ending(policies.resolve(name, kind), ends.resolve(name, kind))
-        joined.append(Entry(entry.pattern, entry.kind, policy))
+    for entry, name, kind in chosen:
+        policy = own.get((entry.pattern, entry.kind)) or policies.resolve(name, kind)
+        end = ending.get((entry.pattern, entry.kind)) or ends.resolve(name, kind)
+        joined.append(Entry(entry.pattern, entry.kind, with_ending(policy, end)))
     return joined
+
+
+def _whole(entry: Entry) -> RedeliveryPolicy:
+    assert isinstance(entry.given, RedeliveryPolicy)  # an entry of this language holds no mere fields
+    return entry.given
 
 
 def _example(pattern: str, deepest: int) -> str:
