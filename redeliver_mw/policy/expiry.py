@@ -53,6 +53,11 @@ class Expiry:
                 raise PolicyError("a time to live goes with redirect", where="expiry", cure="Leave it out")
             object.__setattr__(self, "time_to_live", seconds_of(self.time_to_live, "the time to live"))
 
+    def __str__(self) -> str:
+        words = [self.action, self.log] if self.log else [self.action]
+        words += [f"to {self.target}"] if self.target is not None else []
+        return " ".join([*words, *([f"for {self.time_to_live} s"] if self.time_to_live is not None else [])])
+
     @property
     def fields(self) -> tuple[str, ...]:
         """The items of `log`, without blanks around them."""
