@@ -101,12 +101,17 @@ def detect(text: str) -> str:
             "this URL carries no policy",
             cure="Add ?JMSJCA.redeliveryhandling=3:1000; 6:5000; 8:move(queue:dlq.$), spelled exactly so",
         )
-    if _PATH.fullmatch(text.strip()):
+    if looks_like_a_file(text):
         raise PolicyError(
             f"{text.strip()!r:.200} looks like a file, not like a policy",
             cure="Check that it exists; in Python, hand it over as a Path",
         )
     return "native" if _TOML.search(text) else "jmsjca"
+
+
+def looks_like_a_file(text: str) -> bool:
+    """Is this a file's name, and so no policy in any language? Pure."""
+    return _PATH.fullmatch(text.strip()) is not None
 
 
 def _detect_xml(text: str) -> str:

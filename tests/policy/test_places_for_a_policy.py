@@ -78,6 +78,30 @@ def test_every_place_for_a_policy_takes_a_map_made_in_code(way: Way) -> None:
         same_death(failing.test, failing, "native", CONSTANT)
 
 
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_an_apps_own_table_in_toml_takes_every_language_as_text_and_as_the_name_of_a_file(
+    spelling: str, tmp_path: Path
+) -> None:
+    for name in ("policy.xml", "./policy.txt", f"{tmp_path}/policy.conf"):
+        (tmp_path / name).write_text(SPELLINGS[spelling](CONSTANT), "utf-8")
+    texts = [f"'''{SPELLINGS[spelling](CONSTANT)}'''", "'policy.xml'", "'./policy.txt'", f"'{tmp_path}/policy.conf'"]
+    for text in texts:
+        config = tmp_path / "app.toml"
+        config.write_text(f"[tool.redeliver.app]\nurl = 'memory://'\npolicy = {text}\n", "utf-8")
+        app, failing = App.from_config(config), Failing()
+        app.handler("orders")(failing)
+        with TestApp(app) as failing.test:
+            same_death(failing.test, failing, spelling, CONSTANT)
+
+
+def test_a_policy_file_that_an_apps_table_names_and_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+    config = tmp_path / "app.toml"
+    config.write_text("[tool.redeliver.app]\nurl = 'memory://'\npolicy = 'policy.xml'\n", "utf-8")
+    with pytest.raises(PolicyError, match="no such file") as caught:
+        App.from_config(config)
+    assert str(tmp_path / "policy.xml") in str(caught.value)
+
+
 # -- URLs ------------------------------------------------------------------------------------------
 
 
