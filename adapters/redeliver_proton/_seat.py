@@ -24,7 +24,7 @@ class LinkSeat(Seat):
 
     def __init__(self, ground: Ground, link: Any, source: Destination) -> None:
         super().__init__()
-        self.link, self.source = link, source
+        self.link, self.session, self.source = link, link.session, source
         self.thread = threading.get_ident()
         self.ground = ground
         self._unsettled: dict[int, Any] = {}  # the driver's deliveries, by our tag: the broker's tags are not unique
@@ -49,8 +49,8 @@ class LinkSeat(Seat):
     def write(self, delivery: Delivery, word: Settlement) -> None:
         """The callback may have closed the link by now: the driver writes outcomes before it detaches."""
         found = self._unsettled.pop(delivery.tag)
-        found.local.failed = word == "returned"
-        found.local.undeliverable = False
+        if word == "returned":
+            found.local.failed, found.local.undeliverable = True, False
         found.update(_STATES.get(word, proton.Delivery.RELEASED))
         found.settle()
 

@@ -112,6 +112,7 @@ class Incoming(proton.Handler):
         self.paused: set[Any] = set()  # links that get no credit
         self._last: dict[tuple[str, int], ProtonCaller] = {}  # of a broker and thread: it goes on with a new connection
         self._told: set[Any] = set()
+        self._ground: Ground | None = None  # of the last message
 
     # -- the driver's events ----------------------------------------------------------------------
 
@@ -125,32 +126,38 @@ class Incoming(proton.Handler):
 
     def on_delivery(self, event: Any) -> None:
         delivery, link = event.delivery, event.link
-        if not link.is_receiver or delivery.aborted or not delivery.readable or delivery.partial:
+        seat = self._ground.seats.get(link) if self._ground is not None else None  # its link was looked at before
+        if (seat is None and not link.is_receiver) or delivery.aborted or not delivery.readable or delivery.partial:
             self.original.on_delivery(event)
-        elif passes_through(link) or delivery.settled:
+        elif (seat is None and passes_through(link)) or delivery.settled:
             self._say_settled(link, delivery)
             self.original.on_delivery(event)
-        elif not link.state & _CLOSED and not link.session.state & _CLOSED and not link.connection.state & _CLOSED:
-            self._message(event)
-        # else: the user has closed it, which gives the message back, uncounted
+        else:
+            self._message(event, delivery, seat or self._seat(event, link))
 
     def on_unhandled(self, method: str, *args: Any) -> None:
         call = getattr(self.original, method, None)
         if call is not None:
             call(*args)
 
-    def _message(self, event: Any) -> None:
-        ground, link = Watch.ground_of(event), event.link
-        if not ground.is_open:
-            return  # it came before the connection was lost: the broker has it again
-        caller = self._caller(ground)
+    def _seat(self, event: Any, link: Any) -> LinkSeat:
+        ground = self._ground = Watch.ground_of(event)
         seat = ground.seats.get(link)
         if seat is None:
             seat = ground.seats[link] = LinkSeat(ground, link, source_of(link))
+        return seat
+
+    def _message(self, event: Any, came: Any, seat: LinkSeat) -> None:
+        ground, link = seat.ground, seat.link
+        if not ground.is_open:
+            return  # it came before the connection was lost: the broker has it again
+        if (link.state | seat.session.state | ground.connection.state) & _CLOSED:
+            return  # the user has closed it, which gives the message back, uncounted
+        caller = self._caller(ground)
         generation = caller.generation(seat, "", seat.source)
-        raw = bytes(link.recv(event.delivery.pending) or b"")
+        raw = bytes(link.recv(came.pending) or b"")
         link.advance()
-        delivery = delivery_of(seat.source, generation, seat.keep(event.delivery), raw)
+        delivery = delivery_of(seat.source, generation, seat.keep(came), raw)
         caller.arrived(Turn(delivery, seat, caller, event))
 
     def _say_settled(self, link: Any, delivery: Any) -> None:

@@ -4,12 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-import socket
-import ssl
-import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,71 +13,14 @@ import pytest
 from redeliver_mw import connect
 from redeliver_mw.errors import BrokerUnavailable
 from tests.contract.stomp_world import StompWorld
+from tests.faults.terminator import Terminator, make_certificate, needs_openssl
 
-pytestmark = [
-    pytest.mark.broker,
-    pytest.mark.skipif(shutil.which("openssl") is None, reason="a certificate is made by the command openssl"),
-]
+pytestmark = [pytest.mark.broker, needs_openssl]
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("tls")
-    key, cert = folder / "key.pem", folder / "cert.pem"
-    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
-    subprocess.run(words, check=True, capture_output=True)
-    return key, cert
-
-
-class Terminator:
-    """Speaks TLS to the client and in clear to the broker."""
-
-    def __init__(self, upstream: tuple[str, int], key: Path, cert: Path) -> None:
-        self._upstream = upstream
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(cert, key)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listener.getsockname()[1]
-        self.pairs: list[tuple[socket.socket, socket.socket]] = []
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        for pair in self.pairs:
-            for one in pair:
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.close()
-        self.cut()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                plain, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(plain,), daemon=True).start()
-
-    def _serve(self, plain: socket.socket) -> None:
-        with contextlib.suppress(OSError), self._context.wrap_socket(plain, server_side=True) as client:
-            client.settimeout(0.02)  # both directions on one thread: an SSL object has room for one only
-            with socket.create_connection(self._upstream) as broker:
-                broker.settimeout(0.02)
-                self.pairs.append((client, broker))
-                while self._passed(client, broker) and self._passed(broker, client):
-                    pass
-
-    def _passed(self, source: socket.socket, target: socket.socket) -> bool:
-        try:
-            data = source.recv(1 << 16)
-        except TimeoutError:
-            return True
-        target.settimeout(10)
-        target.sendall(data)
-        target.settimeout(0.02)
-        return bool(data)
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture
