@@ -79,6 +79,7 @@ class App:
         self._hooks: list[Hook] = []
         self._engine: Engine | None = None
         self._over = threading.Event()
+        self._given_up = False
         self._report: StopReport | None = None
         self._stopping = threading.Lock()
 
@@ -163,6 +164,12 @@ class App:
     def is_over(self) -> bool:
         return self._over.is_set()
 
+    def give_up(self) -> None:
+        """Let a start that is under way, or yet to come, end with StartGivenUp. Safe in a signal handler."""
+        self._given_up = True
+        if self._engine is not None:
+            self._engine.give_up()
+
     def hurry(self) -> None:
         """Let a stop that is under way wait no longer. Safe in a signal handler."""
         if self._engine is not None and self._engine.runner is not None:
@@ -200,6 +207,8 @@ class App:
             adapter, list(self._specs.values()), policies, settings, clock,
             journal=self._open_journal(), hooks=self._hooks, drive=drive,
         )  # fmt: skip
+        if self._given_up:
+            self._engine.give_up()
         try:
             self._engine.start()
         except BaseException:

@@ -13,6 +13,7 @@ import os
 import random
 import socket
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,12 +30,13 @@ from .message import Delivery, Destination
 from .policy import RedeliveryPolicy
 from .ports import Clock, Journal
 from .recording import Hook, Recorder, Scene
-from .runner import Runner, StopReport
+from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
 from .workers import Crew, HandlerSpec, Inline, Threads
 
 log = logging.getLogger("redeliver_mw")
 START_TIMEOUT = 60.0  # seconds for connecting, checking and subscribing, each
+LOOK = 0.1  # seconds after which a start sees that it was given up: a signal does not wake who waits for a lock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +67,7 @@ class Engine:
         self._capabilities: Capabilities | None = None
         self._ready: set[Destination] = set()
         self._error: RedeliverError | None = None
+        self._given_up = False
         self._loop_thread: LoopThread | None = None
         self.runner: Runner | None = None
         self.crews: dict[Destination, Crew] = {}
@@ -91,6 +94,10 @@ class Engine:
             self._close(5.0)
             raise
         self.started = True
+
+    def give_up(self) -> None:
+        """Let a start that is under way raise StartGivenUp. Safe in a signal handler."""
+        self._given_up = True
 
     def _plan(self, spec: HandlerSpec, capabilities: Capabilities) -> Plan:
         policy, settings = self._policies[spec.source], self._settings
@@ -204,8 +211,12 @@ class Engine:
         """Until `done()`, or the adapter has said that it cannot be had."""
         if self._drive is not None:
             self._drive()
+        until = time.monotonic() + START_TIMEOUT
         with self._changed:
-            self._changed.wait_for(lambda: done() or self._error is not None, None if done() else START_TIMEOUT)
+            while not (done() or self._error or self._given_up) and time.monotonic() < until:
+                self._changed.wait(LOOK)
+        if self._given_up:
+            raise StartGivenUp
         if self._error is not None:
             raise self._error
         if not done():

@@ -52,6 +52,10 @@ from .workers import Crew, Undecodable
 log = logging.getLogger("redeliver_mw")
 
 
+class StartGivenUp(BaseException):
+    """A start was ended before it was over."""
+
+
 @dataclass(frozen=True, slots=True)
 class StopReport:
     """How a stop went. `unsettled` deliveries were in hand or held, and are the broker's again."""

@@ -10,7 +10,7 @@ import threading
 from types import FrameType
 from typing import Any, Protocol
 
-from .runner import StopReport
+from .runner import StartGivenUp, StopReport
 
 log = logging.getLogger("redeliver_mw")
 
@@ -28,11 +28,8 @@ class Stoppable(Protocol):
     def is_over(self) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> StopReport: ...
+    def give_up(self) -> None: ...
     def hurry(self) -> None: ...
-
-
-class _StartGivenUp(BaseException):
-    """Raised by a signal handler in the middle of a start."""
 
 
 def run_until_signal(app: Stoppable, handle_signals: bool) -> StopReport:
@@ -46,8 +43,8 @@ def run_until_signal(app: Stoppable, handle_signals: bool) -> StopReport:
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if starting:
-            raise _StartGivenUp
-        if wanted.is_set():
+            app.give_up()
+        elif wanted.is_set():
             app.hurry()
         wanted.set()
 
@@ -62,7 +59,7 @@ def run_until_signal(app: Stoppable, handle_signals: bool) -> StopReport:
         report = app.stop()
         log.info("stopped after %.1f s; unsettled: %d", report.seconds, report.unsettled)
         return report
-    except _StartGivenUp:
+    except StartGivenUp:
         log.info("stopped before it was started")
         return app.stop() if app.is_started else StopReport(0.0, 0, True)
     finally:
