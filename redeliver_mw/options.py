@@ -14,6 +14,7 @@ from typing import Any
 from .errors import ConfigError
 from .message import Destination
 from .policy import PolicyMap, RedeliveryPolicy
+from .policy.loading import looks_like_a_file
 
 AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap
 DECLARE = ("own", "all", "none")
@@ -21,7 +22,10 @@ SUBSCRIPTION_CHARACTERS = frozenset(string.ascii_letters + string.digits + ".-_"
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """`[tool.redeliver.app]` of a TOML file, and over it what the environment says. A missing file says nothing."""
+    """`[tool.redeliver.app]` of a TOML file, and over it what the environment says. A missing file says nothing.
+
+    TOML has no Path: a policy that is a file's name is one, beside the TOML file unless it is absolute.
+    """
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -33,6 +37,9 @@ def read_config(path: Path) -> dict[str, Any]:
         found = found.get(key, {})
         if not isinstance(found, dict):
             raise ConfigError(f"{key} is no table", where=str(path), cure="Write [tool.redeliver.app]")
+    policy = found.get("policy")
+    if isinstance(policy, str) and looks_like_a_file(policy):
+        found = found | {"policy": path.parent / Path(policy.strip()).expanduser()}
     from_environment = {"url": os.environ["REDELIVER_URL"]} if os.environ.get("REDELIVER_URL") else {}
     return found | from_environment
 

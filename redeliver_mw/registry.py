@@ -25,8 +25,10 @@ USUAL_DRIVER = {
 EXTRA_OF_DRIVER = {"stomp": "stomp", "pika": "pika", "proton": "proton"}
 NOT_BUILT = {"rabbitmq+proton", "activemq+proton", "rabbitmq+stomp", "artemis+stomp"}
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
-# What a seed's policy may be written as in a URL; read by the policy formats, not by adapters.
-POLICY_OPTIONS = ("JMSJCA.", "jms.")
+# Options of those who connected before us: never the adapter's. Those that speak of redelivery, however they are
+# spelled, are read by the policy formats, which also say what is wrong with them; the others are passed over.
+CLIENT_OPTIONS = ("JMSJCA.", "jms.")
+POLICY_OPTIONS = ("jmsjca.redeliver", "jms.redeliver")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ def parse_url(url: str) -> BrokerUrl:
     user, colon, password = credentials.partition(":")
     safe = f"{scheme}://{user + '@' if at else ''}{hosts}{slash}{path}"
     pairs = parse_qsl(query, keep_blank_values=True)
-    options = {name: value for name, value in pairs if not name.startswith(POLICY_OPTIONS)}
+    options = {name: value for name, value in pairs if not name.startswith(CLIENT_OPTIONS)}
     return BrokerUrl(
         text=safe,
         dialect=USUAL_DRIVER.get(scheme, scheme),
@@ -104,7 +106,7 @@ def parse_url(url: str) -> BrokerUrl:
         password=unquote(password) if colon else None,
         path=unquote(path) if slash else None,
         options=options,
-        policy=url if len(options) < len(pairs) else None,
+        policy=url if any(name.lower().startswith(POLICY_OPTIONS) for name, _ in pairs) else None,
     )
 
 

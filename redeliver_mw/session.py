@@ -25,9 +25,9 @@ from .engine import Engine, Settings
 from .errors import BrokerError, BrokerUnavailable, ConfigError, RedeliverError
 from .message import Delivery, Destination, Outgoing, Properties
 from .options import subscribed
-from .policy import PolicyMap, RedeliveryPolicy, policy_of
+from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
 from .ports import SystemClock
-from .registry import adapter_for
+from .registry import BrokerUrl, adapter_for, parse_url
 from .workers import HandlerSpec, Pull
 
 T = TypeVar("T")
@@ -43,13 +43,14 @@ class Session:
     """One connection, used by one thread. `deliveries` takes a connection of its own."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
+        self._url: BrokerUrl = parse_url(url)
+        self._url_policy = load_policies(self._url.policy) if self._url.policy else None
         self._condition = threading.Condition()
         self._capabilities: Capabilities | None = None
         self._error: RedeliverError | None = None
         self._arrived: dict[Destination, deque[Delivery]] = {}
         self._engines: list[Engine] = []
-        self._adapter: Adapter = adapter_for(url)
+        self._adapter: Adapter = adapter_for(self._url)
         self._adapter.start(self)
         try:
             self._wait(lambda: self._capabilities is not None, ANSWER_TIMEOUT)
@@ -82,12 +83,13 @@ class Session:
         timeout: float | None = None,
         app_name: str | None = None,
     ) -> Iterator[Pulled]:
-        """Deliveries under a policy; held ones come round again in the same loop.
+        """Deliveries under a policy, the URL's if it has one; held ones come round again in the same loop.
 
         Ends after `timeout` seconds without one (None: never). Leaving the loop leaves the rest unsettled.
         """
         destination = subscribed(Destination.parse(source), subscription)
-        given = policy_of(policy) if policy is not None else RedeliveryPolicy()
+        own = policy_of(policy)  # also one that is not used must be right
+        given = self._url_policy or own
         spec = HandlerSpec(destination, _nothing, given, 1, prefetch, selector=selector or "")
         settings = Settings(app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare)
         policies = {destination: given.resolve(destination.name, destination.kind)}

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation's command lines print what it says they print, and its tables name what there is.
 
-Its Python is run by `test_texts.py`. A block marked `console` is a `$ redeliver …` and all of its output.
+Its Python is run by `test_texts.py`. A block marked `console` is a `$ redeliver …` and all of its output; a block
+marked with a file's name is that file, in the folder where the command runs.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 
 from redeliver_mw.cli.main import run
 from redeliver_mw.record import FIELDS, SCHEMA
+from tests.pages import files_of, write_files
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 CONSOLE = re.compile(r"^```console\n\$ redeliver (?P<line>[^\n]*)\n(?P<output>.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -25,7 +27,7 @@ CONSOLE = re.compile(r"^```console\n\$ redeliver (?P<line>[^\n]*)\n(?P<output>.*
 def commands() -> Iterator[Any]:
     for page in sorted(DOCS.glob("*.md")):
         for number, block in enumerate(CONSOLE.finditer(page.read_text()), start=1):
-            yield pytest.param(block["line"], block["output"], id=f"{page.name}-{number}")
+            yield pytest.param(page, block["line"], block["output"], id=f"{page.name}-{number}")
 
 
 def tidy(text: str) -> list[str]:
@@ -33,13 +35,25 @@ def tidy(text: str) -> list[str]:
     return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n").splitlines()
 
 
-@pytest.mark.parametrize(("line", "output"), list(commands()))
+@pytest.mark.parametrize(("page", "line", "output"), list(commands()))
 def test_a_command_of_the_documentation_prints_what_it_shows(
-    line: str, output: str, capsys: pytest.CaptureFixture[str]
+    page: Path,
+    line: str,
+    output: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    write_files(page.read_text(), tmp_path)
+    monkeypatch.chdir(tmp_path)
     run(shlex.split(line))
     out, err = capsys.readouterr()
     assert tidy(out + err) == tidy(output)
+
+
+def test_only_a_block_that_is_marked_with_a_name_is_a_file() -> None:
+    page = "```xml a-file.xml\n<a/>\n```\n\n```xml\n<b/>\n```\n\n```python continued\nx = 1\n```\n"
+    assert files_of(page) == {"a-file.xml": "<a/>\n"}
 
 
 def test_the_page_on_records_names_every_field_once_and_marks_those_that_may_be_missing() -> None:

@@ -3,9 +3,9 @@
 """The project's texts: no address of the machine they were written on, no dead link, no snippet that fails.
 
 Every block marked `python` in README.md, docs/ and the examples' pages is run as it stands, each in a process
-and a folder of its own. A block marked `python continued` is run after the blocks before it, back to the last one
-that is not. Broker URLs become `memory://`, and `app.run()` gets its SIGTERM after a while. A block that must
-not be run is marked `py`.
+and a folder of its own, beside the files that its page shows. A block marked `python continued` is run after the
+blocks before it, back to the last one that is not. Broker URLs become `memory://`, and `app.run()` gets its SIGTERM
+after a while. A block that must not be run is marked `py`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages import FENCE, write_files
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 # Put together here, so that this file does not name what it looks for.
 DOT = "."
@@ -31,7 +33,6 @@ REGISTRIES = [
 ]  # fmt: skip
 MACHINE = ["/".join(("", *parts)) for parts in (("work", "main"), ("work", "shared"), ("tmp", "w", ""), ("root", "."))]
 
-FENCE = re.compile(r"^(?P<ticks>```+)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=ticks)[ \t]*$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"!?\[[^\]\n]*\]\((?P<target>[^)\s]+)(?:\s+\"[^\"]*\")?\)")
 BROKER_URL = re.compile(r"\b(?:activemq|rabbitmq|artemis)(?:\+\w+)?://[^\s\"'`]*")
 RUN_FOR = 3.0  # seconds until a snippet that runs an App is told to stop
@@ -100,7 +101,7 @@ def anchors(page: str) -> set[str]:
 
 PAGES = files("*.md")
 SNIPPETS = [
-    pytest.param(program, id=f"{page.relative_to(REPOSITORY)}:{line}")
+    pytest.param(page, program, id=f"{page.relative_to(REPOSITORY)}:{line}")
     for page in PAGES
     if page.name == "README.md" or page.is_relative_to(REPOSITORY / "docs")
     for line, program in snippets(page.read_text())
@@ -129,8 +130,9 @@ def test_every_relative_link_of_a_page_leads_somewhere(page: Path) -> None:
     assert dead_links(page, REPOSITORY) == []
 
 
-@pytest.mark.parametrize("program", SNIPPETS)
-def test_a_snippet_of_the_documentation_runs(program: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("page", "program"), SNIPPETS)
+def test_a_snippet_of_the_documentation_runs(page: Path, program: str, tmp_path: Path) -> None:
+    write_files(page.read_text(), tmp_path)
     done = run_snippet(program, tmp_path)
     assert done.returncode == 0, f"{done.stderr}\n{program}"
 

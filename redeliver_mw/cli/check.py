@@ -1,15 +1,22 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver check POLICY`: valid, or what is wrong where, and the cure."""
+"""`redeliver check POLICY`: valid, or what is wrong where, and the cure. Warnings go to stderr."""
 
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from typing import Any
 
 import typer
 
+from ..policy import PolicyMap, RedeliveryPolicy
+from ..policy.flat import flattened
 from ..policy.wording import describe
+from ..redaction import redact
 from .given import Json, Language, Policy, Strict, read_policies
+from .showing import print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -19,17 +26,56 @@ def register(app: typer.Typer) -> None:
 
 def check(policy: Policy, language: Language = None, strict: Strict = False, as_json: Json = False) -> None:
     """Say whether a policy is valid, or what is wrong where, and the cure."""
-    found = read_policies(policy, language, strict).default
+    policies = read_policies(policy, language, strict)
     if as_json:
-        facts = {
-            "valid": True,
-            "language": found.language,
-            "version": found.version,
-            "dead_after": found.dead_after,
-            "longest_delay_s": found.longest_delay,
-            "targets": [str(target) for target in found.targets],
-            "text": found.text,
-        }
-        print(json.dumps(facts, ensure_ascii=False))
-    else:
+        print(json.dumps(_json(policies), ensure_ascii=False))
+    elif not policies.entries:
+        found = policies.default
         print(f"valid {found.language}, version {found.version}: {describe(found)}")
+    else:
+        _print_map(policies)
+    for warning in policies.warnings:
+        print(f"warning: {redact(warning)}", file=sys.stderr)
+
+
+def _print_map(policies: PolicyMap) -> None:
+    count = len(policies.entries)
+    print(f"valid {policies.language}: {count} {'entry' if count == 1 else 'entries'} and a default")
+    rows = [(name, found.version, describe(found)) for name, found in _whole(policies)]
+    print_table(("destination", "version", "policy"), [*rows, _default(policies)])
+
+
+def _default(policies: PolicyMap) -> tuple[str, str, str]:
+    return "any other", policies.default.version, describe(policies.default)
+
+
+def _json(policies: PolicyMap) -> dict[str, Any]:
+    return {
+        "valid": True,
+        "language": policies.language,
+        **_facts(policies.default),
+        "entries": [{"destination": name, **_facts(found)} for name, found in _whole(policies)],
+        "warnings": [redact(warning) for warning in policies.warnings],
+    }
+
+
+def _facts(policy: RedeliveryPolicy) -> dict[str, Any]:
+    return {
+        "version": policy.version,
+        "dead_after": policy.dead_after,
+        "longest_delay_s": policy.longest_delay,
+        "targets": [str(target) for target in policy.targets],
+        "text": policy.text,
+    }
+
+
+def _whole(policies: PolicyMap) -> Iterator[tuple[str, RedeliveryPolicy]]:
+    # what each entry comes to in the end, with what it takes over from others
+    flat, lost = flattened(policies)
+    for entry in reversed(flat.entries):
+        if isinstance(entry.given, RedeliveryPolicy):
+            yield str(entry), entry.given
+    if lost:
+        for entry in policies.entries:
+            if isinstance(entry.given, RedeliveryPolicy) and any(told.startswith(f"{entry}: ") for told in lost):
+                yield str(entry), entry.given

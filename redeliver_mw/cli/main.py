@@ -21,10 +21,10 @@ import typer
 
 from ..errors import RedeliverError
 from ..redaction import redact
-from . import check, dead, explain
+from . import check, convert, dead, explain
 from . import run as run_command
 
-COMMANDS = (check, explain, run_command, dead)
+COMMANDS = (check, explain, convert, run_command, dead)
 BUG = 70
 INTERRUPTED = 130
 

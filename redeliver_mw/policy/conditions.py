@@ -4,11 +4,23 @@
 
 from __future__ import annotations
 
+import builtins
+import difflib
 import functools
 import re
+import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+
+from ..errors import PolicyError
+
+_DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+_BUILTINS = {
+    name: thing
+    for name, thing in vars(builtins).items()
+    if isinstance(thing, type) and issubclass(thing, BaseException)
+}
 
 
 class Condition(ABC):
@@ -47,6 +59,35 @@ class OfType(Condition):
 
     def __str__(self) -> str:
         return " or ".join(name_of(kind) for kind in self.types) or "no exception"
+
+
+@dataclass(frozen=True)
+class Named(Condition):
+    """The exception's class, or one it inherits from, has one of these dotted names.
+
+    For policies in files: nothing is imported, so that a policy can be read where the driver that raises the
+    exception is not installed. A name under which a module only passes a class on (`requests.ConnectionError`)
+    counts once that module is loaded, as it is when its exceptions are raised.
+    """
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, names: Sequence[object]) -> Condition:
+        """`OfType` if all are built in, like `TimeoutError`; PolicyError for what is no name of an exception."""
+        known = tuple(_checked(name) for name in names)
+        kinds = tuple(_BUILTINS.get(name.removeprefix("builtins."), object) for name in known)
+        if all(issubclass(kind, BaseException) for kind in kinds):
+            return OfType(kinds)  # type: ignore[arg-type]  # just looked
+        return cls(known)
+
+    def matches(self, error: BaseException) -> bool:
+        kinds = type(error).__mro__
+        own = {name_of(kind) for kind in kinds}
+        return any(name in own or _passed_on(name) in kinds for name in self.names)
+
+    def __str__(self) -> str:
+        return " or ".join(self.names)
 
 
 @dataclass(frozen=True)
@@ -133,3 +174,21 @@ def says(rule: Condition, error: BaseException, *, in_doubt: bool) -> bool:
         return rule.matches(error)
     except Exception:  # the user's predicate is broken; the message must not pay for it
         return in_doubt
+
+
+def _checked(name: object) -> str:
+    if isinstance(name, str) and name in _BUILTINS:
+        return f"builtins.{name}"
+    if isinstance(name, str) and _DOTTED.fullmatch(name):
+        return name
+    near = difflib.get_close_matches(name, _BUILTINS, n=1) if isinstance(name, str) else []
+    meant = f"Did you mean {near[0]!r}? " if near else ""
+    raise PolicyError(
+        f"{name!r:.200} is no exception",
+        cure=f"{meant}Write its dotted name, package.module.Error; only built-in ones go without a module",
+    )
+
+
+def _passed_on(name: str) -> object:
+    module, _, attribute = name.rpartition(".")
+    return getattr(sys.modules.get(module), attribute, None)

@@ -4,41 +4,182 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from ..errors import ConfigError, PolicyError
+from ..errors import PolicyError
+from ..message import Kind
+from .given import choice_of
 from .model import RedeliveryPolicy
+from .patterns import Pattern, Syntax, closest, inside_key, patterns_of, precedence_key
+
+Match = Literal["best", "merge", "chain"]
+Given = RedeliveryPolicy | Mapping[str, Any]
+Build = Callable[[Mapping[str, Any]], RedeliveryPolicy]
+REMEMBERED = 10_000  # destinations whose policy is kept at hand
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A pattern, the kind of destination it is for (None: both), and a policy or some fields of one."""
+
+    pattern: str
+    kind: Kind | None
+    given: Given
+
+    @classmethod
+    def parse(cls, key: str, given: Given) -> Entry:
+        """`PATTERN`, `queue:PATTERN` or `topic:PATTERN`."""
+        if not isinstance(key, str):
+            raise PolicyError(f"{key!r:.200} is no destination pattern", cure="Give a str")
+        head, colon, rest = key.partition(":")
+        if colon and head == "queue":
+            return cls(rest, "queue", given)
+        if colon and head == "topic":
+            return cls(rest, "topic", given)
+        return cls(key, None, given)
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.pattern}" if self.kind else self.pattern
 
 
 @dataclass(frozen=True, init=False)
 class PolicyMap:
-    """Policies by destination name. For now one for all: entries are a ConfigError until they are built."""
+    """Policies by the name of the source. Frozen, compared by value, usable from any thread.
 
+    `PolicyMap({"FRED.JOE": p, "ORDERS.>": q, "topic:PRICES.*": r}, default=s)`: patterns as ActiveMQ writes them,
+    or with `syntax="artemis"` as Artemis does; `queue:` or `topic:` in front narrows an entry to that kind. What
+    an entry holds is a RedeliveryPolicy, or some of its keywords as a mapping. `match` says how they combine:
+
+    - `best`: the one closest entry. ActiveMQ: the exact name, else the pattern that lies inside the others;
+      Artemis: by its order of precedence. Of equal patterns one for this kind wins, else the last written.
+    - `merge`: all entries that match, field by field, the closest first; the first that sets a field wins.
+    - `chain`: the same in the order in which they were written.
+
+    `build` makes the policy of the fields, if they are not the keywords of RedeliveryPolicy; without it, they
+    are set over `default`. PolicyError for what cannot be a pattern, a field or a policy.
+    """
+
+    entries: tuple[Entry, ...] = field(hash=False)
     default: RedeliveryPolicy
+    syntax: Syntax
+    match: Match
+    build: Build | None
+    language: str = field(compare=False)
+    native: str = field(compare=False)  # the original spelling, whole; empty if it had none
+    warnings: tuple[str, ...] = field(compare=False)  # what is valid, and yet may not be what was meant
+    _patterns: tuple[tuple[Pattern, Entry], ...] = field(compare=False, repr=False)
+    _found: dict[tuple[str, str], RedeliveryPolicy] = field(compare=False, repr=False)
 
     def __init__(
         self,
-        entries: Mapping[str, RedeliveryPolicy] | None = None,
+        entries: Mapping[str, Given] | Sequence[Entry] | None = None,
         default: RedeliveryPolicy | None = None,
         *,
-        syntax: Literal["activemq", "artemis"] = "activemq",
-        match: Literal["best", "merge", "chain"] = "best",
+        syntax: Syntax = "activemq",
+        match: Match = "best",
+        build: Build | None = None,
+        language: str = "native",
+        native: str = "",
+        warnings: Sequence[str] = (),
     ) -> None:
-        if entries:
-            raise ConfigError(
-                f"PolicyMap with entries is not built yet ({', '.join(list(entries)[:3])})",
-                cure="Give each handler a policy of its own, and PolicyMap({}, default=...) to the rest",
-            )
-        object.__setattr__(self, "default", RedeliveryPolicy() if default is None else default)
-        if not isinstance(self.default, RedeliveryPolicy):
+        if not isinstance(default, RedeliveryPolicy | None):
             raise PolicyError(f"{default!r:.200} is no policy", where="default", cure="Give a RedeliveryPolicy")
+        values: dict[str, Any] = {
+            "default": RedeliveryPolicy() if default is None else default,
+            "syntax": choice_of(syntax, ("activemq", "artemis"), "syntax"),
+            "match": choice_of(match, ("best", "merge", "chain"), "match"),
+            "build": build,
+            "language": language,
+            "native": native,
+            "warnings": tuple(warnings),
+            "entries": _entries(entries),
+            "_found": {},
+        }
+        for key, value in values.items():
+            object.__setattr__(self, key, value)
+        object.__setattr__(self, "_patterns", self._ordered())
 
     def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
-        """The policy for a destination; never None. Pure."""
-        return self.default
+        """The policy for a source of that name; never None, never raises. Pure."""
+        found = self._found.get((name, kind))
+        if found is None:
+            found = self._resolve(name, kind)
+            if len(self._found) >= REMEMBERED:
+                self._found.clear()
+            self._found[name, kind] = found
+        return found
+
+    def matching(self, name: str, kind: str = "queue") -> tuple[Entry, ...]:
+        """The entries that speak of a source of that name; with `best`, at most the one that wins."""
+        words = name.split(".")
+        pairs = [pair for pair in self._patterns if pair[1].kind in (None, kind) and pair[0].matches(name, words)]
+        if self.match == "best" and len(pairs) > 1:
+            chosen = pairs[0][0]
+            if self.syntax == "activemq":
+                chosen = closest(name, (pattern for pattern, _ in pairs)) or chosen
+            pairs = [next(pair for pair in pairs if pair[0].text == chosen.text)]
+        return tuple(entry for _, entry in pairs)
+
+    def _resolve(self, name: str, kind: str) -> RedeliveryPolicy:
+        fields: dict[str, Any] = {}
+        found = self.matching(name, kind)
+        for entry in found:
+            if isinstance(entry.given, RedeliveryPolicy):
+                # a whole policy sets every field: nothing behind it is asked
+                return entry.given.replace(**fields) if fields else entry.given
+            fields = {**entry.given, **fields}
+        return self._built(fields) if found else self.default
+
+    def _built(self, fields: Mapping[str, Any]) -> RedeliveryPolicy:
+        return self.build(fields) if self.build else self.default.replace(**fields)
+
+    def _ordered(self) -> tuple[tuple[Pattern, Entry], ...]:
+        # in which order matching entries are asked; of equal patterns the one for one kind, then the last written
+        pairs = [(pattern, entry) for entry in self.entries for pattern in self._checked(entry)]
+        if self.match != "chain":
+            pairs.reverse()
+            pairs.sort(key=lambda pair: pair[1].kind is None)
+            order: Callable[[Pattern], Any] = precedence_key if self.syntax == "artemis" else inside_key
+            pairs.sort(key=lambda pair: order(pair[0]))
+        return tuple(pairs)
+
+    def _checked(self, entry: Entry) -> list[Pattern]:
+        try:
+            patterns = patterns_of(entry.pattern, self.syntax)
+            if not isinstance(entry.given, RedeliveryPolicy):
+                self._built(entry.given)
+            elif self.build is not None and self.match != "best":
+                raise PolicyError("a whole policy among fields", cure="Give its fields as a mapping")
+        except TypeError as error:  # a keyword that RedeliveryPolicy does not have
+            raise PolicyError(f"{error}", where=str(entry), cure="Use the keywords of RedeliveryPolicy") from None
+        except PolicyError as error:
+            error.where = f"{entry}: {error.where}" if error.where else str(entry)
+            raise
+        return patterns
+
+
+def _entries(given: Mapping[str, Given] | Sequence[Entry] | None) -> tuple[Entry, ...]:
+    if isinstance(given, Mapping):
+        entries = [Entry.parse(key, value) for key, value in given.items()]
+    else:
+        entries = list(given or ())
+    for entry in entries:
+        if not isinstance(entry, Entry) or not isinstance(entry.given, RedeliveryPolicy | Mapping):
+            raise PolicyError(
+                f"{getattr(entry, 'given', entry)!r:.200} is no policy",
+                where=str(entry)[:200],
+                cure="Give a RedeliveryPolicy, or a mapping of its keywords",
+            )
+    return tuple(_frozen(entry) for entry in entries)
+
+
+def _frozen(entry: Entry) -> Entry:
+    if isinstance(entry.given, RedeliveryPolicy):
+        return entry
+    return Entry(entry.pattern, entry.kind, dict(entry.given))
 
 
 def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> RedeliveryPolicy | PolicyMap:

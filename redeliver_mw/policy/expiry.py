@@ -7,14 +7,17 @@ Its broker would have dropped or moved it; while we hold a copy back, that word 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import PolicyError
+from .backoff import seconds_of
 from .decisions import DeadLetter, Discard, Target
 
 Action = Literal["dead-letter", "discard", "log", "redirect"]
+MESSAGE_ID = "JMSMessageID"  # always logged
+ALL_HEADERS, ALL_PROPERTIES = "%header%", "%properties%"  # in any case; other names as they are written
 
 
 @dataclass(frozen=True)
@@ -22,11 +25,14 @@ class Expiry:
     """`dead-letter` (as if it had failed too often), `discard`, `log` and discard, or `redirect` to `target`.
 
     `log` says what to write beside the message id: `%header%`, `%properties%` or a name, with commas between.
+    A redirected message keeps body, properties and headers, and expires anew after `time_to_live` seconds, or
+    never (None).
     """
 
     action: Action = "dead-letter"
     target: Target | None = None
     log: str = ""
+    time_to_live: float | None = None
 
     def __post_init__(self) -> None:
         if self.action not in ("dead-letter", "discard", "log", "redirect"):
@@ -42,6 +48,16 @@ class Expiry:
                 cure='Write Expiry("redirect", Target("queue", "EXPIRED"))',
             )
 
+        if self.time_to_live is not None:
+            if self.action != "redirect":
+                raise PolicyError("a time to live goes with redirect", where="expiry", cure="Leave it out")
+            object.__setattr__(self, "time_to_live", seconds_of(self.time_to_live, "the time to live"))
+
+    def __str__(self) -> str:
+        words = [self.action, self.log] if self.log else [self.action]
+        words += [f"to {self.target}"] if self.target is not None else []
+        return " ".join([*words, *([f"for {self.time_to_live} s"] if self.time_to_live is not None else [])])
+
     @property
     def fields(self) -> tuple[str, ...]:
         """The items of `log`, without blanks around them."""
@@ -54,3 +70,19 @@ class Expiry:
         if self.action == "dead-letter" and targets:
             return DeadLetter(tuple(targets), "expired")
         return Discard("expired")
+
+    def logged(self, headers: Mapping[str, object], properties: Mapping[str, object]) -> dict[str, object]:
+        """What the log line of an expired message holds, by name: the message id, then what `log` names.
+
+        `headers` are the standard ones by their JMS names, `properties` the sender's. A name that the message
+        does not have is left out.
+        """
+        found = {MESSAGE_ID: headers.get(MESSAGE_ID)}
+        for item in self.fields:
+            if item.lower() == ALL_HEADERS:
+                found |= headers
+            elif item.lower() == ALL_PROPERTIES:
+                found |= properties
+            else:
+                found |= {name: values[item] for name in (item,) for values in (properties, headers) if item in values}
+        return found

@@ -22,13 +22,21 @@ _ROOTS = {
     "broker": "activemq",
     "redeliveryPlugin": "activemq",
     "redeliveryPolicyMap": "activemq",
+    "redeliveryPolicy": "activemq",
     "dynamo-message-system": "patchbay",
     "patch-bay": "patchbay",
+    "patchbay": "patchbay",
+    "message-sink": "patchbay",
+    "message-filter": "patchbay",
     "weblogic-jms": "weblogic",
     "address-settings": "artemis",
+    "address-setting": "artemis",
     "configuration": "artemis",
     "core": "artemis",
 }
+LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
+_DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
+_ENCODINGS = (b"iso-8859-1", b"iso-8859-15", b"latin-1", b"windows-1252")
 _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
 _PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy)|[~.]{0,2}/[\w./~-]+")
 
@@ -39,14 +47,19 @@ def load_policies(source: str | Path, language: str | None = None, *, strict: bo
     One PolicyError with file, line or element, what is wrong and the cure; ConfigError for what is not built.
     """
     if isinstance(source, str):
-        return PolicyMap({}, default=parse(source, language, strict=strict))
+        return _read(source, language, strict)
     try:
         # an editor ends the last line of a file; that is not part of the policy
-        text = source.read_text(encoding="utf-8-sig").rstrip("\r\n")
+        text = _decoded(_bytes(source)).rstrip("\r\n")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(source, error) from None
+    except PolicyError as error:
+        error.where = str(source)
+        raise
+    if language is None and source.suffix == ".toml":
+        language = "native"  # a pyproject.toml may hold any text, another language's too
     try:
-        return PolicyMap({}, default=parse(text, language, strict=strict))
+        return _read(text, language, strict)
     except ConfigError as error:
         error.where = f"{source}: {error.where}" if error.where else str(source)
         raise
@@ -54,6 +67,16 @@ def load_policies(source: str | Path, language: str | None = None, *, strict: bo
 
 def parse(text: str, language: str | None = None, *, strict: bool = False) -> RedeliveryPolicy:
     """One policy out of a text or URL. See RedeliveryPolicy.parse. Pure."""
+    policies = _read(text, language, strict)
+    if policies.entries:
+        raise ConfigError(
+            f"several policies, by destination: {', '.join(map(str, policies.entries[:3]))}",
+            cure="Read them with load_policies(), and choose with .resolve(NAME)",
+        )
+    return policies.default
+
+
+def _read(text: str, language: str | None, strict: bool) -> PolicyMap:
     if not isinstance(text, str):
         raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
     chosen = detect(text) if language is None else language
@@ -78,12 +101,17 @@ def detect(text: str) -> str:
             "this URL carries no policy",
             cure="Add ?JMSJCA.redeliveryhandling=3:1000; 6:5000; 8:move(queue:dlq.$), spelled exactly so",
         )
-    if _PATH.fullmatch(text.strip()):
+    if looks_like_a_file(text):
         raise PolicyError(
             f"{text.strip()!r:.200} looks like a file, not like a policy",
             cure="Check that it exists; in Python, hand it over as a Path",
         )
     return "native" if _TOML.search(text) else "jmsjca"
+
+
+def looks_like_a_file(text: str) -> bool:
+    """Is this a file's name, and so no policy in any language? Pure."""
+    return _PATH.fullmatch(text.strip()) is not None
 
 
 def _detect_xml(text: str) -> str:
@@ -96,9 +124,31 @@ def _detect_xml(text: str) -> str:
     )
 
 
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        found = file.read(LARGEST + 1)
+    if len(found) > LARGEST:
+        raise PolicyError(f"more than {LARGEST} bytes", cure="Name a file that holds policies, and little else")
+    return found
+
+
+def _decoded(found: bytes) -> str:
+    # a policy is UTF-8; an XML file may say that it is something else
+    encoding = "utf-16" if found.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
+    declared = _DECLARED.match(found)
+    if declared and declared[1].lower() in _ENCODINGS:
+        encoding = declared[1].decode("ascii")
+    elif declared and declared[1].lower() not in (b"utf-8", b"us-ascii", b"ascii"):
+        raise PolicyError(f"it is in {declared[1].decode('ascii'):.40}", cure="Save it as UTF-8, and say so inside")
+    # as reading a text does: one way to end a line
+    return found.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
 def _unreadable(path: Path, error: Exception) -> PolicyError:
     if isinstance(error, UnicodeDecodeError):
-        return PolicyError(f"not UTF-8, at byte {error.start}", where=str(path), cure="Save it as UTF-8")
+        return PolicyError(
+            f"not {error.encoding.upper()}, at byte {error.start}", where=str(path), cure="Save it as UTF-8"
+        )
     if isinstance(error, FileNotFoundError):
         return PolicyError("there is no such file", where=str(path), cure="Check the path")
     reason = getattr(error, "strerror", None) or type(error).__name__

@@ -18,6 +18,6 @@ def describe(policy: RedeliveryPolicy) -> str:
     rules += [", ".join(map(str, policy.targets)) or policy.on_dead]
     for key, rule in (("retry on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         rules += [f"{key} {rule}"] if rule is not None else []
-    rules += [f"expiry {policy.expiry!r}"] if policy.expiry != Expiry() else []
+    rules += [f"expired: {policy.expiry}"] if policy.expiry != Expiry() else []
     rules += ["acts at arrival"] if policy.act == "arrival" else []
     return "; ".join(rules)

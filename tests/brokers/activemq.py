@@ -51,6 +51,11 @@ def fetch(version: str) -> str:
     return f"ActiveMQ {_RELEASES[version]} is here (maven cache)"
 
 
+def jars(version: str) -> Path:
+    """The folder with its jars, fetched if need be, whatever broker is given. BrokerMissing."""
+    return _maven.jars(_jars(version), _cure(version))
+
+
 class GivenActiveMQ(GivenBroker):
     kind = "activemq"
     title = "ActiveMQ"

@@ -40,6 +40,8 @@ def test_json_tells_what_it_is(capsys: Capture) -> None:
         "longest_delay_s": 5.0,
         "targets": ["queue:dlq.$"],
         "text": TEXT,
+        "entries": [],
+        "warnings": [],
     }
 
 
@@ -50,6 +52,29 @@ def test_a_wrong_policy_is_one_message_with_place_and_cure_and_exit_2(capsys: Ca
     assert err.startswith("error: E104 in element 2 of 2")
     assert "Write queue:NAME" in err
     assert err.count("\n") == 1
+
+
+def test_of_a_map_every_entry_is_told_with_what_it_takes_over_from_others(capsys: Capture) -> None:
+    text = 'match = "merge"\ndead_after = 9\n[destinations."a.>"]\nbackoff = 5\n[destinations."a.b"]\ndead_after = 2\n'
+    assert run(["check", text]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "valid native: 2 entries and a default"
+    rows = {line.split()[0]: line for line in lines[1:] if line.strip()}
+    assert "dead after 2 failures; rest 5 s" in rows["a.b"]
+    assert "dead after 9 failures; rest 5 s" in rows["a.>"]
+    assert "dead after 9 failures; rest 1 s times 2" in rows["any"]
+    assert run(["check", text, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    entries = [(entry["destination"], entry["dead_after"], entry["longest_delay_s"]) for entry in told["entries"]]
+    assert entries == [("a.b", 2, 5.0), ("a.>", 9, 5.0)]
+    assert told["dead_after"] == 9
+
+
+def test_warnings_go_to_stderr_and_into_the_json(capsys: Capture) -> None:
+    assert run(["check", "", "--language", "native", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("warning: it says nothing")
+    assert json.loads(out)["warnings"] == [err.removeprefix("warning: ").strip()]
 
 
 def test_a_url_is_checked_without_showing_its_password(capsys: Capture) -> None:
@@ -87,9 +112,9 @@ def test_strict_refuses_what_the_manual_refuses() -> None:
     assert run(["check", "3:6000", "--strict"]) == 2
 
 
-def test_a_language_that_is_not_built_is_exit_2(capsys: Capture) -> None:
-    assert run(["check", TEXT, "--language", "activemq"]) == 2
-    assert "activemq is not built yet" in capsys.readouterr().err
+def test_a_language_that_nobody_knows_is_exit_2(capsys: Capture) -> None:
+    assert run(["check", TEXT, "--language", "cobol"]) == 2
+    assert "no policy language 'cobol'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["check"], ["chekc", TEXT], ["check", TEXT, "--nope"], ["check", TEXT, "x"]])

@@ -10,6 +10,8 @@ import pytest
 
 from redeliver_mw.errors import ConfigError, PolicyError
 from redeliver_mw.policy import PolicyMap, RedeliveryPolicy, load_policies
+from redeliver_mw.policy.formats import READERS
+from redeliver_mw.policy.loading import detect
 
 TEXT = "3:1000; 6:5000; 8:move(queue:dlq.$)"
 
@@ -59,28 +61,58 @@ def test_a_file_that_is_not_utf8_says_where(tmp_path: Path) -> None:
         load_policies(file)
 
 
+@pytest.mark.parametrize("encoding", ["ISO-8859-1", "windows-1252", "UTF-8", "utf-8"])
+def test_an_xml_file_may_say_in_which_encoding_it_is(tmp_path: Path, encoding: str) -> None:
+    file = tmp_path / "broker.xml"
+    setting = '<address-setting match="#"><dead-letter-address>t\u00f6t</dead-letter-address></address-setting>'
+    file.write_bytes(f"<?xml version='1.0' encoding='{encoding}'?>\r\n{setting}".encode(encoding))
+    assert str(load_policies(file).resolve("x").targets[0]) == "queue:t\u00f6t"
+
+
+def test_a_file_in_utf_16_is_read_by_its_mark(tmp_path: Path) -> None:
+    file = tmp_path / "broker.xml"
+    file.write_bytes('<address-setting match="\u00e9"/>'.encode("utf-16"))
+    assert load_policies(file).entries[0].pattern == "\u00e9"
+
+
+def test_a_file_without_an_end_is_not_read_to_it() -> None:
+    with pytest.raises(PolicyError, match="more than 40000000 bytes"):
+        load_policies(Path("/dev/zero"))
+
+
+def test_an_encoding_that_is_not_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "broker.xml"
+    file.write_bytes(b'<?xml version="1.0" encoding="UTF-7"?><address-settings/>')
+    with pytest.raises(PolicyError, match="it is in UTF-7") as caught:
+        load_policies(file)
+    assert caught.value.where == str(file)
+    assert caught.value.cure
+
+
 @pytest.mark.parametrize(
     ("text", "language"),
     [
+        ("3:1000; 6:5000", "jmsjca"),
         ("tcp://h:61616?jms.redeliveryPolicy.maximumRedeliveries=4", "activemq"),
         ('<broker xmlns="http://activemq.apache.org/schema/core"/>', "activemq"),
         ('<?xml version="1.0"?>\n<weblogic-jms xmlns="x"></weblogic-jms>', "weblogic"),
         ("<address-settings></address-settings>", "artemis"),
+        ('<address-setting match="#"/>', "artemis"),
         ('<core xmlns="urn:activemq:core"/>', "artemis"),
+        ("<dynamo-message-system/>", "patchbay"),
         ("[tool.redeliver]\ndead_after = 3", "native"),
         ("dead_after = 3\n", "native"),
     ],
 )
-def test_what_is_not_built_yet_is_told_by_content_and_named(text: str, language: str) -> None:
-    with pytest.raises(ConfigError, match=f"{language} is not built yet") as caught:
-        load_policies(text)
+def test_the_language_is_told_by_content(text: str, language: str) -> None:
+    assert detect(text) == language
+
+
+def test_a_language_that_is_not_built_is_refused_with_those_that_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(READERS, "artemis")
+    with pytest.raises(ConfigError, match="artemis is not built yet") as caught:
+        load_policies("<address-settings/>")
     assert "jmsjca" in caught.value.cure
-
-
-@pytest.mark.parametrize("language", ["activemq", "patchbay", "weblogic", "artemis", "native"])
-def test_a_language_that_is_named_but_not_built_is_refused(language: str) -> None:
-    with pytest.raises(ConfigError, match=f"{language} is not built yet"):
-        RedeliveryPolicy.parse(TEXT, language)
 
 
 def test_a_language_that_nobody_knows_is_refused_with_the_known_ones() -> None:
@@ -100,9 +132,9 @@ def test_a_text_that_looks_like_a_path_is_told_from_a_policy(text: str) -> None:
         load_policies(text)
 
 
-def test_entries_of_a_map_are_not_built_yet() -> None:
-    with pytest.raises(ConfigError, match="PolicyMap with entries is not built yet"):
-        PolicyMap({"ORDERS.>": RedeliveryPolicy()})
-    assert PolicyMap({}).resolve("x") == RedeliveryPolicy()
-    with pytest.raises(PolicyError, match="no policy"):
-        PolicyMap({}, default="5:delete")  # type: ignore[arg-type]
+def test_parse_refuses_what_is_several_policies(monkeypatch: pytest.MonkeyPatch) -> None:
+    several = PolicyMap({"orders": RedeliveryPolicy(3)})
+    monkeypatch.setitem(READERS, "jmsjca", lambda text, strict: several)
+    assert load_policies(TEXT).resolve("orders").dead_after == 3
+    with pytest.raises(ConfigError, match="load_policies"):
+        RedeliveryPolicy.parse(TEXT)

@@ -50,6 +50,7 @@ from urllib.parse import unquote
 from ...errors import PolicyError
 from ..backoff import LONGEST, Steps
 from ..decisions import Target, TargetKind
+from ..destinations import PolicyMap
 from ..model import RedeliveryPolicy
 
 DEFAULT = "3:25; 5:50; 10:100; 20:1000; 50:5000"
@@ -96,6 +97,12 @@ def read(text: str, strict: bool = False) -> RedeliveryPolicy:
     if last.target is None:
         return RedeliveryPolicy(last.at, steps, None, "discard", act="arrival", language="jmsjca", native=native)
     return RedeliveryPolicy(last.at, steps, last.target, act="arrival", language="jmsjca", native=native)
+
+
+def read_map(text: str, strict: bool = False) -> PolicyMap:
+    """The same for every destination, which is all that the language can say."""
+    policy = read(text, strict)
+    return PolicyMap(None, policy, language="jmsjca", native=policy.native)
 
 
 def from_url(url: str) -> str:

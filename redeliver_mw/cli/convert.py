@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver convert POLICY --to LANGUAGE`: the same policy in the words of another system.
+
+What that system cannot say is told on stderr, one line each, and nothing is written; with `--lossy` the nearest
+that can be said is. Exit 3 if something was lost and not allowed to be.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from ..errors import ConfigError
+from ..policy import PolicyMap
+from ..policy.formats import LANGUAGES, WRITERS, Writer, Written
+from ..policy.formats.problems import nearest
+from ..redaction import redact
+from .explain import Kind, source_of
+from .given import Json, Language, Policy, Strict, read_policies
+
+IN_PART = 3
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("convert")(convert)
+
+
+def convert(
+    policy: Policy,
+    to: Annotated[str, typer.Option("--to", metavar="LANGUAGE", help=f"One of: {', '.join(LANGUAGES)}")],
+    lossy: Annotated[bool, typer.Option("--lossy", help="Write the nearest where something cannot be said")] = False,
+    destination: Annotated[str | None, typer.Option(help="Only the policy for this source, for all")] = None,
+    kind: Annotated[Kind | None, typer.Option(help="queue, unless the name says topic:")] = None,
+    language: Language = None,
+    strict: Strict = False,
+    as_json: Json = False,
+) -> None:
+    """Write a policy in another language; what that language cannot say is listed."""
+    write = _writer(to)
+    policies = read_policies(policy, language, strict)
+    if destination is not None:
+        source = source_of(destination, kind)
+        policies = PolicyMap(None, policies.resolve(source.name, source.kind), language=policies.language)
+    written = _without_secrets(write(policies), own=policies.language == to)
+    done = lossy or not written.lost
+    if as_json:
+        print(json.dumps(_json(to, policies, written, done), ensure_ascii=False))
+    elif done:
+        print(written.text.rstrip("\n"))
+    _tell(to, policies, written, done)
+    if not done:
+        raise typer.Exit(IN_PART)
+
+
+def _writer(language: str) -> Writer:
+    if language in WRITERS:
+        return WRITERS[language]
+    if language in LANGUAGES:
+        raise ConfigError(f"{language} cannot be written yet", where="--to", cure=f"Use one of: {', '.join(WRITERS)}")
+    near = nearest(language, LANGUAGES)
+    meant = f"Did you mean {near!r}? " if near else ""
+    cure = f"{meant}Use one of: {', '.join(WRITERS)}"
+    raise ConfigError(f"there is no policy language {language!r:.80}", where="--to", cure=cure)
+
+
+def _without_secrets(written: Written, *, own: bool) -> Written:
+    # a text in its own language comes back as it was, URL, password and all; what we put together has none
+    text = redact(written.text) if own else written.text
+    return Written(text, tuple(redact(what) for what in written.lost))
+
+
+def _json(to: str, policies: PolicyMap, written: Written, done: bool) -> dict[str, object]:
+    return {
+        "from": policies.language,
+        "to": to,
+        "text": written.text if done else None,
+        "lost": list(written.lost),
+        "warnings": [redact(warning) for warning in policies.warnings],
+    }
+
+
+def _tell(to: str, policies: PolicyMap, written: Written, done: bool) -> None:
+    for warning in policies.warnings:
+        print(f"warning: {redact(warning)}", file=sys.stderr)
+    for what in written.lost:
+        print(f"lost in {to}: {what}", file=sys.stderr)
+    if not done:
+        print("Nothing is written. Use --lossy to write the nearest", file=sys.stderr)

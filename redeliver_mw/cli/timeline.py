@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The timeline of a message that always fails: its rows, and how they are told. Pure.
+
+Times count from the first failure and leave out how long the handler takes; `elapsed` is when the rest is
+over. Float seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from ..message import Destination
+from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, RedeliveryPolicy
+
+FAILURES_SHOWN = 100  # of a policy that goes on for ever
+FAILURES_LIMIT = 100_000  # rows that a person or a program can still want
+NAMES = ("failure", "then", "after", "range", "elapsed")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One failure, what is decided then, and when the rest is over."""
+
+    failures: int
+    decision: Decision
+    elapsed: float  # seconds since the first failure; base delays
+
+    def as_json(self, source: Destination) -> dict[str, Any]:
+        """The row as API section 5 promises it."""
+        row: dict[str, Any] = {"failures": self.failures, "decision": word(self.decision)}
+        match self.decision:
+            case Redeliver(base, low, high) | Keep(base, low, high):
+                row |= {"delay_s": base, "delay_min_s": low, "delay_max_s": high, "elapsed_s": self.elapsed}
+            case DeadLetter(targets):
+                resolved = [target.resolve(source) for target in targets]
+                row["targets"] = [{"kind": target.kind, "name": target.name} for target in resolved]
+        return row
+
+
+def timeline(policy: RedeliveryPolicy, failures: int | None = None) -> Iterator[Row]:
+    """Row by row until the last decision, or `failures`; without that, a policy that goes on is cut short."""
+    most = failures or (FAILURES_SHOWN if policy.dead_after is None else min(policy.dead_after, FAILURES_LIMIT))
+    elapsed = 0.0
+    for count in range(1, most + 1):
+        decision = policy.decide(count, elapsed)
+        if isinstance(decision, Redeliver | Keep):
+            # nobody waits for 0.30000000000000004 s
+            elapsed = round(elapsed + decision.base, 9)
+        yield Row(count, decision, elapsed)
+        if not isinstance(decision, Redeliver) and not (isinstance(decision, Keep) and failures):
+            return
+
+
+def goes_on(policy: RedeliveryPolicy, rows: Sequence[Row]) -> bool:
+    """Does the policy go on for ever after these rows?"""
+    last = rows[-1].decision
+    return isinstance(last, Redeliver | Keep) and policy.goes_on
+
+
+def word(decision: Decision) -> str:
+    """The decision in one word of API section 5."""
+    words = {
+        Redeliver: "redeliver",
+        DeadLetter: "dead-letter",
+        Discard: "discard",
+        Keep: "keep",
+        Accept: "accept",
+    }
+    return words[type(decision)]
+
+
+def as_json(policy: RedeliveryPolicy, source: Destination, rows: Sequence[Row]) -> dict[str, Any]:
+    """The whole timeline as API section 5 promises it."""
+    return {
+        "language": policy.language,
+        "destination": {"name": source.name, "kind": source.kind},
+        "dead_after": policy.dead_after,
+        "timeline": [row.as_json(source) for row in rows],
+        "repeats": goes_on(policy, rows),
+    }
+
+
+def folded(rows: Iterable[Row], source: Destination) -> Iterator[tuple[str, ...]]:
+    """Cells under NAMES: a run of equal decisions is one line, with the elapsed time of its last."""
+    for _, run in groupby(rows, key=lambda row: row.decision):
+        same = list(run)
+        yield counts(same[0].failures, same[-1].failures), *cells(same[-1], source)
+
+
+def beside(ours: Sequence[Row], theirs: Sequence[Row], source: Destination) -> Iterator[tuple[str, ...]]:
+    """Two timelines in one table: the failure, then three cells of each, empty where one has ended."""
+    most = max(len(ours), len(theirs))
+    pairs = [(count, _at(ours, count), _at(theirs, count)) for count in range(1, most + 1)]
+    for _, run in groupby(pairs, key=lambda pair: tuple(row and row.decision for row in pair[1:])):
+        same = list(run)
+        told = [_short(row, source) for row in same[-1][1:]]
+        yield counts(same[0][0], same[-1][0]), *told[0], *told[1]
+
+
+def first_difference(ours: Sequence[Row], theirs: Sequence[Row], source: Destination) -> int | None:
+    """The first F at which the two decide differently; None if they do not."""
+    for count in range(1, max(len(ours), len(theirs)) + 1):
+        one, other = _at(ours, count), _at(theirs, count)
+        if one is None or other is None or one.as_json(source) != other.as_json(source):
+            return count
+    return None
+
+
+def cells(row: Row, source: Destination) -> tuple[str, str, str, str]:
+    """What is decided, the delay, its range, and when it is over."""
+    match row.decision:
+        case Redeliver(base, low, high) | Keep(base, low, high):
+            reach = "" if low == high else f"{seconds(low)} to {seconds(high)}"
+            return word(row.decision), seconds(base), reach, seconds(row.elapsed)
+        case DeadLetter(targets):
+            names = ", ".join(str(target.resolve(source)) for target in targets)
+            return f"dead-letter to {names}", "", "", ""
+    return word(row.decision), "", "", ""
+
+
+def summary(policy: RedeliveryPolicy, rows: Sequence[Row], source: Destination) -> str:
+    """How it ends, in one sentence."""
+    last = rows[-1]
+    failures = f"{last.failures} failure{'s' if last.failures > 1 else ''}"
+    after = f"after {failures}, {seconds(last.elapsed)} after the first"
+    match last.decision:
+        case DeadLetter(targets):
+            return f"Dead {after}: to {', '.join(str(target.resolve(source)) for target in targets)}."
+        case Discard():
+            return f"Dead {after}: discarded."
+        case Keep(base):
+            return f"Kept {after}: again every {seconds(base)}, for ever."
+        case _:
+            return f"Not dead {after}; it goes on{' for ever' if policy.goes_on else ''}."
+
+
+def seconds(value: float) -> str:
+    """A time for people: `0 s`, `25 ms`, `1.5 s`, `3 min 25 s`, `2 h 5 min`, `4 d 3 h`."""
+    if value < 1:
+        return f"{value * 1000:.6g} ms" if value else "0 s"
+    if value < 60:
+        return f"{value:.6g} s"
+    whole = round(value)
+    for unit, size, below, small in (("min", 60, "s", 1), ("h", 3600, "min", 60), ("d", 86400, "h", 3600)):
+        if unit == "d" or whole < (3600 if unit == "min" else 86400):
+            large, rest = divmod(whole, size)
+            return f"{large} {unit}" + (f" {rest // small} {below}" if rest // small else "")
+    raise AssertionError("the last unit takes all")
+
+
+def counts(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _at(rows: Sequence[Row], failures: int) -> Row | None:
+    return rows[failures - 1] if failures <= len(rows) else None
+
+
+def _short(row: Row | None, source: Destination) -> tuple[str, str, str]:
+    if row is None:
+        return "", "", ""
+    then, after, reach, elapsed = cells(row, source)
+    return then, f"{after} ({reach})" if reach else after, elapsed

@@ -1,0 +1,202 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A PolicyMap that merges, as one in which a single entry holds the whole answer. Pure.
+
+Writers need it: what one system merges field by field another looks up, and two systems choose differently
+between patterns that merely overlap. Here every overlap of two patterns gets an entry of its own, so that of
+all entries that match a name one lies inside the others; every rule of precedence takes that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from ..message import Kind
+from .destinations import Entry, PolicyMap
+from .model import RedeliveryPolicy
+from .patterns import Pattern, Syntax, from_inside, patterns_of
+
+MOST = 5_000  # overlaps; they can double with each pattern
+REST = {"activemq": ">", "artemis": "#"}  # the word that stands for any number of words
+_Key = tuple[Pattern, Kind | None]
+_Keys = dict[tuple[str, Kind | None], _Key]
+
+
+class Flat(NamedTuple):
+    """The map, and which entries of the given one could not be told apart, and are left out."""
+
+    policies: PolicyMap
+    lost: list[str]  # a writer adds these to what it loses itself
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.policies.entries
+
+
+def flattened(policies: PolicyMap) -> Flat:
+    """The same answer for every name and kind, with `match="best"` and whole policies, the widest pattern first."""
+    plain, lost = _without_partial(policies)
+    keys = _closed(_keys(plain), plain.syntax)
+    if keys is None:
+        lost += [f"{entry}: its overlaps with other patterns are too many" for entry in plain.entries]
+        return Flat(_map([], policies), lost)
+    patterns = {pattern.text: pattern for pattern, _ in keys.values()}
+    examples = _Examples(list(patterns.values()))
+    entries: dict[str, list[Entry]] = {}
+    for text, kind in keys:
+        asked, name = _kind_left(text, kind, keys), examples.of(patterns[text])
+        if asked is not None and name is not None:
+            entries.setdefault(text, []).append(Entry(text, kind, plain.resolve(name, asked)))
+    order = reversed(from_inside(patterns.values()))
+    return Flat(_map([entry for pattern in order for entry in entries.get(pattern.text, [])], policies), lost)
+
+
+def single(flat: PolicyMap) -> RedeliveryPolicy | None:
+    """The one policy that every name and kind gets from a flattened map; None if there are several."""
+    given = {(entry.pattern, entry.kind) for entry in flat.entries}
+    everything = REST[flat.syntax]
+    covered = (everything, None) in given or {(everything, "queue"), (everything, "topic")} <= given
+    answers = [entry.given for entry in flat.entries if isinstance(entry.given, RedeliveryPolicy)]
+    first, *others = answers if covered else [flat.default, *answers]
+    return first if all(policy == first for policy in others) else None
+
+
+def translated(pattern: str, source: Syntax, target: Syntax) -> str | None:
+    """The pattern of a flattened map in the other syntax; None if a word of it would be a wildcard there."""
+    if source == target:
+        return pattern
+    words = pattern.split(".")
+    text = ".".join(REST[target] if word == REST[source] else word for word in words)
+    strange = REST[target] in pattern or any("*" in word and word != "*" for word in words)
+    return None if strange or (target == "activemq" and "," in pattern) else text
+
+
+def _map(entries: Sequence[Entry], like: PolicyMap) -> PolicyMap:
+    return PolicyMap(entries, like.default, syntax=like.syntax, language=like.language, warnings=like.warnings)
+
+
+def _without_partial(policies: PolicyMap) -> Flat:
+    # a star among letters makes overlaps that no pattern can say
+    good, lost = [], []
+    for entry in policies.entries:
+        if any(pattern.partial for pattern in patterns_of(entry.pattern, policies.syntax)):
+            lost.append(f"{entry}: a star among letters")
+        else:
+            good.append(entry)
+    if not lost:
+        return Flat(policies, lost)
+    plain = PolicyMap(
+        good, policies.default, syntax=policies.syntax, match=policies.match, build=policies.build
+    )  # fmt: skip
+    return Flat(plain, lost)
+
+
+def _keys(policies: PolicyMap) -> _Keys:
+    keys: _Keys = {}
+    for entry in policies.entries:
+        for pattern in patterns_of(entry.pattern, policies.syntax):
+            plain = _pattern(pattern.words, pattern.rest, policies.syntax)
+            keys[plain.text, entry.kind] = plain, entry.kind
+    return keys
+
+
+def _closed(keys: _Keys, syntax: Syntax) -> _Keys | None:
+    tree, fresh = _Tree(), list(keys.values())
+    while fresh:
+        for pattern, kind in fresh:
+            tree.add(pattern, kind)
+        found: _Keys = {}
+        for one in fresh:
+            for other in tree.overlapping(one[0]):
+                both = _overlap(one, other, syntax)
+                if both is not None and (both[0].text, both[1]) not in keys:
+                    found[both[0].text, both[1]] = both
+            if len(found) > MOST:
+                return None
+        keys |= found
+        fresh = list(found.values())
+    return keys
+
+
+class _Tree:
+    """Patterns by their words, so that the few that overlap with one are found among many."""
+
+    def __init__(self) -> None:
+        self._here: list[_Key] = []
+        self._below: dict[str, _Tree] = {}
+
+    def add(self, pattern: Pattern, kind: Kind | None) -> None:
+        node = self
+        for word in pattern.words:
+            node = node._below.setdefault(word, _Tree())
+        node._here.append((pattern, kind))
+
+    def overlapping(self, pattern: Pattern) -> Iterator[_Key]:
+        """All that match a name which `pattern` matches too, whatever the kind."""
+        nodes: list[tuple[_Tree, int]] = [(self, 0)]
+        while nodes:
+            node, at = nodes.pop()
+            if at < len(pattern.words):
+                yield from (key for key in node._here if key[0].rest)
+                words = node._below if pattern.words[at] == "*" else {pattern.words[at], "*"} & node._below.keys()
+                nodes += [(node._below[word], at + 1) for word in words]
+            else:
+                yield from node._here
+                nodes += [(below, at) for below in node._below.values()] if pattern.rest else []
+
+
+def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
+    if one[1] is not None and other[1] is not None and one[1] != other[1]:
+        return None
+    left, right = one[0], other[0]
+    if len(left.words) > len(right.words):
+        left, right = right, left
+    if len(left.words) < len(right.words) and not left.rest:
+        return None
+    words = list(right.words)
+    for at, word in enumerate(left.words):
+        if words[at] == "*":
+            words[at] = word
+        elif word not in ("*", words[at]):
+            return None
+    return _pattern(words, left.rest and right.rest, syntax), one[1] or other[1]
+
+
+def _pattern(words: Sequence[str], rest: bool, syntax: Syntax) -> Pattern:
+    return Pattern(".".join([*words, *([REST[syntax]] if rest else [])]), syntax)
+
+
+def _kind_left(text: str, kind: Kind | None, keys: _Keys) -> Kind | None:
+    # with which kind to ask for the answer of an entry; None: entries for each kind say all
+    if kind is not None:
+        return kind
+    if (text, "queue") not in keys:
+        return "queue"
+    return "topic" if (text, "topic") not in keys else None
+
+
+class _Examples:
+    """Names that a pattern matches and no other does, but those that contain it."""
+
+    def __init__(self, patterns: Sequence[Pattern]) -> None:
+        self._tree = _Tree()
+        for pattern in patterns:
+            self._tree.add(pattern, None)
+        self._longest = max((len(pattern.words) for pattern in patterns), default=0) + 1
+        taken = {word for pattern in patterns for word in pattern.words}
+        self._spare = next(word for size in range(1, len(taken) + 2) if (word := "x" * size) not in taken)
+
+    def of(self, pattern: Pattern) -> str | None:
+        """None if there is no such name: the patterns inside this one match all that it does."""
+        words = [self._spare if word == "*" else word for word in pattern.words]
+        if not pattern.rest:
+            return ".".join(words)
+        near = (other for other, _ in self._tree.overlapping(pattern) if other is not pattern)
+        inside = [other for other in near if pattern.contains(other)]
+        for _ in range(self._longest + 1 - len(words)):
+            name = ".".join(words)
+            if name and not any(other.matches(name) for other in inside):
+                return name
+            words.append(self._spare)
+        return None

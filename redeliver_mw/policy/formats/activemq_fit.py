@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Any back-off as one of ActiveMQ's: the same delays if it can say them, else the nearest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+
+from ..backoff import Backoff
+from ..model import RedeliveryPolicy
+from ..recurrence import Recurrence
+from . import sampled
+
+_COMPARED = 200  # failures that are compared one by one
+_FAR = (500, 1000, 10_000)
+
+
+def fitted(policy: RedeliveryPolicy) -> tuple[Recurrence, list[str]]:
+    """ActiveMQ's delays for a policy, and what they do not say of its own."""
+    backoff = policy.backoff
+    kept = policy.on_dead == "keep" and policy.dead_after is not None
+    if isinstance(backoff, Recurrence) and not kept:
+        return backoff, []
+    table, _ = sampled.sampled(policy)
+    counts = _counts(policy, [count for count, _ in table])
+    exact = [sampled.at(table, count) * 1000 for count in counts]
+    wanted = [round(delay) for delay in exact]
+    lost = []
+    if any(abs(delay - near) > 1e-6 for delay, near in zip(exact, wanted, strict=True)):
+        lost.append("fractions of a millisecond")
+    if not wanted:
+        return Recurrence(), lost
+    best = min(_candidates(backoff, wanted), key=lambda one: _distance(one, counts, wanted))
+    if _distance(best, counts, wanted):
+        lost.append(f"delays ({backoff}): the nearest are {best}")
+    return _jittered(best, policy, counts, lost), lost
+
+
+def _counts(policy: RedeliveryPolicy, changes: list[int]) -> list[int]:
+    last = None if policy.dead_after is None or policy.on_dead == "keep" else policy.dead_after - 1
+    looked_at = sorted({*range(1, _COMPARED + 1), *changes, *_FAR})
+    return [count for count in looked_at if last is None or count <= last]
+
+
+def _candidates(backoff: Backoff, wanted: list[int]) -> Iterator[Recurrence]:
+    first, second = wanted[0], wanted[min(1, len(wanted) - 1)]
+    yield Recurrence(first, second)
+    start = first or second
+    ratios = [after / before for before, after in pairwise(wanted[:3]) if before]
+    for multiplier in sorted({*_multipliers(backoff), *ratios}):
+        if multiplier > 1:
+            for cap in (None, wanted[-1]):
+                delay = start if cap is None else min(start, cap)
+                yield Recurrence(first, delay, multiplier, cap)
+
+
+def _multipliers(part: object) -> Iterator[float]:
+    if isinstance(part, tuple):
+        for one in part:
+            yield from _multipliers(one)
+    elif isinstance(part, Backoff) and is_dataclass(part):
+        own = getattr(part, "multiplier", None)
+        if own is not None:
+            yield own
+        for field in fields(part):
+            yield from _multipliers(getattr(part, field.name))
+
+
+def _distance(candidate: Recurrence, counts: list[int], wanted: list[int]) -> int:
+    said = (round(candidate.span(count).base * 1000) for count in counts)
+    return sum(abs(one - other) for one, other in zip(said, wanted, strict=True))
+
+
+def _jittered(best: Recurrence, policy: RedeliveryPolicy, counts: list[int], lost: list[str]) -> Recurrence:
+    spans = [policy.backoff.span(count) for count in counts if policy.dead_after is None or count < policy.dead_after]
+    shares = [max(high - base, base - low) / base for base, low, high in spans if base]
+    if not any(shares):
+        return best
+    factor = round(shares[min(1, len(shares) - 1)], 2)
+    jittered = Recurrence(best.initial, best.delay, best.multiplier, best.cap, factor)
+    said = [jittered.span(count) for count in counts[: len(spans)]]
+    if any(
+        abs(ours - theirs) > 0.0015
+        for span, other in zip(said, spans, strict=True)
+        for ours, theirs in zip(span, other, strict=True)
+    ):
+        lost.append(f"jitter ({policy.backoff}): here the first delay has none, and it adds up from step to step")
+    return jittered

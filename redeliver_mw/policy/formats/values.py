@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Texts of XML as numbers and yes or no; what is wrong is told to Problems. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from .problems import Problems, nearest
+from .xml import Element
+
+LONG = 2**63 - 1
+INT = 2**31 - 1
+_WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_REAL = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?", re.ASCII)
+
+
+def whole(element: Element, problems: Problems, least: int, most: int) -> int | None:
+    """The whole number in an element, from `least` to `most`; None, and a problem, otherwise."""
+    number = int(element.text) if _WHOLE.fullmatch(element.text) else None
+    if number is None or not least <= number <= most:
+        _wrong(element, problems, f"Give a whole number from {least} to {most}")
+        return None
+    return number
+
+
+def real(element: Element, problems: Problems, least: float, most: float = math.inf) -> float | None:
+    """The number in an element, from `least` to `most`; None, and a problem, otherwise."""
+    number = float(element.text) if _REAL.fullmatch(element.text) else math.nan
+    if not least <= number <= most or math.isinf(number):
+        top = f" to {most:g}" if most < math.inf else " on"
+        _wrong(element, problems, f"Give a number from {least:g}{top}")
+        return None
+    return number
+
+
+def flag(element: Element, problems: Problems) -> bool | None:
+    """`true` or `false`, in any case; None, and a problem, otherwise."""
+    if element.text.lower() in ("true", "false"):
+        return element.text.lower() == "true"
+    _wrong(element, problems, "Use true or false")
+    return None
+
+
+def word(element: Element, problems: Problems, allowed: tuple[str, ...]) -> str | None:
+    """One of the words, in any case; None, and a problem with the nearest of them, otherwise."""
+    for one in allowed:
+        if element.text.lower() == one.lower():
+            return one
+    near = nearest(element.text, allowed)
+    _wrong(element, problems, (f"Did you mean {near}? " if near else "") + f"Use one of: {', '.join(allowed)}")
+    return None
+
+
+def name(element: Element, problems: Problems) -> str | None:
+    """The name of a destination; None, and a problem, if it cannot be a target here."""
+    if "$" in element.text:
+        problems.add(
+            f"a $ in the name {element.text!r:.200}",
+            where=element.where,
+            cure="Use a name without it: in a target here, $ stands for the name of the source",
+        )
+        return None
+    return element.text
+
+
+def _wrong(element: Element, problems: Problems, cure: str) -> None:
+    found = repr(element.text)[:100] if element.text else "nothing"
+    problems.add(f"{found} is not possible here", where=element.where, cure=cure)

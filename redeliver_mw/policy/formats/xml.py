@@ -1,0 +1,131 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""XML as the policy languages need it: elements by their local names, with their places. Pure.
+
+Read with defusedxml: a document type, an entity of its own or an external one is refused. A text has at most
+10 MB, 100 levels and 200 000 elements, so that time and memory are bounded.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]  # it ships no types
+from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyped]  # it ships no types
+
+from ...errors import PolicyError
+
+LARGEST = 10_000_000  # characters
+DEEPEST = 100
+MOST = 200_000  # elements
+
+
+@dataclass(slots=True)
+class Element:
+    """One element. `name` and the names of `attributes` are without namespace and prefix; `text` is what stands
+    directly in it, without blanks around it; `line` and `column` count from 1."""
+
+    name: str
+    attributes: dict[str, str]
+    children: list[Element]
+    text: str
+    line: int
+    column: int
+    _parts: list[str] = field(default_factory=list, repr=False, compare=False)
+
+    def all(self, name: str) -> list[Element]:
+        """Its own children of that name."""
+        return [child for child in self.children if child.name == name]
+
+    def first(self, name: str) -> Element | None:
+        """Its first child of that name."""
+        return next((child for child in self.children if child.name == name), None)
+
+    def find(self, *names: str) -> list[Element]:
+        """Itself and everything inside it that has one of these names, in the order of the text."""
+        found, waiting = [], [self]
+        while waiting:
+            element = waiting.pop()
+            if element.name in names:
+                found.append(element)
+            waiting.extend(reversed(element.children))
+        return found
+
+    @property
+    def where(self) -> str:
+        """`line 3, column 5, <redelivery>`."""
+        return f"line {self.line}, column {self.column}, <{self.name:.100}>"
+
+
+def parse(text: str) -> Element:
+    """The root element of an XML text; PolicyError with line and column if it is none, or is refused."""
+    if len(text) > LARGEST:
+        raise PolicyError(f"more than {LARGEST} characters", cure="Cut the file down to what concerns redelivery")
+    tree = _Tree()
+    parser: Any = DefusedXMLParser(target=tree, forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    tree.expat = parser.parser
+    try:
+        parser.feed(text.lstrip())  # nothing may stand before an XML declaration
+        parser.close()
+    except ParseError as error:
+        line, column = error.position
+        what = str(error).partition(":")[0]
+        raise PolicyError(f"not XML: {what}", where=f"line {line}, column {column + 1}", cure="Correct it") from None
+    except DefusedXmlException:
+        raise PolicyError(
+            "a document type or an entity of its own",
+            where=tree.where,
+            cure="Take <!DOCTYPE ...> out, and write what the entities stand for",
+        ) from None
+    except (UnicodeError, ValueError) as error:
+        raise PolicyError(f"not XML: {error}", where=tree.where, cure="Save it as UTF-8") from None
+    if tree.root is None:
+        raise PolicyError("not XML: no element in it", cure="Name a file with XML in it")
+    return tree.root
+
+
+class _Tree:
+    """What the parser calls; makes Elements with places."""
+
+    def __init__(self) -> None:
+        self.root: Element | None = None
+        self.expat: Any = None
+        self._open: list[Element] = []
+        self._count = 0
+
+    @property
+    def where(self) -> str:
+        return f"line {self.expat.CurrentLineNumber}, column {self.expat.CurrentColumnNumber + 1}"
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._count += 1
+        if len(self._open) >= DEEPEST:
+            raise PolicyError(f"more than {DEEPEST} levels of elements", where=self.where, cure="Flatten it")
+        if self._count > MOST:
+            raise PolicyError(f"more than {MOST} elements", where=self.where, cure="Split the file")
+        plain = {_local(name): value for name, value in attributes.items()}
+        line, column = self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber + 1
+        element = Element(_local(tag), plain, [], "", line, column)
+        if self._open:
+            self._open[-1].children.append(element)
+        else:
+            self.root = element
+        self._open.append(element)
+
+    def data(self, text: str) -> None:
+        if self._open:
+            self._open[-1]._parts.append(text)
+
+    def end(self, tag: str) -> None:
+        element = self._open.pop()
+        element.text = "".join(element._parts).strip()
+        element._parts = []
+
+    def close(self) -> Element | None:
+        return self.root
+
+
+def _local(name: str) -> str:
+    return name.rpartition("}")[2]

@@ -1,0 +1,23 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The blocks of a Markdown page. One that is marked with a file's name, ```` ```xml broker.xml ````, is that file:
+the page's commands and programs find it in their folder."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+FENCE = re.compile(r"^(?P<ticks>```+)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=ticks)[ \t]*$", re.DOTALL | re.MULTILINE)
+_FILE = re.compile(r"\w+ (?P<name>[\w-]+\.\w+)")
+
+
+def files_of(page: str) -> dict[str, str]:
+    """The files that a page shows: their names and what is in them."""
+    blocks = ((_FILE.fullmatch(block["info"].strip()), block["text"]) for block in FENCE.finditer(page))
+    return {named["name"]: text for named, text in blocks if named}
+
+
+def write_files(page: str, folder: Path) -> None:
+    for name, text in files_of(page).items():
+        (folder / name).write_text(text)

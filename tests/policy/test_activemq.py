@@ -1,0 +1,585 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""ActiveMQ's languages: the manual's examples, the numbers of ActiveMQ's own tests, and what is wrong, told at once."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from redeliver_mw.errors import PolicyError
+from redeliver_mw.message import Destination
+from redeliver_mw.policy import DeadLetter, Decision, Discard, PolicyMap, Redeliver, RedeliveryPolicy, Target
+from redeliver_mw.policy.formats import activemq
+
+BILLING = """<broker xmlns="http://activemq.apache.org/schema/core" schedulerSupport="true">
+  <plugins><redeliveryPlugin sendToDlqIfMaxRetriesExceeded="true" fallbackToDeadLetter="true">
+    <redeliveryPolicyMap><redeliveryPolicyMap>
+      <redeliveryPolicyEntries>
+        <redeliveryPolicy queue="BILLING.&gt;"
+                          maximumRedeliveries="2" initialRedeliveryDelay="1500" redeliveryDelay="4000"/>
+      </redeliveryPolicyEntries>
+      <defaultEntry><redeliveryPolicy maximumRedeliveries="5"/></defaultEntry>
+    </redeliveryPolicyMap></redeliveryPolicyMap>
+  </redeliveryPlugin></plugins>
+  <destinationPolicy><policyMap><policyEntries><policyEntry queue="BILLING.&gt;">
+    <deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="DEAD." processExpired="false" processNonPersistent="true"/>
+    </deadLetterStrategy>
+  </policyEntry></policyEntries></policyMap></destinationPolicy>
+</broker>"""
+
+
+def url(**options: object) -> str:
+    return "tcp://localhost:61616?" + "&".join(
+        f"jms.redeliveryPolicy.{name}={value}" for name, value in options.items()
+    )
+
+
+def plugin(attributes: str = "", entries: str = "", default: str = "") -> str:
+    default = f"<defaultEntry>{default}</defaultEntry>" if default else ""
+    return f"""<broker schedulerSupport="true"><plugins><redeliveryPlugin {attributes}><redeliveryPolicyMap>
+        <redeliveryPolicyMap><redeliveryPolicyEntries>{entries}</redeliveryPolicyEntries>{default}</redeliveryPolicyMap>
+        </redeliveryPolicyMap></redeliveryPlugin></plugins></broker>"""
+
+
+def client(*entries: str, default: str = "") -> str:
+    default = f"<defaultEntry>{default}</defaultEntry>" if default else ""
+    inside = f"<redeliveryPolicyEntries>{''.join(entries)}</redeliveryPolicyEntries>{default}"
+    return f"<redeliveryPolicyMap>{inside}</redeliveryPolicyMap>"
+
+
+def endings(*entries: str, default: str = "") -> str:
+    default = f"<defaultEntry>{default}</defaultEntry>" if default else ""
+    inside = f"<policyEntries>{''.join(entries)}</policyEntries>{default}"
+    return f"<broker><destinationPolicy><policyMap>{inside}</policyMap></destinationPolicy></broker>"
+
+
+def ending(where: str, strategy: str) -> str:
+    return f"<policyEntry {where}><deadLetterStrategy>{strategy}</deadLetterStrategy></policyEntry>"
+
+
+def delays(policy: RedeliveryPolicy, most: int = 20) -> list[int]:
+    """Milliseconds after failures 1, 2, … of a message that always fails, until it is dead."""
+    decisions = itertools.takewhile(lambda one: isinstance(one, Redeliver), map(policy.decide, range(1, most + 1)))
+    return [round(decision.base * 1000) for decision in decisions if isinstance(decision, Redeliver)]
+
+
+def buried(policies: PolicyMap, name: str, kind: str = "queue") -> str | None:
+    """Where a dead message of that source goes; None if it is dropped."""
+    decision = policies.resolve(name, kind).end("exhausted")
+    if isinstance(decision, Discard):
+        return None
+    assert isinstance(decision, DeadLetter)
+    (target,) = decision.targets
+    return str(target.resolve(Destination(name, "topic" if kind == "topic" else "queue")))
+
+
+def test_the_manuals_url_redelivers_four_times() -> None:
+    policies = activemq.read("tcp://localhost:61616?jms.redeliveryPolicy.maximumRedeliveries=4")
+    assert delays(policies.default) == [1000] * 4
+    assert policies.default.dead_after == 5
+    assert buried(policies, "any") == "queue:ActiveMQ.DLQ"
+    assert policies.warnings == ()
+
+
+def test_the_manuals_plugin_waits_three_seconds_and_then_one() -> None:
+    entry = '<redeliveryPolicy queue="SpecialQueue" maximumRedeliveries="3" initialRedeliveryDelay="3000" />'
+    default = '<redeliveryPolicy maximumRedeliveries="3" initialRedeliveryDelay="3000" />'
+    policies = activemq.read(plugin("", entry, default))
+    assert delays(policies.resolve("SpecialQueue")) == [3000, 1000, 1000]
+    assert policies.resolve("SpecialQueue").version == policies.resolve("Other").version
+
+
+def test_the_minimal_example_retries_billing_twice_and_buries_it_by_name() -> None:
+    policies = activemq.read(BILLING)
+    assert delays(policies.resolve("BILLING.eu")) == [1500, 4000]
+    assert buried(policies, "BILLING.eu") == "queue:DEAD.BILLING.eu"
+    assert policies.resolve("BILLING.eu").expired() == Discard("expired")
+    assert delays(policies.resolve("OTHER")) == [1000] * 5
+    assert buried(policies, "OTHER") == "queue:ActiveMQ.DLQ"
+    assert isinstance(policies.resolve("OTHER").expired(), DeadLetter)
+
+
+@pytest.mark.parametrize(
+    ("origin", "options", "expected"),
+    [
+        ("A1", {}, [1000] * 6),
+        ("A2", {"useExponentialBackOff": "true"}, [1000, 5000, 25_000, 125_000, 625_000, 3_125_000]),
+        (
+            "A3",
+            {"useExponentialBackOff": "true", "maximumRedeliveryDelay": 60_000},
+            [1000, 5000, 25_000, 60_000, 60_000, 60_000],
+        ),
+        (
+            "A4",
+            {"useExponentialBackOff": "TRUE", "initialRedeliveryDelay": 3, "backOffMultiplier": 1.5},
+            [3, 4, 6, 9, 13, 19],
+        ),
+        (
+            "A5",
+            {"useExponentialBackOff": "true", "initialRedeliveryDelay": 1, "backOffMultiplier": "1.5d"},
+            [1, 1, 1, 1, 1, 1],
+        ),
+        (
+            "A6",
+            {
+                "initialRedeliveryDelay": 50,
+                "redeliveryDelay": 500,
+                "backOffMultiplier": 2,
+                "maximumRedeliveryDelay": 60,
+                "useExponentialBackOff": "true",
+            },
+            [50, 500, 500, 500, 500, 500],
+        ),
+        ("DeadLetterTest", {"maximumRedeliveries": 3}, [1000] * 3),
+        ("NoRetryDeadLetterTest", {"maximumRedeliveries": 0}, []),
+        (
+            "testRepeatedRedelivery..NoCommit",
+            {"initialRedeliveryDelay": 0, "redeliveryDelay": 0, "maximumRedeliveries": 4},
+            [0, 0, 0, 0],
+        ),
+        (
+            "..NoCommitForwardMessage",
+            {"initialRedeliveryDelay": 0, "redeliveryDelay": 0, "maximumRedeliveries": 2},
+            [0, 0],
+        ),
+        ("testDLQHandling", {"initialRedeliveryDelay": 100, "maximumRedeliveries": 2}, [100, 1000]),
+        ("testInfinite..", {"initialRedeliveryDelay": 100, "maximumRedeliveries": -1}, [100] + [1000] * 19),
+        ("testZeroMaximum..", {"initialRedeliveryDelay": 100, "maximumRedeliveries": 0}, []),
+        ("testInitialRedeliveryDelayZero", {"initialRedeliveryDelay": 0, "maximumRedeliveries": 1}, [0]),
+        ("testInitialRedeliveryDelayOne", {"initialRedeliveryDelay": 1000, "maximumRedeliveries": 1}, [1000]),
+        (
+            "testRedeliveryDelayOne",
+            {"initialRedeliveryDelay": 0, "redeliveryDelay": 1000, "maximumRedeliveries": 2},
+            [0, 1000],
+        ),
+        (
+            "testExponential..NonBlocking",
+            {
+                "initialRedeliveryDelay": 0,
+                "redeliveryDelay": 100,
+                "useExponentialBackOff": "true",
+                "backOffMultiplier": 2,
+                "maximumRedeliveries": 4,
+            },
+            [0, 100, 200, 400],
+        ),
+        (
+            "testMaximumRedeliveryDelay",
+            {
+                "initialRedeliveryDelay": 10,
+                "redeliveryDelay": 50,
+                "useExponentialBackOff": "true",
+                "backOffMultiplier": 2,
+                "maximumRedeliveryDelay": 1000,
+                "maximumRedeliveries": 9,
+            },
+            [10, 20, 40, 80, 160, 320, 640, 1000, 1000],
+        ),
+    ],
+)
+def test_a_url_has_the_delays_of_activemq(origin: str, options: dict[str, object], expected: list[int]) -> None:
+    text = url(**options) if options else "tcp://localhost:61616?jms.nonBlockingRedelivery=true"
+    policy = activemq.read(text).default
+    assert delays(policy) == expected
+    assert policy.dead_after == (None if len(expected) == 20 else len(expected) + 1)
+
+
+@pytest.mark.parametrize(
+    "jitter",
+    [{"collisionAvoidancePercent": 15}, {"collisionAvoidanceFactor": 0.15}, {}],
+    ids=["as the program has it", "as the manual has it", "by default"],
+)
+def test_a7_collision_avoidance_is_15_per_cent_and_never_of_the_first_delay(jitter: dict[str, object]) -> None:
+    text = url(initialRedeliveryDelay=100, redeliveryDelay=1000, useCollisionAvoidance="true", **jitter)
+    policy = activemq.read(text).default
+    assert policy.decide(1) == Redeliver(0.1, 0.1, 0.1)
+    assert policy.decide(2) == Redeliver(1.0, 0.85, 1.15)
+
+
+MATCHED = {"TEST.FOO": 1, "TEST.*": 2, "TEST.>": 3, ">": 4, "TEST.FOO.BAR": 5}
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen"), [("FOO", 4), ("TEST.FOO", 1), ("TEST.D1", 2), ("TEST.FOO.BAR", 5), ("TEST.BAR.FOO", 3)]
+)
+def test_the_one_best_entry_holds_as_in_destination_map_test(name: str, chosen: int) -> None:
+    entries = [
+        f'<redeliveryPolicy queue="{pattern}" maximumRedeliveries="{limit}"/>' for pattern, limit in MATCHED.items()
+    ]
+    for order in (entries, entries[::-1]):
+        policies = activemq.read(client(*order, default='<redeliveryPolicy maximumRedeliveries="9"/>'))
+        assert policies.resolve(name).dead_after == chosen + 1
+        assert policies.resolve(name, "topic").dead_after == 10
+
+
+def test_queues_and_topics_have_entries_of_their_own_as_in_per_destination_test() -> None:
+    queues = '<redeliveryPolicy queue=">" maximumRedeliveries="2" initialRedeliveryDelay="0" redeliveryDelay="1000"/>'
+    topics = '<redeliveryPolicy topic=">" maximumRedeliveries="3" initialRedeliveryDelay="0" redeliveryDelay="1000"/>'
+    policies = activemq.read(client(queues, topics))
+    assert delays(policies.resolve("a.b")) == [0, 1000]
+    assert delays(policies.resolve("a.b", "topic")) == [0, 1000, 1000]
+
+
+def test_commas_make_one_entry_of_several_destinations() -> None:
+    policies = activemq.read(client('<redeliveryPolicy queue="A, B.*,topic://C" maximumRedeliveries="0"/>'))
+    found = [policies.resolve(*one).dead_after for one in (("A",), ("B.x",), ("C", "topic"), ("C",), ("B",))]
+    assert found == [1, 1, 1, 7, 7]
+
+
+def test_without_a_default_entry_the_connections_policy_holds() -> None:
+    entries = client('<redeliveryPolicy queue="A" maximumRedeliveries="1"/>')
+    connection = "<redeliveryPolicy><redeliveryPolicy maximumRedeliveries='2'/></redeliveryPolicy>"
+    policies = activemq.read(f"<beans><connectionFactory>{connection}{entries}</connectionFactory></beans>")
+    assert policies.resolve("A").dead_after == 2
+    assert policies.resolve("B").dead_after == 3
+
+
+def test_a_spring_bean_is_a_policy_of_the_connection_too() -> None:
+    properties = (
+        '<property name="maximumRedeliveries" value="3"/><property name="redeliveryDelay"><value>7</value></property>'
+    )
+    bean = f'<bean class="org.apache.activemq.RedeliveryPolicy" id="x">{properties}</bean>'
+    assert delays(activemq.read(f"<beans>{bean}</beans>").default) == [1000, 7, 7]
+
+
+def test_a_broker_url_in_xml_is_read_as_a_url() -> None:
+    inner = "failover:(tcp://a:1,tcp://b:2)?jms.redeliveryPolicy.maximumRedeliveries=1&amp;x=y"
+    policies = activemq.read(f'<beans><connectionFactory brokerURL="{inner}"/></beans>')
+    assert delays(policies.default) == [1000]
+
+
+def test_a_message_that_comes_in_with_too_many_failures_is_ended_unseen() -> None:
+    assert isinstance(activemq.read(url(maximumRedeliveries=4)).default.on_arrival(5), DeadLetter)
+    assert activemq.read(url(maximumRedeliveries=4)).default.on_arrival(4) is None
+    unchecked = activemq.read(url(maximumRedeliveries=4, preDispatchCheck="false")).default
+    assert unchecked.on_arrival(5) is None
+
+
+def test_the_plugin_of_broker_redelivery_test_waits_four_seconds_and_two() -> None:
+    default = '<redeliveryPolicy initialRedeliveryDelay="4000" redeliveryDelay="2000" maximumRedeliveries="2"/>'
+    policies = activemq.read(plugin("", "", default))
+    assert delays(policies.default) == [4000, 2000]
+    assert buried(policies, "x") == "queue:ActiveMQ.DLQ"
+
+
+def test_the_plugin_drops_what_is_dead_if_told_so_and_still_buries_what_expired() -> None:
+    default = '<redeliveryPolicy maximumRedeliveries="2"/>'
+    policies = activemq.read(plugin('sendToDlqIfMaxRetriesExceeded="false"', "", default))
+    assert delays(policies.default) == [1000, 1000]
+    assert buried(policies, "x") is None
+    assert policies.default.expired() == DeadLetter((Target("queue", "ActiveMQ.DLQ"),), "expired")
+
+
+@pytest.mark.parametrize(("fallback", "grave"), [("true", "queue:ActiveMQ.DLQ"), ("false", None)])
+def test_the_plugin_never_retries_what_it_has_no_policy_for(fallback: str, grave: str | None) -> None:
+    policies = activemq.read(plugin(f'fallbackToDeadLetter="{fallback}"', '<redeliveryPolicy queue="A"/>'))
+    assert delays(policies.resolve("B")) == []
+    assert buried(policies, "B") == grave
+    assert delays(policies.resolve("A")) == [1000] * 6
+
+
+@pytest.mark.parametrize("short", ["initialRedeliveryDelay", "redeliveryDelay"])
+def test_redelivery_plugin_test_a_delay_of_500_ms_is_refused(short: str) -> None:
+    for entry, default in (('queue="A" ', ""), ("", "default")):
+        policy = f'<redeliveryPolicy {entry}{short}="500"/>'
+        with pytest.raises(PolicyError, match=f"{short} is 500 ms"):
+            activemq.read(plugin("", "" if default else policy, policy if default else ""))
+        assert activemq.read(client(policy) if entry else client(default=policy))  # a client may
+
+
+def test_redelivery_plugin_test_without_a_scheduler_is_a_warning_and_refused_by_strict() -> None:
+    text = plugin("", '<redeliveryPolicy queue="A"/>').replace('schedulerSupport="true"', "")
+    assert "scheduler" in " ".join(activemq.read(text).warnings)
+    with pytest.raises(PolicyError, match='Write schedulerSupport="true"'):
+        activemq.read(text, True)
+
+
+@pytest.mark.parametrize(
+    ("origin", "text", "kind", "grave"),
+    [
+        ("DeadLetterTest", endings(), "queue", "queue:ActiveMQ.DLQ"),
+        (
+            "IndividualDeadLetterTest",
+            endings(ending('queue="x"', "<individualDeadLetterStrategy/>")),
+            "queue",
+            "queue:ActiveMQ.DLQ.Queue.x",
+        ),
+        (
+            "IndividualDeadLetterTest, topics",
+            endings(ending('topic="x"', "<individualDeadLetterStrategy/>")),
+            "topic",
+            "queue:ActiveMQ.DLQ.Topic.x",
+        ),
+        (
+            "a prefix, a suffix",
+            endings(ending('queue=">"', '<individualDeadLetterStrategy queuePrefix="a." queueSuffix=".z"/>')),
+            "queue",
+            "queue:a.x.z",
+        ),
+        (
+            "topics for topics",
+            endings(ending('topic=">"', '<individualDeadLetterStrategy useQueueForTopicMessages="false"/>')),
+            "topic",
+            "topic:ActiveMQ.DLQ.Topic.x",
+        ),
+        (
+            "topics for queues",
+            endings(ending('queue=">"', '<individualDeadLetterStrategy useQueueForQueueMessages="false"/>')),
+            "queue",
+            "topic:ActiveMQ.DLQ.Queue.x",
+        ),
+        ("DiscardingDeadLetterPolicyTest", endings(ending('queue=">"', "<discarding/>")), "queue", None),
+        (
+            "one shared queue",
+            endings(ending('queue=">"', '<sharedDeadLetterStrategy deadLetterQueue="queue://D"/>')),
+            "queue",
+            "queue:D",
+        ),
+        (
+            "one shared topic, as an element",
+            endings(
+                ending(
+                    'queue=">"',
+                    "<sharedDeadLetterStrategy><deadLetterQueue><topic physicalName='D'/></deadLetterQueue>"
+                    "</sharedDeadLetterStrategy>",
+                )
+            ),
+            "queue",
+            "topic:D",
+        ),
+        (
+            "a default for queues",
+            endings(default=ending("", "<individualDeadLetterStrategy/>")),
+            "queue",
+            "queue:ActiveMQ.DLQ.Queue.x",
+        ),
+        (
+            "a default for topics",
+            endings(default=ending("", "<individualDeadLetterStrategy/>")),
+            "topic",
+            "queue:ActiveMQ.DLQ.Topic.x",
+        ),
+        (
+            "the best entry has none of its own",
+            endings('<policyEntry queue="x"/>', ending('queue=">"', "<discarding/>")),
+            "queue",
+            "queue:ActiveMQ.DLQ",
+        ),
+    ],
+)
+def test_a_dead_message_goes_where_its_strategy_says(origin: str, text: str, kind: str, grave: str | None) -> None:
+    policies = activemq.read(text)
+    assert buried(policies, "x", kind) == grave
+    assert delays(policies.resolve("x", kind)) == [1000] * 6
+
+
+def test_policy_and_strategy_are_each_the_best_of_their_own_map() -> None:
+    entries = client(
+        '<redeliveryPolicy queue="A.*" maximumRedeliveries="1"/>',
+        '<redeliveryPolicy queue="A.b.>" maximumRedeliveries="2"/>',
+    )
+    graves = endings(
+        ending('queue="*.b"', '<sharedDeadLetterStrategy deadLetterQueue="D1"/>'),
+        ending('queue="A.>"', '<sharedDeadLetterStrategy deadLetterQueue="D2"/>'),
+    )
+    policies = activemq.read(f"<beans>{entries}{graves}</beans>")
+    found = {
+        name: (policies.resolve(name).dead_after, buried(policies, name))
+        for name in ("A", "A.x", "A.b", "A.b.c", "B.b", "C")
+    }
+    assert found == {
+        "A": (7, "queue:D2"),
+        "A.x": (2, "queue:D2"),
+        "A.b": (2, "queue:D1"),  # of patterns that overlap, the first by its letters
+        "A.b.c": (3, "queue:D2"),
+        "B.b": (7, "queue:D1"),
+        "C": (7, "queue:ActiveMQ.DLQ"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (url(maximumRedeliverys=4), "Did you mean maximumRedeliveries?"),
+        (url(maximumRedeliveries="four"), "Give a whole number"),
+        (url(maximumRedeliveries=2**31), "Give a whole number"),
+        (url(redeliveryDelay="9" * 5000), "Give a whole number"),
+        (url(backOffMultiplier="NaN"), "Give a number"),
+        (url(backOffMultiplier="1e999"), "Give a number"),
+        (url(useExponentialBackOff="yes"), "Use true or false"),
+        (url(collisionAvoidancePercent=15, collisionAvoidanceFactor=0.15), "Leave one out"),
+        (url(maximumRedeliveries="%FF"), "no UTF-8"),
+        ("failover:(tcp://a:1?jms.redeliveryPolicy.maximumRedeliveries=1,tcp://b:2)", "closing parenthesis"),
+        ("tcp://user:secret@localhost:61616", "no policy of ActiveMQ"),
+        (url(maximumRedeliveries="1" * 100_000), "a URL of more than 100000 characters"),
+        (client("<redeliveryPolicy/>"), "for which destination?"),
+        (client('<redeliveryPolicy queue="A.>.B"/>'), "> is not the end"),
+        (client('<redeliveryPolicy queue=""/>'), "empty"),
+        (client('<redeliveryPolicy queue="A"/>', '<redeliveryPolicy queue="A"/>'), "a second entry for queue A"),
+        (client('<redeliveryPolicy queue="A" redeliveryDelay="${delay}"/>'), "placeholders are not looked up"),
+        (endings(ending('queue="A"', '<individualDeadLetterStrategy queuePrefix="a$"/>')), "without a \\$"),
+        ("<broker", "not XML"),
+        ("<!DOCTYPE x [<!ENTITY e 'e'>]><broker>&e;</broker>", "document type"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_cure(text: str, said: str) -> None:
+    with pytest.raises(PolicyError, match=said) as caught:
+        activemq.read(text)
+    assert "secret" not in str(caught.value)
+
+
+def test_everything_that_is_wrong_is_told_at_once_with_its_place() -> None:
+    with pytest.raises(PolicyError) as caught:
+        activemq.read(BILLING.replace('"1500"', '"15"').replace('"4000"', '"4 s"').replace('"5"', '"five"'))
+    told = str(caught.value)
+    assert "3 problems" in told
+    assert "line 5, column 9, <redeliveryPolicy>" in told
+    assert "line 8, column 21, <redeliveryPolicy>" in told
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        url(maximumRedeliveries=-2),
+        url(redeliveryDelay=-1),
+        url(maximumRedeliveryDelay=-5),
+        url(collisionAvoidanceFactor=0.1),
+        client('<redeliveryPolicy queue="A" maximumRedeliverys="1"/>'),
+        plugin('sendToDlq="false"'),
+        endings(ending('queue="A"', '<discarding dropAll="true"/>')),
+    ],
+)
+def test_what_activemq_takes_and_does_not_do_is_a_warning_and_refused_by_strict(text: str) -> None:
+    assert activemq.read(text).warnings
+    with pytest.raises(PolicyError):
+        activemq.read(text, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<beans/>",
+        client('<redeliveryPolicy tempQueue="true"/>'),
+        endings(ending('queue="A"', '<sharedDeadLetterStrategy expiration="5000"/>')),
+        endings(ending('queue="A"', '<sharedDeadLetterStrategy processNonPersistent="false"/>')),
+        endings(ending('topic="A"', '<individualDeadLetterStrategy destinationPerDurableSubscriber="true"/>')),
+        endings(ending('queue="A"', "<bean/>")),
+        "tcp://h:1?jms.redeliverypolicy.maximumRedeliveries=1&jms.redeliveryPolicy.redeliveryDelay=1",
+    ],
+)
+def test_what_is_not_done_here_is_a_warning(text: str) -> None:
+    assert len(activemq.read(text, True).warnings) == 1
+
+
+def test_the_text_that_goes_into_headers_holds_no_password() -> None:
+    policies = activemq.read("tcp://h:1?user=me&password=secret&jms.redeliveryPolicy.maximumRedeliveries=4")
+    assert policies.default.text == policies.native == "jms.redeliveryPolicy.maximumRedeliveries=4"
+    assert activemq.read(policies.native).default.dead_after == 5
+
+
+policies_here = st.builds(
+    RedeliveryPolicy,
+    st.none() | st.integers(1, 120),
+    st.sampled_from(
+        [url(useExponentialBackOff="true", backOffMultiplier=1.7, useCollisionAvoidance="true"), url(redeliveryDelay=3)]
+    ).map(lambda text: activemq.read(text).default.backoff),
+    st.sampled_from(["queue:DEAD", "topic:a.$.z", "same:$", "same:D", "queue:<&>\"'"]),
+    st.sampled_from(["dead-letter", "discard"]),
+)
+maps = st.builds(
+    PolicyMap,
+    st.dictionaries(st.sampled_from(["A", "A.*", "A.>", "queue:*.b", "topic:>", "B.<&>"]), policies_here),
+    policies_here,
+)
+
+
+@settings(deadline=None)
+@given(maps)
+def test_reading_what_was_written_gives_the_same_decisions(policies: PolicyMap) -> None:
+    written = activemq.write(policies)
+    again = activemq.read(written.text)
+    assert written.lost == ()
+    assert again.warnings == ()
+    for name, kind in itertools.product(["A", "A.b", "A.b.c", "x.b", "x", "B.<&>"], ["queue", "topic"]):
+        source = Destination(name, "topic" if kind == "topic" else "queue")
+        before, after = policies.resolve(name, kind), again.resolve(name, kind)
+        for failures in (*range(1, 20), 100):
+            assert resolved(before.decide(failures), source) == resolved(after.decide(failures), source)
+
+
+def resolved(decision: Decision, source: Destination) -> object:
+    """The decision, its targets as the destinations that they are for this source."""
+    return [one.resolve(source) for one in decision.targets] if isinstance(decision, DeadLetter) else decision
+
+
+def test_delays_of_another_language_are_written_as_the_recurrence_that_has_them() -> None:
+    policies = PolicyMap({}, RedeliveryPolicy(5, [0.5, 1.5, 4.5, 9.0], "DEAD"))
+    written = activemq.write(policies)
+    assert written.lost == ()
+    assert delays(activemq.read(written.text).default) == [500, 1500, 4500, 9000]
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (RedeliveryPolicy(9, [1.0, 7.0, 2.0], "D"), "delays"),
+        (RedeliveryPolicy(9, 0.0005, "D"), "fractions of a millisecond"),
+        (RedeliveryPolicy(9, 1.0, ["D", "E"]), "the target queue:E"),
+        (RedeliveryPolicy(9, 1.0, "$.$"), "the target queue:\\$.\\$"),
+        (RedeliveryPolicy(9, 1.0, "D", fatal=ValueError), "no rules by exception"),
+        (RedeliveryPolicy(2**40, 1.0, "D"), "at most 2147483648"),
+    ],
+)
+def test_what_activemq_cannot_say_is_listed_and_the_nearest_written(policy: RedeliveryPolicy, said: str) -> None:
+    written = activemq.write(PolicyMap({"A": policy}))
+    assert any(one.startswith("queue:A: ") for one in written.lost)
+    with pytest.raises(PolicyError, match=said):
+        raise PolicyError("; ".join(written.lost))
+    assert activemq.read(written.text).resolve("A").dead_after is not None
+
+
+def test_its_own_text_is_given_back_as_it_was() -> None:
+    assert activemq.write(activemq.read(BILLING)).text == BILLING
+
+
+PIECES = [
+    "<beans>", "</beans>", "<broker schedulerSupport='true'>", "</broker>", "<redeliveryPlugin>", "</redeliveryPlugin>",
+    "<redeliveryPolicyMap>", "</redeliveryPolicyMap>", "<redeliveryPolicyEntries>", "</redeliveryPolicyEntries>",
+    "<redeliveryPolicy queue='A.>' maximumRedeliveries='3'/>", "<redeliveryPolicy topic='*' redeliveryDelay='x'/>",
+    "<defaultEntry>", "</defaultEntry>", "<redeliveryPolicy/>", "<destinationPolicy>", "</destinationPolicy>",
+    "<policyEntries>", "</policyEntries>", "<policyEntry queue='A'>", "</policyEntry>", "<deadLetterStrategy>",
+    "</deadLetterStrategy>", "<discarding/>", "<individualDeadLetterStrategy queuePrefix='$'/>",
+    "<sharedDeadLetterStrategy deadLetterQueue=''/>", "<bean class='a.RedeliveryPolicy'>", "</bean>", "<property/>",
+]  # fmt: skip
+
+
+@settings(deadline=None)
+@given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join), st.booleans())
+def test_nothing_but_a_policy_error_comes_out_of_any_xml(text: str, strict: bool) -> None:
+    with contextlib.suppress(PolicyError):
+        activemq.read(f"<beans>{text}</beans>", strict)
+
+
+names = st.sampled_from([*activemq.PROPERTIES, "x"]) | st.text(max_size=5)
+values = st.sampled_from(["1", "-1", "true", "1e9", "99999999999999999999", "%", "%ff", "&", "?", ")"]) | st.text()
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(names, values)), st.booleans())
+def test_nothing_but_a_policy_error_comes_out_of_any_url(options: list[tuple[str, str]], strict: bool) -> None:
+    text = "tcp://h:1?" + "&".join(f"jms.redeliveryPolicy.{name}={value}" for name, value in options)
+    try:
+        policy = activemq.read(text, strict).default
+    except PolicyError:
+        return
+    for failures in (1, 2, 50):
+        decision = policy.decide(failures)
+        if isinstance(decision, Redeliver):
+            assert decision.low <= decision.draw(random.Random(1)) <= decision.high

@@ -1,0 +1,257 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""From any language to any: what was written is read as the same decisions, unless the writer says what is lost.
+
+All pairs of languages that can be read and written are tried. A random policy is written in the first language,
+losses and all; what is read back is a random policy of that language's own, and goes into the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from typing import NamedTuple
+
+import pytest
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from redeliver_mw.message import Destination, Kind
+from redeliver_mw.policy import (
+    Backoff,
+    DeadLetter,
+    Decision,
+    Expiry,
+    Keep,
+    PolicyMap,
+    Redeliver,
+    RedeliveryPolicy,
+    Target,
+)
+from redeliver_mw.policy.backoff import Linear
+from redeliver_mw.policy.destinations import Entry
+from redeliver_mw.policy.formats import READERS, WRITERS
+from redeliver_mw.policy.growth import Growth
+from redeliver_mw.policy.recurrence import Recurrence
+from redeliver_mw.policy.stops import AfterFailures, AfterSeconds, AnyStop
+
+FAILURES = range(1, 101)
+KINDS: tuple[Kind, ...] = ("queue", "topic")
+WRITABLE = sorted(READERS.keys() & WRITERS.keys())
+EXAMPLES = {  # the minimal examples of the manuals' pages, one for each system
+    "jmsjca": "tcp://broker:61613?JMSJCA.redeliveryhandling=2:500; 4:2000; 6:move(same:$.dead)",
+    "activemq": """<broker xmlns="http://activemq.apache.org/schema/core" schedulerSupport="true">
+  <plugins><redeliveryPlugin sendToDlqIfMaxRetriesExceeded="true" fallbackToDeadLetter="true">
+    <redeliveryPolicyMap><redeliveryPolicyMap>
+      <redeliveryPolicyEntries>
+        <redeliveryPolicy queue="BILLING.>" maximumRedeliveries="2"
+                          initialRedeliveryDelay="1500" redeliveryDelay="4000"/>
+      </redeliveryPolicyEntries>
+      <defaultEntry><redeliveryPolicy maximumRedeliveries="5"/></defaultEntry>
+    </redeliveryPolicyMap></redeliveryPolicyMap>
+  </redeliveryPlugin></plugins>
+  <destinationPolicy><policyMap><policyEntries><policyEntry queue="BILLING.>">
+    <deadLetterStrategy>
+      <individualDeadLetterStrategy queuePrefix="DEAD." processExpired="false" processNonPersistent="true"/>
+    </deadLetterStrategy>
+  </policyEntry></policyEntries></policyMap></destinationPolicy>
+</broker>""",
+    "patchbay": """<dynamo-message-system><patchbay><message-sink>
+  <nucleus-name>/acme/OrderSink</nucleus-name>
+  <input-port><input-destination>
+    <destination-name>patchbay:/acme/Orders</destination-name><destination-type>Queue</destination-type>
+    <redelivery>
+      <max-attempts>4</max-attempts><delay>30000</delay><failure-output-port>OrderFailed</failure-output-port>
+    </redelivery>
+  </input-destination></input-port>
+  <redelivery-port><port-name>OrderFailed</port-name>
+    <output-destination>
+      <destination-name>patchbay:/acme/OrderAlarm</destination-name><destination-type>Queue</destination-type>
+    </output-destination>
+    <output-destination>
+      <destination-name>patchbay:/acme/OrderDead</destination-name><destination-type>Queue</destination-type>
+    </output-destination>
+  </redelivery-port>
+</message-sink></patchbay></dynamo-message-system>""",
+    "weblogic": """<weblogic-jms xmlns="http://xmlns.oracle.com/weblogic/weblogic-jms">
+  <template name="Slow">
+    <delivery-params-overrides><redelivery-delay>7000</redelivery-delay></delivery-params-overrides>
+    <delivery-failure-params><redelivery-limit>2</redelivery-limit></delivery-failure-params>
+  </template>
+  <queue name="Work"><sub-deployment-name>srv1</sub-deployment-name><template>Slow</template>
+    <delivery-failure-params>
+      <error-destination>WorkErr</error-destination><expiration-policy>Redirect</expiration-policy>
+    </delivery-failure-params>
+  </queue>
+  <queue name="WorkErr"><sub-deployment-name>srv1</sub-deployment-name></queue>
+</weblogic-jms>""",
+    "artemis": """<address-settings>
+  <address-setting match="#">
+    <dead-letter-address>DLA</dead-letter-address><max-delivery-attempts>5</max-delivery-attempts>
+  </address-setting>
+  <address-setting match="shop.orders.#">
+    <redelivery-delay>2000</redelivery-delay><redelivery-delay-multiplier>3</redelivery-delay-multiplier>
+    <max-redelivery-delay>9000</max-redelivery-delay>
+  </address-setting>
+  <address-setting match="shop.orders.vip"><max-delivery-attempts>-1</max-delivery-attempts></address-setting>
+</address-settings>""",
+    "native": """syntax = "artemis"
+match = "merge"
+[default]
+backoff = { initial = 1, multiplier = 2, cap = 60 }
+[destinations."orders.#"]
+dead_after = 4
+[destinations."orders.*.rush"]
+backoff = 1
+""",
+}
+ASKED = (
+    *("orders", "orders.eu", "orders.eu.rush", "BILLING", "BILLING.A", "BILLING.A.B", "Work", "WorkErr"),
+    *("shop.orders.vip", "shop.orders.x", "shop.orders", "patchbay:/acme/Orders", "/acme/Orders", "x.y.z.z"),
+)
+
+milliseconds = st.sampled_from([0, 1, 10, 250, 1000, 1500, 5000, 60_000])
+seconds = milliseconds.map(lambda whole: whole / 1000)
+multipliers = st.sampled_from([0.5, 1, 1.5, 2, 3, 10])
+jitters = st.sampled_from([0.1, 0.15, 0.5, 1])
+plain = st.one_of(
+    st.builds(Backoff.constant, seconds),
+    st.builds(Backoff.listed, st.lists(seconds, min_size=1, max_size=4)),
+    st.builds(Backoff.steps, st.dictionaries(st.integers(1, 120), seconds, max_size=4)),
+    st.builds(Backoff.exponential, seconds, multipliers, st.none() | seconds),
+    st.builds(Linear, seconds, st.sampled_from([-1, 0, 0.5])),
+    st.builds(Recurrence, milliseconds, milliseconds, st.none() | multipliers, st.none() | milliseconds,
+              st.just(0.0) | jitters),
+    st.builds(Growth, milliseconds, multipliers, st.none() | milliseconds, st.just(0.0) | jitters),
+)  # fmt: skip
+backoffs = st.one_of(
+    plain,
+    st.builds(Backoff.jittered, plain, jitters),
+    st.builds(lambda inner, jitter, cap: inner.jittered(jitter).capped(cap), plain, jitters, seconds),
+)
+limits = st.integers(1, 12) | st.none() | st.sampled_from([60, 99, 100, 101])
+stops = limits.map(AfterFailures) | st.builds(lambda limit: AnyStop((AfterFailures(limit), AfterSeconds(60))), limits)
+targets = st.builds(
+    Target, st.sampled_from(["queue", "topic", "same"]), st.sampled_from(["DLQ", "DLQ.$", "$.dead", "DLQ.Queue.$"])
+)
+expiries = st.one_of(
+    st.sampled_from([Expiry(), Expiry("discard"), Expiry("log", log="%header%,orderId")]),
+    st.builds(Expiry, st.just("redirect"), targets, time_to_live=st.none() | st.just(60.0)),
+)
+ends = st.none() | targets | st.lists(targets, min_size=1, max_size=2)
+policies = st.builds(
+    RedeliveryPolicy,
+    limits.map(AfterFailures) | stops,
+    backoffs,
+    ends,
+    st.sampled_from(["dead-letter", "discard", "keep"]),
+    expiry=expiries,
+    act=st.sampled_from(["failure", "arrival"]),
+)
+
+
+@st.composite
+def maps(draw: st.DrawFn) -> PolicyMap:
+    syntax = draw(st.sampled_from(["activemq", "artemis"]))
+    rest = ">" if syntax == "activemq" else "#"
+    patterns = [rest, f"orders.{rest}", "orders.*", "*.eu", "orders.eu", "orders", "*.*.rush", f"*.eu.{rest}"]
+    keys = draw(
+        st.lists(st.tuples(st.sampled_from(patterns), st.sampled_from([None, None, *KINDS])), max_size=3, unique=True)
+    )
+    entries = [Entry(pattern, kind, draw(policies)) for pattern, kind in keys]
+    return PolicyMap(entries, draw(policies), syntax=syntax)
+
+
+class Near(NamedTuple):
+    """A delay in seconds that equals any other within some tolerance."""
+
+    delay: float
+    within: float
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Near) and abs(self.delay - other.delay) <= self.within
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def told(decision: Decision, source: Destination) -> tuple[object, ...]:
+    """What happens to the message; a message that is kept comes again, as one that is redelivered."""
+    match decision:
+        case Redeliver(base, low, high) | Keep(base, low, high):
+            # a system that counts whole milliseconds cuts what jitter adds or takes to one
+            return "rest", Near(base, 1e-6), Near(low, 0.001001), Near(high, 0.001001)
+        case DeadLetter(goals):
+            return "dead-letter", {goal.resolve(source) for goal in goals}
+    return (type(decision).__name__,)
+
+
+def assert_same(ours: PolicyMap, theirs: PolicyMap, names: Iterable[str] = ASKED) -> None:
+    """The same decisions after 1 to 100 failures, and when a message expires, for each name and kind."""
+    compared: dict[tuple[int, int], list[tuple[int, Decision, Decision]]] = {}
+    for name, kind in product(names, KINDS):
+        source = Destination(name, kind)
+        one, other = ours.resolve(name, kind), theirs.resolve(name, kind)
+        pair = id(one), id(other)
+        if pair not in compared:
+            compared[pair] = list(unequal(one, other))
+        for at, mine, yours in compared[pair]:
+            assert told(mine, source) == told(yours, source), (str(source), at, one, other)
+
+
+def unequal(one: RedeliveryPolicy, other: RedeliveryPolicy) -> Iterator[tuple[int, Decision, Decision]]:
+    """After how many failures (0: when it expires) they decide in words that are not the very same."""
+    decided = [(failures, one.decide(failures), other.decide(failures)) for failures in FAILURES]
+    for at, mine, yours in [*decided, (0, one.expired(), other.expired())]:
+        if mine != yours:
+            yield at, mine, yours
+
+
+def converted(policies: PolicyMap, language: str) -> tuple[PolicyMap, tuple[str, ...]]:
+    """Written and read again; whatever is lost, it is a text that can be read, and nothing is lost in it twice."""
+    written = WRITERS[language](policies)
+    found = READERS[language](written.text, False)
+    assert found.language == language
+    return found, written.lost
+
+
+@pytest.mark.parametrize("target", WRITABLE)
+@pytest.mark.parametrize("source", WRITABLE)
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(policies=maps())
+def test_what_one_language_says_another_says_the_same_or_says_what_is_lost(
+    source: str, target: str, policies: PolicyMap
+) -> None:
+    said, lost = converted(policies, source)
+    if not lost:
+        assert_same(policies, said)
+    again, missing = converted(said, target)
+    event(f"{'all' if not missing else 'part'} of it can be said")
+    if not missing:
+        assert_same(said, again)
+
+
+@pytest.mark.parametrize("target", sorted(WRITERS))
+@pytest.mark.parametrize("source", sorted(READERS.keys() & EXAMPLES.keys()))
+def test_the_minimal_example_of_each_manual_is_written_in_every_language(source: str, target: str) -> None:
+    policies = READERS[source](EXAMPLES[source], False)
+    said, lost = converted(policies, target)
+    if not lost:
+        assert_same(policies, said)
+
+
+@pytest.mark.parametrize("language", WRITABLE)
+def test_a_text_comes_back_from_its_own_language_without_loss(language: str) -> None:
+    policies = READERS[language](EXAMPLES[language], False)
+    said, lost = converted(policies, language)
+    assert lost == ()
+    assert_same(policies, said)
+
+
+@given(policies=maps())
+@settings(max_examples=100, deadline=None)
+def test_our_own_language_loses_nothing_of_any_policy(policies: PolicyMap) -> None:
+    written = WRITERS["native"](policies)
+    assert written.lost == ()
+    found = READERS["native"](written.text, False)
+    for name, kind in product(ASKED, KINDS):
+        assert found.resolve(name, kind) == policies.resolve(name, kind)

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""XML for the readers: names, places, bounds; and the list of all that is wrong."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redeliver_mw.errors import PolicyError
+from redeliver_mw.policy.formats import xml
+from redeliver_mw.policy.formats.problems import SHOWN, Problems, nearest
+
+TEXT = """<?xml version="1.0" encoding="ISO-8859-1"?>
+<a:root xmlns:a="urn:a" xmlns="urn:b" a:x="1" y=" 2 ">
+  <child>  one
+  </child><!-- no --><a:child><inner/>tw<![CDATA[o]]></a:child>
+</a:root>"""
+
+
+def test_names_are_local_and_places_count_from_one() -> None:
+    root = xml.parse(TEXT)
+    assert (root.name, root.attributes, root.text) == ("root", {"x": "1", "y": " 2 "}, "")
+    one, two = root.all("child")
+    assert (one.text, two.text) == ("one", "two")
+    assert one.where == "line 3, column 3, <child>"
+    assert (two.line, two.column) == (4, 22)
+    assert root.first("child") is one
+    assert root.first("inner") is None
+    assert [element.name for element in root.find("inner", "root")] == ["root", "inner"]
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("", "no element found"),
+        ("<a><b></a>", "mismatched tag"),
+        ("<a>\0</a>", "invalid token"),
+        ("<a>\ud800</a>", "not XML"),
+        ("<p:a/>", "unbound prefix"),
+        ("<a/><b/>", "junk after document element"),
+        ("<a>&unknown;</a>", "undefined entity"),
+        ('<!DOCTYPE a SYSTEM "http://localhost/x.dtd"><a/>', "document type"),
+        ('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>', "document type"),
+        ('<!DOCTYPE a [<!ENTITY x "xxxxxxxxxx"><!ENTITY y "&x;&x;">]><a>&y;</a>', "document type"),
+        ("<a>" * 101 + "</a>" * 101, "100 levels"),
+        ("<a>" + "<b/>" * xml.MOST + "</a>", "elements"),
+        (" " * (xml.LARGEST + 1), "characters"),
+    ],
+)
+def test_what_is_no_xml_or_is_dangerous_is_refused(text: str, what: str) -> None:
+    with pytest.raises(PolicyError) as caught:
+        xml.parse(text)
+    assert what in caught.value.what
+    assert caught.value.cure
+
+
+def test_five_megabytes_of_text_are_read() -> None:
+    root = xml.parse("<a>" + "x" * 5_000_000 + "</a>")
+    assert len(root.text) == 5_000_000
+
+
+@given(st.text() | st.text(alphabet="<>/=\"'ab &;![]-? ", max_size=40))
+def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
+    with suppress(PolicyError):
+        xml.parse(text)
+
+
+def test_one_problem_is_told_as_it_is_and_several_are_counted() -> None:
+    problems = Problems()
+    problems.close()
+    problems.add("wrong", where="line 1", cure="Right it")
+    with pytest.raises(PolicyError) as caught:
+        problems.close()
+    assert (caught.value.what, caught.value.where, caught.value.cure) == ("wrong", "line 1", "Right it")
+    for number in range(SHOWN + 1):
+        problems.add(f"wrong {number}")
+    with pytest.raises(PolicyError) as caught:
+        problems.close()
+    assert str(caught.value).startswith("12 problems: (1) line 1: wrong. Right it; (2) wrong 0; ")
+    assert str(caught.value).endswith("(10) wrong 8; and 2 more")
+
+
+def test_a_warning_is_told_once_and_is_no_problem() -> None:
+    problems = Problems()
+    problems.warn("hm")
+    problems.warn("hm")
+    problems.close()
+    assert problems.warnings == ("hm",)
+
+
+@pytest.mark.parametrize(
+    ("word", "near"), [("redelivry-limit", "redelivery-limit"), ("REDELIVERY-LIMIT", "redelivery-limit"), ("x", None)]
+)
+def test_the_nearest_word(word: str, near: str | None) -> None:
+    assert nearest(word, ["redelivery-limit", "error-destination"]) == near
