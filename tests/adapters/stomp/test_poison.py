@@ -66,9 +66,7 @@ def test_a_message_that_cannot_be_acked_is_run_once_and_its_neighbours_go_on(
     assert [b"poison" in raw.body for raw in world.take_all(queue)] == [True]
 
 
-def test_one_that_fails_makes_one_dead_letter_and_no_more(
-    world: StompWorld, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_that_fails_makes_one_dead_letter_and_no_more(world: StompWorld, caplog: pytest.LogCaptureFixture) -> None:
     queue, dead = world.new_queue(), world.new_queue()
     send_by_amqp(world, queue, Message(id="m1", body=b"poison"), Message(id="m2", body=b"poison too"))
 
