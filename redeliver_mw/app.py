@@ -185,7 +185,7 @@ class App:
         if destination not in self._specs:
             raise ConfigError(f"no handler for {source}", cure="Name a source that has a handler")
         policy = self._specs[destination].policy.resolve(destination.name, destination.kind)
-        return [target.resolve(destination) for target in policy.targets]
+        return [target.resolve(destination) for target in policy.places]
 
     # -- life -------------------------------------------------------------------------------------
 

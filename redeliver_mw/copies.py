@@ -9,6 +9,7 @@ budget that the broker is known to accept.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from .capabilities import Capabilities
 from .counting import PREFIX, copy_id, iso, message_key, read_past
 from .errors import NotCopyable
 from .failure import Failure, trim_utf8
+from .idioms import JMSJCA, words_of_death
 from .message import Delivery, Destination, Outgoing, Past
 
 STATE_BYTES = 1024
@@ -39,13 +41,15 @@ class Signature:
     host: str
     policy_text: str
     policy_version: str
+    language: str = ""  # the policy's
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
     """A verdict that sends something: copies to `targets`, each after `after` seconds; then settle the original.
 
-    `outcome` and `reason` are the record's. `not_before_us` is set on retry copies only.
+    `outcome` and `reason` are the record's. `not_before_us` is set on retry copies only. What was
+    redirected because it expired `lives` for so many seconds from `decided_us` on, or for ever.
     """
 
     outcome: str
@@ -55,6 +59,8 @@ class Move:
     detail: str = ""
     not_before_us: int | None = None
     failure: Failure | None = None
+    lives: float | None = None
+    decided_us: int = 0
 
 
 def copies_of(
@@ -62,15 +68,18 @@ def copies_of(
 ) -> list[Outgoing]:
     """One copy for each target. NotCopyable when an exact copy cannot be made or does not fit."""
     kept = _kept_headers(delivery, capabilities)
-    ours = _common(delivery, past, lineage, move, signature)
+    ours, spare = _common(delivery, past, lineage, move, signature), {}
     if move.not_before_us is None:
         ours |= _of_dead_letter(move, signature, capabilities)
+        spare = words_of_death(signature.language, delivery, signature.source, past.failures, move.failure, ours)
     else:
         ours["redeliver_not_before"] = iso(move.not_before_us)
         if past.expires_at_us is not None:
             ours["redeliver_expires_at"] = iso(past.expires_at_us)
-    ours = _fit(delivery, ours, kept, capabilities)
-    properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
+    ours = _fit(delivery, ours, kept, capabilities, spare)
+    ttl_us = None if move.lives is None else round(move.lives * 1e6)
+    expires_at_us = None if ttl_us is None else move.decided_us + ttl_us
+    properties = replace(delivery.properties, user_id=None, expires_at_us=expires_at_us, ttl_us=ttl_us)
     outs = []
     for target in move.targets:
         id_of_copy = copy_id(lineage, past.generation, past.hop + 1, target)
@@ -101,7 +110,9 @@ def replay_copy(
         "redeliver_replay_id": replay_id,
     }
     kept = _kept_headers(delivery, capabilities)
-    headers = _fit(delivery, headers, kept, capabilities)
+    if ours:
+        kept = {name: value for name, value in kept.items() if not name.startswith(JMSJCA)}
+    headers = _fit(delivery, headers, kept, capabilities, {})
     properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
     return Outgoing(source, delivery.body, kept | headers, properties, id_of_copy, delivery)
 
@@ -224,16 +235,23 @@ def _state(state: Mapping[str, str]) -> str:
 
 
 def _fit(
-    delivery: Delivery, ours: Mapping[str, str], kept: Mapping[str, Any], capabilities: Capabilities
+    delivery: Delivery,
+    ours: Mapping[str, str],
+    kept: Mapping[str, Any],
+    capabilities: Capabilities,
+    spare: Mapping[str, str],
 ) -> dict[str, str]:
-    """Our headers within what the broker takes beside the foreign ones: at need, texts are cut shorter."""
+    """Our headers within what the broker takes beside the foreign ones: at need, texts are cut shorter.
+
+    Those of `spare` go along where there is room for all of them.
+    """
     foreign = delivery.reader.headers_bytes(delivery.native) - sum(
         _size(name, value) for name, value in delivery.headers.items() if name not in kept
     )
     room = capabilities.header_bytes - foreign - COPY_ID_BYTES
-    texts = {"redeliver_error_message", "redeliver_policy", *capabilities.death_marks}
-    for limit in (capabilities.value_bytes, SHORT_BYTES):
-        fitting = {name: trim_utf8(value, limit) if name in texts else value for name, value in ours.items()}
+    texts = {"redeliver_error_message", "redeliver_policy", *capabilities.death_marks, *spare}
+    for carried, limit in itertools.product(({**ours, **spare}, ours), (capabilities.value_bytes, SHORT_BYTES)):
+        fitting = {name: trim_utf8(value, limit) if name in texts else value for name, value in carried.items()}
         if (need := sum(_size(name, value) + ENTRY_BYTES for name, value in fitting.items())) <= room:
             return fitting
     raise NotCopyable(

@@ -128,6 +128,19 @@ def read_past(delivery: Delivery) -> Past:
     return past
 
 
+def count_failure(past: Past, ttl_us: int | None, at_us: int, ran: float, error: str, *, counted: bool) -> None:
+    """Note a failure in `past`: at `at_us`, after `ran` seconds. Not `counted`: the handler only asked for a rest."""
+    first = at_us - round(ran * 1e6)
+    past.failures += counted
+    past.first_attempt_us = past.first_attempt_us or first
+    if past.expires_at_us is None and ttl_us is not None:
+        past.expires_at_us = first + ttl_us  # at the latest: how long it lay in its queue nobody tells
+    if counted:
+        past.first_failed_us = past.first_failed_us or at_us
+    past.last_failed_us = at_us
+    past.last_error = error
+
+
 def message_key(delivery: Delivery, past: Past) -> str | None:
     """The message's own id across copies: its lineage, or a hash; None when it has nothing to be known by."""
     if past.lineage:

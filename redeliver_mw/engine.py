@@ -116,14 +116,16 @@ class Engine:
             exclusive=settings.delay == "nack",
             helpers=settings.declare != "none",
         )
-        for target in policy.targets:
+        for target in policy.places:
             if target.resolve(spec.source) == spec.source:
                 raise ConfigError(
                     f"its dead letters would go to {spec.source}, where they come from",
                     where=str(spec.source),
                     cure="Give the policy another dead_letter target",
                 )
-        signature = Signature(spec.source, settings.app_name, socket.gethostname(), policy.text, policy.version)
+        signature = Signature(
+            spec.source, settings.app_name, socket.gethostname(), policy.text, policy.version, policy.language
+        )
         return Plan(spec.source, policy, ways, signature)
 
     def _warn_of_unknown(self, capabilities: Capabilities) -> None:
@@ -137,9 +139,9 @@ class Engine:
 
     def _check_targets(self, plans: Mapping[Destination, Plan]) -> None:
         """Every place that a dead letter could go to must be there, or is made."""
-        targets = {t.resolve(plan.source) for plan in plans.values() for t in plan.policy.targets}
+        targets = {t.resolve(plan.source) for plan in plans.values() for t in plan.policy.places}
         for plan in plans.values():
-            for target in {t.resolve(plan.source) for t in plan.policy.targets} & plans.keys():
+            for target in {t.resolve(plan.source) for t in plan.policy.places} & plans.keys():
                 if plans[target].policy == plan.policy:
                     raise ConfigError(
                         f"{target} takes the dead letters of {plan.source} and is consumed under the same policy",

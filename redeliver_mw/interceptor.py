@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from random import Random
 
-from . import counting
+from . import counting, idioms
 from .capabilities import Capabilities
 from .commands import (
     Answer,
@@ -28,6 +28,7 @@ from .commands import (
     Lost,
     Moved,
     Run,
+    Say,
     Stopping,
     Written,
 )  # fmt: skip
@@ -82,6 +83,10 @@ class Interceptor(Waiting):
             case Stopping():
                 self._stop(x.at)
         return self._out
+
+    def awaits(self, delivery: Delivery) -> bool:
+        """Whether a delivery without any mark is no new one, or one whose date is still to come. From any thread."""
+        return idioms.is_dated(self.plans[delivery.destination].policy, delivery) or super().awaits(delivery)
 
     # -- arrivals ---------------------------------------------------------------------------------
 
@@ -145,19 +150,15 @@ class Interceptor(Waiting):
             story = self._open(x.delivery, plan, x.delivery.past, State.RUNNING)
         past = story.past
         uncounted = isinstance(x.error, RetryAfter) and not x.error.count
-        past.failures += 0 if uncounted else 1
-        first = x.at.us - round(x.ran * 1e6)
-        past.first_attempt_us = past.first_attempt_us or first
-        if past.expires_at_us is None and (ttl := x.delivery.properties.ttl_us) is not None:
-            past.expires_at_us = first + ttl  # at the latest: how long it lay in its queue nobody tells
-        if not uncounted:
-            past.first_failed_us = past.first_failed_us or x.at.us
-        past.last_failed_us = x.at.us
-        past.last_error = f"{x.failure.type}: {x.failure.message[:1000]}"
+        counting.count_failure(
+            past, x.delivery.properties.ttl_us, x.at.us, x.ran, f"{x.failure.type}: {x.failure.message[:1000]}",
+            counted=not uncounted,
+        )  # fmt: skip
         # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
         story.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if story.entry is not None:
             story.entry.failure = story.failure
+        story.plan = story.plan.for_message(story.delivery, past)  # the handler may have said more
         self._verdict(story, self._decide(story, x), x.at, x.u, x)
 
     def _decide(self, story: Story, x: Failed) -> Decision:
@@ -174,13 +175,17 @@ class Interceptor(Waiting):
                 self._draft(story, "accepted", at, ran=ran, failure=failure, reason="ignored")
                 self._step(story, Signal.DROP)
             case Discard():
+                if decision.reason == "expired" and (line := idioms.expired_line(story.plan.policy, story.delivery)):
+                    self._out.append(Say("info", line))
                 self._draft(story, "discarded", at, ran=ran, failure=failure, reason=decision.reason)
                 self._step(story, Signal.DROP)
             case DeadLetter():
                 targets = tuple(t.resolve(story.plan.source) for t in decision.targets)
+                lives = story.plan.policy.expiry.time_to_live if decision.reason == "expired" else None
                 story.move = Move(
-                    "dead_lettered", targets, reason=decision.reason, detail=decision.detail, failure=failure
-                )
+                    "dead_lettered", targets, reason=decision.reason, detail=decision.detail, failure=failure,
+                    lives=lives, decided_us=at.us,
+                )  # fmt: skip
                 self._draft(
                     story, "dead_lettered", at, ran=ran, failure=failure, reason=decision.reason, targets=targets
                 )

@@ -42,6 +42,7 @@ from .commands import (
 )  # fmt: skip
 from .failure import describe
 from .feeding import Feeder
+from .idioms import Spoken
 from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Moment, SystemClock
@@ -85,6 +86,7 @@ class Runner:
             lambda: clock.now().mono,
             lambda token: self.feed(Due(token, clock.now())),
         )
+        self._spoken = Spoken()
         self._warned: set[Delivery] = set()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
@@ -125,6 +127,8 @@ class Runner:
     def begin(self, delivery: Delivery, /) -> bool:
         self._running[delivery] = self._tick() if self._timed else 0.0
         if not self.stopping and delivery.generation in self._live:
+            if self._interceptor.plans[delivery.destination].policy.language == "jmsjca":
+                self._spoken.begin(delivery)
             return True
         # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
         if not self._claim(delivery) or delivery.known:
@@ -132,6 +136,8 @@ class Runner:
         return False
 
     def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
+        if self._spoken:
+            self._listen(delivery)
         if error is not None:
             self._failed(delivery, error)
             return self._nudge() if self.stopping else None
@@ -150,6 +156,15 @@ class Runner:
         if self.stopping:
             self._nudge()
 
+    def _listen(self, delivery: Delivery) -> None:
+        """What the handler said in JMSJCA's way, before its run counts as ended."""
+        stop, wrong = self._spoken.ended(delivery)
+        if wrong:
+            log.warning("%r: %r is no redelivery string of JMSJCA; the message keeps the one it had", delivery, wrong)
+        if stop:
+            log.warning("%s is paused: its handler asked for that. App.resume() goes on", delivery.destination)
+            self._crews[delivery.destination].pause()
+
     def _failed(self, delivery: Delivery, error: BaseException) -> None:
         undecodable = isinstance(error, Undecodable)
         cause = error.error if isinstance(error, Undecodable) else error
@@ -161,6 +176,8 @@ class Runner:
 
     def cancelled(self, delivery: Delivery, /) -> None:
         self._running.pop(delivery, None)
+        if self._spoken:
+            self._spoken.ended(delivery)
         self.feed(Left(delivery, self._clock.now()))
 
     def _fed(self) -> None:
@@ -202,14 +219,14 @@ class Runner:
             self._recorder.append(attempt_record, c, self._scene, self._policies[c.delivery.destination])
 
     def halt(self, c: Halt) -> None:
-        self._crews[c.source].pause()
+        self._crews[c.source].pause("us")
         self.halted[c.source] = c.reason
         if c.loud:
             log.error("%s is paused: %s. Nothing is lost; it goes on once that is over", c.source, c.reason)
 
     def resume(self, c: Resume) -> None:
         if self.halted.pop(c.source, None) is not None:
-            self._crews[c.source].resume()
+            self._crews[c.source].resume("us")
 
     def say(self, c: Say) -> None:
         log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from . import counting
+from . import counting, idioms
 from .capabilities import Capabilities, Mechanism
 from .commands import Record
 from .copies import Move, Signature
@@ -32,6 +32,14 @@ class Plan:
     policy: RedeliveryPolicy
     ways: Ways
     signature: Signature
+
+    def for_message(self, delivery: Delivery, past: Past) -> Plan:
+        """The plan of this one message, where it brings a policy of its own along."""
+        policy = idioms.own_policy(self.policy, delivery.headers, past.state)
+        if policy is self.policy:
+            return self
+        signature = replace(self.signature, policy_text=policy.text, policy_version=policy.version)
+        return replace(self, policy=policy, signature=signature)
 
 
 @dataclass(slots=True, eq=False)
@@ -100,7 +108,7 @@ class Stories:
                 past = entry.past
         # Without an entry it shares its lineage with another message: one of its own keeps its copies apart.
         lineage = key if known is not None and key is not None else f"{self._run_id}{token:016x}"
-        story = Story(token, delivery, plan, past, state, lineage, known, entry, expected)
+        story = Story(token, delivery, plan.for_message(delivery, past), past, state, lineage, known, entry, expected)
         if entry is not None:
             entry.story, story.failure = story, entry.failure
         past.expires_at_us = past.expires_at_us or delivery.properties.expires_at_us

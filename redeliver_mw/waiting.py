@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from . import idioms
 from .capabilities import Capabilities
 from .copies import Move
 from .delay import choose
@@ -27,15 +28,19 @@ class Waiting(Doing):
         self._stopping = False
 
     def _early_by(self, story: Story, at: Moment) -> float:
-        """Seconds until its not-before, never more than this step's own delay (a stepped clock)."""
+        """Seconds until its sender's date, or until its not-before, then never more than this step's own delay: the
+        clock may have been stepped."""
         past = story.past
+        if (rest := idioms.rest_until_due(story.plan.policy, story.delivery, at.wall)) * 1e6 > SLACK_US:
+            past.not_before_us = at.us + round(rest * 1e6)
+            return rest
         if past.not_before_us is None or past.not_before_us - at.us <= SLACK_US:
             return 0.0
         step = past.not_before_us - past.last_failed_us if past.last_failed_us is not None else 0
         longest = step if step > 0 else round(story.plan.ways.longest * 1e6)
-        rest = min(past.not_before_us - at.us, longest)
-        past.not_before_us = at.us + rest  # what is left is counted by this clock from now on
-        return rest / 1e6
+        left_us = min(past.not_before_us - at.us, longest)
+        past.not_before_us = at.us + left_us  # what is left is counted by this clock from now on
+        return left_us / 1e6
 
     def _wait_out(self, story: Story, rest: float, at: Moment) -> None:
         """Hold it here, give it back later, or let a copy of it wait at the broker."""

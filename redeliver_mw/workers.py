@@ -61,6 +61,7 @@ class Crew:
         self.spec, self._boss = spec, boss
         self._queue: deque[Delivery] = deque()
         self.paused = False
+        self._pauses: set[str] = set()  # by whom
         self.stopping = False
 
     @property
@@ -75,12 +76,16 @@ class Crew:
             self._queue.extend(batch)
         self._wake(len(batch))
 
-    def pause(self) -> None:
+    def pause(self, by: str = "") -> None:
+        """Begin no delivery until everybody who paused it has resumed it."""
+        self._pauses |= {by}
         self.paused = True
 
-    def resume(self) -> None:
-        self.paused = False
-        self._wake(self.spec.workers)
+    def resume(self, by: str = "") -> None:
+        self._pauses -= {by}
+        if not self._pauses:
+            self.paused = False
+            self._wake(self.spec.workers)
 
     def stop(self) -> None:
         """No further delivery is begun."""

@@ -110,7 +110,7 @@ def route_to(target: Destination) -> tuple[str, str]:
 
 
 def frame_properties(out: Outgoing) -> RawProperties:
-    """What goes into the header frame: persistent, without expiry and without another user's id."""
+    """What goes into the header frame: persistent, and without another user's id."""
     p = out.properties
     return RawProperties.of(
         content_type=p.content_type,
@@ -120,6 +120,7 @@ def frame_properties(out: Outgoing) -> RawProperties:
         priority=p.priority,
         correlation_id=p.correlation_id,
         reply_to=p.reply_to,
+        expiration=None if p.ttl_us is None else str(p.ttl_us // 1000),
         message_id=p.message_id,
         timestamp=None if p.timestamp_us is None else p.timestamp_us // 1_000_000,
         type=p.type,

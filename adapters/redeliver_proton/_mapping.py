@@ -184,7 +184,10 @@ def _origin_marks(source: tuple[str, str] | None) -> list[tuple[str, str]]:
 def _properties(p: Properties, origin: Received | None) -> bytes:
     if origin is not None:
         wires = origin.property_wires()
-        fields = [_NULL if name in _DROPPED else wire for name, wire in zip(FIELDS, wires, strict=False)]
+        came = dict(zip(FIELDS, wires, strict=False))
+        fields = [_NULL if name in _DROPPED else came.get(name, _NULL) for name in FIELDS]
+        if p.expires_at_us is not None:
+            fields[FIELDS.index("absolute_expiry_time")] = write(proton.timestamp(p.expires_at_us // 1000))
     else:
         fields = [write(value) for value in _fields_of(p)]
     while fields and fields[-1] == _NULL:

@@ -124,7 +124,7 @@ def was_not_scheduled(frame: RawFrame) -> bool:
 
 
 def send_frame(out: Outgoing, receipt: str, *, transaction: str = "", after: float = 0.0) -> bytes:
-    """The SEND of `out`: persistent, without expiry; after `after` seconds of the broker's delay. NotSendable.
+    """The SEND of `out`: persistent; after `after` seconds of the broker's delay. NotSendable.
 
     What came as a JMS text (without a content-length) goes out as one; a NUL in it would end the frame.
     """
@@ -133,6 +133,7 @@ def send_frame(out: Outgoing, receipt: str, *, transaction: str = "", after: flo
         "correlation-id": p.correlation_id, "reply-to": p.reply_to, "type": p.type, "content-type": p.content_type,
         "content-encoding": p.content_encoding, "priority": p.priority,
         "timestamp": None if p.timestamp_us is None else p.timestamp_us // 1000,
+        "expires": None if p.expires_at_us is None else p.expires_at_us // 1000,
     }  # fmt: skip
     lines = [("destination", address(out.target)), ("receipt", receipt), ("persistent", "true")]
     if transaction:

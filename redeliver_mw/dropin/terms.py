@@ -83,13 +83,18 @@ class Terms:
             source, capabilities, option=self._delay, prefetch=2 * self._hold_max, longest=policy.longest_delay,
             ack_timeout=capabilities.ack_timeout,
         )  # fmt: skip
-        for target in policy.targets:
+        for target in policy.places:
             if target.resolve(source) == source:
                 raise ConfigError(
                     f"its dead letters would go to {source}, where they come from",
                     where=str(source), cure="Give the policy another dead_letter target",
                 )  # fmt: skip
-        return Plan(source, policy, ways, Signature(source, self.app_name, self.host, policy.text, policy.version))
+        return Plan(
+            source,
+            policy,
+            ways,
+            Signature(source, self.app_name, self.host, policy.text, policy.version, policy.language),
+        )
 
 
 def _check(delay: str, settle: str, hold_max: Any) -> None:

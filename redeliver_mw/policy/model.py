@@ -71,7 +71,7 @@ class RedeliveryPolicy:
 
     stop: Stop
     backoff: Backoff
-    targets: tuple[Target, ...]  # every place a dead letter could go; empty if it goes nowhere
+    targets: tuple[Target, ...]  # where the dead letters go; empty if nowhere
     on_dead: OnDead
     retry_on: Condition | None
     fatal: Condition | None
@@ -189,6 +189,12 @@ class RedeliveryPolicy:
     def expired(self) -> DeadLetter | Discard:
         """What to do with a message that expired while it was in our hands."""
         return self.expiry.decide(self.targets)
+
+    @property
+    def places(self) -> tuple[Target, ...]:
+        """Everywhere a message could be moved to: as a dead letter, or because it expired."""
+        late = self.expiry.target
+        return self.targets if late is None or late in self.targets else (*self.targets, late)
 
     def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
         """Itself, for every destination: a policy serves where a PolicyMap does."""
