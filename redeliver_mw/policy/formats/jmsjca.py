@@ -29,6 +29,8 @@ comes in with 6 failures or more. The original's manual speaks of "no delay for 
 redelivery" for `5:1000`; its program, followed here, delays the fifth. Without `move` or `delete` the last
 entry repeats for ever; the empty string retries at once for ever. DEFAULT is what JMSJCA itself does.
 
+What a handler says on the message, and what a moved message carries, is in `redeliver_mw/idioms.py`.
+
 The manual allows 5000 ms at most; the program takes more, and rests in pieces of 5000 ms that are not
 counted. So does `read()`, as one delay of that length; with `strict` it refuses what the manual refuses.
 
