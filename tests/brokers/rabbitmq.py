@@ -162,6 +162,10 @@ class RabbitMQ(OwnBroker):
             raise BrokerFailed(f"rabbitmqctl {' '.join(words)}: {(done.stderr or done.stdout).strip()}")
         return done.stdout
 
+    def sync(self) -> None:
+        """What was declared is on the disk then, as it is by itself after some seconds: a kill would undo it."""
+        self.ctl("eval", "mnesia:sync_log().")
+
     def _launch(self) -> None:
         self._run("epmd.out", "epmd", "-port", str(self._epmd), "-address", "127.0.0.1")
         everything, what = self._logs, self.describe()

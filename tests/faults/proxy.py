@@ -114,6 +114,8 @@ class _Pair:
     def flush(self) -> None:
         """Send what may be sent. Under the proxy's lock."""
         client, broker = self._sockets
+        if self._kept["up"] and self._is_gone(client):
+            return self.close()
         targets: dict[Direction, socket.socket] = {"up": broker, "down": client}
         for direction, kept in self._kept.items():
             if self._closed or not kept or self._proxy.is_stalled(direction, self.role):
@@ -127,6 +129,15 @@ class _Pair:
             except OSError:
                 self.close()
             kept.clear()
+
+    def _is_gone(self, client: socket.socket) -> bool:
+        """Has the client closed it? Its thread may not have come to read that yet."""
+        try:
+            return client.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
 
     def close(self) -> None:
         self._closed = True
