@@ -183,7 +183,8 @@ def test_an_amqp_body_that_did_arrive_can_be_copied() -> None:
 def test_a_copy_is_persistent_and_carries_the_standard_properties() -> None:
     properties = Properties(
         correlation_id="c:1", content_type="a/b", content_encoding="utf-8", reply_to="/queue/back", type="t",
-        priority=4, timestamp_us=1_700_000_000_123_999, expires_at_us=1_900_000_000_456_999, user_id="bob", message_id="m",
+        priority=4, timestamp_us=1_700_000_000_123_999, expires_at_us=1_900_000_000_456_999, user_id="bob",
+        message_id="m",
     )  # fmt: skip
     sent = send_frame(outgoing({"h": "v:w", "n": 3, "f": 1.5, "yes": True, "b": b"by"}, properties=properties), "r1")
     assert lines_of(sent) == {
