@@ -114,8 +114,14 @@ class PolicyMap:
 
     def matching(self, name: str, kind: str = "queue") -> tuple[Entry, ...]:
         """The entries that speak of a source of that name; with `best`, at most the one that wins."""
-        words = name.split(".")
-        pairs = [pair for pair in self._patterns if pair[1].kind in (None, kind) and pair[0].matches(name, words)]
+        # Artemis: a queue has the settings of its address; one that is named whole has its own entry here
+        address = name.partition("::")[0] if self.syntax == "artemis" else name
+        words = address.split(".")
+        pairs = [
+            pair
+            for pair in self._patterns
+            if pair[1].kind in (None, kind) and (pair[0].matches(address, words) or pair[0].text == name)
+        ]
         if self.match == "best" and len(pairs) > 1:
             chosen = pairs[0][0]
             if self.syntax == "activemq":

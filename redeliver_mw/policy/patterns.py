@@ -7,7 +7,7 @@ Names are words with dots between them.
 - ActiveMQ: a word that is `*` stands for one word, `>` at the end for any number of words, none included. A
   star among letters is a letter. A comma separates patterns: `A,B.>` is both.
 - Artemis: `*` stands for one word, or among letters for a part of one; `#` at the end for any number of words,
-  none included.
+  none included. The name of a queue, `ADDRESS::QUEUE`, is matched by what matches its address.
 
 So `A.>` and `A.#` match `A`, `A.B` and `A.B.C`, and do not match `AB`.
 """
@@ -48,7 +48,11 @@ class Pattern:
         """Does it match a name? `words` are the name's, if the caller has them already."""
         if self._expression is not None:
             return self._expression.fullmatch(name) is not None
-        return self._covers(name.split(".") if words is None else words)
+        words = name.split(".") if words is None else words
+        if self.syntax == "artemis" and "" in words:
+            # to Artemis an empty word is none: no star stands for it, and a dot at the end is no more words
+            return self._regular().fullmatch(name) is not None
+        return self._covers(words)
 
     def contains(self, other: Pattern) -> bool:
         """Does it match whatever `other` matches? For patterns whose stars are words."""
@@ -73,12 +77,17 @@ class Pattern:
             raise _no_pattern(self.text, "#")
         self.rest = self.text.endswith("#")
         head = self.text.removesuffix("#").removesuffix(".") if self.rest else self.text
-        self.words = head.split(".") if head or not self.rest else []
+        self.words = head.split(".") if self.text != "#" else []  # `.#` begins with an empty word
         self.partial = "*" in head and any("*" in word and word != "*" for word in self.words)
         if self.partial:
             # the others are compared word by word, which takes no time to prepare
-            stars = re.escape(head).replace(r"\*", "[^.]+")
-            self._expression = re.compile(stars + (r"(?:\..+)?" if self.rest else ""), re.DOTALL)
+            self._expression = self._regular()
+
+    def _regular(self) -> re.Pattern[str]:
+        if self.text == "#":
+            return re.compile(".*", re.DOTALL)
+        stars = re.escape(".".join(self.words)).replace(r"\*", "[^.]+")
+        return re.compile(stars + (r"(?:\..+)?" if self.rest else ""), re.DOTALL)
 
 
 @lru_cache(maxsize=4096)
@@ -130,7 +139,8 @@ def _rank(one: Pattern) -> int:
 def _compare(one: Pattern, other: Pattern) -> int:
     if _rank(one) != _rank(other):
         return _rank(one) - _rank(other)
-    if one.rest:
+    if one.rest or not _rank(one):
+        # two names match alike where one has its queue's name behind it: that one is closer
         return len(other.text) - len(one.text)
     for left, right in zip(one.words, other.words, strict=False):
         if (left == "*") != (right == "*"):

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
-from redeliver_mw.message import Destination
+from redeliver_mw.message import Destination, Kind
 from redeliver_mw.policy import (
     Backoff,
     DeadLetter,
@@ -25,6 +25,7 @@ from redeliver_mw.policy import (
     RedeliveryPolicy,
     load_policies,
 )
+from redeliver_mw.policy.destinations import Entry
 from redeliver_mw.policy.formats import artemis, artemis_writer
 from redeliver_mw.policy.growth import Growth
 from tests.policy.writing import difference, maps
@@ -246,10 +247,50 @@ def test_an_empty_address_unsets_an_inherited_one() -> None:
     assert str(loud.targets[0]) == "queue:EXP"
 
 
-def test_a_pattern_that_stands_twice_is_replaced_not_merged() -> None:
+def test_of_two_settings_with_one_pattern_the_first_counts_alone() -> None:
+    """Seen on Artemis 2.44: `Duplicate address-setting match found … These settings will be ignored`."""
     policies = together(first=setting("a", redelivery_delay=5), second=setting("a", dead_letter_address="D"))
+    assert milliseconds(policies.resolve("a"), 1) == [5]
+    assert policies.resolve("a").decide(10) == Discard("exhausted")
+    assert "twice; the later one is ignored" in policies.warnings[0]
+
+
+def test_of_two_settings_with_one_jms_pattern_the_last_counts_alone() -> None:
+    """FileConfigurationParser of HornetQ puts one after the other into a map."""
+    name = "jms.queue.a"
+    policies = together(first=setting(name, redelivery_delay=5), second=setting(name, dead_letter_address="D"))
     assert milliseconds(policies.resolve("a"), 1) == [0]
-    assert "twice" in policies.warnings[0]
+    assert end(policies.resolve("a"), 10) == "to queue:D"
+    assert "twice; the later one replaces the earlier" in policies.warnings[0]
+
+
+def test_a_queue_has_the_settings_of_its_address() -> None:
+    """Seen on Artemis 2.44, in both directions."""
+    policies = together(a=setting("a.b", redelivery_delay=5), b=setting("c::eu", redelivery_delay=7))
+    assert milliseconds(policies.resolve("a.b::eu.x"), 1) == [5]
+    assert milliseconds(policies.resolve("c"), 1) == milliseconds(policies.resolve("c::us"), 1) == [7]
+    assert "counts for the whole address c" in policies.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "told"),
+    [
+        ("a.*.#", "*.b.#", True),
+        ("a*.b.#", "*.bb.#", False),
+        ("a.*.#", "a.b.#", True),
+        ("a.b.#", "a.c.#", False),
+        ("b.*.#", "a.b.#", False),
+        ("a.*", "*.b", False),
+    ],
+)
+def test_contradictions_of_equal_rank_are_a_warning(one: str, other: str, told: bool) -> None:
+    """Artemis 2.44 was seen to take now the first written of such two, now the last."""
+    near, far = setting(one, redelivery_delay=5, max_delivery_attempts=4), setting(other, redelivery_delay=7)
+    warnings = together(near=near, far=far).warnings
+    assert [line for line in warnings if "rank" in line] == told * [
+        f"{one} and {other} are of equal rank and differ in redelivery-delay: Artemis takes either"
+    ]
+    assert "rank" not in "".join(together(near=near, far=far.replace("7", "5")).warnings)
 
 
 def test_counts_before_delivery_are_a_warning_that_names_crash_safe() -> None:
@@ -327,6 +368,15 @@ def test_what_is_written_and_loses_nothing_decides_alike_when_it_is_read(policie
     again = artemis.read(written.text)
     if not written.lost:
         assert difference(policies, again) == ""
+
+
+@pytest.mark.parametrize("kinds", [("queue", None), (None, "queue")])
+def test_an_entry_for_one_kind_and_one_for_both_are_no_match_that_stands_twice(kinds: tuple[Kind | None, ...]) -> None:
+    given = {"queue": RedeliveryPolicy(3, 1), None: RedeliveryPolicy(4, 1)}
+    written = artemis_writer.write(PolicyMap([Entry("A", kind, given[kind]) for kind in kinds]))
+    again = artemis.read(written.text)
+    assert (again.resolve("A").dead_after, again.resolve("A", "topic").dead_after) == (3, 4)
+    assert not any("twice" in line for line in again.warnings)
 
 
 def test_plain_policies_lose_nothing() -> None:

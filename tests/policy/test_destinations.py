@@ -57,6 +57,14 @@ def test_best_in_artemis_syntax_goes_by_its_order() -> None:
     assert policies.resolve("x") == P
 
 
+def test_in_artemis_syntax_a_queue_goes_by_its_address_unless_it_is_named_itself() -> None:
+    policies = PolicyMap({"a": P, "a::eu": Q, "b.#": R}, S, syntax="artemis")
+    assert policies.resolve("a") == policies.resolve("a::us.x") == P
+    assert policies.resolve("a::eu") == Q
+    assert policies.resolve("b.x::eu") == R
+    assert PolicyMap({"a": P}, S).resolve("a::eu") == S
+
+
 def test_merge_takes_each_field_from_the_closest_entry_that_sets_it() -> None:
     entries = {">": {"dead_after": 9, "backoff": 5.0}, "A.*": {"backoff": 2.0}, "A.B": {"dead_after": 3}}
     policies = PolicyMap(entries, default=RedeliveryPolicy(1, 1, "queue:dead"), match="merge")

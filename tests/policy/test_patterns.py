@@ -55,6 +55,30 @@ def test_the_patterns_of_the_two_differ_where_a_star_stands_among_letters() -> N
     assert Pattern("pay*", "activemq").matches("pay*")
 
 
+def test_a_rest_behind_an_empty_word_matches_only_what_begins_so() -> None:
+    """Seen on Artemis 2.44."""
+    assert Pattern(".#", "artemis").matches(".x")
+    assert not Pattern(".#", "artemis").matches("x")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "matches"),
+    [
+        ("*.#", ".x", False),
+        ("k.*", "k.", False),
+        ("k.*", "k..", False),
+        ("k.#", "k.", False),
+        ("k.#", "k..", True),
+        ("k.*.#", "k.x..y", True),
+        ("#", "", True),
+        ("#", "..", True),
+    ],
+)
+def test_no_star_of_artemis_stands_for_an_empty_word(text: str, name: str, matches: bool) -> None:
+    """Seen on Artemis 2.44."""
+    assert Pattern(text, "artemis").matches(name) == matches
+
+
 def test_a_regular_expressions_marks_are_letters() -> None:
     assert Pattern("a+(b)$.*", "artemis").matches("a+(b)$.x")
     assert not Pattern("a+(b)$.*", "artemis").matches("aab.x")

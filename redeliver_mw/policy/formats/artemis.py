@@ -17,10 +17,13 @@ Grammar (elements by their local names, anywhere in a file)::
     PATTERN := words with dots between; `*` is one word, `#` at the end is any number of them
 
 All settings whose pattern matches an address count, field by field: the closest pattern that sets a field wins.
-No wildcard comes before `*`, `*` before `#`; of several with `#` the longer text comes first. Two settings with
-the same pattern are not merged, the later one replaces the earlier. HornetQ and JBoss Messaging write JMS names
-as `jms.queue.NAME` and `jms.topic.NAME`; that prefix is taken off, here and in the addresses, and narrows a
-setting to queues or topics.
+No wildcard comes before `*`, `*` before `#`; of several with `#` the longer text comes first. Where those are
+equally long Artemis takes either, by the hash of their texts; here it is the later one, and a warning. Two settings
+with the same pattern are not merged: Artemis ignores the later one, HornetQ the earlier, and so does a file with
+names of theirs. A queue `ADDRESS::QUEUE` has the settings of its address.
+
+HornetQ and JBoss Messaging write JMS names as `jms.queue.NAME` and `jms.topic.NAME`; that prefix is taken off, here
+and in the addresses, and narrows a setting to queues or topics.
 
 Worked example: `shop.#` has dead-letter-address DLA, max-delivery-attempts 4, redelivery-delay 2000, multiplier 3,
 max-redelivery-delay 9000; `shop.vip` has max-delivery-attempts -1. On the queue `shop.orders`, always failing::
@@ -47,7 +50,8 @@ exception, keeping a message, logging an expired one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain, combinations, islice, product
 from typing import Any, cast
 
 from ...errors import PolicyError
@@ -72,6 +76,7 @@ NUMBERS = ("redelivery-delay-multiplier", "redelivery-collision-avoidance-factor
 FIELDS = (*DELAYS, *NUMBERS, "max-delivery-attempts", *ADDRESSES, *FLAGS, *AFFIXES)
 COUNTED_BEFORE = "persist-delivery-count-before-delivery"
 QUEUE, TOPIC = "jms.queue.", "jms.topic."
+PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large file is read in bounded time
 # what an address-setting may hold besides: close enough to a field to be taken for a misspelling of it
 _BESIDE = ("redistribution-delay", "expiry-delay", "min-expiry-delay", "max-expiry-delay", "no-expiry",
            "send-to-dla-on-no-route", "auto-delete-queues-delay", "auto-delete-addresses-delay",
@@ -81,21 +86,27 @@ _BESIDE = ("redistribution-delay", "expiry-delay", "min-expiry-delay", "max-expi
 def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a text with `address-setting` elements; PolicyError with line and column otherwise."""
     root, problems = parse(text), Problems()
+    settings = list(root.find("address-setting"))
+    jms = any(element.attributes.get("match", "").startswith("jms.") for element in settings)
     entries: dict[tuple[str, Kind | None], Entry] = {}
-    for element in root.find("address-setting"):
+    for element in settings:
         entry = _entry(element, problems, strict)
         if entry is None:
             continue
-        if (entry.pattern, entry.kind) in entries:
-            problems.warn(f"{element.where}: {entry} stands there twice; the later one replaces the earlier")
-            del entries[entry.pattern, entry.kind]
-        entries[entry.pattern, entry.kind] = entry
+        key = entry.pattern, entry.kind
+        if key in entries:
+            # seen on Artemis 2.44, which logs AMQ222301; HornetQ puts each into a map, without a word
+            what = "replaces the earlier" if jms else "is ignored"
+            problems.warn(f"{element.where}: {entry} stands there twice; the later one {what}")
+        if jms or key not in entries:
+            entries.pop(key, None)
+            entries[key] = entry
     problems.close()
     for element in root.find(COUNTED_BEFORE):
         if values.flag(element, problems):
             problems.warn(f"{element.where}: counts that survive a crash are the application's: set crash_safe=True")
     problems.close()
-    warnings = (*problems.warnings, *_drops(list(entries.values())))
+    warnings = (*problems.warnings, *_ties(list(entries.values())), *_drops(list(entries.values())))
     return PolicyMap(
         list(entries.values()),
         build({}),
@@ -142,7 +153,10 @@ def without_prefix(name: str) -> tuple[str, Kind | None]:
 
 
 def _entry(element: Element, problems: Problems, strict: bool) -> Entry | None:
-    pattern, kind = without_prefix(element.attributes.get("match", ""))
+    match, colons, _ = element.attributes.get("match", "").partition("::")
+    if match and colons:
+        problems.warn(f"{element.where}: a match with :: counts for the whole address {match}")
+    pattern, kind = without_prefix(match)
     try:
         pattern_of(pattern, "artemis")
     except PolicyError as error:
@@ -182,6 +196,27 @@ def _target(fields: Mapping[str, Any], which: str) -> Target | None:
         prefix = fields.get(f"{which}-queue-prefix", "DLQ." if which == "dead-letter" else "EXP.")
         return Target("queue", f"{prefix}$" + fields.get(f"{which}-queue-suffix", ""))
     return Target(kind or "queue", name)
+
+
+def _ties(entries: list[Entry]) -> Iterator[str]:
+    # by Artemis' own rule such two are equal, and it sorts what a hash map holds
+    for (one, first), (other, second) in islice(_equal_pairs(entries), PAIRS):
+        words = zip(one.words, other.words, strict=False)
+        if first.kind == second.kind and all(a == b or "*" in a + b for a, b in words):
+            both = _fields(first).keys() & _fields(second).keys()
+            told = [name for name in FIELDS if name in both and _fields(first)[name] != _fields(second)[name]]
+            if told:
+                yield f"{first} and {second} are of equal rank and differ in {', '.join(told)}: Artemis takes either"
+
+
+def _equal_pairs(entries: list[Entry]) -> Iterator[tuple[tuple[Pattern, Entry], tuple[Pattern, Entry]]]:
+    ranks: dict[int, tuple[list[tuple[Pattern, Entry]], list[tuple[Pattern, Entry]]]] = {}
+    for entry in entries:
+        pattern = pattern_of(entry.pattern, "artemis")
+        if pattern.rest:
+            ranks.setdefault(len(pattern.text), ([], []))["*" in pattern.text].append((pattern, entry))
+    for plain, starred in ranks.values():  # two without a star are the same, or meet nowhere
+        yield from chain(combinations(starred, 2), product(starred, plain))
 
 
 def _drops(entries: list[Entry]) -> list[str]:

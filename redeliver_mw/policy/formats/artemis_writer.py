@@ -38,7 +38,8 @@ def write(policies: PolicyMap) -> Written:
     if not any(entry.pattern == "#" and entry.kind is None for entry in entries):
         entries.insert(0, Entry("#", None, flat.default))
     jms = any(entry.kind is not None for entry in entries)
-    settings = [(match, _fields(entry, kind, told)) for entry in entries for match, kind in _matches(entry, jms)]
+    own = {(entry.pattern, entry.kind) for entry in entries}
+    settings = [(match, _fields(entry, kind, told)) for entry in entries for match, kind in _matches(entry, jms, own)]
     used = {name for _, fields in settings for name, value in fields.items() if value != _UNSET[name]}
     lines = []
     for match, fields in settings:
@@ -67,19 +68,20 @@ _UNSET: dict[str, object] = {
 def _entries(flat: PolicyMap, lost: list[str]) -> Iterator[Entry]:
     for entry in flat.entries:
         pattern = translated(entry.pattern, flat.syntax, "artemis")
-        if pattern is None or not unsaid.sayable(pattern) or pattern.startswith("jms."):
+        if pattern is None or not unsaid.sayable(pattern) or pattern.startswith("jms.") or "::" in pattern:
             lost.append(f"{entry}: a name that cannot be a match here")
         else:
             yield Entry(pattern, entry.kind, entry.given)
 
 
-def _matches(entry: Entry, jms: bool) -> Iterator[tuple[str, Kind | None]]:
+def _matches(entry: Entry, jms: bool, own: set[tuple[str, Kind | None]]) -> Iterator[tuple[str, Kind | None]]:
     if not jms or (entry.kind is None and entry.pattern == "#"):
         yield entry.pattern, None
         return
     kinds: tuple[Kind, ...] = ("queue", "topic") if entry.kind is None else (entry.kind,)
     for kind in kinds:
-        yield _PREFIX[kind] + entry.pattern, kind
+        if entry.kind is not None or (entry.pattern, kind) not in own:  # a match that stands twice counts once
+            yield _PREFIX[kind] + entry.pattern, kind
 
 
 def _fields(entry: Entry, kind: Kind | None, lost: list[str]) -> dict[str, Any]:
