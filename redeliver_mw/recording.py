@@ -21,7 +21,7 @@ from .failure import Failure
 from .message import Delivery, Destination, Past
 from .policy import RedeliveryPolicy
 from .ports import Journal
-from .record import AttemptRecord, Reason, RecordIds
+from .record import AttemptRecord, PolicyRecord, Reason, RecordIds
 
 log = logging.getLogger("redeliver_mw")
 Hook = Callable[[AttemptRecord], object]
@@ -137,6 +137,11 @@ class Recorder:
             self._waiting.append(work)
             if not self._wake.is_set():
                 self._wake.set()
+
+    def note(self, record: PolicyRecord) -> None:
+        """For the journal alone: it tells of no attempt."""
+        if self._journal is not None:
+            self._journal.append(record)
 
     def start(self) -> None:
         if self._hooks and not self._inline:
