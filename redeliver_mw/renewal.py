@@ -79,15 +79,20 @@ class Renewal:
     def _look(self) -> None:
         if self._stopped:
             return
-        for file in [file for file in self._files if file not in self._busy]:
-            match file.look():
-                case "changed":
-                    self._read(file)
-                case "gone":
-                    log.warning("%s: the policy file is not there any more; what it said last still holds", file)
-                case "same" if file in self._unasked:
-                    self._consider(file, self._unasked.pop(file))
-        self._adapter.call_later(LOOK_EVERY, self._look)
+        try:
+            for file in [file for file in self._files if file not in self._busy]:
+                self._look_at(file)
+        finally:
+            self._adapter.call_later(LOOK_EVERY, self._look)
+
+    def _look_at(self, file: PolicyFile) -> None:
+        match file.look():
+            case "changed":
+                self._read(file)
+            case "gone":
+                log.warning("%s: the policy file is not there any more; what it said last still holds", file)
+            case "same" if file in self._unasked:
+                self._consider(file, self._unasked.pop(file))
 
     def _read(self, file: PolicyFile) -> None:
         if not self._aside:

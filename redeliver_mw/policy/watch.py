@@ -24,7 +24,7 @@ Stamp = tuple[int, int, int]  # of what a name leads to, symbolic links followed
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a file said. `error` where it holds no policies."""
+    """What a file said. Without `policies` it is what holds already, or the `error` tells what is wrong."""
 
     stamp: Stamp | None  # None: it was written to meanwhile, and may be half of something
     content: str  # 12 hex digits of its bytes; empty if it could not be read
@@ -40,6 +40,7 @@ class PolicyFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # not resolved: a link that leads elsewhere later is a change
+        self.content = ""
         first = self._reading(empty=True)
         if first.policies is None:
             raise first.error or PolicyError("it is being written to", where=str(path), cure="Try again")
@@ -83,11 +84,16 @@ class PolicyFile:
         try:
             found = bytes_of(self.path)
             content = hashlib.sha256(found).hexdigest()[:12]
+            if content == self.content:
+                return Reading(self._unless_changed(before), content)
             if not (empty or found.strip()):
                 raise PolicyError("it is empty", where=str(self.path), cure="Write the policies into it")
             policies = policies_in(found, self.path)
         except ConfigError as error:
             return Reading(self._unless_changed(before), content, error=error)
+        except Exception as error:  # a fault of ours, and no reason to stop watching
+            fault = PolicyError(f"it cannot be read: {error!r:.200}", where=str(self.path))
+            return Reading(self._unless_changed(before), content, error=fault)
         return Reading(self._unless_changed(before), content, policies)
 
     def noted(self, reading: Reading) -> None:
