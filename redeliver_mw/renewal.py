@@ -158,8 +158,8 @@ class Renewal:
 
     def _too_short(self, plan: Plan) -> bool:
         """Its copies would wait in something that nobody has made yet."""
-        made = plan.ways.schedule is not None and bool(plan.ways.schedule.rungs)
-        return made and ladder_of(plan) > self._stage.ladders[plan.source]
+        rungs = plan.ways.schedule.rungs if plan.ways.schedule is not None else ()
+        return bool(rungs) and rungs[-1] > self._stage.ladders[plan.source]
 
     def _check_ladder(self, plan: Plan) -> None:
         if self._too_short(plan) and not isinstance(self._adapter, Prolonging):

@@ -19,7 +19,8 @@ from .loading import bytes_of, policies_in
 from .model import RedeliveryPolicy
 
 Look = Literal["same", "changed", "gone"]
-Stamp = tuple[int, int, int]  # of what a name leads to, symbolic links followed: mtime in ns, bytes, inode
+# Of what a name leads to, links followed: when it was written, and its permissions changed, in ns; bytes; inode.
+Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,4 +114,4 @@ class PolicyFile:
             found = self.path.stat()
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino

@@ -18,6 +18,7 @@ from redeliver_mw.journal import read_policy_changes, read_segments
 from redeliver_mw.memory import MemoryAdapter
 from redeliver_mw.policy import PolicyMap
 from redeliver_mw.policy.formats import READERS
+from redeliver_mw.policy.watch import PolicyFile
 from redeliver_mw.record import AttemptRecord, PolicyRecord
 from redeliver_mw.testing import Faults, ManualClock, MemoryBroker, TestApp, register_broker
 from tests.policy.spelling import SPELLINGS, Rule, native
@@ -213,11 +214,13 @@ def test_an_adapter_that_cannot_make_its_ladder_longer_has_longer_delays_refused
     app.handler("orders")(lambda delivery: None)
     broker = MemoryBroker("rabbitmq", clock=clock, makes_queues=True)
     app._start(Older(MemoryAdapter(broker)), clock, drive=clock.run_until_idle)
-    file.write_text("1:9000; 2:move(queue:one.$)", "utf-8")
-    clock.advance(2 * NOTICED)
+    for longest in (15_000, 16_000):  # the next rung is that of 16 s
+        assert errors(log) == []
+        file.write_text(f"1:{longest}; 2:move(queue:one.$)", "utf-8")
+        clock.advance(2 * NOTICED)
     app.stop(0.0)
     (line,) = errors(log)
-    assert "delays up to 9 s need helper queues that only a start makes" in line
+    assert "delays up to 16 s need helper queues that only a start makes" in line
     assert line.endswith("Restart the app, or keep the delays within 8 s")
 
 
@@ -379,6 +382,31 @@ def test_a_fault_in_a_reader_refuses_the_version_and_the_next_is_read(
     assert [c.outcome for c in shop.changes] == ["refused", "applied"]
     (line,) = errors(log)
     assert "RecursionError" in line
+
+
+def test_what_cannot_be_read_is_refused_and_taken_once_it_can(tmp_path: Path, log: Log) -> None:
+    with Shop(tmp_path, ONE) as shop:
+        shop.file.unlink()
+        shop.file.mkdir()
+        shop.test.advance(60)
+        (line,) = errors(log)
+        assert f"{shop.file}: cannot be read: Is a directory" in line
+        shop.file.rmdir()
+        shop.change(TWO)
+    refused, applied = shop.changes
+    assert (refused.outcome, refused.content, applied.outcome) == ("refused", None, "applied")
+
+
+def test_a_file_whose_permissions_are_put_right_is_read_again(tmp_path: Path) -> None:
+    (path := tmp_path / "policy").write_text(ONE, "utf-8")
+    file = PolicyFile(path)
+    assert [file.look() for _ in range(3)] == ["same", "changed", "changed"]
+    file.noted(file.read())
+    assert file.look() == "same"
+    path.chmod(0o400)
+    assert [file.look() for _ in range(3)] == ["same", "changed", "changed"]
+    file.noted(file.read())
+    assert file.look() == "same"
 
 
 def test_a_secret_in_a_refused_file_is_neither_logged_nor_recorded(tmp_path: Path, log: Log) -> None:
