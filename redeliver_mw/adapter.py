@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from .capabilities import Capabilities, Settlement
 from .errors import RedeliverError
@@ -79,3 +79,13 @@ class Adapter(Protocol):
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None: ...
     def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel: ...
     def close(self, timeout: float = 10.0, /) -> None: ...  # blocks until closed; not from the adapter's thread
+
+
+@runtime_checkable
+class Prolonging(Protocol):
+    """An adapter whose scheduled copies need something made for them, and that can make more of it while it consumes.
+
+    `prolong`: copies for this source, which is subscribed to, must be able to wait `seconds` from now on.
+    """
+
+    def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None: ...  # one answer, once

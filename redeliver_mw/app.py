@@ -19,7 +19,8 @@ from .engine import Engine, Settings
 from .errors import ConfigError
 from .message import Destination
 from .options import DECLARE, AnyPolicy, at_least, one_of, read_config, refuse_unbuilt, subscribed
-from .policy import RedeliveryPolicy, load_policies, policy_of
+from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
+from .policy.watch import PolicyFile
 from .ports import Clock, Journal, SystemClock
 from .recording import Hook
 from .registry import BrokerUrl, adapter_for, parse_url
@@ -66,7 +67,8 @@ class App:
         one_of("delay", delay, OPTIONS)
         one_of("declare", declare, DECLARE)
         self._url: BrokerUrl = parse_url(given)
-        self._policy = None if policy is None else policy_of(policy)
+        self._files: dict[Path, PolicyFile] = {}
+        self._policy = None if policy is None else self._meant(policy)
         self._url_policy = load_policies(self._url.policy) if self._url.policy else None
         self._journal = journal
         self._delay, self._declare = delay, declare
@@ -122,7 +124,7 @@ class App:
             raise ConfigError("the app is started", where=str(destination), cure="Register handlers before the start")
 
         def register(fn: F) -> F:
-            own = policy_of(policy) if policy is not None else None
+            own = self._meant(policy) if policy is not None else None
             self._specs[destination] = HandlerSpec(
                 destination,
                 fn,
@@ -135,6 +137,15 @@ class App:
             return fn
 
         return register
+
+    def _meant(self, policy: AnyPolicy) -> RedeliveryPolicy | PolicyMap | PolicyFile:
+        """A file is read once however often it is named, so that all who name it change together."""
+        if not isinstance(policy, Path):
+            return policy_of(policy)
+        path = policy.absolute()
+        if path not in self._files:
+            self._files[path] = PolicyFile(path)
+        return self._files[path]
 
     def on_attempt(self, fn: Hook) -> Hook:
         """Call `fn` with every AttemptRecord, on a thread of its own. What it raises is logged."""

@@ -16,6 +16,7 @@ from .adapter import MoveVerdict
 from .capabilities import Mechanism, Settlement
 from .failure import Failure
 from .message import Delivery, Destination, Outgoing, Past
+from .policy import RedeliveryPolicy
 from .ports import Moment
 
 Token = int  # of one story
@@ -174,6 +175,7 @@ class Record:
     """One attempt, told after the fact. Seconds, except where `_us` says otherwise."""
 
     delivery: Delivery
+    policy: RedeliveryPolicy  # that decided
     past: Past
     key: str
     outcome: Literal["accepted", "redelivered", "dead_lettered", "discarded", "kept", "released"]

@@ -167,8 +167,9 @@ class Doing(Stories):
         past = story.past
         if past.first_attempt_us is None:
             past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)
-        key = story.lineage
-        story.draft = Record(story.delivery, replace(past), key, outcome, at, **{"ran": 0.0, **more})
+        story.draft = Record(
+            story.delivery, story.plan.policy, replace(past), story.lineage, outcome, at, **{"ran": 0.0, **more}
+        )  # fmt: skip
 
     def _emit_record(self, story: Story, how: Mechanism | None) -> None:
         assert story.draft is not None

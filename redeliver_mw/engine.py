@@ -24,12 +24,14 @@ from .adapter import Adapter, Subscription, Verdict
 from .capabilities import Capabilities, Trust
 from .copies import Signature
 from .delay import Option, ways_of
-from .errors import BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError
+from .errors import BrokerUnavailable, ConfigError, RedeliverError
 from .interceptor import Interceptor, Plan
 from .message import Delivery, Destination
+from .planning import check_together, ladder_of, target_refused, targets_of
 from .policy import RedeliveryPolicy
 from .ports import Clock, Journal
 from .recording import Hook, Recorder, Scene
+from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
 from .workers import Crew, HandlerSpec, Inline, Threads
@@ -69,6 +71,7 @@ class Engine:
         self._error: RedeliverError | None = None
         self._given_up = False
         self._loop_thread: LoopThread | None = None
+        self._renewal: Renewal | None = None
         self.runner: Runner | None = None
         self.crews: dict[Destination, Crew] = {}
         self.started = False
@@ -81,13 +84,14 @@ class Engine:
             self.adapter.start(self)
             self._await(lambda: self._capabilities is not None, "connect")
             assert self._capabilities is not None
-            plans = {spec.source: self._plan(spec, self._capabilities) for spec in self._specs}
+            plans = {spec.source: self._plan(spec, self._policies[spec.source]) for spec in self._specs}
             self._warn_of_unknown(self._capabilities)
             self._check_targets(plans)
-            self._assemble(plans, self._capabilities)
+            self._renewal = self._assemble(plans, self._capabilities)
             for spec in self._specs:
                 self._subscribe(spec, plans[spec.source])
             self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
+            self._renewal.start()
         except BaseException:
             for crew in self.crews.values():
                 crew.stop()
@@ -99,8 +103,8 @@ class Engine:
         """Let a start that is under way raise StartGivenUp. Safe in a signal handler."""
         self._given_up = True
 
-    def _plan(self, spec: HandlerSpec, capabilities: Capabilities) -> Plan:
-        policy, settings = self._policies[spec.source], self._settings
+    def _plan(self, spec: HandlerSpec, policy: RedeliveryPolicy) -> Plan:
+        capabilities, settings = self.adapter.capabilities, self._settings
         if spec.selector and not capabilities.selectors:
             raise ConfigError(
                 f"{capabilities.dialect} knows no selectors",
@@ -139,15 +143,8 @@ class Engine:
 
     def _check_targets(self, plans: Mapping[Destination, Plan]) -> None:
         """Every place that a dead letter could go to must be there, or is made."""
-        targets = {t.resolve(plan.source) for plan in plans.values() for t in plan.policy.places}
-        for plan in plans.values():
-            for target in {t.resolve(plan.source) for t in plan.policy.places} & plans.keys():
-                if plans[target].policy == plan.policy:
-                    raise ConfigError(
-                        f"{target} takes the dead letters of {plan.source} and is consumed under the same policy",
-                        where=str(target),
-                        cure="Give the handler of the dead-letter queue a policy of its own",
-                    )
+        check_together(plans)
+        targets = targets_of(plans.values())
         answers: dict[Destination, tuple[Verdict, str]] = {}
 
         def ask(target: Destination) -> None:
@@ -163,13 +160,9 @@ class Engine:
         self._await(lambda: len(answers) == len(targets), "check the dead-letter targets")
         for target, (verdict, why) in answers.items():
             if verdict != "ok":
-                raise DestinationMissing(
-                    f"the dead-letter target {target} cannot be used: {why}",
-                    where=self.adapter.broker,
-                    cure="Declare it, or name another",
-                )
+                raise target_refused(target, why, self.adapter.broker)
 
-    def _assemble(self, plans: Mapping[Destination, Plan], capabilities: Capabilities) -> None:
+    def _assemble(self, plans: dict[Destination, Plan], capabilities: Capabilities) -> Renewal:
         ledgers = {source: counting.ledger_of(self.adapter.broker, source) for source in plans}
         interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16])
         scene = Scene(self._settings.app_name, socket.gethostname(), self.adapter.broker, capabilities.broker_kind)
@@ -183,6 +176,10 @@ class Engine:
         ack_timeout = self._settings.ack_timeout or capabilities.ack_timeout
         if ack_timeout and self._drive is None:
             self.runner.watch_handlers(ack_timeout)
+        ladders = {plan.source: ladder_of(plan) for plan in plans.values()}
+        stage = Stage(plans, ladders, self._plan, declare=self._settings.declare != "none")
+        recorder, clock = self._recorder, self._clock
+        return Renewal(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
 
     def _crew(self, spec: HandlerSpec, runner: Runner) -> Crew:
         if self._crew_type is not None:
@@ -204,7 +201,7 @@ class Engine:
                 exclusive=self._settings.delay == "nack",
                 declare=self._settings.declare == "all",
                 helpers=self._settings.declare != "none",
-                ladder=plan.policy.longest_delay if plan.ways.schedule else 0.0,
+                ladder=ladder_of(plan),
                 selector=spec.selector,
             )
         )
@@ -274,6 +271,8 @@ class Engine:
         return StopReport(self._clock.now().mono - begun, left, left == 0)
 
     def _close(self, timeout: float) -> None:
+        if self._renewal is not None:
+            self._renewal.stop()
         if self._loop_thread is not None:
             self._loop_thread.stop(1.0)
         self.adapter.close(timeout)

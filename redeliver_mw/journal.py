@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from .errors import ConfigError
-from .record import AttemptRecord, RecordIds, row_to_line, to_line
+from .record import AttemptRecord, PolicyRecord, RecordIds, row_to_line, to_line
 from .segment_writer import Fsync, SegmentWriter
-from .segments import read_segments, recover
+from .segments import read_policy_changes, read_segments, recover
 
-__all__ = ["Journal", "read_segments"]
+__all__ = ["Journal", "read_policy_changes", "read_segments"]
 
 _log = logging.getLogger("redeliver_mw.journal")
 _CHUNK: Final = 256 * 1024  # bytes that are written at once
@@ -109,8 +109,8 @@ class Journal:
         """Queues one item: never waits, never raises. Items, all turned into lines on the journal's thread:
 
         an `AttemptRecord`; a tuple of all its values in the order of `FIELDS` (an empty `record_id` is filled
-        in); a tuple `(function, *arguments)` or a function without arguments that gives any of these, an
-        iterable of them, or None.
+        in); a `PolicyRecord`; a tuple `(function, *arguments)` or a function without arguments that gives any
+        of these, an iterable of them, or None.
         """
         waiting = self._waiting
         if len(waiting) >= self._room:
@@ -246,9 +246,9 @@ class Journal:
         self._begin()
 
 
-def _flat(item: Any) -> Iterator[AttemptRecord | tuple[Any, ...]]:
+def _flat(item: Any) -> Iterator[AttemptRecord | PolicyRecord | tuple[Any, ...]]:
     """The records and plain rows that an item of `append` stands for."""
-    if isinstance(item, AttemptRecord):
+    if isinstance(item, AttemptRecord | PolicyRecord):
         yield item
     elif isinstance(item, tuple) and item and callable(item[0]):
         yield from _flat(item[0](*item[1:]))

@@ -109,7 +109,7 @@ class Delivery:
 
     __slots__ = (
         "_body", "_headers", "_past", "_properties", "destination", "failures", "generation", "known",
-        "native", "reader", "redelivered", "tag",
+        "native", "plan", "reader", "redelivered", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -123,6 +123,7 @@ class Delivery:
         self.reader = reader
         self.failures = 0  # F before this run
         self.known = False  # the interceptor has a story of it
+        self.plan: Any = None  # what was to hold for it when it arrived; None: what holds when it is asked for
         self._body: bytes | None = None
         self._headers: dict[str, Any] | None = None
         self._properties: Properties | None = None

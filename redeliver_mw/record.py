@@ -5,6 +5,9 @@
 The class body below is the only list of the fields; `FIELDS` and `SCHEMA` are read from it, and so is
 all that is checked when a line is read. A line is one JSON object and a newline. A field that is None
 is left out of the line: that is a third fewer bytes, and a reader that declares its schema sees null.
+
+A line that tells of no attempt has a field `kind`, which no attempt has: `PolicyRecord`'s is `policy`. Who
+reads attempts passes over every line with a `kind`, also of one that it does not know.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import itertools
 import os
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -87,6 +90,31 @@ class AttemptRecord:
     replay_id: str | None = None
 
 
+@dataclass(slots=True, kw_only=True)
+class PolicyRecord:
+    """A new version of a policy file, and what became of it. The lists go together, one item for each source."""
+
+    v: Int16 = VERSION
+    kind: Literal["policy"] = "policy"
+    record_id: str = ""  # as of an attempt
+    ts_us: Int64
+    app: str
+    host: str
+    broker: str
+    broker_kind: str
+    file: str
+    content: str | None = None  # 12 hex digits of the file's bytes; None if it could not be read
+    outcome: Literal["applied", "refused"]
+    sources: Sequence[str]  # applied: whose policy changed; refused: that use the file
+    old_versions: Sequence[str]  # `policy_version` of attempts until now; still, when it was refused
+    new_versions: Sequence[str] | None = None
+    error: str | None = None  # why it was refused; redacted
+
+
+class OtherKind(ValueError):
+    """A line that tells of something else than was asked for."""
+
+
 class FieldType(NamedTuple):
     """What one field may hold: `type` is `string bool int16 int32 int64 double list<string>`."""
 
@@ -108,32 +136,42 @@ def _field_type(hint: Any) -> FieldType:
 
 
 FIELDS: Final[tuple[str, ...]] = tuple(field.name for field in fields(AttemptRecord))
-SCHEMA: Final[Mapping[str, FieldType]] = {
-    name: _field_type(hint) for name, hint in get_type_hints(AttemptRecord, include_extras=True).items()
-}
+Schema = Mapping[str, FieldType]
+
+
+def _schema(record: type) -> Schema:
+    return {name: _field_type(hint) for name, hint in get_type_hints(record, include_extras=True).items()}
+
+
+SCHEMA: Final = _schema(AttemptRecord)
+POLICY_SCHEMA: Final = _schema(PolicyRecord)
 _values = attrgetter(*FIELDS)
-_REQUIRED: Final = tuple(
-    field.name for field in fields(AttemptRecord) if field.default is MISSING or field.name in ("v", "record_id")
-)
 _INT_LIMITS: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
 
 
-def to_line(record: AttemptRecord) -> bytes:
+def to_line(record: AttemptRecord | PolicyRecord) -> bytes:
     """The record as one line of JSON, newline-terminated, without the fields that are None.
 
     Half surrogates are written as `\\udc80` in plain letters. ValueError, naming the field, for a value
     that JSON cannot hold.
     """
+    if isinstance(record, PolicyRecord):
+        return _line({name: getattr(record, name) for name in POLICY_SCHEMA})
     return row_to_line(_values(record))
 
 
 def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes:
     """The same for a plain row: all values in the order of `FIELDS`; `record_id` replaces the row's own."""
-    import orjson
-
-    row = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
+    row = dict(zip(FIELDS, values, strict=True))
     if record_id is not None:
         row["record_id"] = record_id
+    return _line(row)
+
+
+def _line(values: Mapping[str, object]) -> bytes:
+    import orjson
+
+    row = {name: value for name, value in values.items() if value is not None}
     try:
         return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
     except TypeError:
@@ -143,8 +181,18 @@ def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes
 def from_line(line: bytes) -> AttemptRecord:
     """The record of one line. Fields that v1 does not know are ignored, nullable ones may be missing.
 
-    ValueError names the field that is missing or does not hold what `SCHEMA` says.
+    ValueError names the field that is missing or does not hold what `SCHEMA` says; OtherKind: it is no attempt.
     """
+    return AttemptRecord(**_checked(line, SCHEMA, None))
+
+
+def policy_from_line(line: bytes) -> PolicyRecord:
+    """The same for a line that tells of a policy file. Any other is OtherKind."""
+    return PolicyRecord(**_checked(line, POLICY_SCHEMA, "policy"))
+
+
+def _checked(line: bytes, schema: Schema, kind: str | None) -> dict[str, Any]:
+    """The fields of a line that `schema` knows, each holding what it says."""
     import orjson
 
     try:
@@ -156,16 +204,18 @@ def from_line(line: bytes) -> AttemptRecord:
             pass
         case _:
             raise ValueError(f"a record is a JSON object, not {type(row).__name__}")
-    for name in _REQUIRED:
-        if row.get(name) is None:
+    if row.get("kind") != kind:
+        raise OtherKind(f"its kind is {row.get('kind')!r:.80}, not {kind!r}")
+    for name, wanted in schema.items():
+        if row.get(name) is None and not wanted.nullable:
             raise ValueError(f"field {name!r} is missing")
     if row["v"] != VERSION:
         raise ValueError(f"field 'v' is {row['v']!r}; this release reads version {VERSION}")
-    known = {name: row[name] for name in FIELDS if row.get(name) is not None}
+    known = {name: row[name] for name in schema if row.get(name) is not None}
     for name, value in known.items():
-        if not _fits(value, SCHEMA[name]):
-            raise ValueError(f"field {name!r} holds {str(value)[:80]!r}, which is no {_wanted(name)}")
-    return AttemptRecord(**known)
+        if not _fits(value, schema[name]):
+            raise ValueError(f"field {name!r} holds {str(value)[:80]!r}, which is no {_wanted(schema[name])}")
+    return known
 
 
 def _fits(value: object, wanted: FieldType) -> bool:
@@ -182,8 +232,7 @@ def _fits(value: object, wanted: FieldType) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
 
 
-def _wanted(name: str) -> str:
-    kind = SCHEMA[name]
+def _wanted(kind: FieldType) -> str:
     return " | ".join(kind.words) if kind.words else kind.type
 
 

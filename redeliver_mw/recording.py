@@ -21,7 +21,7 @@ from .failure import Failure
 from .message import Delivery, Destination, Past
 from .policy import RedeliveryPolicy
 from .ports import Journal
-from .record import AttemptRecord, Reason, RecordIds
+from .record import AttemptRecord, PolicyRecord, Reason, RecordIds
 
 log = logging.getLogger("redeliver_mw")
 Hook = Callable[[AttemptRecord], object]
@@ -38,13 +38,13 @@ class Scene:
     broker_kind: str
 
 
-def attempt_record(c: Record, scene: Scene, policy: RedeliveryPolicy) -> AttemptRecord:
+def attempt_record(c: Record, scene: Scene) -> AttemptRecord:
     """The record of an attempt that the interceptor told."""
     past, failure = c.past, c.failure
     first = past.first_attempt_us or c.at.us - round(c.ran * 1e6)
     succeeded = c.outcome == "accepted" and failure is None
     return AttemptRecord(
-        **_of_message(c.delivery, scene, policy),
+        **_of_message(c.delivery, scene, c.policy),
         ts_us=c.at.us,
         message_key=c.key,
         generation=past.generation,
@@ -137,6 +137,11 @@ class Recorder:
             self._waiting.append(work)
             if not self._wake.is_set():
                 self._wake.set()
+
+    def note(self, record: PolicyRecord) -> None:
+        """For the journal alone: it tells of no attempt."""
+        if self._journal is not None:
+            self._journal.append(record)
 
     def start(self) -> None:
         if self._hooks and not self._inline:

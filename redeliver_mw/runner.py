@@ -75,7 +75,7 @@ class Runner:
     ) -> None:  # fmt: skip
         self._adapter, self._interceptor, self._crews = adapter, interceptor, crews
         self._recorder, self._scene, self._clock, self._rng = recorder, scene, clock, rng
-        self._policies = {source: plan.policy for source, plan in interceptor.plans.items()}
+        self._plans = interceptor.plans  # they may be renewed, by the thread that tells of deliveries
         self._feeder = Feeder(interceptor.feed, self, self._fed)
         self.feed = self._feeder.feed
         self._lock = self._feeder.lock
@@ -107,10 +107,14 @@ class Runner:
         fresh: dict[Destination, list[Delivery]] = {}
         for d in batch:
             if d.redelivered or d.reader.marked(d.native) or self._interceptor.awaits(d):
+                d.plan = self._plans[d.destination]
                 self.feed(Arrived(d, self._clock.now()))
             else:
                 fresh.setdefault(d.destination, []).append(d)
         for source, deliveries in fresh.items():
+            plan = self._plans[source]
+            for d in deliveries:
+                d.plan = plan
             self._crews[source].put(deliveries)
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
@@ -127,7 +131,7 @@ class Runner:
     def begin(self, delivery: Delivery, /) -> bool:
         self._running[delivery] = self._tick() if self._timed else 0.0
         if not self.stopping and delivery.generation in self._live:
-            if self._interceptor.plans[delivery.destination].policy.language == "jmsjca":
+            if delivery.plan.policy.language == "jmsjca":
                 self._spoken.begin(delivery)
             return True
         # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
@@ -147,7 +151,7 @@ class Runner:
             self._adapter.settle(((delivery, "accepted"),))
             self.handled += 1
             if self._timed:
-                policy = self._policies[delivery.destination]
+                policy = delivery.plan.policy
                 at = self._clock.now().us
                 self._recorder.append(healthy_record, delivery, self._scene, policy, at, round(ran * 1e6))
         else:
@@ -216,7 +220,7 @@ class Runner:
 
     def record(self, c: Record) -> None:
         if self._recorder.wanted:
-            self._recorder.append(attempt_record, c, self._scene, self._policies[c.delivery.destination])
+            self._recorder.append(attempt_record, c, self._scene)
 
     def halt(self, c: Halt) -> None:
         self._crews[c.source].pause("us")

@@ -15,8 +15,9 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from .record import AttemptRecord, from_line
+from .record import AttemptRecord, OtherKind, PolicyRecord, from_line, policy_from_line
 
 try:
     import fcntl
@@ -27,6 +28,7 @@ _log = logging.getLogger("redeliver_mw.journal")
 _OPEN = re.compile(r"_(?P<stem>seg-(?P<host>.+)-(?P<pid>\d+)-(?P<run>[0-9a-f]+)\.\d+\.jsonl)\.open")
 _BLOCK = 64 * 1024
 
+Record = TypeVar("Record")
 OnBad = Callable[[Path, int, ValueError], None]
 
 
@@ -119,17 +121,28 @@ def recover(directory: Path, host: str) -> list[Path]:
 
 
 def read_segments(directory: str | Path, on_bad: OnBad | None = None) -> Iterator[AttemptRecord]:
-    """The records of all closed segments, by file name and line; each process's own in their order.
+    """The attempts of all closed segments, by file name and line; each process's own in their order.
 
     A bad line goes to `on_bad(file, byte offset of the line, what is wrong)` and is passed over; without
     `on_bad` it is a ValueError that names file and offset.
     """
-    for path in sorted(Path(directory).glob("seg-*.jsonl")):
+    return _records(Path(directory), from_line, on_bad)
+
+
+def read_policy_changes(directory: str | Path, on_bad: OnBad | None = None) -> Iterator[PolicyRecord]:
+    """What became of new versions of policy files, in the same segments and order as `read_segments`."""
+    return _records(Path(directory), policy_from_line, on_bad)
+
+
+def _records(directory: Path, read: Callable[[bytes], Record], on_bad: OnBad | None) -> Iterator[Record]:
+    for path in sorted(directory.glob("seg-*.jsonl")):
         offset = 0
         with path.open("rb") as lines:
             for line in lines:
                 try:
-                    yield from_line(line)
+                    yield read(line)
+                except OtherKind:
+                    pass
                 except ValueError as error:
                     if on_bad is None:
                         raise ValueError(f"{path}, byte {offset}: {error}") from None

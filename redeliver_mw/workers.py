@@ -27,7 +27,7 @@ class HandlerSpec:
 
     source: Destination
     fn: Callable[..., Any]
-    policy: Any  # a RedeliveryPolicy or PolicyMap; None: the app's
+    policy: Any  # a RedeliveryPolicy, PolicyMap or PolicyFile
     workers: int
     prefetch: int
     decode: Callable[[bytes], Any] | None = None

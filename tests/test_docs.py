@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.record import FIELDS, SCHEMA
+from redeliver_mw.record import POLICY_SCHEMA, SCHEMA, Schema
 from tests.pages import files_of, write_files
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -56,14 +56,19 @@ def test_only_a_block_that_is_marked_with_a_name_is_a_file() -> None:
     assert files_of(page) == {"a-file.xml": "<a/>\n"}
 
 
-def test_the_page_on_records_names_every_field_once_and_marks_those_that_may_be_missing() -> None:
-    page = (DOCS / "records.md").read_text().partition("## Fields")[2].partition("## Files")[0]
-    named = {
-        name: bool(mark)
-        for row in re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE)
+@pytest.mark.parametrize(
+    ("heading", "schema"), [("## Fields", SCHEMA), ("## A policy file that changed", POLICY_SCHEMA)]
+)
+def test_the_page_on_records_names_every_field_once_and_marks_those_that_may_be_missing(
+    heading: str, schema: Schema
+) -> None:
+    section = (DOCS / "records.md").read_text().partition(heading)[2].partition("\n## ")[0]
+    named = [
+        (name, bool(mark))
+        for row in re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
         for name, mark in re.findall(r"`(\w+)`(\??)", row)
-    }
-    assert named == {name: SCHEMA[name].nullable for name in FIELDS}
+    ]
+    assert sorted(named) == sorted((name, field.nullable) for name, field in schema.items())
 
 
 def test_every_page_is_listed_on_the_first() -> None:

@@ -15,7 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redeliver_mw.record import FIELDS, SCHEMA, VERSION, AttemptRecord, RecordIds, from_line, to_line
+from redeliver_mw.record import (
+    FIELDS,
+    POLICY_SCHEMA,
+    SCHEMA,
+    VERSION,
+    AttemptRecord,
+    OtherKind,
+    PolicyRecord,
+    RecordIds,
+    from_line,
+    policy_from_line,
+    to_line,
+)
 
 # Names, types and question marks as the documentation of the format lists them.
 PROMISED = """
@@ -198,3 +210,63 @@ print(os.waitstatus_to_exitcode(os.wait()[1]), ids.next())
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.split() == ["0", "0123456789ab-2"]
+
+
+# -- lines that tell of no attempt ----------------------------------------------------------------
+
+POLICY_FIELDS = """
+v int16 · kind string · record_id string · ts_us int64 · app string · host string · broker string ·
+broker_kind string · file string · content string? · outcome string · sources list<string> ·
+old_versions list<string> · new_versions list<string>? · error string?
+"""
+
+
+def change(**changes: Any) -> PolicyRecord:
+    values: dict[str, Any] = {
+        "record_id": "0123456789ab-2",
+        "ts_us": 1_790_000_000_000_000,
+        "app": "shop",
+        "host": "web-1",
+        "broker": "rabbitmq://localhost",
+        "broker_kind": "rabbitmq",
+        "file": "/etc/shop/policy.toml",
+        "outcome": "refused",
+        "sources": ["queue:orders"],
+        "old_versions": ["0123456789ab"],
+    }
+    return PolicyRecord(**{**values, **changes})
+
+
+def test_the_schema_of_a_policys_change_is_the_promised_one() -> None:
+    promised = [entry.split() for entry in POLICY_FIELDS.replace("\n", " ").split("·")]
+    assert [(name, kind.rstrip("?"), kind.endswith("?")) for name, kind in promised] == [
+        (name, held.type, held.nullable) for name, held in POLICY_SCHEMA.items()
+    ]
+
+
+def test_a_policys_change_comes_back_as_it_went_without_what_it_does_not_have() -> None:
+    applied = change(outcome="applied", content="ba9876543210", new_versions=["fedcba987654"])
+    refused = change(error="line 3: no")
+    for record in (applied, refused):
+        line = to_line(record)
+        assert line.endswith(b"}\n")
+        assert policy_from_line(line) == record
+    assert "new_versions" not in json.loads(to_line(refused))
+
+
+def test_an_attempt_has_no_kind_and_who_reads_one_kind_is_told_of_every_other() -> None:
+    assert "kind" not in SCHEMA
+    later = json.dumps({"v": 2, "kind": "invented later"}).encode()
+    for line in (to_line(change()), later):
+        with pytest.raises(OtherKind):
+            from_line(line)
+    for line in (to_line(make()), later):
+        with pytest.raises(OtherKind):
+            policy_from_line(line)
+
+
+@pytest.mark.parametrize("name", [name for name, held in POLICY_SCHEMA.items() if not held.nullable and name != "kind"])
+def test_a_missing_field_of_a_policys_change_is_named(name: str) -> None:
+    row = json.loads(to_line(change()))
+    with pytest.raises(ValueError, match=f"'{name}'"):
+        policy_from_line(json.dumps({k: v for k, v in row.items() if k != name}).encode())

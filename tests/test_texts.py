@@ -41,6 +41,8 @@ BEFORE = f"""\
 def _stop_later():
     import os, signal, threading, time
     def stop():
+        while signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+            time.sleep(0.05)  # it does not run yet, or never will
         time.sleep({RUN_FOR})
         os.kill(os.getpid(), signal.SIGTERM)
     threading.Thread(target=stop, daemon=True).start()

@@ -12,19 +12,21 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from pika.adapters.select_connection import IOLoop
 
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from redeliver_mw.capabilities import Capabilities, Schedule, Settlement
-from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
+from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.registry import BrokerUrl
 from redeliver_pika._browse import browse
 from redeliver_pika._connect import Connection, Link
-from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, queue_of, rung_arguments, rung_queue, rungs_for
-from redeliver_pika._mapping import TOPIC_EXCHANGE, route_to
+from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, queue_of, rung_queue
+from redeliver_pika._mapping import route_to
 from redeliver_pika._publish import Publisher
 from redeliver_pika._source import Source
 from redeliver_pika._topology import Topology
@@ -91,13 +93,18 @@ class PikaAdapter:
             self._call(lambda: answer("ok", ""))
             return
 
-        def known(found: int | RedeliverError) -> None:
-            answer(*(("refused", found.what) if isinstance(found, RedeliverError) else ("ok", "")))
+        known, topology = partial(_answer, answer), self._topology
+        ask = partial(topology.ensure, target.name, CLASSIC) if declare else partial(topology.look_up, target.name)
+        self._call(partial(ask, known))
 
-        ask = (lambda: self._topology.ensure(target.name, CLASSIC, known)) if declare else (
-            lambda: self._topology.look_up(target.name, known)
-        )  # fmt: skip
-        self._call(ask)
+    def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None:
+        def made(found: int | RedeliverError) -> None:
+            consumed = self._sources[source]
+            if not isinstance(found, RedeliverError):  # each reconnect looks after them from now on
+                consumed.subscription = replace(consumed.subscription, ladder=seconds)
+            _answer(answer, found)
+
+        self._call(lambda: self._topology.ladder(source, seconds, made))
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
         self._call(lambda: self._topology.look_up(queue_of(source), answer))
@@ -203,28 +210,15 @@ class PikaAdapter:
             self._prepare(source)
 
     def _prepare(self, source: Source) -> None:
-        """The source itself, bound to its topic if it has one, then its ladder, then the subscription."""
-        wanted = source.subscription
-        name = queue_of(wanted.source)
-        bound = wanted.source.kind == "queue" or not wanted.helpers
-        rungs = list(rungs_for(wanted.ladder)) if wanted.helpers and self._capabilities.schedule else []
+        """All that is needed to consume it, then the subscription."""
 
-        def next_rung(found: int | RedeliverError) -> None:
-            nonlocal bound
+        def prepared(found: int | RedeliverError) -> None:
             if isinstance(found, RedeliverError):
                 self._unprepared(source, found)
-            elif not bound:
-                bound = True
-                self._topology.bind(name, TOPIC_EXCHANGE, wanted.source.name, next_rung)
-            elif rungs:
-                rung = rungs.pop(0)
-                queue = rung_queue(wanted.source, rung)
-                self._topology.ensure(queue, rung_arguments(wanted.source, rung), next_rung)
             elif self._link.is_open and source.generation not in self._live:
                 source.open(self._link.connection)
 
-        ask = self._topology.ensure if wanted.declare or not bound else lambda q, _, a: self._topology.look_up(q, a)
-        ask(name, CLASSIC, next_rung)
+        self._topology.prepare(source.subscription, prepared, scheduled=self._capabilities.schedule is not None)
 
     def _unprepared(self, source: Source, error: RedeliverError) -> None:
         if not source.was_ready and self._link.is_open and isinstance(error, DestinationMissing | BrokerError):
@@ -293,6 +287,12 @@ class PikaAdapter:
             answer("refused", "the original was lost meanwhile")
         else:
             self._publish(out, answer, after)
+
+
+def _answer(answer: OnAnswer, found: int | RedeliverError) -> None:
+    if not isinstance(found, RedeliverError):
+        return answer("ok", "")
+    answer("silent" if isinstance(found, BrokerUnavailable) else "refused", found.what)
 
 
 def adapter_from_url(url: BrokerUrl) -> PikaAdapter:

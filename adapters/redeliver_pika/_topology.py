@@ -13,8 +13,11 @@ from typing import Any
 
 from pika import exceptions
 
-from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
-from redeliver_pika._dialects import YOUNG
+from redeliver_mw.adapter import Subscription
+from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
+from redeliver_mw.message import Destination
+from redeliver_pika._dialects import CLASSIC, YOUNG, queue_of, rung_arguments, rung_queue, rungs_for
+from redeliver_pika._mapping import TOPIC_EXCHANGE
 
 OnQueue = Callable[[int | RedeliverError], None]  # messages ready in it, or why it cannot be had
 
@@ -39,7 +42,7 @@ class Topology:
         self._connection = None
         waiting, self._waiting = self._waiting, set()
         for answer in waiting:
-            answer(BrokerError(f"the connection was lost: {error}"))
+            answer(BrokerUnavailable(f"the connection was lost: {error}"))
 
     def age_left(self, queue: str) -> float:
         """Seconds until this queue may be trusted with a copy; 0 for one that is none of our helpers."""
@@ -66,6 +69,40 @@ class Topology:
 
         self.look_up(queue, looked)
 
+    def prepare(self, wanted: Subscription, answer: OnQueue, *, scheduled: bool) -> None:
+        """The queue to be consumed, bound to its topic if it has one, then its ladder if copies can be `scheduled`."""
+        source, queue = wanted.source, queue_of(wanted.source)
+        binds = source.kind == "topic" and wanted.helpers
+
+        def there(found: int | RedeliverError) -> None:
+            if binds and not isinstance(found, RedeliverError):
+                self.bind(queue, TOPIC_EXCHANGE, source.name, bound)
+            else:
+                bound(found)
+
+        def bound(found: int | RedeliverError) -> None:
+            if scheduled and wanted.helpers and not isinstance(found, RedeliverError):
+                self.ladder(source, wanted.ladder, answer)
+            else:
+                answer(found)
+
+        if wanted.declare or binds:
+            self.ensure(queue, CLASSIC, there)
+        else:
+            self.look_up(queue, there)
+
+    def ladder(self, source: Destination, longest: float, answer: OnQueue) -> None:
+        """The rungs that delays of `longest` seconds and less can use, as `ensure` has them; 0 if there are none."""
+        rungs = list(rungs_for(longest))
+
+        def had(found: int | RedeliverError) -> None:
+            if isinstance(found, RedeliverError) or not rungs:
+                return answer(found)
+            rung = rungs.pop(0)
+            self.ensure(rung_queue(source, rung), rung_arguments(source, rung), had)
+
+        had(0)
+
     def bind(self, queue: str, exchange: str, key: str, answer: OnQueue) -> None:
         """Let the queue have what is published to `exchange` with `key`; nothing to do the second time."""
         self._ask(
@@ -82,7 +119,7 @@ class Topology:
     def _ask(self, queue: str, answer: OnQueue, declare: Callable[[Any, Callable[[Any], None]], None]) -> None:
         """One question on one channel; exactly one answer."""
         if self._connection is None or not self._connection.is_open:
-            answer(BrokerError("there is no connection just now"))
+            answer(BrokerUnavailable("there is no connection just now"))
             return
         self._waiting.add(answer)
 
@@ -110,4 +147,4 @@ def _meaning(queue: str, reason: BaseException) -> RedeliverError:
         return DestinationMissing(f"queue {queue!r} is not there", cure="Declare it, or let us: declare='all'")
     if isinstance(reason, exceptions.ChannelClosedByBroker):
         return BrokerError(f"queue {queue!r}: {text}")
-    return BrokerError(f"queue {queue!r} could not be asked for: {text}")
+    return BrokerUnavailable(f"queue {queue!r} could not be asked for: {text}")

@@ -19,7 +19,7 @@ import proton
 
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from redeliver_mw.capabilities import Capabilities, Settlement
-from redeliver_mw.errors import BrokerError, RedeliverError
+from redeliver_mw.errors import BrokerError, BrokerUnavailable, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.registry import BrokerUrl
 from redeliver_proton._browse import Browse
@@ -95,7 +95,7 @@ class ProtonAdapter:
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
         def known(found: Route | RedeliverError) -> None:
             if isinstance(found, RedeliverError):
-                answer("refused", str(found))
+                answer("silent" if isinstance(found, BrokerUnavailable) else "refused", str(found))
             elif found.filter and found.only_from is None:
                 answer("refused", f"it takes only what matches {found.filter}, and the rest is lost")
             else:

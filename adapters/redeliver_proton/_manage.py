@@ -12,7 +12,7 @@ from typing import Any
 
 import proton
 
-from redeliver_mw.errors import BrokerError
+from redeliver_mw.errors import BrokerError, BrokerUnavailable
 from redeliver_proton._codec import compound, read, write
 from redeliver_proton._loop import Loop
 from redeliver_proton._sections import APPLICATION, PROPERTIES, VALUE, Received
@@ -62,13 +62,15 @@ class Management(proton.Handler):
 
     def lost(self, error: BaseException) -> None:
         """The connection is gone: every open question is answered."""
-        self._deny(BrokerError(f"the connection was lost: {error}"))
+        self._deny(BrokerUnavailable(f"the connection was lost: {error}"))
 
     def _ask(self, names: dict[str, str], arguments: Any, answer: OnReply) -> None:
         if self._denied is not None:
             return answer(self._denied)
         number = str(next(self._numbers))
-        timer = self._loop.call_later(TIMEOUT, lambda: self._reply(number, BrokerError("management does not answer")))
+        timer = self._loop.call_later(
+            TIMEOUT, lambda: self._reply(number, BrokerUnavailable("management does not answer"))
+        )
         self._waiting[number] = (answer, timer)
         parts = [write(part) for pair in names.items() for part in pair]
         self._queue.append((number, _section(APPLICATION, compound(0xC1, 0xD1, parts)) + _body(arguments)))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
+from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
 from redeliver_mw.message import Destination
 from redeliver_proton._dialects import ORIGINAL_ADDRESS, address_and_queue, filter_takes, link_address
 from redeliver_proton._manage import Denied, Management, Said
@@ -79,7 +79,7 @@ class Topology:
         """The address with its queues; an unknown place where this user may not ask (said once)."""
         management = self._management
         if management is None:
-            return answer(BrokerError("there is no connection just now"))
+            return answer(BrokerUnavailable("there is no connection just now"))
 
         def listed(found: Any) -> None:
             if isinstance(found, BrokerError):
@@ -112,7 +112,7 @@ class Topology:
         _, queue = address_and_queue(source)
         management = self._management
         if management is None:
-            return answer(BrokerError("there is no connection just now"))
+            return answer(BrokerUnavailable("there is no connection just now"))
 
         def found(rows: Any) -> None:
             if isinstance(rows, BrokerError):
@@ -147,7 +147,9 @@ class Topology:
         self.look_up(address, looked)
 
     def _after_making(self, target: Destination, made: Any, answer: OnRoute, consuming: bool) -> None:
-        if isinstance(made, BrokerError):
+        if isinstance(made, BrokerUnavailable):
+            answer(made)
+        elif isinstance(made, BrokerError):
             answer(DestinationMissing(f"{target} cannot be made: {made.what}", cure="Declare it yourself"))
         else:
             self.route(
@@ -162,7 +164,7 @@ class Topology:
             "auto-create-address": True,
         }  # fmt: skip
         if self._management is None:
-            return answer(BrokerError("there is no connection just now"))
+            return answer(BrokerUnavailable("there is no connection just now"))
         self._management.ask("broker", "createQueue", json.dumps(wanted), True, answer=answer)
 
 

@@ -187,8 +187,7 @@ class Hands(ABC):
 
     def record(self, c: Record) -> None:
         if self._recorder.wanted:
-            policy = self._plans[c.delivery.destination].policy
-            self._recorder.append(attempt_record, c, self._scene, policy)
+            self._recorder.append(attempt_record, c, self._scene)
 
     def halt(self, c: Halt) -> None:
         self._halted.add(c.source)

@@ -103,6 +103,10 @@ class MemoryAdapter:
         """Is `target` there? Made when `declare` says so."""
         self._loop.call_soon(functools.partial(self._check, target, answer, declare))
 
+    def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None:
+        """Nothing has to be made: this broker has all its delays at once."""
+        self._loop.call_soon(lambda: answer("ok", "") if self._main is not None else answer("silent", "not connected"))
+
     def browse(
         self,
         source: Destination,

@@ -48,20 +48,22 @@ def load_policies(source: str | Path, language: str | None = None, *, strict: bo
     """
     if isinstance(source, str):
         return _read(source, language, strict)
-    try:
-        # an editor ends the last line of a file; that is not part of the policy
-        text = _decoded(_bytes(source)).rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(source, error) from None
-    except PolicyError as error:
-        error.where = str(source)
-        raise
-    if language is None and source.suffix == ".toml":
+    return policies_in(bytes_of(source), source, language, strict=strict)
+
+
+def policies_in(found: bytes, path: Path, language: str | None = None, *, strict: bool = False) -> PolicyMap:
+    """The policies that the file `path` holds, `found` being all that is in it. Errors as of `load_policies`. Pure."""
+    if language is None and path.suffix == ".toml":
         language = "native"  # a pyproject.toml may hold any text, another language's too
     try:
-        return _read(text, language, strict)
+        # an editor ends the last line of a file; that is not part of the policy
+        return _read(_decoded(found).rstrip("\r\n"), language, strict)
+    except UnicodeDecodeError as error:
+        raise PolicyError(
+            f"not {error.encoding.upper()}, at byte {error.start}", where=str(path), cure="Save it as UTF-8"
+        ) from None
     except ConfigError as error:
-        error.where = f"{source}: {error.where}" if error.where else str(source)
+        error.where = f"{path}: {error.where}" if error.where else str(path)
         raise
 
 
@@ -124,11 +126,16 @@ def _detect_xml(text: str) -> str:
     )
 
 
-def _bytes(path: Path) -> bytes:
-    with path.open("rb") as file:
-        found = file.read(LARGEST + 1)
+def bytes_of(path: Path) -> bytes:
+    """All that is in a file. PolicyError if it cannot be read, or is too large for one of policies."""
+    try:
+        with path.open("rb") as file:
+            found = file.read(LARGEST + 1)
+    except OSError as error:
+        raise _unreadable(path, error) from None
     if len(found) > LARGEST:
-        raise PolicyError(f"more than {LARGEST} bytes", cure="Name a file that holds policies, and little else")
+        cure = "Name a file that holds policies, and little else"
+        raise PolicyError(f"more than {LARGEST} bytes", where=str(path), cure=cure)
     return found
 
 
@@ -144,11 +151,7 @@ def _decoded(found: bytes) -> str:
     return found.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _unreadable(path: Path, error: Exception) -> PolicyError:
-    if isinstance(error, UnicodeDecodeError):
-        return PolicyError(
-            f"not {error.encoding.upper()}, at byte {error.start}", where=str(path), cure="Save it as UTF-8"
-        )
+def _unreadable(path: Path, error: OSError) -> PolicyError:
     if isinstance(error, FileNotFoundError):
         return PolicyError("there is no such file", where=str(path), cure="Check the path")
     reason = getattr(error, "strerror", None) or type(error).__name__

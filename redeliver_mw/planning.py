@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What plans need of a broker, and of each other. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .errors import ConfigError, DestinationMissing
+from .message import Destination
+from .stories import Plan
+
+
+def targets_of(plans: Iterable[Plan]) -> set[Destination]:
+    """Every place that a dead letter could go to."""
+    return {target.resolve(plan.source) for plan in plans for target in plan.policy.places}
+
+
+def check_together(plans: Mapping[Destination, Plan]) -> None:
+    """ConfigError where a dead letter would come back under the policy that has just given it up."""
+    for plan in plans.values():
+        for target in targets_of([plan]) & plans.keys():
+            if plans[target].policy == plan.policy:
+                raise ConfigError(
+                    f"{target} takes the dead letters of {plan.source} and is consumed under the same policy",
+                    where=str(target),
+                    cure="Give the handler of the dead-letter queue a policy of its own",
+                )
+
+
+def ladder_of(plan: Plan) -> float:
+    """The longest delay in seconds that scheduled copies must be able to wait; 0: none are sent."""
+    return plan.policy.longest_delay if plan.ways.schedule else 0.0
+
+
+def target_refused(target: Destination, why: str, broker: str) -> DestinationMissing:
+    return DestinationMissing(
+        f"the dead-letter target {target} cannot be used: {why}", where=broker, cure="Declare it, or name another"
+    )
