@@ -12,7 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
+from typing import cast
 
 from . import counting, idioms
 from .capabilities import Capabilities
@@ -90,8 +92,7 @@ class Interceptor(Waiting):
 
     def _plan(self, delivery: Delivery) -> Plan:
         """Of its source; where plans are renewed the one that held when it arrived."""
-        plan: Plan | None = delivery.plan
-        return plan or self.plans[delivery.destination]
+        return cast(Plan, delivery.plan or self.plans[delivery.destination])
 
     # -- arrivals ---------------------------------------------------------------------------------
 
@@ -174,14 +175,15 @@ class Interceptor(Waiting):
 
     def _verdict(self, story: Story, decision: Decision, at: Moment, u: float, x: Failed | None = None) -> None:
         ran, failure = (x.ran, x.failure) if x else (0.0, story.failure)
+        draft = partial(self._draft, story, at=at, ran=ran, failure=failure)
         match decision:
             case Accept():
-                self._draft(story, "accepted", at, ran=ran, failure=failure, reason="ignored")
+                draft("accepted", reason="ignored")
                 self._step(story, Signal.DROP)
             case Discard():
                 if decision.reason == "expired" and (line := idioms.expired_line(story.plan.policy, story.delivery)):
                     self._out.append(Say("info", line))
-                self._draft(story, "discarded", at, ran=ran, failure=failure, reason=decision.reason)
+                draft("discarded", reason=decision.reason)
                 self._step(story, Signal.DROP)
             case DeadLetter():
                 targets = tuple(t.resolve(story.plan.source) for t in decision.targets)
@@ -190,15 +192,13 @@ class Interceptor(Waiting):
                     "dead_lettered", targets, reason=decision.reason, detail=decision.detail, failure=failure,
                     lives=lives, decided_us=at.us,
                 )  # fmt: skip
-                self._draft(
-                    story, "dead_lettered", at, ran=ran, failure=failure, reason=decision.reason, targets=targets
-                )
+                draft("dead_lettered", reason=decision.reason, targets=targets)
                 self._step(story, Signal.MOVE)
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
                 story.past.not_before_us = at.us + round(delay * 1e6)
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
-                self._draft(story, outcome, at, ran=ran, failure=failure, delay=delay, delay_base=decision.base)
+                draft(outcome, delay=delay, delay_base=decision.base)
                 self._wait_out(story, delay, at)
 
     # -- timers, answers, losses, the end -----------------------------------------------------------
