@@ -83,16 +83,11 @@ class Interceptor(Waiting):
                 self._stop(x.at)
         return self._out
 
-    def _plan(self, delivery: Delivery) -> Plan:
-        """Of its source; where plans are renewed the one that held when it arrived."""
-        plan: Plan | None = delivery.plan
-        return plan or self.plans[delivery.destination]
-
     # -- arrivals ---------------------------------------------------------------------------------
 
     def _arrived(self, x: Arrived) -> None:
         past = counting.read_past(x.delivery)
-        story = self._open(x.delivery, self._plan(x.delivery), past, State.EARLY)
+        story = self._open(x.delivery, self.plans[x.delivery.destination], past, State.EARLY)
         entry = story.entry
         same = entry is not None and entry.digest == counting.digest(x.delivery)
         marked = x.delivery.redelivered or past.lineage
@@ -146,7 +141,8 @@ class Interceptor(Waiting):
     def _failed(self, x: Failed) -> None:
         story = self._story_of_run(x.delivery)
         if story is None:
-            story = self._open(x.delivery, self._plan(x.delivery), x.delivery.past, State.RUNNING)
+            plan = x.delivery.plan or self.plans[x.delivery.destination]
+            story = self._open(x.delivery, plan, x.delivery.past, State.RUNNING)
         past = story.past
         uncounted = isinstance(x.error, RetryAfter) and not x.error.count
         past.failures += 0 if uncounted else 1
@@ -285,7 +281,8 @@ class Interceptor(Waiting):
         """Its stories are over; what still runs is remembered, so that a redelivery waits for the result."""
         fresh = [d for d in x.running if d not in self._of]
         for delivery in fresh:
-            self._open(delivery, self._plan(delivery), delivery.past, State.RUNNING)
+            plan = delivery.plan or self.plans[delivery.destination]
+            self._open(delivery, plan, delivery.past, State.RUNNING)
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
             runs = story.state is State.RUNNING
             self._step(story, Signal.LOST)
