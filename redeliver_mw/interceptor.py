@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import cast
 
 from . import counting, idioms
 from .capabilities import Capabilities
@@ -90,15 +89,11 @@ class Interceptor(Waiting):
         """Whether a delivery without any mark is no new one, or one whose date is still to come. From any thread."""
         return idioms.is_dated(self.plans[delivery.destination].policy, delivery) or super().awaits(delivery)
 
-    def _plan(self, delivery: Delivery) -> Plan:
-        """Of its source; where plans are renewed the one that held when it arrived."""
-        return cast(Plan, delivery.plan or self.plans[delivery.destination])
-
     # -- arrivals ---------------------------------------------------------------------------------
 
     def _arrived(self, x: Arrived) -> None:
         past = counting.read_past(x.delivery)
-        story = self._open(x.delivery, self._plan(x.delivery), past, State.EARLY)
+        story = self._open(x.delivery, self.plans[x.delivery.destination], past, State.EARLY)
         entry = story.entry
         same = entry is not None and entry.digest == counting.digest(x.delivery)
         marked = x.delivery.redelivered or past.lineage
@@ -152,7 +147,8 @@ class Interceptor(Waiting):
     def _failed(self, x: Failed) -> None:
         story = self._story_of_run(x.delivery)
         if story is None:
-            story = self._open(x.delivery, self._plan(x.delivery), x.delivery.past, State.RUNNING)
+            plan = x.delivery.plan or self.plans[x.delivery.destination]
+            story = self._open(x.delivery, plan, x.delivery.past, State.RUNNING)
         past = story.past
         uncounted = isinstance(x.error, RetryAfter) and not x.error.count
         counting.count_failure(
@@ -290,7 +286,8 @@ class Interceptor(Waiting):
         """Its stories are over; what still runs is remembered, so that a redelivery waits for the result."""
         fresh = [d for d in x.running if d not in self._of]
         for delivery in fresh:
-            self._open(delivery, self._plan(delivery), delivery.past, State.RUNNING)
+            plan = delivery.plan or self.plans[delivery.destination]
+            self._open(delivery, plan, delivery.past, State.RUNNING)
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
             runs = story.state is State.RUNNING
             self._step(story, Signal.LOST)
