@@ -13,6 +13,7 @@
     │   │   ├── BrokerUnavailable
     │   │   ├── CredentialsRefused
     │   │   └── DestinationMissing
+    │   ├── LimboError           (1)   the database of parked messages does not do what is needed
     │   └── NotCopyable          (1)   a message of which no exact copy can be made; it stays where it is
     └── Signal                         raised by a handler, never by this library
         ├── Reject                     dead-letter this message now
@@ -70,6 +71,13 @@ class CredentialsRefused(BrokerError):
 
 class DestinationMissing(BrokerError):
     """A queue or another target is not there, and may not be made here."""
+
+
+class LimboError(RedeliverError):
+    """The database of parked messages is not there, locked, full, damaged, or may not be written to.
+
+    Nothing is half-written: what was asked for is done as a whole, or not at all.
+    """
 
 
 class NotCopyable(RedeliverError):

@@ -14,6 +14,7 @@ from redeliver_mw.errors import (
     ConfigError,
     CredentialsRefused,
     DestinationMissing,
+    LimboError,
     MissingExtra,
     NotCopyable,
     PolicyError,
@@ -29,7 +30,9 @@ def test_your_input_ends_with_2(kind: type[RedeliverError]) -> None:
     assert kind("what").exit_code == 2
 
 
-@pytest.mark.parametrize("kind", [BrokerError, BrokerUnavailable, CredentialsRefused, DestinationMissing, NotCopyable])
+@pytest.mark.parametrize(
+    "kind", [BrokerError, BrokerUnavailable, CredentialsRefused, DestinationMissing, LimboError, NotCopyable]
+)
 def test_the_world_ends_with_1(kind: type[RedeliverError]) -> None:
     assert kind("what").exit_code == 1
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -50,7 +50,12 @@ def when(seconds: float | None) -> str:
 
 def headers_of(delivery: Delivery) -> dict[str, Any]:
     """All headers, redacted, as JSON can carry them."""
-    return {name: _value(name, value) for name, value in delivery.headers.items()}
+    return headers_shown(delivery.headers)
+
+
+def headers_shown(headers: Mapping[str, Any]) -> dict[str, Any]:
+    """The same of headers by themselves."""
+    return {name: _value(name, value) for name, value in headers.items()}
 
 
 def body_of(body: bytes) -> dict[str, str]:

@@ -1,0 +1,120 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver limbo list · show · release URL`: parked messages looked at, and made due by hand."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import ConfigError
+from ..redaction import redact
+from .given import read_url
+from .showing import body_of, cut, headers_shown, plain, print_table, when
+
+if TYPE_CHECKING:
+    from ..limbo import Desk, Listed, Parked
+
+LISTED = 100
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The limbo's, or env:NAME for the variable that holds it")]
+Limit = Annotated[int | None, typer.Option("--limit", help="At most so many messages, from 1 on; those due first")]
+Id = Annotated[str | None, typer.Option("--id", help="This message only: its id here, its copy id, or its lineage")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    limbo = typer.Typer(
+        help="Parked messages: look at them, and have them sent now.", no_args_is_help=True, rich_markup_mode=None
+    )
+    limbo.command("list")(list_)
+    limbo.command("show")(show)
+    limbo.command("release")(release)
+    app.add_typer(limbo, name="limbo")
+
+
+def list_(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+    """List parked messages, by the time they are due."""
+    with _desk(url, limit, id_) as desk:
+        found, counts = desk.listed(limit or LISTED, id_), desk.counts()
+    if as_json:
+        print(json.dumps([_as_json(one) for one in found], ensure_ascii=False))
+        return
+    rows = [
+        (str(one.id), plain(one.to), plain(one.source), one.state, when(one.due), str(one.publishes), str(one.failures),
+         cut(plain(redact(one.last_error))), str(one.body_bytes))
+        for one in found
+    ]  # fmt: skip
+    names = ("id", "to", "from", "state", "due", "publishes failed", "failures", "last error", "bytes")
+    print_table(names, rows, right={5, 6, 8})
+    print(f"{sum(counts.values())} parked: " + ", ".join(f"{number} {state}" for state, number in counts.items()))
+    _warn_of_sleepers(found)
+
+
+def show(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+    """Show the headers and the body of a parked message, by default of the one that is due first."""
+    with _desk(url, limit, id_) as desk:
+        found = desk.show(limit or 1, id_)
+    if as_json:
+        print(json.dumps([_shown(one) for one in found], ensure_ascii=False))
+        return
+    for number, one in enumerate(found):
+        head = f"message {one.id}, to {plain(str(one.out.target))}, due {when(one.due)}, {len(one.out.body)} bytes"
+        print(("\n" if number else "") + head)
+        if one.problem:
+            print(f"  cannot be sent as it is: {plain(redact(one.problem))}")
+        for name, value in sorted(headers_shown(one.out.headers).items()):
+            print(f"  {plain(name)}: {plain(str(value))}")
+        body = body_of(one.out.body)
+        print(f"\n{plain(body['body'], lines=True)}" + (" (hex)" if body["body_encoding"] == "hex" else ""))
+
+
+def release(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+    """Make parked messages due now, those that were given up included; their app sends them, if it runs."""
+    with _desk(url, limit, id_) as desk:
+        released, total = desk.release(limit, id_), sum(desk.counts().values())
+        waiting = desk.listed(limit or LISTED, id_) if released else []
+    if as_json:
+        print(json.dumps({"released": released, "parked": total}))
+    else:
+        print(f"{released} of {total} released")
+    _warn_of_sleepers(waiting)
+
+
+def _desk(url: str, limit: int | None, id_: str | None) -> Desk:
+    """ConfigError for what cannot be meant, before anything is opened."""
+    from ..limbo import Desk
+
+    if limit is not None and limit < 1:
+        raise ConfigError(f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all")
+    if id_ is not None and not id_.strip():
+        raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver limbo list`")
+    return Desk(read_url(url))
+
+
+def _warn_of_sleepers(found: Sequence[Listed]) -> None:
+    if apps := sorted({one.app for one in found if one.asleep}):
+        print(f"note: no running app sends these at present; start {', '.join(map(plain, apps))}", file=sys.stderr)
+
+
+def _as_json(one: Listed) -> dict[str, Any]:
+    given = asdict(one)
+    renamed = {"source": "from", "due": "due_s", "parked": "parked_s", "count": "delivery_count", "body_bytes": "bytes"}
+    nullable = ("source", "reason", "lineage", "copy_id", "last_error", "holder")
+    given |= {name: given[name] or None for name in nullable} | {"last_error": redact(one.last_error) or None}
+    return {renamed.get(name, name): value for name, value in given.items()}
+
+
+def _shown(one: Parked) -> dict[str, Any]:
+    return {
+        "id": one.id, "to": str(one.out.target), "from": one.source or None, "due_s": one.due,
+        "delivery_count": one.count, "publishes": one.publishes, "last_error": redact(one.last_error) or None,
+        "problem": redact(one.problem) or None, "bytes": len(one.out.body), "headers": headers_shown(one.out.headers),
+        **body_of(one.out.body),
+    }  # fmt: skip

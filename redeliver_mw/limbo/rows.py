@@ -1,0 +1,233 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A message and the lines of the tables it is kept in. Pure.
+
+Each thing is read back from one place, so that a repair by SQL means what it says:
+
+- the target from `port_name`, the body from `dms_limbo_body`, type, correlation id, reply-to and expiration from
+  their documented columns;
+- a header that is a text, number, truth or nothing of Python's own from `dms_limbo_props`, its type beside it in
+  `dms_limbo_ptypes` (`TYPES`);
+- our own headers, `redeliver_…`, from `redeliver_limbo_msg.marks`;
+- all that has a type of a driver's, bytes, tables, and texts that a database cannot hold, from
+  `redeliver_limbo_msg.exact`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from sqlalchemy import Table
+
+from ..counting import PREFIX
+from ..errors import ConfigError, NotCopyable
+from ..message import Destination, Outgoing
+from . import schema
+from .values import is_plain, to_json
+
+TYPES = {"null": 0, "boolean": 1, "long": 5, "double": 7, "string": 8}
+"""`dms_limbo_ptypes.prop_type`: what the text in `prop_value` stands for."""
+NULL, BOOLEAN, LONG, DOUBLE, STRING = TYPES.values()
+_PROPERTIES = (
+    "message_id", "timestamp_us", "content_type", "content_encoding", "priority", "group_id", "app_id", "user_id",
+    "ttl_us",
+)  # fmt: skip # those that have no documented column to be read back from
+_CLASS, _CLASS_TYPE = "javax.jms.BytesMessage", 1
+_LAST_MS = 2**63 - 1
+LONGEST_NAME = 255  # characters of a property's name in a documented table: PostgreSQL's indexes have their limit
+
+
+@dataclass(frozen=True, slots=True)
+class Parking:
+    """A message to be parked: published not before `due`, seconds since 1970.
+
+    `wire`: an adapter's own image of the original, given back as it is with the row, for what `Outgoing` alone does
+    not say. `delay` (seconds), `max_attempts` (0: without end) and `failure_port` are for those who read the tables.
+    """
+
+    out: Outgoing
+    due: float
+    wire: bytes | None = None
+    delay: float = 0.0
+    max_attempts: int = 0
+    failure_port: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A parked message. `token` is the fencing token under which it was handed out; 0 where it was only looked at."""
+
+    id: int
+    limbo_id: int
+    token: int
+    out: Outgoing
+    due: float  # seconds since 1970, to the millisecond
+    count: int  # `delivery_count`: 1 at first
+    wire: bytes | None = None
+    publishes: int = 0  # that failed, in all
+    parked_us: int = 0
+    last_error: str = ""
+    source: str = ""  # as `str(Destination)`; empty: not known
+    lineage: str = ""
+    failures: int = 0
+    generation: int = 0
+    hop: int = 0
+    reason: str = ""  # of a dead letter
+    problem: str = ""  # why `out` is not what was parked, where somebody changed it by hand
+
+
+@dataclass(slots=True)
+class Lines:
+    """The lines of one message, without `msg_id` and what depends on who parks it."""
+
+    message: dict[str, Any]
+    parked: dict[str, Any]
+    body: bytes
+    reply_to: bytes | None
+    delay: dict[str, Any] | None
+    props: list[tuple[str, str | None, int]] = field(default_factory=list)  # name, value, type
+
+
+def lines_of(parking: Parking, now_us: int) -> Lines:
+    """The lines for one message. NotCopyable where it would not come back as it was."""
+    out = parking.out
+    marks, props, exact = _headers(out.headers)
+    p, expires = out.properties, out.properties.expires_at_us
+    expires_ms = None if expires is None or expires % 1000 else _fitting(expires // 1000)
+    correlation, reply_to, type_ = _plain(p.correlation_id), _plain(p.reply_to), _plain(p.type)
+    told = {"correlation_id": correlation, "reply_to": reply_to, "type": type_, "expires_at_us": expires_ms}
+    untold = [name for name in (*_PROPERTIES, *told) if told.get(name) is None]
+    kept = {name: to_json(value) for name in untold if (value := getattr(p, name)) is not None}
+    return Lines(
+        message={
+            "delivery_date": _milliseconds(parking.due), "delivery_count": 1, "port_name": _port(out.target),
+            "msg_class": _CLASS, "msg_class_type": _CLASS_TYPE, "jms_type": type_, "jms_expiration": expires_ms,
+            "jms_correlationid": correlation,
+        },
+        parked=_about(out, marks) | {
+            "parked_us": now_us, "body_bytes": len(out.body), "publishes": 0, "last_error": None, "wire": parking.wire,
+            "marks": orjson.dumps(marks), "exact": orjson.dumps({"headers": exact, "properties": kept}),
+        },
+        body=bytes(out.body),
+        reply_to=None if reply_to is None else reply_to.encode(),
+        delay=_delay(parking) if "redeliver_not_before" in marks else None,
+        props=props,
+    )  # fmt: skip
+
+
+def _headers(headers: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str, str | None, int]], list[Any]]:
+    """Our own, the plain ones, and the others."""
+    marks: dict[str, str] = {}
+    props: list[tuple[str, str | None, int]] = []
+    exact: list[Any] = []
+    for name, value in headers.items():
+        kind = type(value)
+        if type(name) is str and len(name) <= LONGEST_NAME and is_plain(name):
+            if kind is str and is_plain(value):
+                if name.startswith(PREFIX):
+                    marks[name] = value
+                else:
+                    props.append((name, value, STRING))
+                continue
+            if (told := _told(value, kind)) is not None:
+                props.append((name, *told))
+                continue
+        exact.append([to_json(name), to_json(value)])
+    return marks, props, exact
+
+
+def _told(value: Any, kind: type) -> tuple[str | None, int] | None:
+    """A value of Python's own as text and type; None for what needs more."""
+    if kind is int:
+        return (str(value), LONG) if -(2**63) <= value < 2**63 else None
+    if kind is bool:
+        return "true" if value else "false", BOOLEAN
+    if kind is float:
+        return (repr(value), DOUBLE) if math.isfinite(value) else None
+    return (None, NULL) if value is None else None
+
+
+def _about(out: Outgoing, marks: Mapping[str, str]) -> dict[str, Any]:
+    """What the copy's own headers say of it, where SQL can see it."""
+    name, kind = marks.get("redeliver_original_destination", ""), marks.get("redeliver_original_kind", "queue")
+    counted = marks.get("redeliver_failures_for", "")
+    return {
+        "copy_id": out.copy_id or None,
+        "lineage": marks.get("redeliver_lineage", ""),
+        "generation": _number(marks.get("redeliver_generation", "")),
+        "hop": _number(marks.get("redeliver_hop", "")),
+        "failures": _number(marks.get("redeliver_failures", "")),
+        "source": f"{kind}:{counted or name}" if counted or name else "",
+        "reason": marks.get("redeliver_reason", ""),
+    }
+
+
+def _delay(parking: Parking) -> dict[str, Any]:
+    properties = parking.out.properties
+    stamp, priority = properties.timestamp_us, properties.priority
+    return {
+        "delay": max(0, math.ceil(parking.delay * 1000)),
+        "max_attempts": min(parking.max_attempts, 32767),
+        "failure_port": parking.failure_port,
+        "jms_timestamp": None if stamp is None else _fitting(stamp // 1000),
+        "jms_deliverymode": 2,  # persistent, as every copy
+        "jms_priority": priority if priority is None else min(max(int(priority), 0), 32767),
+        "jms_messageid": _plain(properties.message_id),
+        "jms_redelivered": 1,
+        "jms_destination": _port(parking.out.target),
+    }
+
+
+def _port(target: Destination) -> str:
+    """The target as text. NotCopyable for one that would be read back as another."""
+    text = str(target)
+    try:
+        if is_plain(text) and Destination.parse(text) == target:
+            return text
+    except ConfigError:
+        pass
+    raise NotCopyable(f"its target's name cannot be kept: {text!r}")
+
+
+def _fitting(number: int) -> int | None:
+    """What 64 bits can hold, else None: a producer may write any number as its timestamp."""
+    return number if -(2**63) <= number < 2**63 else None
+
+
+def _plain(value: object) -> str | None:
+    return value if type(value) is str and is_plain(value) else None
+
+
+def _number(text: str) -> int:
+    return min(int(text), 2**31 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def _milliseconds(due: float) -> int:
+    """Never before `due`."""
+    if not math.isfinite(due):
+        raise ConfigError(f"{due!r} is no time to publish at")
+    return min(max(math.ceil(round(due * 1e6) / 1000), -_LAST_MS), _LAST_MS)
+
+
+def insertions(
+    lines: Iterable[tuple[int, Lines]], common: Mapping[str, Any]
+) -> list[tuple[Table, list[dict[str, Any]]]]:
+    """What is to be inserted where, for messages with these ids; `common` goes on every line of `dms_limbo_msg`."""
+    into: dict[Table, list[dict[str, Any]]] = {table: [] for table in schema.OF_A_MESSAGE}
+    for id_, line in lines:
+        key = {"msg_id": id_}
+        into[schema.messages].append(key | dict(common) | line.message)
+        into[schema.parked].append(key | line.parked)
+        into[schema.bodies].append({"msg_id": id_, "msg_body": line.body})
+        if line.reply_to is not None:
+            into[schema.reply_tos].append({"msg_id": id_, "jms_replyto": line.reply_to})
+        if line.delay is not None:
+            into[schema.delays].append(key | line.delay)
+        for name, value, kind in line.props:
+            into[schema.props].append({"msg_id": id_, "prop_name": name, "prop_value": value})
+            into[schema.ptypes].append({"msg_id": id_, "prop_name": name, "prop_type": kind})
+    return [(table, found) for table, found in into.items() if found]

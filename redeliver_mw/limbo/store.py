@@ -1,0 +1,299 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The limbo: messages parked in a database, published when they are due, in the hands of one program at a time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self
+
+from sqlalchemy import Connection, case, update
+
+from ..errors import ConfigError
+from ..ports import Clock, SystemClock
+from ..redaction import clean, redact
+from . import owners, schema
+from .database import Database
+from .reading import due_ids, fenced, found_of, known_copies, parked_of, remove
+from .rows import Lines, Parked, Parking, insertions, lines_of
+
+log = logging.getLogger("redeliver_mw.limbo")
+
+RETRY = 5  # `limboDeliveryRetry`
+MOST_COUNTED = 99  # what the documented column of the count can hold
+LEASE = 15.0
+HANDED_OUT_BYTES = 16 * 2**20  # of bodies, in one batch
+ERROR_CHARS = 2000
+LONGEST_REST = 60.0
+
+
+class Limbo:
+    """Parked messages of one app on one broker, in the database at `url`.
+
+    `sqlite:///file.db`, or `postgresql://…` where several hosts share it. `app` and `broker` tell whose messages they
+    are: only a program with the same two takes them over, once their holder has been silent for `lease` seconds. A
+    message is published while its `delivery_count` is at most `retry` (1 .. 98).
+
+    Every method may be called from any thread, one runs at a time, and each waits for the disk or the server, so none
+    belongs on a connection's own thread: `Clerk` is the thread that calls them for an app. Each does all that it is
+    asked for in one transaction, or nothing, and raises LimboError then. What was parked is on the disk when `park`
+    has returned.
+
+    `keep()` is to be called every third of `lease`; it gives the sign of life without which others take over.
+    """
+
+    def __init__(
+        self, url: str, *, app: str, broker: str = "", host: str | None = None, retry: int = RETRY,
+        lease: float = LEASE, busy_timeout: float = 5.0, clock: Clock | None = None,
+    ) -> None:  # fmt: skip
+        if not 1 <= retry < MOST_COUNTED:
+            raise ConfigError(f"limbo_delivery_retry={retry} is not from 1 to {MOST_COUNTED - 1}")
+        if not lease > 0:
+            raise ConfigError(f"a lease of {lease} seconds")
+        self._db = Database(url, busy_timeout=busy_timeout)
+        self._clock = clock or SystemClock()
+        self._retry = retry
+        host = clean(host or socket.gethostname())
+        name = f"{host} {os.getpid()}"
+        self._who = owners.Holder(clean(app), clean(broker), name, f"{clean(app)}@{host}", lease, retry)
+        self._watch = owners.Watch()
+        self._own = 0  # the part in which we park
+        self._next_id = 0
+        self._held: dict[int, int] = {}  # part -> token
+        self._out: dict[int, int] = {}  # message that is handed out -> its part
+        self._alive = 0.0  # monotonic: until then nobody can have taken our parts
+
+    @property
+    def where(self) -> str:
+        """The URL, without secrets."""
+        return self._db.where
+
+    @property
+    def lease(self) -> float:
+        """Seconds."""
+        return self._who.lease
+
+    @property
+    def handed_out(self) -> int:
+        """Messages that `due` gave and of which nothing was heard yet."""
+        return len(self._out)
+
+    # -- opening and closing -----------------------------------------------------------------------
+
+    def open(self) -> Self:
+        """Connect, make the tables ready, take a part of one's own and those of the dead. ConfigError, LimboError."""
+        self._db.open()
+        try:
+            with self._db.lock:
+                self._claim()
+                self.keep()
+        except BaseException:
+            self._db.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Give the parts back, so that the next program need not wait for the lease, and disconnect."""
+        with self._db.lock:
+            if not self._held:
+                return self._db.close()
+            try:
+                with self._db.writing() as connection:
+                    owners.give_back(connection, self._held)
+            except Exception as error:  # then they wait for the lease
+                log.warning("%s", error)
+            self._held, self._out = {}, {}
+            self._db.close()
+
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _claim(self) -> None:
+        now = self._clock.now()
+        with self._db.writing() as connection:
+            schema.alone(connection)
+            limbo_id, token, next_id = owners.claim_own(connection, self._who, now)
+        self._own, self._next_id = limbo_id, next_id
+        self._held[limbo_id] = token
+        self._alive = now.mono + self._who.lease
+
+    def keep(self) -> None:
+        """Give the sign of life, and take over what the dead have left. To be called every `lease` / 3 seconds."""
+        with self._db.lock:
+            now = self._clock.now()
+            with self._db.writing() as connection:
+                kept = owners.beat(connection, self._held, now)
+                empty = {
+                    id_: token for id_, token in kept.items() if id_ != self._own and owners.is_empty(connection, id_)
+                }
+                owners.give_back(connection, empty)
+                taken = owners.take_over(connection, self._who, kept, self._watch, now)
+            lost = self._held.keys() - kept.keys()
+            self._held = {id_: token for id_, token in kept.items() if id_ not in empty} | taken
+            self._out = {id_: part for id_, part in self._out.items() if part in self._held}
+            self._alive = now.mono + self._who.lease
+        if lost:
+            log.warning(
+                "%s: silent for longer than its lease of %g s, this program lost its parked messages to another one",
+                self.where, self._who.lease,
+            )  # fmt: skip
+        if self._own not in self._held:
+            self._claim()
+
+    # -- parking -----------------------------------------------------------------------------------
+
+    def park(self, batch: Sequence[Parking]) -> list[int]:
+        """Keep these messages; on the disk when this returns, all of them. Answers their ids.
+
+        A copy that is parked already (its answer was lost) is not parked again. NotCopyable, nothing written, where
+        one would not come back exactly as it is.
+        """
+        now_us = self._clock.now().us
+        return self.park_lines([(lines_of(parking, now_us), parking.out.copy_id) for parking in batch])
+
+    def park_lines(self, batch: Sequence[tuple[Lines, str]]) -> list[int]:
+        """The same for messages whose lines were made before, each with its copy id."""
+        with self._db.lock:
+            ids = self._parked(batch)
+            if ids is None:  # another one has our part: what is in it is in good hands
+                self._claim()
+                ids = self._parked(batch)
+            assert ids is not None
+            return ids
+
+    def _parked(self, batch: Sequence[tuple[Lines, str]]) -> list[int] | None:
+        own, token = self._own, self._held.get(self._own, 0)
+        with self._db.writing() as connection:
+            copy_ids = [copy_id for _, copy_id in batch if copy_id]
+            there = known_copies(connection, copy_ids, self._who.app, self._who.broker)
+            ids, fresh, next_id = [], [], self._next_id
+            for lines, copy_id in batch:
+                if copy_id and copy_id in there:
+                    ids.append(there[copy_id])
+                    continue
+                ids.append(next_id)
+                fresh.append((next_id, lines))
+                if copy_id:
+                    there[copy_id] = next_id
+                next_id += 1
+            if not owners.reserve(connection, own, token, len(fresh)):
+                return None
+            common = {"limbo_id": own, "msg_src_name": self._who.app}
+            for table, rows in insertions(fresh, common):
+                connection.execute(table.insert(), rows)
+        self._next_id = next_id
+        return ids
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    def due(self, now: float | None = None, limit: int = 500) -> list[Parked]:
+        """What is due at `now` (seconds since 1970; default: the clock's), the longest due first.
+
+        At most `limit` messages, and 16 MiB of bodies or one message. Only what is ours by its token as this returns;
+        each is handed out once, until `done`, `failed` or `back` was said of it. What somebody has changed so that it
+        cannot be read is counted as failed, and not in the answer.
+        """
+        with self._db.lock:
+            if self._clock.now().mono >= self._alive:
+                self.keep()
+            now_ms = int((self._clock.now().wall if now is None else now) * 1000)
+            with self._db.reading() as connection:
+                ours = owners.still_held(connection, self._held)
+                ids = self._chosen(connection, ours, now_ms, limit)
+                found = [parked_of(f, self._held[f.message["limbo_id"]]) for f in found_of(connection, ids)]
+            good = [row for row in found if not row.problem]
+            self._out |= {row.id: row.limbo_id for row in found}
+            for row in found:
+                if row.problem:
+                    self.failed([row], row.problem)
+            return good
+
+    def _chosen(self, connection: Connection, held: Iterable[int], now_ms: int, limit: int) -> list[int]:
+        found: list[tuple[int, int, int]] = []
+        for limbo_id in held:
+            found += due_ids(connection, limbo_id, now_ms, self._retry, limit + len(self._out))
+        chosen: list[int] = []
+        size = 0
+        for _, id_, body_bytes in sorted(found):
+            if id_ in self._out:
+                continue
+            size += body_bytes
+            if len(chosen) == limit or (chosen and size > HANDED_OUT_BYTES):
+                break
+            chosen.append(id_)
+        return chosen
+
+    def next_due(self) -> float | None:
+        """When the next of our messages that are not handed out is due, seconds since 1970; may be past. None: none.
+
+        Cheap: what an operator or another program changes is seen by asking again, every two seconds or so.
+        """
+        with self._db.lock, self._db.reading() as connection:
+            dates = []
+            for limbo_id in self._held:
+                rows = due_ids(connection, limbo_id, 2**63 - 1, self._retry, 1 + len(self._out))
+                dates += [date for date, id_, _ in rows if id_ not in self._out][:1]
+            return min(dates) / 1000 if dates else None
+
+    def still_mine(self, rows: Sequence[Parked]) -> list[Parked]:
+        """Those of `rows` whose token is still good: to be asked right before a publish that had to wait."""
+        with self._db.lock:
+            tokens = {row.limbo_id: row.token for row in rows}
+            with self._db.reading() as connection:
+                good = owners.still_held(connection, tokens) if tokens else set()
+            return [row for row in rows if row.limbo_id in good and self._held.get(row.limbo_id) == row.token]
+
+    def done(self, rows: Sequence[Parked]) -> list[Parked]:
+        """These were published and confirmed: removed, as far as their token is still good. Answers those removed."""
+        with self._db.lock:
+            with self._db.writing() as connection:
+                mine = fenced(connection, rows)
+                remove(connection, [row.id for row in mine])
+            self._forget(rows)
+            return mine
+
+    def failed(self, rows: Sequence[Parked], why: str, *, again: float | None = None) -> list[Parked]:
+        """Publishing these failed, which counts. Answers those that are now given up: they stay, and wait for somebody.
+
+        The others are due at `again`, seconds since 1970; by default after a rest that doubles from a second on.
+        """
+        with self._db.lock:
+            now, said = self._clock.now().wall, clean(redact(why))[:ERROR_CHARS]
+            given_up = []
+            with self._db.writing() as connection:
+                mine = fenced(connection, rows)
+                for row in mine:
+                    rest = min(2.0 ** (row.count - 1), LONGEST_REST)
+                    self._count(connection, row, now + rest if again is None else again, said)
+                    if row.count >= self._retry:
+                        given_up.append(row)
+            self._forget(rows)
+            return given_up
+
+    def _count(self, connection: Connection, row: Parked, again: float, why: str) -> None:
+        m, p = schema.messages, schema.parked
+        counted = case((m.c.delivery_count < MOST_COUNTED, m.c.delivery_count + 1), else_=m.c.delivery_count)
+        # What is given up keeps its date: set back by hand, it is due at once.
+        date = case((m.c.delivery_count < self._retry, int(again * 1000) + 1), else_=m.c.delivery_date)
+        connection.execute(update(m).where(m.c.msg_id == row.id).values(delivery_count=counted, delivery_date=date))
+        connection.execute(
+            update(p).where(p.c.msg_id == row.id).values(publishes=p.c.publishes + 1, last_error=why)
+        )  # fmt: skip
+
+    def back(self, rows: Sequence[Parked]) -> None:
+        """These were not published, through no fault of theirs: nothing is counted, and they are due as before."""
+        with self._db.lock:
+            self._forget(rows)
+
+    def _forget(self, rows: Sequence[Parked]) -> None:
+        for row in rows:
+            self._out.pop(row.id, None)
