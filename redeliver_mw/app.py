@@ -59,18 +59,16 @@ class App:
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
-        refuse_unbuilt(limbo=limbo, crash_safe=crash_safe, breaker=breaker, broker_limit=broker_limit)
-        if delay == "park":
-            raise ConfigError(
-                "delay='park' needs a limbo, and none is given", cure="Use delay='auto'; limbo is not built yet"
-            )
+        refuse_unbuilt(crash_safe=crash_safe, breaker=breaker, broker_limit=broker_limit)
+        if delay == "park" and not limbo:
+            raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
         one_of("delay", delay, OPTIONS)
         one_of("declare", declare, DECLARE)
         self._url: BrokerUrl = parse_url(given)
         self._files: dict[Path, PolicyFile] = {}
         self._policy = None if policy is None else self._meant(policy)
         self._url_policy = load_policies(self._url.policy) if self._url.policy else None
-        self._journal = journal
+        self._journal, self._limbo = journal, limbo or None
         self._delay, self._declare = delay, declare
         self._prefetch = at_least("prefetch", prefetch, 1)
         self._workers = at_least("workers", workers, 1)
@@ -212,7 +210,7 @@ class App:
         policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
         settings = Settings(
             app_name=self.app_name, delay=self._delay, declare=self._declare, ack_timeout=self._ack_timeout,
-            seed=0 if drive else None,
+            seed=0 if drive else None, limbo=self._limbo,
         )  # fmt: skip
         self._engine = Engine(
             adapter, list(self._specs.values()), policies, settings, clock,

@@ -145,11 +145,12 @@ class Forget:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Publish this copy and feed its `Answer`."""
+    """Publish this copy, or park it until `due_us` (microseconds since 1970), and feed its `Answer`."""
 
     token: Token
     out: Outgoing
     after: float
+    due_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

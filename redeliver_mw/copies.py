@@ -55,6 +55,7 @@ class Move:
     outcome: str
     targets: tuple[Destination, ...]
     after: float = 0.0
+    parked: bool = False  # the copies are put into limbo, which sends them when they are due
     reason: str = ""
     detail: str = ""
     not_before_us: int | None = None

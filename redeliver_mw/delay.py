@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which way a delay is waited out: held here, given back, or scheduled at the broker. Pure.
+"""Which way a delay is waited out: held here, given back, scheduled at the broker, or parked in limbo. Pure.
 
 `ways_of` is asked once at start and refuses what this broker cannot do; `choose` is asked for each rest.
 """
@@ -31,6 +31,7 @@ class Ways:
     hold_max: float  # seconds, each
     schedule: Schedule | None
     longest: float  # seconds, the policy's longest delay
+    limbo: bool = False  # is there one to park in?
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +64,13 @@ def ways_of(
     ack_timeout: float | None,
     exclusive: bool = False,
     helpers: bool = True,
+    limbo: bool = False,
 ) -> Ways:
     """What may be chosen from for `source`. PolicyError when the policy's longest delay cannot be had safely."""
     if option not in OPTIONS:
         raise ConfigError(f"delay={option!r} is unknown", cure=f"Choose one of {', '.join(OPTIONS)}")
-    if option == "park":
-        raise ConfigError("delay='park' needs a limbo, which is not built yet", cure="Use delay='auto'")
+    if option == "park" and not limbo:
+        raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give one: limbo="sqlite:///limbo.db"')
     limit = hold_limit(prefetch, ack_timeout)
     schedule = _reach(capabilities.schedule, longest) if option in ("auto", "schedule") and helpers else None
     here = f"{source} on {capabilities.dialect}"
@@ -76,15 +78,16 @@ def ways_of(
         _check_nack(here, capabilities, exclusive)
     if option == "schedule" and (capabilities.schedule is None or not helpers):
         raise PolicyError("this broker cannot delay a copy safely", where=here, cure="Use delay='auto'")
-    if longest > limit and schedule is None:
+    parks = limbo and option in ("auto", "park")
+    if longest > limit and schedule is None and not parks:
         raise PolicyError(
             f"the policy waits up to {longest:g} s, but here a message may be held for {limit:g} s at most "
             f"and neither scheduled copies nor a limbo are to be had",
             where=here,
             cure=f"Shorten the delays to {limit:g} s, raise the prefetch above 1, or use delay='auto' "
-            "on a broker that can schedule",
+            "with limbo=, or on a broker that can schedule",
         )
-    return Ways(option, hold_budget(prefetch), limit, schedule, longest)
+    return Ways(option, hold_budget(prefetch), limit, schedule, longest, parks)
 
 
 def _reach(schedule: Schedule | None, longest: float) -> Schedule | None:
@@ -118,7 +121,11 @@ def choose(rest: float, ways: Ways, *, room: bool, nackable: bool, copyable: boo
     """
     if ways.option == "nack" and nackable and rest <= ways.hold_max:
         return Way("nack", rest, pause=not room)
+    if ways.option == "park" and copyable and rest > 0:
+        return Way("park", rest)
     hop = ways.schedule.hop(rest) if ways.schedule is not None and copyable else 0.0
     if hop > 0 and (ways.option == "schedule" or rest > ways.hold_max or not room):
         return Way("schedule", hop)
+    if ways.limbo and copyable and (rest > ways.hold_max or not room):
+        return Way("park", rest)
     return Way("hold", min(rest, ways.hold_max), pause=not room)

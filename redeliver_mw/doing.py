@@ -102,7 +102,10 @@ class Doing(Stories):
         if not missing or (story.entry is not None and story.entry.done):  # an earlier delivery's answer came late
             return self._step(story, Signal.COMPLETE)
         story.open = frozenset(out.copy_id for out in missing)
-        if self._as_one(story, move):
+        if move.parked:
+            due_us = move.not_before_us or 0  # a dead letter is due at once
+            self._out += [Store(story.token, out, 0.0, due_us) for out in missing]
+        elif self._as_one(story, move):
             self._out.append(Transact(story.token, story.delivery, tuple((out, move.after) for out in missing)))
         else:
             self._out += [Store(story.token, out, move.after) for out in missing]
@@ -138,11 +141,21 @@ class Doing(Stories):
             what = f"{story.delivery!r} cannot be copied exactly: {story.why}. Take that one out by hand"
             self._halt(story.plan.source, story.token, what)
             return
+        if story.tries == TRIES_BEFORE_HALT and self._park_instead(story):
+            return self._step(story, Signal.AGAIN)
         if story.tries == TRIES_BEFORE_HALT:
             waiting = ", ".join(str(o.target) for i, o in story.outs.items() if i not in story.confirmed)
             self._halt(story.plan.source, story.token, f"{waiting} takes no copy: {story.why or 'no answer'}")
         seconds = min(BACK_OFF_MAX, BACK_OFF_FIRST * 2 ** min(story.tries - 1, 10))
         self._out.append(Wait(story.token, seconds))
+
+    def _park_instead(self, story: Story) -> bool:
+        """What its targets do not take goes into limbo, if there is one and it was not limbo that refused it."""
+        move = story.move
+        if move is None or move.parked or not story.plan.ways.limbo:
+            return False
+        story.move, story.how = replace(move, parked=True), "park"
+        return True
 
     def _note(self, story: Story, signal: Signal) -> None:
         """What came after the delivery was lost: its redelivery will be dealt with accordingly."""

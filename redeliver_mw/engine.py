@@ -17,7 +17,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import counting
 from .adapter import Adapter, Subscription, Verdict
@@ -36,6 +36,9 @@ from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
 from .workers import Crew, HandlerSpec, Inline, Threads
 
+if TYPE_CHECKING:
+    from .keeper import Keeper
+
 log = logging.getLogger("redeliver_mw")
 START_TIMEOUT = 60.0  # seconds for connecting, checking and subscribing, each
 LOOK = 0.1  # seconds after which a start sees that it was given up: a signal does not wake who waits for a lock
@@ -50,6 +53,7 @@ class Settings:
     declare: str = "own"
     ack_timeout: float | None = None
     seed: int | None = None  # of the jitter; for tests
+    limbo: str | None = None  # the URL of its database
 
 
 class Engine:
@@ -72,6 +76,7 @@ class Engine:
         self._given_up = False
         self._loop_thread: LoopThread | None = None
         self._renewal: Renewal | None = None
+        self._keeper: Keeper | None = None
         self.runner: Runner | None = None
         self.crews: dict[Destination, Crew] = {}
         self.started = False
@@ -87,11 +92,14 @@ class Engine:
             plans = {spec.source: self._plan(spec, self._policies[spec.source]) for spec in self._specs}
             self._warn_of_unknown(self._capabilities)
             self._check_targets(plans)
+            self._keeper = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
             for spec in self._specs:
                 self._subscribe(spec, plans[spec.source])
             self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
             self._renewal.start()
+            if self._keeper is not None:
+                self._keeper.start()
         except BaseException:
             for crew in self.crews.values():
                 crew.stop()
@@ -119,6 +127,7 @@ class Engine:
             ack_timeout=settings.ack_timeout or capabilities.ack_timeout,
             exclusive=settings.delay == "nack",
             helpers=settings.declare != "none",
+            limbo=settings.limbo is not None,
         )
         for target in policy.places:
             if target.resolve(spec.source) == spec.source:
@@ -162,12 +171,25 @@ class Engine:
             if verdict != "ok":
                 raise target_refused(target, why, self.adapter.broker)
 
+    def _open_limbo(self) -> Keeper | None:
+        if self._settings.limbo is None:
+            return None
+        from .keeper import Keeper as Opened  # it brings SQLAlchemy along
+
+        keeper = Opened(
+            self._settings.limbo, self.adapter, self._settings.app_name, self._clock, driven=self._drive is not None
+        )
+        keeper.open()
+        return keeper
+
     def _assemble(self, plans: dict[Destination, Plan], capabilities: Capabilities) -> Renewal:
         ledgers = {source: counting.ledger_of(self.adapter.broker, source) for source in plans}
         interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16])
         scene = Scene(self._settings.app_name, socket.gethostname(), self.adapter.broker, capabilities.broker_kind)
         rng = random.Random(self._settings.seed)
-        self.runner = Runner(self.adapter, interceptor, self.crews, self._recorder, scene, self._clock, rng)
+        self.runner = Runner(
+            self.adapter, interceptor, self.crews, self._recorder, scene, self._clock, rng, self._keeper
+        )  # fmt: skip
         for spec in self._specs:
             self.crews[spec.source] = self._crew(spec, self.runner)
         self._recorder.start()
@@ -275,6 +297,8 @@ class Engine:
             self._renewal.stop()
         if self._loop_thread is not None:
             self._loop_thread.stop(1.0)
+        if self._keeper is not None:
+            self._keeper.close(timeout)
         self.adapter.close(timeout)
         self._recorder.close(2.0)
 

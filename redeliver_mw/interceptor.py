@@ -111,7 +111,7 @@ class Interceptor(Waiting):
         """Its copies were on their way when it was lost: only the missing ones are sent, its handler is not run."""
         story.move = move = self._rest_of(move, story, at)
         story.doubt = True
-        story.how = "schedule" if move.not_before_us is not None else "hold"
+        story.how = "hold" if move.not_before_us is None else "park" if move.parked else "schedule"
         self._draft(story, move.outcome, at, reason=move.reason, failure=move.failure, targets=move.targets)
         self._step(story, Signal.MOVE)
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from .message import Outgoing
+
 
 class Moment(NamedTuple):
     """One reading of both clocks: `mono` for holds and timeouts, `wall` (since 1970) for headers. Seconds."""
@@ -37,6 +39,12 @@ class Journal(Protocol):
 
     def append(self, record: Any, /) -> None: ...
     def close(self, timeout: float = 5.0) -> None: ...
+
+
+class Park(Protocol):
+    """Where copies wait that neither we nor the broker should hold. Implemented by `keeper.Keeper`."""
+
+    def park(self, out: Outgoing, due: float, answer: Callable[[Any, str], None], /) -> None: ...  # one answer, once
 
 
 class Ledger(Protocol):

@@ -45,7 +45,7 @@ from .feeding import Feeder
 from .idioms import Spoken
 from .interceptor import Interceptor
 from .message import Delivery, Destination
-from .ports import Clock, Moment, SystemClock
+from .ports import Clock, Moment, Park, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
 from .timers import Timers
 from .workers import Crew, Undecodable
@@ -71,10 +71,11 @@ class Runner:
 
     def __init__(
         self, adapter: Adapter, interceptor: Interceptor, crews: Mapping[Destination, Crew], recorder: Recorder,
-        scene: Scene, clock: Clock, rng: random.Random,
+        scene: Scene, clock: Clock, rng: random.Random, limbo: Park | None = None,
     ) -> None:  # fmt: skip
         self._adapter, self._interceptor, self._crews = adapter, interceptor, crews
         self._recorder, self._scene, self._clock, self._rng = recorder, scene, clock, rng
+        self._limbo = limbo
         self._plans = interceptor.plans  # they may be renewed, by the thread that tells of deliveries
         self._feeder = Feeder(interceptor.feed, self, self._fed)
         self.feed = self._feeder.feed
@@ -207,7 +208,10 @@ class Runner:
         def answered(verdict: Verdict, why: str) -> None:
             self.feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now(), verdict == "silent"))
 
-        self._adapter.publish(c.out, answered, after=c.after)
+        if c.due_us is None:
+            self._adapter.publish(c.out, answered, after=c.after)
+        elif self._limbo is not None:
+            self._limbo.park(c.out, c.due_us / 1e6, answered)
 
     def transact(self, c: Transact) -> None:
         def answered(verdict: MoveVerdict, why: str) -> None:

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the interceptor waits a delay out: here, at the broker, or, when we stop, as a stamped copy (rule 7). Pure."""
+"""How the interceptor waits a delay out: here, at the broker, in limbo, or, when we stop, as a stamped copy (rule 7).
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ class Waiting(Doing):
         return left_us / 1e6
 
     def _wait_out(self, story: Story, rest: float, at: Moment) -> None:
-        """Hold it here, give it back later, or let a copy of it wait at the broker."""
+        """Hold it here, give it back later, or let a copy of it wait at the broker or in limbo."""
         if story.state is State.ABANDONED:  # the broker has it again; its not-before stands in the ledger
             return self._step(story, Signal.HOLD)
         if self._stopping:
@@ -51,9 +54,10 @@ class Waiting(Doing):
         ways = story.plan.ways
         room = story.state is State.HELD or self._room(story.plan) or self._displace(story, at.mono + rest, at)
         way = choose(rest, ways, room=room, nackable=story.key is not None, copyable=story.copyable)
-        if way.how == "schedule" and self._send_retry(story, way.seconds, at):
+        leaves = way.how in ("schedule", "park")
+        if leaves and self._send_retry(story, way.seconds, at, parked=way.how == "park"):
             return
-        if way.how == "schedule":  # no exact copy can be made: it is run again here
+        if leaves:  # no exact copy can be made: it is run again here
             way = choose(rest, ways, room=room, nackable=False, copyable=False)
         story.how, story.due, story.seconds = way.how, at.mono + rest, way.seconds
         if story.draft is not None:
@@ -62,14 +66,16 @@ class Waiting(Doing):
         if way.pause:
             self._halt(story.plan.source, "budget", loud=False)
 
-    def _send_retry(self, story: Story, after: float, at: Moment) -> bool:
+    def _send_retry(self, story: Story, after: float, at: Moment, *, parked: bool = False) -> bool:
         """Start a retry copy on its way; False when no exact copy can be made."""
         due_us = story.past.not_before_us or at.us
-        story.move = Move("redelivered", (story.plan.source,), after, not_before_us=due_us, failure=story.failure)
+        story.move = Move(
+            "redelivered", (story.plan.source,), after, parked, not_before_us=due_us, failure=story.failure
+        )
         if not self._build(story):
             story.move, story.copyable = None, False
             return False
-        story.how = "schedule"
+        story.how = "park" if parked else "schedule"
         self._step(story, Signal.MOVE)
         return True
 
@@ -93,10 +99,13 @@ class Waiting(Doing):
         schedule = story.plan.ways.schedule
         held = (self._stories[token] for token in self._held[story.plan.source])
         last = max((s for s in held if s.copyable and s.how != "nack"), key=lambda s: s.due, default=None)
-        if last is None or schedule is None or last.due <= due:
+        if last is None or last.due <= due:
             return False
-        hop = schedule.hop(last.due - at.mono)
-        return hop > 0 and self._send_retry(last, hop, at)
+        rest = last.due - at.mono
+        hop = schedule.hop(rest) if schedule is not None else 0.0
+        if hop > 0:
+            return self._send_retry(last, hop, at)
+        return story.plan.ways.limbo and self._send_retry(last, rest, at, parked=True)
 
     def _rest_of(self, move: Move, story: Story, at: Moment) -> Move:
         """The same copies, sent later than was meant: they wait at the broker for what is left of the delay."""
@@ -110,7 +119,8 @@ class Waiting(Doing):
         rest = (story.past.not_before_us or 0) / 1e6 - at.wall
         schedule = story.plan.ways.schedule
         hop = schedule.hop(rest) if schedule is not None and rest > 0 else 0.0
-        if story.past.failures and story.copyable and self._send_retry(story, hop, at):
+        parked = hop == 0 and rest > 0 and story.plan.ways.limbo
+        if story.past.failures and story.copyable and self._send_retry(story, hop, at, parked=parked):
             return
         if story.draft is not None:
             self._emit_record(story, None)

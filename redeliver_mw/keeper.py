@@ -1,0 +1,90 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""An App's limbo at work: what is parked goes in, what is due goes out through the App's own adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .adapter import Adapter, OnAnswer, Verdict
+from .limbo import Clerk, Limbo, Parked, Parking
+from .limbo.store import LEASE
+from .message import Outgoing
+from .ports import Clock
+
+SILENT_REST = 1.0  # seconds until what nobody answered for is published again
+DRIVEN_LEASE = 1e6  # seconds: nobody else can be about, and no sign of life has to be given
+
+
+class Keeper:
+    """Opened before anything is consumed, closed when everything is settled.
+
+    `driven`: by a clock that is moved by hand, so there is no thread. `park` may be called from any thread.
+    """
+
+    def __init__(self, url: str, adapter: Adapter, app_name: str, clock: Clock, *, driven: bool = False) -> None:
+        self._adapter, self._driven = adapter, driven
+        self._clock = clock
+        lease = DRIVEN_LEASE if driven else LEASE
+        self._limbo = Limbo(url, app=app_name, broker=adapter.broker, clock=clock, lease=lease)
+        self._clerk = Clerk(self._limbo, self._publish, clock=clock)
+        self._open = False
+        self._forget: Callable[[], None] | None = None
+
+    def open(self) -> None:
+        """ConfigError, LimboError where the database cannot be had."""
+        self._limbo.open()
+        self._open = True
+
+    def start(self) -> None:
+        """From here on what is due is published."""
+        if self._driven:
+            self._turn()
+        else:
+            self._clerk.start()
+
+    def park(self, out: Outgoing, due: float, answer: OnAnswer, /) -> None:
+        """Keep it until `due`, seconds since 1970; one answer: `ok` when it is on the disk."""
+        self._clerk.park(Parking(out, due), answer)
+        self._hurry()
+
+    def close(self, timeout: float) -> None:
+        """What was said is written first."""
+        self._forget_turn()
+        if self._open:
+            self._clerk.stop(timeout)
+
+    def _turn(self) -> None:
+        """What the clerk's thread does, and again when the next is due: nobody else changes the database meanwhile."""
+        self._forget_turn()
+        rest = self._clerk.turn()
+        due = self._limbo.next_due()
+        if due is not None:
+            rest = max(min(rest, 0.1), due - self._clock.now().wall)
+            self._forget = self._adapter.call_later(rest, self._turn)
+
+    def _hurry(self) -> None:
+        if self._driven:
+            self._forget_turn()
+            self._forget = self._adapter.call_later(0.0, self._turn)
+
+    def _forget_turn(self) -> None:
+        if self._forget is not None:
+            self._forget()
+            self._forget = None
+
+    def _give_back(self, row: Parked) -> None:
+        self._clerk.back(row)
+        self._hurry()
+
+    def _publish(self, row: Parked) -> None:
+        def answered(verdict: Verdict, why: str) -> None:
+            if verdict == "ok":
+                self._clerk.published(row)
+            elif verdict == "refused":
+                self._clerk.failed(row, why)
+            else:  # the broker may be away: not counted, and not tried at once
+                self._adapter.call_later(SILENT_REST, lambda: self._give_back(row))
+            self._hurry()
+
+        self._adapter.publish(row.out, answered)

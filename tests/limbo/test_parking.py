@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""An App that parks what rests long: on the memory broker, a real database file, and a clock moved by hand."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from redeliver_mw import App, Delivery, RedeliveryPolicy, keeper
+from redeliver_mw.errors import ConfigError
+from redeliver_mw.limbo import Limbo
+from redeliver_mw.memory import Faults
+from redeliver_mw.record import AttemptRecord
+from redeliver_mw.testing import TestApp
+
+
+class Sick:
+    """Handles what is well, and fails on the rest; notes when."""
+
+    def __init__(self) -> None:
+        self.test: TestApp
+        self.times: list[float] = []
+        self.done: list[bytes] = []
+
+    def __call__(self, delivery: Delivery) -> None:
+        if b"sick" in delivery.body:
+            self.times.append(self.test.clock.now().mono)
+            raise ValueError("no")
+        self.done.append(delivery.body)
+
+
+def app_of(folder: Path, sick: Sick, policy: RedeliveryPolicy, **options: object) -> App:
+    app = App("memory://", policy=policy, limbo=f"sqlite:///{folder}/limbo.db", app_name="orders", **options)  # type: ignore[arg-type]
+    app.handler("orders")(sick)
+    return app
+
+
+def parked(folder: Path) -> int:
+    with sqlite3.connect(folder / "limbo.db") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM dms_limbo_msg").fetchone()
+    return int(count)
+
+
+def rests_of(times: list[float]) -> list[float]:
+    return [round(later - earlier, 3) for earlier, later in zip(times, times[1:], strict=False)]
+
+
+def test_a_message_that_is_parked_is_off_the_broker_and_comes_back_when_it_is_due(tmp_path: Path) -> None:
+    sick = Sick()
+    app = app_of(tmp_path, sick, RedeliveryPolicy(3, [3600.0, 7200.0], "queue:dead"), delay="park")
+    records: list[AttemptRecord] = []
+    app.on_attempt(records.append)
+    with TestApp(app) as sick.test:
+        sick.test.send("orders", b"sick", {"tenant": "a"})
+        sick.test.advance(60.0)
+        assert (sick.test.depth("orders"), parked(tmp_path)) == (0, 1)
+        sick.test.advance(2.9 * 3600)
+        assert rests_of(sick.times) == [pytest.approx(3600, abs=0.25)]
+        sick.test.advance(3600)
+        (letter,) = sick.test.dead_letters("orders")
+        assert rests_of(sick.times)[1] == pytest.approx(7200, abs=0.25)
+        assert (letter.headers["redeliver_failures"], letter.headers["tenant"]) == ("3", "a")
+    assert parked(tmp_path) == 0
+    assert [(r.outcome, r.mechanism) for r in records] == [
+        ("redelivered", "park"), ("redelivered", "park"), ("dead_lettered", None),
+    ]  # fmt: skip
+
+
+def test_under_auto_a_short_rest_is_held_and_a_long_one_parked_where_the_broker_cannot_wait(tmp_path: Path) -> None:
+    sick = Sick()
+    app = app_of(tmp_path, sick, RedeliveryPolicy(3, [2.0, 600.0], "queue:dead"), declare="none")
+    records: list[AttemptRecord] = []
+    app.on_attempt(records.append)
+    sick.test = TestApp(app)
+    sick.test.broker.declare("dead")
+    with sick.test:
+        sick.test.send("orders", b"sick")
+        sick.test.advance(1000.0)
+    assert [record.mechanism for record in records] == ["hold", "park", None]
+
+
+def test_without_a_limbo_parking_is_refused_at_once() -> None:
+    with pytest.raises(ConfigError, match="needs a limbo") as refused:
+        App("memory://", delay="park")
+    assert "sqlite:///" in refused.value.cure
+
+
+def test_healthy_messages_do_not_wait_behind_more_sick_ones_than_may_be_held(tmp_path: Path) -> None:
+    sick = Sick()
+    app = app_of(tmp_path, sick, RedeliveryPolicy(2, 5.0, "queue:dead"), prefetch=10, declare="none")
+    sick.test = TestApp(app)
+    sick.test.broker.declare("dead")
+    with sick.test:
+        for n in range(50):
+            sick.test.send("orders", b"sick %d" % n)
+        sick.test.send("orders", b"well")
+        assert sick.done == [b"well"]
+        assert parked(tmp_path) == 45
+        sick.test.advance(10.0)
+        assert len(sick.test.dead_letters("orders")) == 50
+    assert parked(tmp_path) == 0
+
+
+def test_a_dead_letter_that_its_queue_does_not_take_is_parked_and_leaves_when_it_does(tmp_path: Path) -> None:
+    sick, faults = Sick(), Faults()
+    app = app_of(tmp_path, sick, RedeliveryPolicy(1, 0.0, "queue:dead"))
+    with TestApp(app, faults=faults) as sick.test:
+        faults.refuse("dead", times=4)
+        sick.test.send("orders", b"sick")
+        sick.test.send("orders", b"well")
+        sick.test.advance(2.0)
+        assert sick.done == [b"well"]
+        assert (sick.test.depth("orders"), parked(tmp_path)) == (0, 1)
+        sick.test.advance(60.0)
+        assert len(sick.test.dead_letters("orders")) == 1
+    assert parked(tmp_path) == 0
+
+
+def test_a_restart_finds_what_was_parked(tmp_path: Path) -> None:
+    sick = Sick()
+    policy = RedeliveryPolicy(2, 600.0, "queue:dead")
+    with TestApp(app_of(tmp_path, sick, policy, delay="park")) as sick.test:
+        first = sick.test
+        first.send("orders", b"sick")
+        first.advance(10.0)
+    assert parked(tmp_path) == 1
+    sick.test = TestApp(app_of(tmp_path, sick, policy, delay="park"))
+    sick.test.broker, sick.test.clock = first.broker, first.clock
+    with sick.test:
+        sick.test.advance(700.0)
+        (letter,) = sick.test.dead_letters("orders")
+        assert letter.headers["redeliver_failures"] == "2"
+    assert parked(tmp_path) == 0
+
+
+def test_a_database_that_cannot_be_opened_is_told_before_anything_is_consumed(tmp_path: Path) -> None:
+    (tmp_path / "limbo.db").write_bytes(b"no database at all" * 100)
+    sick = Sick()
+    with pytest.raises(ConfigError) as refused:
+        TestApp(app_of(tmp_path, sick, RedeliveryPolicy(2, 600.0), delay="park")).start()
+    assert "limbo.db" in str(refused.value)
+
+
+def test_while_limbo_is_locked_nothing_is_settled_and_afterwards_all_goes_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level(logging.WARNING)
+    monkeypatch.setattr(keeper, "Limbo", functools.partial(Limbo, busy_timeout=0.02))
+    sick = Sick()
+    with TestApp(app_of(tmp_path, sick, RedeliveryPolicy(2, 600.0, "queue:dead"), delay="park")) as sick.test:
+        other = sqlite3.connect(tmp_path / "limbo.db", isolation_level=None)
+        other.execute("BEGIN EXCLUSIVE")
+        sick.test.send("orders", b"sick")
+        sick.test.advance(10.0)
+        assert "locked" in caplog.text
+        other.execute("ROLLBACK")
+        other.close()
+        assert parked(tmp_path) == 0
+        sick.test.advance(60.0)
+        assert parked(tmp_path) == 1
+        sick.test.advance(600.0)
+        assert len(sick.test.dead_letters("orders")) == 1
