@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from ..message import Kind
 from .given import choice_of
 from .model import RedeliveryPolicy
 from .patterns import Pattern, Syntax, closest, inside_key, patterns_of, precedence_key
+from .word_tree import WordTree
 
 Match = Literal["best", "merge", "chain"]
 Given = RedeliveryPolicy | Mapping[str, Any]
@@ -115,7 +117,8 @@ class PolicyMap:
     def matching(self, name: str, kind: str = "queue") -> tuple[Entry, ...]:
         """The entries that speak of a source of that name; with `best`, at most the one that wins."""
         words = name.split(".")
-        pairs = [pair for pair in self._patterns if pair[1].kind in (None, kind) and pair[0].matches(name, words)]
+        near = (self._patterns[at] for at in sorted(self._places.matching(words)))
+        pairs = [pair for pair in near if pair[1].kind in (None, kind) and pair[0].matches(name, words)]
         if self.match == "best" and len(pairs) > 1:
             chosen = pairs[0][0]
             if self.syntax == "activemq":
@@ -135,6 +138,13 @@ class PolicyMap:
 
     def _built(self, fields: Mapping[str, Any]) -> RedeliveryPolicy:
         return self.build(fields) if self.build else self.default.replace(**fields)
+
+    @cached_property
+    def _places(self) -> WordTree[int]:
+        tree: WordTree[int] = WordTree()
+        for at, (pattern, _) in enumerate(self._patterns):
+            tree.add(pattern, at)
+        return tree
 
     def _ordered(self) -> tuple[tuple[Pattern, Entry], ...]:
         # in which order matching entries are asked; of equal patterns the one for one kind, then the last written

@@ -9,13 +9,14 @@ all entries that match a name one lies inside the others; every rule of preceden
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..message import Kind
 from .destinations import Entry, PolicyMap
 from .model import RedeliveryPolicy
-from .patterns import Pattern, Syntax, from_inside, patterns_of
+from .patterns import Pattern, Syntax, from_inside, pattern_of, patterns_of
+from .word_tree import WordTree
 
 MOST = 5_000  # overlaps; they can double with each pattern
 REST = {"activemq": ">", "artemis": "#"}  # the word that stands for any number of words
@@ -37,19 +38,37 @@ class Flat(NamedTuple):
 def flattened(policies: PolicyMap) -> Flat:
     """The same answer for every name and kind, with `match="best"` and whole policies, the widest pattern first."""
     plain, lost = _without_partial(policies)
-    keys = _closed(_keys(plain), plain.syntax)
-    if keys is None:
+    parts = apart(plain.entries, plain.syntax)
+    if parts is None:
         lost += [f"{entry}: its overlaps with other patterns are too many" for entry in plain.entries]
         return Flat(_map([], policies), lost)
+    entries = [Entry(part.pattern, part.kind, plain.resolve(part.name, part.asked)) for part in parts]
+    return Flat(_map(entries, policies), lost)
+
+
+class Part(NamedTuple):
+    """A pattern, the kind it is for, and a name and a kind with which to ask what it means."""
+
+    pattern: str
+    kind: Kind | None
+    name: str
+    asked: Kind
+
+
+def apart(entries: Sequence[Entry], syntax: Syntax) -> list[Part] | None:
+    """The patterns and their overlaps, the widest first; no star among letters. None if they are too many."""
+    keys = _closed(_keys(entries, syntax), syntax)
+    if keys is None:
+        return None
     patterns = {pattern.text: pattern for pattern, _ in keys.values()}
     examples = _Examples(list(patterns.values()))
-    entries: dict[str, list[Entry]] = {}
+    parts: dict[str, list[Part]] = {}
     for text, kind in keys:
         asked, name = _kind_left(text, kind, keys), examples.of(patterns[text])
         if asked is not None and name is not None:
-            entries.setdefault(text, []).append(Entry(text, kind, plain.resolve(name, asked)))
+            parts.setdefault(text, []).append(Part(text, kind, name, asked))
     order = reversed(from_inside(patterns.values()))
-    return Flat(_map([entry for pattern in order for entry in entries.get(pattern.text, [])], policies), lost)
+    return [part for pattern in order for part in parts.get(pattern.text, [])]
 
 
 def single(flat: PolicyMap) -> RedeliveryPolicy | None:
@@ -92,24 +111,25 @@ def _without_partial(policies: PolicyMap) -> Flat:
     return Flat(plain, lost)
 
 
-def _keys(policies: PolicyMap) -> _Keys:
+def _keys(entries: Sequence[Entry], syntax: Syntax) -> _Keys:
     keys: _Keys = {}
-    for entry in policies.entries:
-        for pattern in patterns_of(entry.pattern, policies.syntax):
-            plain = _pattern(pattern.words, pattern.rest, policies.syntax)
+    for entry in entries:
+        for pattern in patterns_of(entry.pattern, syntax):
+            plain = _pattern(pattern.words, pattern.rest, syntax)
             keys[plain.text, entry.kind] = plain, entry.kind
     return keys
 
 
 def _closed(keys: _Keys, syntax: Syntax) -> _Keys | None:
-    tree, fresh = _Tree(), list(keys.values())
+    tree: WordTree[_Key] = WordTree()
+    fresh = list(keys.values())
     while fresh:
-        for pattern, kind in fresh:
-            tree.add(pattern, kind)
+        for key in fresh:
+            tree.add(key[0], key)
         found: _Keys = {}
         for one in fresh:
             for other in tree.overlapping(one[0]):
-                both = _overlap(one, other, syntax)
+                both = _overlap(one, other, syntax) if other is not one else None
                 if both is not None and (both[0].text, both[1]) not in keys:
                     found[both[0].text, both[1]] = both
             if len(found) > MOST:
@@ -117,33 +137,6 @@ def _closed(keys: _Keys, syntax: Syntax) -> _Keys | None:
         keys |= found
         fresh = list(found.values())
     return keys
-
-
-class _Tree:
-    """Patterns by their words, so that the few that overlap with one are found among many."""
-
-    def __init__(self) -> None:
-        self._here: list[_Key] = []
-        self._below: dict[str, _Tree] = {}
-
-    def add(self, pattern: Pattern, kind: Kind | None) -> None:
-        node = self
-        for word in pattern.words:
-            node = node._below.setdefault(word, _Tree())
-        node._here.append((pattern, kind))
-
-    def overlapping(self, pattern: Pattern) -> Iterator[_Key]:
-        """All that match a name which `pattern` matches too, whatever the kind."""
-        nodes: list[tuple[_Tree, int]] = [(self, 0)]
-        while nodes:
-            node, at = nodes.pop()
-            if at < len(pattern.words):
-                yield from (key for key in node._here if key[0].rest)
-                words = node._below if pattern.words[at] == "*" else {pattern.words[at], "*"} & node._below.keys()
-                nodes += [(node._below[word], at + 1) for word in words]
-            else:
-                yield from node._here
-                nodes += [(below, at) for below in node._below.values()] if pattern.rest else []
 
 
 def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
@@ -164,7 +157,7 @@ def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
 
 
 def _pattern(words: Sequence[str], rest: bool, syntax: Syntax) -> Pattern:
-    return Pattern(".".join([*words, *([REST[syntax]] if rest else [])]), syntax)
+    return pattern_of(".".join([*words, REST[syntax]] if rest else words), syntax)
 
 
 def _kind_left(text: str, kind: Kind | None, keys: _Keys) -> Kind | None:
@@ -180,9 +173,9 @@ class _Examples:
     """Names that a pattern matches and no other does, but those that contain it."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
-        self._tree = _Tree()
+        self._tree: WordTree[Pattern] = WordTree()
         for pattern in patterns:
-            self._tree.add(pattern, None)
+            self._tree.add(pattern, pattern)
         self._longest = max((len(pattern.words) for pattern in patterns), default=0) + 1
         taken = {word for pattern in patterns for word in pattern.words}
         self._spare = next(word for size in range(1, len(taken) + 2) if (word := "x" * size) not in taken)
@@ -192,7 +185,7 @@ class _Examples:
         words = [self._spare if word == "*" else word for word in pattern.words]
         if not pattern.rest:
             return ".".join(words)
-        near = (other for other, _ in self._tree.overlapping(pattern) if other is not pattern)
+        near = (other for other in self._tree.overlapping(pattern) if other is not pattern)
         inside = [other for other in near if pattern.contains(other)]
         for _ in range(self._longest + 1 - len(words)):
             name = ".".join(words)

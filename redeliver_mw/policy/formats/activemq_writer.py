@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from xml.sax.saxutils import quoteattr
 
 from ...message import Kind
 from ..decisions import DeadLetter, Target
@@ -19,7 +18,7 @@ from ..flat import flattened, translated
 from ..model import RedeliveryPolicy
 from .activemq_fit import fitted
 from .activemq_options import DEAD_LETTER_QUEUE, LANGUAGE
-from .unsaid import limit, sayable, unsaid
+from .unsaid import limit, quoted, sayable, unsaid
 from .written import Written
 
 _CORE = "http://activemq.apache.org/schema/core"
@@ -63,7 +62,7 @@ class _Page:
     _taken: set[tuple[str, Kind]] = field(default_factory=set)
 
     def entry(self, name: str, kind: Kind, policy: RedeliveryPolicy) -> None:
-        where = f" {kind}={quoteattr(name)}"
+        where = f" {kind}={quoted(name)}"
         self._taken.add((name, kind))
         self.policies.append(f"<redeliveryPolicy{where}{_attributes(policy, f'{kind}:{name}', self.lost)}/>")
         self.endings.append(_ending(where, policy, (kind,), f"{kind}:{name}", self.lost))
@@ -112,7 +111,7 @@ def _attributes(policy: RedeliveryPolicy, where: str, lost: list[str]) -> str:
         given |= {"useCollisionAvoidance": "true", "collisionAvoidancePercent": percent}
     if policy.act == "failure":
         given["preDispatchCheck"] = "false"
-    return "".join(f" {name}={quoteattr(str(value))}" for name, value in given.items())
+    return "".join(f" {name}={quoted(str(value))}" for name, value in given.items())
 
 
 def _limit(policy: RedeliveryPolicy, where: str, lost: list[str]) -> int:
@@ -150,11 +149,11 @@ def _strategy(target: Target, kinds: Sequence[Kind], switches: str, shown: str, 
             prefix, dollar = DEAD_LETTER_QUEUE, ""
     if not dollar:
         kind = kinds[0] if target.kind == "same" else target.kind
-        queue = f"<deadLetterQueue><{kind} physicalName={quoteattr(prefix)}/></deadLetterQueue>"
+        queue = f"<deadLetterQueue><{kind} physicalName={quoted(prefix)}/></deadLetterQueue>"
         return f"<sharedDeadLetterStrategy{switches}>{queue}</sharedDeadLetterStrategy>"
     parts = ""
     for kind in kinds:
         to_queue = (kind if target.kind == "same" else target.kind) == "queue"
-        parts += f" {kind}Prefix={quoteattr(prefix)} {kind}Suffix={quoteattr(suffix)}"
+        parts += f" {kind}Prefix={quoted(prefix)} {kind}Suffix={quoted(suffix)}"
         parts += f' useQueueFor{kind.capitalize()}Messages="{str(to_queue).lower()}"'
     return f"<individualDeadLetterStrategy{parts}{switches}/>"
