@@ -16,7 +16,7 @@ from ..decisions import DeadLetter, Target
 from ..destinations import PolicyMap
 from ..flat import flattened, translated
 from ..model import RedeliveryPolicy
-from .activemq_fit import fitted
+from .activemq_fit import Fit, fitted
 from .activemq_options import DEAD_LETTER_QUEUE, LANGUAGE
 from .unsaid import limit, quoted, sayable, unsaid
 from .written import Written
@@ -41,9 +41,10 @@ def write(policies: PolicyMap) -> Written:
         if name is None or not _sayable(name):
             page.lost.append(f"{entry}: a name that cannot be an entry here")
             continue
+        fit = fitted(entry.given)
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
-                page.entry(name, kind, entry.given)
+                page.entry(name, kind, entry.given, fit)
     page.default(policies.default)
     return Written(page.text(), tuple(dict.fromkeys(page.lost)))
 
@@ -61,14 +62,14 @@ class _Page:
     lost: list[str] = field(default_factory=list)
     _taken: set[tuple[str, Kind]] = field(default_factory=set)
 
-    def entry(self, name: str, kind: Kind, policy: RedeliveryPolicy) -> None:
+    def entry(self, name: str, kind: Kind, policy: RedeliveryPolicy, fit: Fit) -> None:
         where = f" {kind}={quoted(name)}"
         self._taken.add((name, kind))
-        self.policies.append(f"<redeliveryPolicy{where}{_attributes(policy, f'{kind}:{name}', self.lost)}/>")
+        self.policies.append(f"<redeliveryPolicy{where}{_attributes(policy, fit, f'{kind}:{name}', self.lost)}/>")
         self.endings.append(_ending(where, policy, (kind,), f"{kind}:{name}", self.lost))
 
     def default(self, policy: RedeliveryPolicy) -> None:
-        self.last = f"<redeliveryPolicy{_attributes(policy, 'default', self.lost)}/>"
+        self.last = f"<redeliveryPolicy{_attributes(policy, fitted(policy), 'default', self.lost)}/>"
         if not policy.targets or policy.targets[0].kind != "same" or "$" in policy.targets[0].template:
             self.all = _ending("", policy, _KINDS, "default", self.lost)
             return
@@ -92,8 +93,8 @@ def _block(tag: str, lines: Sequence[str]) -> list[str]:
     return [f"<{tag}>", *inner, f"</{tag.partition(' ')[0]}>"] if lines else []
 
 
-def _attributes(policy: RedeliveryPolicy, where: str, lost: list[str]) -> str:
-    backoff, missing = fitted(policy)
+def _attributes(policy: RedeliveryPolicy, fit: Fit, where: str, lost: list[str]) -> str:
+    backoff, missing = fit
     lost += [f"{where}: {what}" for what in [*missing, *unsaid(policy)]]
     given: dict[str, object] = {
         "maximumRedeliveries": _limit(policy, where, lost),
