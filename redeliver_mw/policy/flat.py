@@ -19,6 +19,7 @@ from .patterns import Pattern, Syntax, from_inside, pattern_of, patterns_of
 from .word_tree import WordTree
 
 MOST = 5_000  # overlaps; they can double with each pattern
+MOST_PAIRS = 100_000  # patterns that are looked at together, which takes half a second
 REST = {"activemq": ">", "artemis": "#"}  # the word that stands for any number of words
 _Key = tuple[Pattern, Kind | None]
 _Keys = dict[tuple[str, Kind | None], _Key]
@@ -122,18 +123,22 @@ def _keys(entries: Sequence[Entry], syntax: Syntax) -> _Keys:
 
 def _closed(keys: _Keys, syntax: Syntax) -> _Keys | None:
     tree: WordTree[_Key] = WordTree()
-    fresh = list(keys.values())
+    fresh, looked_at = list(keys.values()), 0
     while fresh:
         for key in fresh:
             tree.add(key[0], key)
         found: _Keys = {}
         for one in fresh:
-            for other in tree.overlapping(one[0]):
-                both = _overlap(one, other, syntax) if other is not one else None
+            near = [other for other in tree.overlapping(one[0]) if other is not one]
+            looked_at += len(near)
+            if len(found) > MOST or looked_at > MOST_PAIRS:
+                return None
+            for other in near:
+                both = _overlap(one, other, syntax)
                 if both is not None and (both[0].text, both[1]) not in keys:
                     found[both[0].text, both[1]] = both
-            if len(found) > MOST:
-                return None
+        if len(found) > MOST:
+            return None
         keys |= found
         fresh = list(found.values())
     return keys

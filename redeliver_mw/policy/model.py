@@ -223,7 +223,7 @@ class RedeliveryPolicy:
     def version(self) -> str:
         """12 hex digits, the same for the same behaviour in every process. Name and spelling do not count."""
         whole = f"{describe(self)}|{self.backoff!r}|{self.stop!r}"
-        return hashlib.sha256(whole.encode()).hexdigest()[:12]
+        return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def _last_rest(self) -> int | None:
         # the last failure that can be followed by a rest: of a message that fails as fast as it is let

@@ -14,7 +14,6 @@ So `A.>` and `A.#` match `A`, `A.B` and `A.B.C`, and do not match `AB`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cmp_to_key, lru_cache
 from typing import Literal
@@ -31,12 +30,12 @@ class Pattern:
     plain name, `partial` if a star stands among letters and counts.
     """
 
-    __slots__ = ("_expression", "_fixed", "literal", "partial", "rest", "syntax", "text", "words")
+    __slots__ = ("_fixed", "_letters", "literal", "partial", "rest", "syntax", "text", "words")
 
     def __init__(self, text: str, syntax: Syntax) -> None:
         """PolicyError for an empty pattern, or one in which anything follows the wildcard that takes the rest."""
         self.text, self.syntax = text, syntax
-        self._expression: re.Pattern[str] | None = None
+        self._letters: list[list[str]] = []
         if syntax == "artemis":
             self._read_artemis()
         else:
@@ -46,9 +45,8 @@ class Pattern:
 
     def matches(self, name: str, words: Sequence[str] | None = None) -> bool:
         """Does it match a name? `words` are the name's, if the caller has them already."""
-        if self._expression is not None:
-            return self._expression.fullmatch(name) is not None
-        return self._covers(name.split(".") if words is None else words)
+        words = name.split(".") if words is None else words
+        return self._fits(words) if self.partial else self._covers(words)
 
     def contains(self, other: Pattern) -> bool:
         """Does it match whatever `other` matches? For patterns whose stars are words."""
@@ -58,6 +56,13 @@ class Pattern:
         if len(words) != len(self.words) and not (self.rest and len(words) > len(self.words)):
             return False
         return all(words[at] == word for at, word in self._fixed)
+
+    def _fits(self, words: Sequence[str]) -> bool:
+        # word by word: one regular expression of many stars can take for ever
+        more = words[len(self.words) :]
+        if len(words) < len(self.words) or (more and not self.rest) or (len(more) == 1 and not more[0]):
+            return False
+        return all(_fits(letters, word) for letters, word in zip(self._letters, words, strict=False))
 
     def _read_activemq(self) -> None:
         words = self.text.split(".")
@@ -76,9 +81,7 @@ class Pattern:
         self.words = head.split(".") if head or not self.rest else []
         self.partial = "*" in head and any("*" in word and word != "*" for word in self.words)
         if self.partial:
-            # the others are compared word by word, which takes no time to prepare
-            stars = re.escape(head).replace(r"\*", "[^.]+")
-            self._expression = re.compile(stars + (r"(?:\..+)?" if self.rest else ""), re.DOTALL)
+            self._letters = [word.split("*") for word in self.words]
 
 
 @lru_cache(maxsize=4096)
@@ -139,6 +142,22 @@ def _compare(one: Pattern, other: Pattern) -> int:
 
 
 precedence_key = cmp_to_key(_compare)
+
+
+def _fits(letters: Sequence[str], word: str) -> bool:
+    """Are these the letters of a word, in their order, with one letter or more wherever a star stood between them?"""
+    if len(letters) == 1:
+        return word == letters[0]
+    first, *between, last = letters
+    if not word.startswith(first):
+        return False
+    at = len(first)
+    for part in between:
+        found = word.find(part, at + 1)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return word.endswith(last) and len(word) - len(last) > at
 
 
 def _no_pattern(text: str, rest: str) -> PolicyError:

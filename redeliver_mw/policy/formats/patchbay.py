@@ -165,7 +165,7 @@ def _policy(source: Element, sink: _Sink) -> RedeliveryPolicy:
 def _targets(port: Element, sink: _Sink) -> tuple[Target, ...]:
     if port.text in sink.ports:
         return sink.ports[port.text]
-    near = nearest(port.text, sink.ports)
+    near = sink.problems.nearest(port.text, sink.ports)
     cure = f"Did you mean {near}?" if near else "Add a <redelivery-port> with that <port-name> to this sink"
     sink.problems.add(f"there is no redelivery-port {port.text!r:.200}", where=port.where, cure=cure)
     return ()
