@@ -10,19 +10,23 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from redeliver_mw.policy.formats import LANGUAGES
+from redeliver_mw.policy import load_policies
+from redeliver_mw.policy.formats import LANGUAGES, WRITERS
+from redeliver_mw.policy.loading import detect
 from tests.policy.spelling import SPELLINGS, Rule
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 16_000  # characters of a seed
 _FENCE = re.compile(r"^```\w*\n(.*?)^```", re.DOTALL | re.MULTILINE)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{2,40}")
-_RULE = Rule("orders", 1000, 3)
+_RULES = (Rule("orders", 1000, 3), Rule("orders.eu", 2000, 1))
 
 
 def seeds(language: str) -> list[str]:
     """Texts for one reader, each once: those meant for it, right and wrong, and some of the others'."""
-    own = [spell(_RULE) for name, spell in SPELLINGS.items() if name.startswith(language) or name == "hornetq"]
+    spelled = [spell(rule) for spell in SPELLINGS.values() for rule in _RULES]
+    own = [text for text in spelled if detect(text) == language]
+    own += [WRITERS[language](load_policies(text)).text for text in spelled]
     for path in sorted((ROOT / "tests" / "policy").glob(f"test_{language}*.py")):
         own += _strings(path)
     own += _strings(ROOT / "tests" / "policy" / "test_conversion.py")
