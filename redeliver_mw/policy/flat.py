@@ -152,6 +152,8 @@ def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
         left, right = right, left
     if len(left.words) < len(right.words) and not left.rest:
         return None
+    if left.contains(right):  # as it mostly is
+        return right, one[1] or other[1]
     words = list(right.words)
     for at, word in enumerate(left.words):
         if words[at] == "*":
