@@ -62,12 +62,14 @@ def apart(entries: Sequence[Entry], syntax: Syntax) -> list[Part] | None:
     if keys is None:
         return None
     patterns = {pattern.text: pattern for pattern, _ in keys.values()}
-    examples = _Examples(list(patterns.values()))
+    examples = _Examples(list(keys.values()))
     parts: dict[str, list[Part]] = {}
     for text, kind in keys:
-        asked, name = _kind_left(text, kind, keys), examples.of(patterns[text])
-        if asked is not None and name is not None:
-            parts.setdefault(text, []).append(Part(text, kind, name, asked))
+        for asked in _kinds_left(text, kind, keys):
+            name = examples.of(patterns[text], asked)
+            if name is not None:
+                parts.setdefault(text, []).append(Part(text, kind, name, asked))
+                break
     order = reversed(from_inside(patterns.values()))
     return [part for pattern in order for part in parts.get(pattern.text, [])]
 
@@ -167,33 +169,33 @@ def _pattern(words: Sequence[str], rest: bool, syntax: Syntax) -> Pattern:
     return pattern_of(".".join([*words, REST[syntax]] if rest else words), syntax)
 
 
-def _kind_left(text: str, kind: Kind | None, keys: _Keys) -> Kind | None:
-    # with which kind to ask for the answer of an entry; None: entries for each kind say all
+def _kinds_left(text: str, kind: Kind | None, keys: _Keys) -> list[Kind]:
+    # with which kinds to ask for the answer of an entry; none if entries for each kind say all
     if kind is not None:
-        return kind
-    if (text, "queue") not in keys:
-        return "queue"
-    return "topic" if (text, "topic") not in keys else None
+        return [kind]
+    kinds: tuple[Kind, ...] = ("queue", "topic")
+    return [each for each in kinds if (text, each) not in keys]
 
 
 class _Examples:
     """Names that a pattern matches and no other does, but those that contain it."""
 
-    def __init__(self, patterns: Sequence[Pattern]) -> None:
-        self._tree: WordTree[Pattern] = WordTree()
-        for pattern in patterns:
-            self._tree.add(pattern, pattern)
+    def __init__(self, keys: Sequence[_Key]) -> None:
+        self._tree: WordTree[_Key] = WordTree()
+        for key in keys:
+            self._tree.add(key[0], key)
+        patterns = [pattern for pattern, _ in keys]
         self._longest = max((len(pattern.words) for pattern in patterns), default=0) + 1
         taken = {word for pattern in patterns for word in pattern.words}
         self._spare = next(word for size in range(1, len(taken) + 2) if (word := "x" * size) not in taken)
 
-    def of(self, pattern: Pattern) -> str | None:
-        """None if there is no such name: the patterns inside this one match all that it does."""
+    def of(self, pattern: Pattern, kind: Kind) -> str | None:
+        """None if there is no such name of that kind: the patterns inside this one match all that it does."""
         words = [self._spare if word == "*" else word for word in pattern.words]
         if not pattern.rest:
             return ".".join(words)
-        near = (other for other in self._tree.overlapping(pattern) if other is not pattern)
-        inside = [other for other in near if pattern.contains(other)]
+        near = (other for other, other_kind in self._tree.overlapping(pattern) if other_kind in (None, kind))
+        inside = [other for other in near if other.text != pattern.text and pattern.contains(other)]
         for _ in range(self._longest + 1 - len(words)):
             name = ".".join(words)
             if name and not any(other.matches(name) for other in inside):
