@@ -583,3 +583,17 @@ def test_nothing_but_a_policy_error_comes_out_of_any_url(options: list[tuple[str
         decision = policy.decide(failures)
         if isinstance(decision, Redeliver):
             assert decision.low <= decision.draw(random.Random(1)) <= decision.high
+
+
+@pytest.mark.timeout(20)
+def test_maps_whose_patterns_all_overlap_are_refused_before_they_take_long() -> None:
+    def names(word: str) -> str:
+        return ",".join(".".join("*" if n >> bit & 1 else word for bit in range(11)) for n in range(1200))
+
+    with pytest.raises(PolicyError, match="overlap too often"):
+        activemq.read(
+            f"""<b><redeliveryPolicyMap><redeliveryPolicyEntries><redeliveryPolicy queue="{names("a")}"/>
+            </redeliveryPolicyEntries></redeliveryPolicyMap><destinationPolicy><policyEntries>
+            <policyEntry queue="{names("b")}"><deadLetterStrategy><discarding/></deadLetterStrategy></policyEntry>
+            </policyEntries></destinationPolicy></b>"""
+        )

@@ -127,7 +127,7 @@ def test_without_a_dead_letter_address_a_message_is_dropped_and_a_warning_says_s
     """H10 src."""
     policies = artemis.read(setting(max_delivery_attempts=1))
     assert policies.resolve("orders").decide(1) == Discard("exhausted")
-    assert policies.warnings == ("#: no dead-letter-address, so a message is dropped after 1 failures",)
+    assert policies.warnings == ("#: no dead-letter-address, so a message is dropped after 1 failure",)
 
 
 def test_the_exact_setting_decides_and_only_its_address_receives() -> None:

@@ -328,3 +328,11 @@ def test_what_a_module_cannot_say_is_listed(policies: PolicyMap, lost: str) -> N
 
 def test_its_own_text_comes_back_as_it_was() -> None:
     assert weblogic_writer.write(weblogic.read(EXAMPLE)).text == EXAMPLE
+
+
+@pytest.mark.timeout(10)
+def test_hundreds_of_misspelled_templates_are_told_in_no_time() -> None:
+    templates = "".join(f"<template name='temp{n}'/>" for n in range(1000))
+    queues = "".join(f"<queue name='q{n}'><template>tempp{n}</template></queue>" for n in range(700))
+    with pytest.raises(PolicyError, match=r"700 problems.*Did you mean temp\d+\?.*and 690 more"):
+        weblogic.read(f"<weblogic-jms>{templates}{queues}</weblogic-jms>")
