@@ -34,7 +34,7 @@ def maps(draw: st.DrawFn) -> PolicyMap:
 
 
 @given(maps())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_flattened_map_gives_the_same_answer_for_every_name(policies: PolicyMap) -> None:
     flat, lost = flattened(policies)
     assert lost == []

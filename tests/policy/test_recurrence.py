@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
@@ -135,7 +135,6 @@ steady = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(steady, st.integers(2, 6))
 def test_the_longest_delay_of_the_span_is_reached(backoff: Recurrence, failures: int) -> None:
     # every way through the steps, at full strength and at less
