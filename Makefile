@@ -20,6 +20,7 @@ READY := $(VENV)/.ready
 # Several workers, a file at a time. Tests on brokers mostly wait; each worker has brokers of its own.
 SPREAD = -n $(WORKERS) --dist loadfile
 WORKERS ?= 2
+SECONDS ?= 60
 
 # uv knows none of pip's settings: hand on those that decide whether an index can be reached. Certificates are
 # this machine's own, since a company's proxy often adds one.
@@ -39,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests bench lock wheel clean
+.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests bench bench-policies fuzz lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -89,6 +90,14 @@ bench: $(READY) ## App and drop-in against the driver's own loop, on each real b
 	$(VENV)/bin/python -m tests.bench.activemq
 	$(VENV)/bin/python -m tests.bench.artemis
 
+bench-policies: $(READY) ## what policies cost: to decide, to read and write a map of 1000 entries, to find one in it
+	$(VENV)/bin/python -m tests.bench.policies
+
+# atheris comes into a folder of its own: it exists for Linux only, and no test needs it.
+fuzz: $(READY) ## each reader of a policy language under atheris, for SECONDS (60); what it finds stays in .fuzz
+	@test -d .fuzz/atheris || $(VENV)/bin/python -m pip install --quiet --target .fuzz/atheris "atheris>=3,<4"
+	PYTHONPATH=.fuzz/atheris $(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS)
+
 lock: $(READY) ## write requirements.lock anew, with as few changes as can be; UPGRADE=1: the newest of all
 	@echo "locking the dependencies of pyproject.toml"
 	@cp requirements.lock .lock.new
@@ -102,7 +111,7 @@ wheel: $(READY) ## the wheel, in dist/
 	$(VENV)/bin/python -m build --wheel --no-isolation
 
 clean: ## remove what was made here: environments, caches, dist/
-	rm -rf .venv .venv-3* dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-3* .fuzz dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find redeliver_mw adapters tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # pip installs uv, uv the rest, in seconds. Where uv cannot reach the index and pip can, pip does it all, slower.

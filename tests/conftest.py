@@ -3,6 +3,11 @@
 """What every test may ask for."""
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes is the machine's affair; what may take only so long has a test that says so.
+settings.register_profile("house", deadline=None)
+settings.load_profile("house")
 
 pytest.register_assert_rewrite("redeliver_mw.testing")
 

@@ -25,7 +25,10 @@ def register(app: typer.Typer) -> None:
 
 
 def check(policy: Policy, language: Language = None, strict: Strict = False, as_json: Json = False) -> None:
-    """Say whether a policy is valid, or what is wrong where, and the cure."""
+    """Say whether a policy is valid, or what is wrong where, and the cure.
+
+    Warnings go to stderr. The exit code is 2 for what is not valid.
+    """
     policies = read_policies(policy, language, strict)
     if as_json:
         print(json.dumps(_json(policies), ensure_ascii=False))

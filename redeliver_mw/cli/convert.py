@@ -8,6 +8,7 @@ that can be said is. Exit 3 if something was lost and not allowed to be.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from typing import Annotated
@@ -15,7 +16,8 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
-from ..policy import PolicyMap
+from ..message import Kind as MessageKind
+from ..policy import PolicyMap, RedeliveryPolicy, Target
 from ..policy.formats import LANGUAGES, WRITERS, Writer, Written
 from ..policy.formats.problems import nearest
 from ..redaction import redact
@@ -32,20 +34,31 @@ def register(app: typer.Typer) -> None:
 
 def convert(
     policy: Policy,
-    to: Annotated[str, typer.Option("--to", metavar="LANGUAGE", help=f"One of: {', '.join(LANGUAGES)}")],
+    to: Annotated[
+        str, typer.Option("--to", metavar="LANGUAGE", help=f"The language to write, one of: {', '.join(LANGUAGES)}")
+    ],
     lossy: Annotated[bool, typer.Option("--lossy", help="Write the nearest where something cannot be said")] = False,
-    destination: Annotated[str | None, typer.Option(help="Only the policy for this source, for all")] = None,
-    kind: Annotated[Kind | None, typer.Option(help="queue, unless the name says topic:")] = None,
+    destination: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Write only the policy of this source, as the one for all")
+    ] = None,
+    kind: Annotated[Kind | None, typer.Option(help="Of --destination; else queue, unless it says topic:")] = None,
     language: Language = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """Write a policy in another language; what that language cannot say is listed."""
+    """Write a policy in another language.
+
+    What that language cannot say is listed on stderr, entry by entry; then nothing is written, and the exit code is
+    3, unless --lossy is given.
+    """
     write = _writer(to)
     policies = read_policies(policy, language, strict)
     if destination is not None:
         source = source_of(destination, kind)
-        policies = PolicyMap(None, policies.resolve(source.name, source.kind), language=policies.language)
+        chosen = policies.resolve(source.name, source.kind)
+        if policies.language != to:
+            chosen = _of_kind(chosen, source.kind)
+        policies = PolicyMap(None, chosen, language=policies.language)
     written = _without_secrets(write(policies), own=policies.language == to)
     done = lossy or not written.lost
     if as_json:
@@ -55,6 +68,21 @@ def convert(
     _tell(to, policies, written, done)
     if not done:
         raise typer.Exit(IN_PART)
+
+
+def _of_kind(policy: RedeliveryPolicy, kind: MessageKind) -> RedeliveryPolicy:
+    """A target of the source's kind, which not every language can say, as one of the kind that was named."""
+
+    def said(target: Target) -> Target:
+        return Target(kind, target.template) if target.kind == "same" else target
+
+    expiry = policy.expiry
+    if expiry.target is not None:
+        expiry = dataclasses.replace(expiry, target=said(expiry.target))
+    targets = tuple(map(said, policy.targets))
+    if (targets, expiry) == (policy.targets, policy.expiry):
+        return policy
+    return policy.replace(dead_letter=targets or None, on_dead=policy.on_dead, expiry=expiry)
 
 
 def _writer(language: str) -> Writer:

@@ -18,6 +18,7 @@ import typer
 
 from ..errors import ConfigError, DestinationMissing
 from ..message import Delivery, Destination
+from ..policy.wording import counted
 from ..redaction import redact
 from ..registry import adapter_for, parse_url
 from ..sendback import DeadLetterInfo, Outcome, Report, SendBack, ambiguous, letter_of, missing, no_such_letter
@@ -71,7 +72,8 @@ def show(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json 
         print(json.dumps(shown, ensure_ascii=False))
         return
     for number, (delivery, letter) in enumerate(found):
-        print(("\n" if number else "") + f"letter {plain(letter.id)}, from {_from(letter)}, {letter.body_bytes} bytes")
+        print("\n" if number else "", end="")
+        print(f"letter {plain(letter.id)}, from {_from(letter)}, {counted(letter.body_bytes, 'byte')}")
         for name, value in sorted(headers_of(delivery).items()):
             print(f"  {plain(name)}: {plain(str(value))}")
         body = body_of(delivery.body)

@@ -46,16 +46,23 @@ def register(app: typer.Typer) -> None:
 
 def explain(
     policy: Policy,
-    destination: Annotated[str, typer.Option(help="The source; $ leaves the name open")] = "$",
-    kind: Annotated[Kind | None, typer.Option(help="queue, unless the name says topic:")] = None,
-    failures: Annotated[int | None, typer.Option(min=1, max=FAILURES_LIMIT, help="Stop after so many")] = None,
-    against: Annotated[str | None, typer.Option(metavar="POLICY", help="Another policy, told beside it")] = None,
+    destination: Annotated[str, typer.Option(metavar="NAME", help="The source; $ leaves the name open")] = "$",
+    kind: Annotated[Kind | None, typer.Option(help="Of --destination; else queue, unless it says topic:")] = None,
+    failures: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=FAILURES_LIMIT, help="Show so many at most; else to the end, or 100 of a policy that has none"
+        ),
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(metavar="POLICY", help="Another policy, in any language, told beside it")
+    ] = None,
     drawing: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file")] = None,
     language: Language = None,
     strict: Strict = False,
     as_json: Json = False,
 ) -> None:
-    """Show the timeline of a message that always fails."""
+    """Show the timeline of a message that always fails, alone or beside another policy's."""
     source = source_of(destination, kind)
     lanes = [_lane("A" if against else str(source), policy, language, strict, source, failures)]
     if against is not None:

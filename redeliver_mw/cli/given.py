@@ -13,6 +13,7 @@ import typer
 
 from ..errors import ConfigError, PolicyError
 from ..policy import PolicyMap, load_policies
+from ..policy.formats import LANGUAGES
 
 Policy = Annotated[
     str,
@@ -23,7 +24,12 @@ Strict = Annotated[
     bool,
     typer.Option("--strict", help="Refuse what the original system's manual refuses though its program takes it"),
 ]
-Language = Annotated[str | None, typer.Option("--language", help="Do not guess the language; default: by content")]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        "--language", metavar="LANGUAGE", help=f"Of POLICY, one of: {', '.join(LANGUAGES)}; else told by its content"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout")]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..message import Destination
 from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, RedeliveryPolicy
+from ..policy.wording import counted
 
 FAILURES_SHOWN = 100  # of a policy that goes on for ever
 FAILURES_LIMIT = 100_000  # rows that a person or a program can still want
@@ -125,8 +126,7 @@ def cells(row: Row, source: Destination) -> tuple[str, str, str, str]:
 def summary(policy: RedeliveryPolicy, rows: Sequence[Row], source: Destination) -> str:
     """How it ends, in one sentence."""
     last = rows[-1]
-    failures = f"{last.failures} failure{'s' if last.failures > 1 else ''}"
-    after = f"after {failures}, {seconds(last.elapsed)} after the first"
+    after = f"after {counted(last.failures, 'failure')}, {seconds(last.elapsed)} after the first"
     match last.decision:
         case DeadLetter(targets):
             return f"Dead {after}: to {', '.join(str(target.resolve(source)) for target in targets)}."

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from ..message import Kind
 from .given import choice_of
 from .model import RedeliveryPolicy
 from .patterns import Pattern, Syntax, closest, inside_key, patterns_of, precedence_key
+from .word_tree import WordTree
 
 Match = Literal["best", "merge", "chain"]
 Given = RedeliveryPolicy | Mapping[str, Any]
@@ -117,9 +119,10 @@ class PolicyMap:
         # Artemis: a queue has the settings of its address; one that is named whole has its own entry here
         address = name.partition("::")[0] if self.syntax == "artemis" else name
         words = address.split(".")
+        near = {*self._places.matching(words), *(self._places.matching(name.split(".")) if name != address else ())}
         pairs = [
             pair
-            for pair in self._patterns
+            for pair in (self._patterns[at] for at in sorted(near))
             if pair[1].kind in (None, kind) and (pair[0].matches(address, words) or pair[0].text == name)
         ]
         if self.match == "best" and len(pairs) > 1:
@@ -141,6 +144,13 @@ class PolicyMap:
 
     def _built(self, fields: Mapping[str, Any]) -> RedeliveryPolicy:
         return self.build(fields) if self.build else self.default.replace(**fields)
+
+    @cached_property
+    def _places(self) -> WordTree[int]:
+        tree: WordTree[int] = WordTree()
+        for at, (pattern, _) in enumerate(self._patterns):
+            tree.add(pattern, at)
+        return tree
 
     def _ordered(self) -> tuple[tuple[Pattern, Entry], ...]:
         # in which order matching entries are asked; of equal patterns the one for one kind, then the last written

@@ -9,15 +9,17 @@ all entries that match a name one lies inside the others; every rule of preceden
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..message import Kind
 from .destinations import Entry, PolicyMap
 from .model import RedeliveryPolicy
-from .patterns import Pattern, Syntax, from_inside, patterns_of
+from .patterns import Pattern, Syntax, from_inside, pattern_of, patterns_of
+from .word_tree import WordTree
 
 MOST = 5_000  # overlaps; they can double with each pattern
+MOST_PAIRS = 100_000  # patterns that are looked at together, which takes half a second
 REST = {"activemq": ">", "artemis": "#"}  # the word that stands for any number of words
 _Key = tuple[Pattern, Kind | None]
 _Keys = dict[tuple[str, Kind | None], _Key]
@@ -37,19 +39,39 @@ class Flat(NamedTuple):
 def flattened(policies: PolicyMap) -> Flat:
     """The same answer for every name and kind, with `match="best"` and whole policies, the widest pattern first."""
     plain, lost = _without_partial(policies)
-    keys = _closed(_keys(plain), plain.syntax)
-    if keys is None:
+    parts = apart(plain.entries, plain.syntax)
+    if parts is None:
         lost += [f"{entry}: its overlaps with other patterns are too many" for entry in plain.entries]
         return Flat(_map([], policies), lost)
+    entries = [Entry(part.pattern, part.kind, plain.resolve(part.name, part.asked)) for part in parts]
+    return Flat(_map(entries, policies), lost)
+
+
+class Part(NamedTuple):
+    """A pattern, the kind it is for, and a name and a kind with which to ask what it means."""
+
+    pattern: str
+    kind: Kind | None
+    name: str
+    asked: Kind
+
+
+def apart(entries: Sequence[Entry], syntax: Syntax) -> list[Part] | None:
+    """The patterns and their overlaps, the widest first; no star among letters. None if they are too many."""
+    keys = _closed(_keys(entries, syntax), syntax)
+    if keys is None:
+        return None
     patterns = {pattern.text: pattern for pattern, _ in keys.values()}
-    examples = _Examples(list(patterns.values()))
-    entries: dict[str, list[Entry]] = {}
+    examples = _Examples(list(keys.values()))
+    parts: dict[str, list[Part]] = {}
     for text, kind in keys:
-        asked, name = _kind_left(text, kind, keys), examples.of(patterns[text])
-        if asked is not None and name is not None:
-            entries.setdefault(text, []).append(Entry(text, kind, plain.resolve(name, asked)))
+        for asked in _kinds_left(text, kind, keys):
+            name = examples.of(patterns[text], asked)
+            if name is not None:
+                parts.setdefault(text, []).append(Part(text, kind, name, asked))
+                break
     order = reversed(from_inside(patterns.values()))
-    return Flat(_map([entry for pattern in order for entry in entries.get(pattern.text, [])], policies), lost)
+    return [part for pattern in order for part in parts.get(pattern.text, [])]
 
 
 def single(flat: PolicyMap) -> RedeliveryPolicy | None:
@@ -92,58 +114,36 @@ def _without_partial(policies: PolicyMap) -> Flat:
     return Flat(plain, lost)
 
 
-def _keys(policies: PolicyMap) -> _Keys:
+def _keys(entries: Sequence[Entry], syntax: Syntax) -> _Keys:
     keys: _Keys = {}
-    for entry in policies.entries:
-        for pattern in patterns_of(entry.pattern, policies.syntax):
-            plain = _pattern(pattern.words, pattern.rest, policies.syntax)
+    for entry in entries:
+        for pattern in patterns_of(entry.pattern, syntax):
+            plain = _pattern(pattern.words, pattern.rest, syntax)
             keys[plain.text, entry.kind] = plain, entry.kind
     return keys
 
 
 def _closed(keys: _Keys, syntax: Syntax) -> _Keys | None:
-    tree, fresh = _Tree(), list(keys.values())
+    tree: WordTree[_Key] = WordTree()
+    fresh, looked_at = list(keys.values()), 0
     while fresh:
-        for pattern, kind in fresh:
-            tree.add(pattern, kind)
+        for key in fresh:
+            tree.add(key[0], key)
         found: _Keys = {}
         for one in fresh:
-            for other in tree.overlapping(one[0]):
+            near = [other for other in tree.overlapping(one[0]) if other is not one]
+            looked_at += len(near)
+            if len(found) > MOST or looked_at > MOST_PAIRS:
+                return None
+            for other in near:
                 both = _overlap(one, other, syntax)
                 if both is not None and (both[0].text, both[1]) not in keys:
                     found[both[0].text, both[1]] = both
-            if len(found) > MOST:
-                return None
+        if len(found) > MOST:
+            return None
         keys |= found
         fresh = list(found.values())
     return keys
-
-
-class _Tree:
-    """Patterns by their words, so that the few that overlap with one are found among many."""
-
-    def __init__(self) -> None:
-        self._here: list[_Key] = []
-        self._below: dict[str, _Tree] = {}
-
-    def add(self, pattern: Pattern, kind: Kind | None) -> None:
-        node = self
-        for word in pattern.words:
-            node = node._below.setdefault(word, _Tree())
-        node._here.append((pattern, kind))
-
-    def overlapping(self, pattern: Pattern) -> Iterator[_Key]:
-        """All that match a name which `pattern` matches too, whatever the kind."""
-        nodes: list[tuple[_Tree, int]] = [(self, 0)]
-        while nodes:
-            node, at = nodes.pop()
-            if at < len(pattern.words):
-                yield from (key for key in node._here if key[0].rest)
-                words = node._below if pattern.words[at] == "*" else {pattern.words[at], "*"} & node._below.keys()
-                nodes += [(node._below[word], at + 1) for word in words]
-            else:
-                yield from node._here
-                nodes += [(below, at) for below in node._below.values()] if pattern.rest else []
 
 
 def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
@@ -154,6 +154,8 @@ def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
         left, right = right, left
     if len(left.words) < len(right.words) and not left.rest:
         return None
+    if left.contains(right):  # as it mostly is
+        return right, one[1] or other[1]
     words = list(right.words)
     for at, word in enumerate(left.words):
         if words[at] == "*":
@@ -164,36 +166,36 @@ def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
 
 
 def _pattern(words: Sequence[str], rest: bool, syntax: Syntax) -> Pattern:
-    return Pattern(".".join([*words, *([REST[syntax]] if rest else [])]), syntax)
+    return pattern_of(".".join([*words, REST[syntax]] if rest else words), syntax)
 
 
-def _kind_left(text: str, kind: Kind | None, keys: _Keys) -> Kind | None:
-    # with which kind to ask for the answer of an entry; None: entries for each kind say all
+def _kinds_left(text: str, kind: Kind | None, keys: _Keys) -> list[Kind]:
+    # with which kinds to ask for the answer of an entry; none if entries for each kind say all
     if kind is not None:
-        return kind
-    if (text, "queue") not in keys:
-        return "queue"
-    return "topic" if (text, "topic") not in keys else None
+        return [kind]
+    kinds: tuple[Kind, ...] = ("queue", "topic")
+    return [each for each in kinds if (text, each) not in keys]
 
 
 class _Examples:
     """Names that a pattern matches and no other does, but those that contain it."""
 
-    def __init__(self, patterns: Sequence[Pattern]) -> None:
-        self._tree = _Tree()
-        for pattern in patterns:
-            self._tree.add(pattern, None)
+    def __init__(self, keys: Sequence[_Key]) -> None:
+        self._tree: WordTree[_Key] = WordTree()
+        for key in keys:
+            self._tree.add(key[0], key)
+        patterns = [pattern for pattern, _ in keys]
         self._longest = max((len(pattern.words) for pattern in patterns), default=0) + 1
         taken = {word for pattern in patterns for word in pattern.words}
         self._spare = next(word for size in range(1, len(taken) + 2) if (word := "x" * size) not in taken)
 
-    def of(self, pattern: Pattern) -> str | None:
-        """None if there is no such name: the patterns inside this one match all that it does."""
+    def of(self, pattern: Pattern, kind: Kind) -> str | None:
+        """None if there is no such name of that kind: the patterns inside this one match all that it does."""
         words = [self._spare if word == "*" else word for word in pattern.words]
         if not pattern.rest:
             return ".".join(words)
-        near = (other for other, _ in self._tree.overlapping(pattern) if other is not pattern)
-        inside = [other for other in near if pattern.contains(other)]
+        near = (other for other, other_kind in self._tree.overlapping(pattern) if other_kind in (None, kind))
+        inside = [other for other in near if other.text != pattern.text and pattern.contains(other)]
         for _ in range(self._longest + 1 - len(words)):
             name = ".".join(words)
             if name and not any(other.matches(name) for other in inside):

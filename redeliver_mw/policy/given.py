@@ -37,10 +37,10 @@ def stop_of(given: Limit) -> Stop:
     """When a message is dead."""
     if isinstance(given, Stop):
         return given
-    if is_tenacitys(given):
-        return stop_to_stop(given)
     if given is None or (isinstance(given, int) and not isinstance(given, bool)):
         return AfterFailures(given)
+    if is_tenacitys(given):
+        return stop_to_stop(given)
     raise _wrong(given, "dead_after", "Give a number of failures, None for never, or a stop_* of tenacity")
 
 

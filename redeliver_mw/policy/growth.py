@@ -57,7 +57,10 @@ class Growth(Backoff):
         return min(max(min(delay, cap), 0) / 1000, LONGEST)
 
     def span(self, failures: int) -> Span:
-        return Span(self.after(failures), self.after(failures, -1.0), self.after(failures, 1.0))
+        base = self.after(failures)
+        if not self.factor:
+            return Span(base, base, base)
+        return Span(base, self.after(failures, -1.0), self.after(failures, 1.0))
 
     def bound(self, last: int | None) -> float:
         if self.multiplier <= 1:

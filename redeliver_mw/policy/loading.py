@@ -37,6 +37,7 @@ _ROOTS = {
 LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
 _DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _ENCODINGS = (b"iso-8859-1", b"iso-8859-15", b"latin-1", b"windows-1252")
+_HALF = re.compile("[\ud800-\udfff]")  # nothing that has one can be sent or hashed
 _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
 _PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy)|[~.]{0,2}/[\w./~-]+")
 
@@ -81,6 +82,9 @@ def parse(text: str, language: str | None = None, *, strict: bool = False) -> Re
 def _read(text: str, language: str | None, strict: bool) -> PolicyMap:
     if not isinstance(text, str):
         raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
+    if half := _HALF.search(text):
+        line = text.count("\n", 0, half.start()) + 1
+        raise PolicyError("half a character, U+D800 to U+DFFF", where=f"line {line}", cure="Read the text as UTF-8")
     chosen = detect(text) if language is None else language
     if chosen in READERS:
         return READERS[chosen](text, strict)

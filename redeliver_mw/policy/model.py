@@ -51,6 +51,7 @@ from .wording import describe
 OnDead = Literal["dead-letter", "discard", "keep"]
 Act = Literal["failure", "arrival"]
 _VERY_OFTEN = 10**18
+_REMEMBERED = 128  # failures whose rest is kept at hand
 TEXT_LIMIT = 500  # characters of `text`
 
 
@@ -81,6 +82,7 @@ class RedeliveryPolicy:
     name: str = field(compare=False)
     language: str = field(compare=False)  # `native`, or the language it was written in
     native: str = field(compare=False)  # the original spelling, whole; empty if it had none
+    _rests: dict[int, Redeliver] = field(compare=False, repr=False)
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class RedeliveryPolicy:
     ) -> None:
         end = choice_of(on_dead, ("dead-letter", "discard", "keep"), "on_dead")
         targets = targets_of(dead_letter)
-        self._set(
+        self.__dict__.update(  # it is frozen from here on
             stop=stop_of(dead_after),
             backoff=backoff_of(backoff),
             targets=targets if end == "dead-letter" else (),
@@ -113,11 +115,8 @@ class RedeliveryPolicy:
             name=name,
             language=language,
             native=native,
+            _rests={},
         )
-
-    def _set(self, **values: Any) -> None:
-        for key, value in values.items():
-            object.__setattr__(self, key, value)
 
     def replace(self, **changes: Any) -> RedeliveryPolicy:
         """The same policy with other keywords of the constructor. Its spelling goes, its name stays."""
@@ -230,7 +229,7 @@ class RedeliveryPolicy:
     def version(self) -> str:
         """12 hex digits, the same for the same behaviour in every process. Name and spelling do not count."""
         whole = f"{describe(self)}|{self.backoff!r}|{self.stop!r}"
-        return hashlib.sha256(whole.encode()).hexdigest()[:12]
+        return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def _last_rest(self) -> int | None:
         # the last failure that can be followed by a rest: of a message that fails as fast as it is let
@@ -251,7 +250,14 @@ class RedeliveryPolicy:
         return None
 
     def _redeliver(self, failures: int, wish: float) -> Redeliver:
-        return Redeliver(*self._span(failures, wish), self.backoff, failures)
+        if wish:
+            return Redeliver(*self._span(failures, wish), self.backoff, failures)
+        found = self._rests.get(failures)
+        if found is None:
+            found = Redeliver(*self._span(failures, wish), self.backoff, failures)
+            if 0 <= failures <= _REMEMBERED:
+                self._rests[failures] = found
+        return found
 
     def _span(self, failures: int, wish: float) -> Span:
         if failures < 1:  # it never failed: the rest is what the handler asked for

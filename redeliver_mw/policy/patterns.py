@@ -14,7 +14,6 @@ So `A.>` and `A.#` match `A`, `A.B` and `A.B.C`, and do not match `AB`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import cmp_to_key, lru_cache
 from typing import Literal
@@ -31,12 +30,11 @@ class Pattern:
     plain name, `partial` if a star stands among letters and counts.
     """
 
-    __slots__ = ("_expression", "_fixed", "literal", "partial", "rest", "syntax", "text", "words")
+    __slots__ = ("_fixed", "literal", "partial", "rest", "syntax", "text", "words")
 
     def __init__(self, text: str, syntax: Syntax) -> None:
         """PolicyError for an empty pattern, or one in which anything follows the wildcard that takes the rest."""
         self.text, self.syntax = text, syntax
-        self._expression: re.Pattern[str] | None = None
         if syntax == "artemis":
             self._read_artemis()
         else:
@@ -46,13 +44,10 @@ class Pattern:
 
     def matches(self, name: str, words: Sequence[str] | None = None) -> bool:
         """Does it match a name? `words` are the name's, if the caller has them already."""
-        if self._expression is not None:
-            return self._expression.fullmatch(name) is not None
         words = name.split(".") if words is None else words
-        if self.syntax == "artemis" and "" in words:
-            # to Artemis an empty word is none: no star stands for it, and a dot at the end is no more words
-            return self._regular().fullmatch(name) is not None
-        return self._covers(words)
+        # to Artemis an empty word is none: no star stands for it, and a dot at the end is no more words
+        closely = self.partial or (self.syntax == "artemis" and "" in words)
+        return self._fits(words) if closely else self._covers(words)
 
     def contains(self, other: Pattern) -> bool:
         """Does it match whatever `other` matches? For patterns whose stars are words."""
@@ -62,6 +57,15 @@ class Pattern:
         if len(words) != len(self.words) and not (self.rest and len(words) > len(self.words)):
             return False
         return all(words[at] == word for at, word in self._fixed)
+
+    def _fits(self, words: Sequence[str]) -> bool:
+        # word by word: one regular expression of many stars can take for ever
+        if not self.words:
+            return self.rest
+        more = words[len(self.words) :]
+        if len(words) < len(self.words) or (more and not self.rest) or (len(more) == 1 and not more[0]):
+            return False
+        return all(_fits(own.split("*"), word) for own, word in zip(self.words, words, strict=False))
 
     def _read_activemq(self) -> None:
         words = self.text.split(".")
@@ -79,15 +83,6 @@ class Pattern:
         head = self.text.removesuffix("#").removesuffix(".") if self.rest else self.text
         self.words = head.split(".") if self.text != "#" else []  # `.#` begins with an empty word
         self.partial = "*" in head and any("*" in word and word != "*" for word in self.words)
-        if self.partial:
-            # the others are compared word by word, which takes no time to prepare
-            self._expression = self._regular()
-
-    def _regular(self) -> re.Pattern[str]:
-        if self.text == "#":
-            return re.compile(".*", re.DOTALL)
-        stars = re.escape(".".join(self.words)).replace(r"\*", "[^.]+")
-        return re.compile(stars + (r"(?:\..+)?" if self.rest else ""), re.DOTALL)
 
 
 @lru_cache(maxsize=4096)
@@ -149,6 +144,22 @@ def _compare(one: Pattern, other: Pattern) -> int:
 
 
 precedence_key = cmp_to_key(_compare)
+
+
+def _fits(letters: Sequence[str], word: str) -> bool:
+    """Are these the letters of a word, in their order, with one letter or more wherever a star stood between them?"""
+    if len(letters) == 1:
+        return word == letters[0]
+    first, *between, last = letters
+    if not word.startswith(first):
+        return False
+    at = len(first)
+    for part in between:
+        found = word.find(part, at + 1)
+        if found < 0:
+            return False
+        at = found + len(part)
+    return word.endswith(last) and len(word) - len(last) > at
 
 
 def _no_pattern(text: str, rest: str) -> PolicyError:

@@ -101,6 +101,9 @@ class Recurrence(Backoff):
             yield reach
 
     def _next(self, reach: _Reach) -> _Reach:
+        if not self.factor:
+            base = self._grown(reach.base)
+            return _Reach(base, *_split(base, base))
         ranges = [(self.delay, self.delay)] if reach.none else []
         if reach.some:
             ranges.append((self._grown(reach.some[0]), self._grown(reach.some[1])))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from ..errors import PolicyError
 from .backoff import seconds_of
+from .wording import counted
 
 
 class Stop(ABC):
@@ -45,7 +46,7 @@ class AfterFailures(Stop):
         return self.limit
 
     def __str__(self) -> str:
-        return "never dead" if self.limit is None else f"dead after {self.limit} failures"
+        return "never dead" if self.limit is None else f"dead after {counted(self.limit, 'failure')}"
 
 
 @dataclass(frozen=True)

@@ -21,3 +21,8 @@ def describe(policy: RedeliveryPolicy) -> str:
     rules += [f"expired: {policy.expiry}"] if policy.expiry != Expiry() else []
     rules += ["acts at arrival"] if policy.act == "arrival" else []
     return "; ".join(rules)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 failure`, `2 failures`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

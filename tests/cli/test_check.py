@@ -172,3 +172,13 @@ def test_main_exits_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SystemExit) as caught:
         main.main()
     assert caught.value.code == 2
+
+
+def test_one_failure_is_not_several(capsys: Capture) -> None:
+    assert run(["check", "dead_after = 1"]) == 0
+    assert "dead after 1 failure; " in capsys.readouterr().out
+    assert run(["check", "dead_after = 2"]) == 0
+    assert "dead after 2 failures; " in capsys.readouterr().out
+    setting = '<address-setting match="#"><max-delivery-attempts>1</max-delivery-attempts></address-setting>'
+    assert run(["check", f"<address-settings>{setting}</address-settings>"]) == 0
+    assert "a message is dropped after 1 failure\n" in capsys.readouterr().err

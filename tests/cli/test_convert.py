@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.policy import RedeliveryPolicy
+from redeliver_mw.message import Kind
+from redeliver_mw.policy import RedeliveryPolicy, Target
 from redeliver_mw.policy.formats import READERS
 
 Capture = pytest.CaptureFixture[str]
@@ -92,3 +93,17 @@ def test_wrong_input_is_exit_2_with_nothing_on_stdout(arguments: list[str], said
     out, err = capsys.readouterr()
     assert out == ""
     assert said in err
+
+
+@pytest.mark.parametrize("kind", ["queue", "topic"])
+def test_a_target_of_the_sources_kind_is_not_lost_where_the_destination_is_named(capsys: Capture, kind: Kind) -> None:
+    assert run(["convert", "2:move(same:dead)", "--to", "artemis", "--destination", f"{kind}:prices"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert READERS["artemis"](out, False).resolve("prices", kind).targets == (Target(kind, "dead"),)
+
+
+def test_a_language_that_can_say_the_sources_kind_keeps_it(capsys: Capture) -> None:
+    given = "2:move(same:dead)"
+    assert run(["convert", given, "--to", "jmsjca", "--destination", "topic:prices"]) == 0
+    assert capsys.readouterr().out == f"{given}\n"

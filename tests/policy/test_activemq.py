@@ -9,7 +9,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
@@ -500,7 +500,6 @@ maps = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(maps)
 def test_reading_what_was_written_gives_the_same_decisions(policies: PolicyMap) -> None:
     written = activemq.write(policies)
@@ -560,7 +559,6 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join), st.booleans())
 def test_nothing_but_a_policy_error_comes_out_of_any_xml(text: str, strict: bool) -> None:
     with contextlib.suppress(PolicyError):
@@ -571,7 +569,6 @@ names = st.sampled_from([*activemq.PROPERTIES, "x"]) | st.text(max_size=5)
 values = st.sampled_from(["1", "-1", "true", "1e9", "99999999999999999999", "%", "%ff", "&", "?", ")"]) | st.text()
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(names, values)), st.booleans())
 def test_nothing_but_a_policy_error_comes_out_of_any_url(options: list[tuple[str, str]], strict: bool) -> None:
     text = "tcp://h:1?" + "&".join(f"jms.redeliveryPolicy.{name}={value}" for name, value in options)
@@ -583,3 +580,17 @@ def test_nothing_but_a_policy_error_comes_out_of_any_url(options: list[tuple[str
         decision = policy.decide(failures)
         if isinstance(decision, Redeliver):
             assert decision.low <= decision.draw(random.Random(1)) <= decision.high
+
+
+@pytest.mark.timeout(20)
+def test_maps_whose_patterns_all_overlap_are_refused_before_they_take_long() -> None:
+    def names(word: str) -> str:
+        return ",".join(".".join("*" if n >> bit & 1 else word for bit in range(11)) for n in range(1200))
+
+    with pytest.raises(PolicyError, match="overlap too often"):
+        activemq.read(
+            f"""<b><redeliveryPolicyMap><redeliveryPolicyEntries><redeliveryPolicy queue="{names("a")}"/>
+            </redeliveryPolicyEntries></redeliveryPolicyMap><destinationPolicy><policyEntries>
+            <policyEntry queue="{names("b")}"><deadLetterStrategy><discarding/></deadLetterStrategy></policyEntry>
+            </policyEntries></destinationPolicy></b>"""
+        )

@@ -127,7 +127,7 @@ def test_without_a_dead_letter_address_a_message_is_dropped_and_a_warning_says_s
     """H10 src."""
     policies = artemis.read(setting(max_delivery_attempts=1))
     assert policies.resolve("orders").decide(1) == Discard("exhausted")
-    assert policies.warnings == ("#: no dead-letter-address, so a message is dropped after 1 failures",)
+    assert policies.warnings == ("#: no dead-letter-address, so a message is dropped after 1 failure",)
 
 
 def test_the_exact_setting_decides_and_only_its_address_receives() -> None:
@@ -339,7 +339,7 @@ def test_strict_refuses_the_endless_numbers_that_the_manual_does_not_know() -> N
         artemis.read(setting(max_delivery_attempts=0), strict=True)
 
 
-anything = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+anything = settings(suppress_health_check=[HealthCheck.too_slow])
 
 
 @anything
@@ -361,7 +361,7 @@ def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
         artemis.read(text)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(maps(["A", "A.B", "A.*", "*.B", "A.>", ">", "A.*.C"]))
 def test_what_is_written_and_loses_nothing_decides_alike_when_it_is_read(policies: PolicyMap) -> None:
     written = artemis_writer.write(policies)

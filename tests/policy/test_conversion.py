@@ -200,6 +200,8 @@ def assert_same(ours: PolicyMap, theirs: PolicyMap, names: Iterable[str] = ASKED
 
 def unequal(one: RedeliveryPolicy, other: RedeliveryPolicy) -> Iterator[tuple[int, Decision, Decision]]:
     """After how many failures (0: when it expires) they decide in words that are not the very same."""
+    if one == other:
+        return  # all that a decision is made of is compared by value
     decided = [(failures, one.decide(failures), other.decide(failures)) for failures in FAILURES]
     for at, mine, yours in [*decided, (0, one.expired(), other.expired())]:
         if mine != yours:
@@ -216,7 +218,7 @@ def converted(policies: PolicyMap, language: str) -> tuple[PolicyMap, tuple[str,
 
 @pytest.mark.parametrize("target", WRITABLE)
 @pytest.mark.parametrize("source", WRITABLE)
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(policies=maps())
 def test_what_one_language_says_another_says_the_same_or_says_what_is_lost(
     source: str, target: str, policies: PolicyMap
@@ -248,7 +250,7 @@ def test_a_text_comes_back_from_its_own_language_without_loss(language: str) -> 
 
 
 @given(policies=maps())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_our_own_language_loses_nothing_of_any_policy(policies: PolicyMap) -> None:
     written = WRITERS["native"](policies)
     assert written.lost == ()

@@ -150,3 +150,14 @@ def test_the_entries_that_speak_of_a_name_can_be_asked_for() -> None:
     assert [str(entry) for entry in policies.matching("A")] == ["A", ">"]
     assert [str(entry) for entry in PolicyMap({">": P, "queue:A": Q}).matching("A")] == ["queue:A"]
     assert PolicyMap({"A": P}).matching("B") == ()
+
+
+def test_names_longer_and_shorter_than_any_pattern_find_theirs_among_many() -> None:
+    long = ".".join("abcdefghij")  # more words than are told apart at once
+    other = f"{long}.k"
+    given = {f"x{n}.*.orders": RedeliveryPolicy(n) for n in range(1, 500)}
+    given |= {long: RedeliveryPolicy(601), other: RedeliveryPolicy(602), "a.>": RedeliveryPolicy(603)}
+    policies = PolicyMap(given, RedeliveryPolicy(604))
+    asked = {"x7.eu.orders": 7, "x499.*.orders": 499, "x7.orders": 604, long: 601, other: 602, f"{other}.l": 603}
+    asked |= {"a": 603, "": 604, "*": 604}
+    assert {name: policies.resolve(name).dead_after for name in asked} == asked

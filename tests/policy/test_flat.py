@@ -34,7 +34,7 @@ def maps(draw: st.DrawFn) -> PolicyMap:
 
 
 @given(maps())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_flattened_map_gives_the_same_answer_for_every_name(policies: PolicyMap) -> None:
     flat, lost = flattened(policies)
     assert lost == []
@@ -88,3 +88,10 @@ def test_several_patterns_in_one_entry_are_entries_of_their_own() -> None:
 )
 def test_a_pattern_is_translated_unless_its_words_are_wildcards_there(pattern: str, translation: str | None) -> None:
     assert translated(pattern, "activemq", "artemis") == translation
+
+
+def test_a_wide_pattern_is_kept_for_the_kind_that_the_narrower_ones_leave_over() -> None:
+    given = {"a.>": {"dead_after": 1}, "queue:a": {}, "a.a": {}, "a.*.>": {}}
+    flat = flattened(PolicyMap(given)).policies
+    assert flat.resolve("a", "topic").dead_after == 1
+    assert flat.resolve("a", "queue").dead_after == flat.resolve("a.b", "topic").dead_after == 7

@@ -138,3 +138,10 @@ def test_parse_refuses_what_is_several_policies(monkeypatch: pytest.MonkeyPatch)
     assert load_policies(TEXT).resolve("orders").dead_after == 3
     with pytest.raises(ConfigError, match="load_policies"):
         RedeliveryPolicy.parse(TEXT)
+
+
+@pytest.mark.parametrize("language", sorted(READERS))
+def test_half_a_character_is_refused_in_every_language(language: str) -> None:
+    with pytest.raises(PolicyError, match="line 2: half a character") as caught:
+        load_policies("3:1000; 8:move(queue:dlq)\n<a b='\ud83d'/>", language)
+    str(caught.value).encode()

@@ -418,3 +418,16 @@ def test_the_longest_delay_of_a_mortal_policy_is_met(backoff: Backoff, dead_afte
     policy = RedeliveryPolicy(dead_after=dead_after, backoff=backoff)
     met = [d.high for f in range(1, dead_after) if isinstance(d := policy.decide(f), Redeliver)]
     assert policy.longest_delay == max(met, default=0.0)
+
+
+def test_a_name_that_no_text_can_hold_has_a_version_all_the_same() -> None:
+    assert RedeliveryPolicy(3, 1.0, "queue:\udc9d").version != RedeliveryPolicy(3, 1.0, "queue:x").version
+
+
+def test_a_rest_is_the_same_however_often_and_late_it_is_asked_for() -> None:
+    policy = RedeliveryPolicy(None, Backoff.exponential(1.0, 2.0, cap=1000.0))
+    wanted = [min(2.0 ** (failures - 1), 1000.0) for failures in range(1, 301)]
+    for _ in range(2):
+        assert [decision.base for n in range(1, 301) if isinstance(decision := policy.decide(n), Redeliver)] == wanted
+    assert policy.decide(3, error=RetryAfter(50.0)) == Redeliver(50.0, 50.0, 50.0)
+    assert policy.decide(3) == Redeliver(4.0, 4.0, 4.0)

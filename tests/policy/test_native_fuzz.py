@@ -50,12 +50,12 @@ def answered(text: str) -> None:
 
 
 @given(st.text() | st.text("[]{}=.\"'\n# a1,\\"))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_text_is_answered(text: str) -> None:
     answered(text)
 
 
 @given(st.dictionaries(st.sampled_from(KEYS), values, max_size=4) | DOCUMENT)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_document_with_words_of_the_language_is_answered(document: dict[str, object]) -> None:
     answered("".join(f"{line}\n" for line in toml.table((), document)))

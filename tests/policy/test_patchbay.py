@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
@@ -197,7 +197,6 @@ keys = [*names, "queue:A", "topic:A", "topic:patchbay:/x"]
 maps = st.builds(PolicyMap, st.dictionaries(st.sampled_from(keys), fixed), st.just(patchbay.FOR_EVER))
 
 
-@settings(deadline=None)
 @given(maps)
 def test_reading_what_was_written_gives_the_same_decisions(policies: PolicyMap) -> None:
     written = patchbay_writer.write(policies)
@@ -249,7 +248,6 @@ PIECES = [
 ]  # fmt: skip
 
 
-@settings(deadline=None)
 @given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join), st.booleans())
 def test_nothing_but_a_policy_error_comes_out(text: str, strict: bool) -> None:
     with contextlib.suppress(PolicyError):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 from hypothesis import given
@@ -141,3 +142,20 @@ def test_none_stands_behind_one_that_contains_it(given_texts: list[str]) -> None
 @given(texts, st.sampled_from(NAMES))
 def test_both_syntaxes_match_alike(text: str, name: str) -> None:
     assert Pattern(text, "activemq").matches(name) == Pattern(text.replace(">", "#"), "artemis").matches(name)
+
+
+@pytest.mark.timeout(10)
+def test_many_stars_among_letters_are_compared_in_no_time() -> None:
+    pattern = Pattern("*a" * 300, "artemis")
+    assert pattern.matches("a" * 600)
+    assert not pattern.matches("a" * 600 + "b")
+
+
+@given(st.text("ab*.", min_size=1, max_size=8), st.sampled_from(["", "#", ".#"]), st.text("ab.*", max_size=9))
+def test_a_star_among_letters_is_one_letter_or_more_of_its_word(head: str, rest: str, name: str) -> None:
+    pattern = Pattern(head + rest, "artemis")
+    if not pattern.partial:
+        return
+    stem = (head + rest).removesuffix("#").removesuffix(".") if rest else head
+    expression = re.escape(stem).replace(r"\*", "[^.]+") + (r"(\..+)?" if rest else "")
+    assert pattern.matches(name) == bool(re.fullmatch(expression, name))

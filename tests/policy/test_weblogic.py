@@ -255,7 +255,7 @@ def test_unknown_elements_are_warnings_inside_the_blocks_and_nothing_elsewhere()
 ANYTHING = st.text(max_size=12) | st.integers().map(str) | st.sampled_from(["Redirect", "Log", "E", "Q", "T"])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.sampled_from(list(weblogic.KINDS)),
     st.dictionaries(st.sampled_from([*weblogic.FAILURE, "other"]), ANYTHING),
@@ -274,14 +274,14 @@ def test_whatever_a_destination_holds_only_a_policy_error_comes_out(
         assert policies.resolve("Q").decide(1)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.text())
 def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
     with suppress(PolicyError):
         weblogic.read(text)
 
 
-@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(maps(["A", "A.B", "B", "C", "DLQ"]), st.booleans())
 def test_what_is_written_and_loses_nothing_decides_alike_when_it_is_read(policies: PolicyMap, plain: bool) -> None:
     if plain:
@@ -328,3 +328,11 @@ def test_what_a_module_cannot_say_is_listed(policies: PolicyMap, lost: str) -> N
 
 def test_its_own_text_comes_back_as_it_was() -> None:
     assert weblogic_writer.write(weblogic.read(EXAMPLE)).text == EXAMPLE
+
+
+@pytest.mark.timeout(10)
+def test_hundreds_of_misspelled_templates_are_told_in_no_time() -> None:
+    templates = "".join(f"<template name='temp{n}'/>" for n in range(1000))
+    queues = "".join(f"<queue name='q{n}'><template>tempp{n}</template></queue>" for n in range(700))
+    with pytest.raises(PolicyError, match=r"700 problems.*Did you mean temp\d+\?.*and 690 more"):
+        weblogic.read(f"<weblogic-jms>{templates}{queues}</weblogic-jms>")

@@ -8,16 +8,19 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from itertools import pairwise
 
-from ..backoff import Backoff
+from ..backoff import LONGEST, Backoff
 from ..model import RedeliveryPolicy
-from ..recurrence import Recurrence
+from ..recurrence import FARTHEST, Recurrence
 from . import sampled
 
 _COMPARED = 200  # failures that are compared one by one
 _FAR = (500, 1000, 10_000)
 
 
-def fitted(policy: RedeliveryPolicy) -> tuple[Recurrence, list[str]]:
+Fit = tuple[Recurrence, list[str]]  # and what it does not say
+
+
+def fitted(policy: RedeliveryPolicy) -> Fit:
     """ActiveMQ's delays for a policy, and what they do not say of its own."""
     backoff = policy.backoff
     kept = policy.on_dead == "keep" and policy.dead_after is not None
@@ -69,8 +72,18 @@ def _multipliers(part: object) -> Iterator[float]:
 
 
 def _distance(candidate: Recurrence, counts: list[int], wanted: list[int]) -> int:
-    said = (round(candidate.span(count).base * 1000) for count in counts)
-    return sum(abs(one - other) for one, other in zip(said, wanted, strict=True))
+    return sum(abs(one - other) for one, other in zip(_delays(candidate, counts), wanted, strict=True))
+
+
+def _delays(candidate: Recurrence, counts: list[int]) -> Iterator[int]:
+    # in milliseconds, one after another: a span would walk on to where growth comes to rest
+    delay, at = candidate.initial, 1
+    for count in counts:
+        while at < min(count, FARTHEST):
+            before, delay, at = delay, candidate.following(delay), at + 1
+            if delay == before:
+                at = count
+        yield min(max(delay, 0), int(LONGEST) * 1000)
 
 
 def _jittered(best: Recurrence, policy: RedeliveryPolicy, counts: list[int], lost: list[str]) -> Recurrence:

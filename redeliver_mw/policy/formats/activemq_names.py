@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from ...errors import PolicyError
 from ...message import Kind
-from ..patterns import Pattern
+from ..patterns import pattern_of
 from .activemq_options import Report
 from .xml import Element
 
@@ -39,7 +39,7 @@ def _one(part: str, kind: Kind) -> tuple[str, Kind]:
 
 def _is_pattern(name: str, entry: Element, report: Report) -> bool:
     try:
-        Pattern(name, "activemq")
+        pattern_of(name, "activemq")
     except PolicyError as error:
         report.problems.take(error, where=entry.where)
         return False

@@ -10,16 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from xml.sax.saxutils import quoteattr
 
 from ...message import Kind
 from ..decisions import DeadLetter, Target
 from ..destinations import PolicyMap
 from ..flat import flattened, translated
 from ..model import RedeliveryPolicy
-from .activemq_fit import fitted
+from .activemq_fit import Fit, fitted
 from .activemq_options import DEAD_LETTER_QUEUE, LANGUAGE
-from .unsaid import limit, sayable, unsaid
+from .unsaid import limit, quoted, sayable, unsaid
 from .written import Written
 
 _CORE = "http://activemq.apache.org/schema/core"
@@ -42,9 +41,10 @@ def write(policies: PolicyMap) -> Written:
         if name is None or not _sayable(name):
             page.lost.append(f"{entry}: a name that cannot be an entry here")
             continue
+        fit = fitted(entry.given)
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
-                page.entry(name, kind, entry.given)
+                page.entry(name, kind, entry.given, fit)
     page.default(policies.default)
     return Written(page.text(), tuple(dict.fromkeys(page.lost)))
 
@@ -62,14 +62,14 @@ class _Page:
     lost: list[str] = field(default_factory=list)
     _taken: set[tuple[str, Kind]] = field(default_factory=set)
 
-    def entry(self, name: str, kind: Kind, policy: RedeliveryPolicy) -> None:
-        where = f" {kind}={quoteattr(name)}"
+    def entry(self, name: str, kind: Kind, policy: RedeliveryPolicy, fit: Fit) -> None:
+        where = f" {kind}={quoted(name)}"
         self._taken.add((name, kind))
-        self.policies.append(f"<redeliveryPolicy{where}{_attributes(policy, f'{kind}:{name}', self.lost)}/>")
+        self.policies.append(f"<redeliveryPolicy{where}{_attributes(policy, fit, f'{kind}:{name}', self.lost)}/>")
         self.endings.append(_ending(where, policy, (kind,), f"{kind}:{name}", self.lost))
 
     def default(self, policy: RedeliveryPolicy) -> None:
-        self.last = f"<redeliveryPolicy{_attributes(policy, 'default', self.lost)}/>"
+        self.last = f"<redeliveryPolicy{_attributes(policy, fitted(policy), 'default', self.lost)}/>"
         if not policy.targets or policy.targets[0].kind != "same" or "$" in policy.targets[0].template:
             self.all = _ending("", policy, _KINDS, "default", self.lost)
             return
@@ -93,8 +93,8 @@ def _block(tag: str, lines: Sequence[str]) -> list[str]:
     return [f"<{tag}>", *inner, f"</{tag.partition(' ')[0]}>"] if lines else []
 
 
-def _attributes(policy: RedeliveryPolicy, where: str, lost: list[str]) -> str:
-    backoff, missing = fitted(policy)
+def _attributes(policy: RedeliveryPolicy, fit: Fit, where: str, lost: list[str]) -> str:
+    backoff, missing = fit
     lost += [f"{where}: {what}" for what in [*missing, *unsaid(policy)]]
     given: dict[str, object] = {
         "maximumRedeliveries": _limit(policy, where, lost),
@@ -112,7 +112,7 @@ def _attributes(policy: RedeliveryPolicy, where: str, lost: list[str]) -> str:
         given |= {"useCollisionAvoidance": "true", "collisionAvoidancePercent": percent}
     if policy.act == "failure":
         given["preDispatchCheck"] = "false"
-    return "".join(f" {name}={quoteattr(str(value))}" for name, value in given.items())
+    return "".join(f" {name}={quoted(str(value))}" for name, value in given.items())
 
 
 def _limit(policy: RedeliveryPolicy, where: str, lost: list[str]) -> int:
@@ -150,11 +150,11 @@ def _strategy(target: Target, kinds: Sequence[Kind], switches: str, shown: str, 
             prefix, dollar = DEAD_LETTER_QUEUE, ""
     if not dollar:
         kind = kinds[0] if target.kind == "same" else target.kind
-        queue = f"<deadLetterQueue><{kind} physicalName={quoteattr(prefix)}/></deadLetterQueue>"
+        queue = f"<deadLetterQueue><{kind} physicalName={quoted(prefix)}/></deadLetterQueue>"
         return f"<sharedDeadLetterStrategy{switches}>{queue}</sharedDeadLetterStrategy>"
     parts = ""
     for kind in kinds:
         to_queue = (kind if target.kind == "same" else target.kind) == "queue"
-        parts += f" {kind}Prefix={quoteattr(prefix)} {kind}Suffix={quoteattr(suffix)}"
+        parts += f" {kind}Prefix={quoted(prefix)} {kind}Suffix={quoted(suffix)}"
         parts += f' useQueueFor{kind.capitalize()}Messages="{str(to_queue).lower()}"'
     return f"<individualDeadLetterStrategy{parts}{switches}/>"

@@ -6,20 +6,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from xml.sax.saxutils import quoteattr
 
 from ...errors import PolicyError
 from ..destinations import Entry, PolicyMap
-from ..flat import flattened
+from ..flat import apart
 from ..model import RedeliveryPolicy
 from .activemq_dead import SHARED, read_endings, with_ending
 from .activemq_names import IDENTITY, names_of
 from .activemq_options import LANGUAGE, PROPERTIES, Options, Report, read_options, read_switch, unknown
 from .activemq_url import PREFIX, read_url
+from .unsaid import quoted
 from .xml import Element, parse
 
 SHORTEST_MS = 1000  # the plugin refuses policies with shorter delays
-MOST_JOINED = 5_000  # entries, where both maps have some: each is looked up among all
+MOST_JOINED = 5_000  # entries, where both maps have some: every overlap is an entry too
 _PLUGIN = ("sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter", "id")
 _BEAN = ("class", "name", "scope", "parent", "lazy-init")
 
@@ -180,7 +180,7 @@ def _check_plugin(options: Options, element: Element, report: Report) -> None:
 
 
 def _spelled(name: str, given: dict[str, str]) -> str:
-    return f"<{name}{''.join(f' {key}={quoteattr(value)}' for key, value in given.items())}/>"
+    return f"<{name}{''.join(f' {key}={quoted(value)}' for key, value in given.items())}/>"
 
 
 def _joined(
@@ -192,27 +192,19 @@ def _joined(
     policies, ends = PolicyMap(entries, default), PolicyMap(endings, last)
     if len(entries) + len(endings) > MOST_JOINED:
         raise PolicyError(f"policies and strategies for more than {MOST_JOINED} destinations", cure="Use wildcards")
-    both = flattened(PolicyMap([*entries, *endings], default))
-    if both.lost:
+    parts = apart([*entries, *endings], "activemq")
+    if parts is None:
         raise PolicyError("the patterns of policies and strategies overlap too often", cure="Use fewer wildcards")
-    deepest = max((entry.pattern.count(".") for entry in both.entries), default=0) + 2
-    chosen = [(entry, _example(entry.pattern, deepest), entry.kind or "queue") for entry in both.entries]
     # most have an entry of their own, in one map or in both
     own, ending = ({(one.pattern, one.kind): _whole(one) for one in each} for each in (entries, endings))
     joined = []
-    for entry, name, kind in chosen:
-        policy = own.get((entry.pattern, entry.kind)) or policies.resolve(name, kind)
-        end = ending.get((entry.pattern, entry.kind)) or ends.resolve(name, kind)
-        joined.append(Entry(entry.pattern, entry.kind, with_ending(policy, end)))
+    for pattern, kind, name, asked in parts:
+        policy = own.get((pattern, kind)) or policies.resolve(name, asked)
+        end = ending.get((pattern, kind)) or ends.resolve(name, asked)
+        joined.append(Entry(pattern, kind, with_ending(policy, end)))
     return joined
 
 
 def _whole(entry: Entry) -> RedeliveryPolicy:
     assert isinstance(entry.given, RedeliveryPolicy)  # an entry of this language holds no mere fields
     return entry.given
-
-
-def _example(pattern: str, deepest: int) -> str:
-    # a name that is matched by what contains the pattern, and by nothing else: no entry has a star as a letter
-    words = pattern.split(".")
-    return ".".join(words if words[-1] != ">" else [*words[:-1], *["*"] * deepest])

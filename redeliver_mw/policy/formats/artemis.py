@@ -63,6 +63,7 @@ from ..expiry import Expiry
 from ..growth import Growth
 from ..model import RedeliveryPolicy
 from ..patterns import Pattern, pattern_of, precedence_key
+from ..wording import counted
 from . import values
 from .problems import Problems, nearest
 from .xml import Element, parse
@@ -225,11 +226,12 @@ def _drops(entries: list[Entry]) -> list[str]:
     by_precedence = sorted(
         ((pattern_of(entry.pattern, "artemis"), entry) for entry in entries), key=lambda pair: precedence_key(pair[0])
     )
-    awaited, counted = (_Setters(by_precedence, field) for field in ("dead-letter-address", "max-delivery-attempts"))
+    awaited, limits = (_Setters(by_precedence, field) for field in ("dead-letter-address", "max-delivery-attempts"))
     for entry in entries:
-        attempts = counted.first(entry, ATTEMPTS) if not awaited.first(entry, "") else 0
+        attempts = limits.first(entry, ATTEMPTS) if not awaited.first(entry, "") else 0
         if attempts > 0:
-            told.append(f"{entry}: no dead-letter-address, so a message is dropped after {attempts} failures")
+            end = counted(attempts, "failure")
+            told.append(f"{entry}: no dead-letter-address, so a message is dropped after {end}")
     if not any(entry.pattern == "#" and entry.kind is None for entry in entries):
         told.append(f"an address that no address-setting matches: dropped after {ATTEMPTS} failures")
     return told

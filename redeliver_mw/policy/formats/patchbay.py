@@ -77,8 +77,9 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     policies: dict[tuple[str, Kind], RedeliveryPolicy] = {}
     sinks = [_Sink(element, problems, strict) for element in root.find("message-sink", "message-filter")]
     for sink in sinks:
-        _read_ports(sink)
-        for source in sink.element.find("input-destination"):
+        inside = sink.element.find("redelivery-port", "input-destination")
+        _read_ports([element for element in inside if element.name == "redelivery-port"], sink)
+        for source in (element for element in inside if element.name == "input-destination"):
             named = _destination(source, problems)
             policy = _policy(source, sink)
             if named is not None and policies.setdefault(named, policy) != policy:
@@ -106,8 +107,8 @@ def rest_until_due(properties: Mapping[str, object], now: float) -> float:
     return max(min(due - int(now * 1000), int(LONGEST) * 1000), 0) / 1000
 
 
-def _read_ports(sink: _Sink) -> None:
-    for port in sink.element.find("redelivery-port"):
+def _read_ports(ports: list[Element], sink: _Sink) -> None:
+    for port in ports:
         _known(port, _PORT, sink.problems)
         name = port.first("port-name")
         outputs = [_destination(output, sink.problems) for output in port.all("output-destination")]
@@ -164,7 +165,7 @@ def _policy(source: Element, sink: _Sink) -> RedeliveryPolicy:
 def _targets(port: Element, sink: _Sink) -> tuple[Target, ...]:
     if port.text in sink.ports:
         return sink.ports[port.text]
-    near = nearest(port.text, sink.ports)
+    near = sink.problems.nearest(port.text, sink.ports)
     cure = f"Did you mean {near}?" if near else "Add a <redelivery-port> with that <port-name> to this sink"
     sink.problems.add(f"there is no redelivery-port {port.text!r:.200}", where=port.where, cure=cure)
     return ()

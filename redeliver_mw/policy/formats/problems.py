@@ -32,6 +32,10 @@ class Problems:
         """This is valid, and yet may not be what was meant; the same text is told once."""
         self._warnings[text] = None
 
+    def nearest(self, word: str, allowed: Iterable[str]) -> str | None:
+        """As `nearest()`, while what is told of it will be shown: among the names of a long file that takes long."""
+        return nearest(word, allowed) if len(self._errors) < SHOWN else None
+
     @property
     def warnings(self) -> tuple[str, ...]:
         """In the order in which they came."""

@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 from ..model import RedeliveryPolicy
 from ..stops import AfterFailures
 
+_PLAIN = re.compile(r"[\w.,:/ -]*")  # what needs no entity
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -36,9 +37,14 @@ def sayable(name: str) -> bool:
     return bool(name) and name == name.strip() and not _NO_XML.search(name)
 
 
+def quoted(text: str) -> str:
+    """The value of an attribute, in its quotes."""
+    return f'"{text}"' if _PLAIN.fullmatch(text) else quoteattr(text)
+
+
 def block(name: str, lines: Iterable[str], /, **attributes: str) -> list[str]:
     """An element with these lines in it, indented."""
-    opened = name + "".join(f" {key}={quoteattr(value)}" for key, value in attributes.items())
+    opened = name + "".join(f" {key}={quoted(value)}" for key, value in attributes.items())
     inner = [f"  {line}" for line in lines]
     return [f"<{opened}>", *inner, f"</{name}>"] if inner else [f"<{opened}/>"]
 

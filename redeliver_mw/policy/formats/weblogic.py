@@ -55,6 +55,7 @@ from ..decisions import Target
 from ..destinations import Entry, PolicyMap
 from ..expiry import ALL_HEADERS, ALL_PROPERTIES, Expiry
 from ..model import RedeliveryPolicy
+from ..wording import counted
 from . import values
 from .problems import Problems, nearest
 from .xml import Element, parse
@@ -203,7 +204,7 @@ def _settled(place: _Place, templates: Mapping[str, _Place], problems: Problems)
     if not name:
         return place.fields
     if name not in templates:
-        near = nearest(name, templates)
+        near = problems.nearest(name, templates)
         cure = f"Did you mean {near}?" if near else f'Add <template name="{name:.100}">, or leave it out'
         problems.add(f"there is no template {name!r:.200}", where=str(place), cure=cure)
         return place.fields
@@ -243,7 +244,7 @@ def _policy(
     limit = fields.get("redelivery-limit", -1)
     own = fields.get("redelivery-delay", -1)
     if limit >= 0 and target is None:
-        problems.warn(f"{place}: no error-destination, so a message is dropped after {limit + 1} failures")
+        problems.warn(f"{place}: no error-destination, so a message is dropped after {counted(limit + 1, 'failure')}")
     return RedeliveryPolicy(
         None if limit < 0 else limit + 1,
         _rest(delay if own < 0 else own),

@@ -41,7 +41,10 @@ class Element:
 
     def first(self, name: str) -> Element | None:
         """Its first child of that name."""
-        return next((child for child in self.children if child.name == name), None)
+        for child in self.children:
+            if child.name == name:
+                return child
+        return None
 
     def find(self, *names: str) -> list[Element]:
         """Itself and everything inside it that has one of these names, in the order of the text."""
@@ -50,7 +53,8 @@ class Element:
             element = waiting.pop()
             if element.name in names:
                 found.append(element)
-            waiting.extend(reversed(element.children))
+            if element.children:
+                waiting.extend(reversed(element.children))
         return found
 
     @property
@@ -66,6 +70,8 @@ def parse(text: str) -> Element:
     tree = _Tree()
     parser: Any = DefusedXMLParser(target=tree, forbid_dtd=True, forbid_entities=True, forbid_external=True)
     tree.expat = parser.parser
+    # called by expat itself, without the detour over ElementTree's names; what is forbidden stays so
+    tree.expat.StartElementHandler, tree.expat.EndElementHandler = tree.start, tree.end
     try:
         parser.feed(text.lstrip())  # nothing may stand before an XML declaration
         parser.close()
@@ -99,15 +105,14 @@ class _Tree:
     def where(self) -> str:
         return f"line {self.expat.CurrentLineNumber}, column {self.expat.CurrentColumnNumber + 1}"
 
-    def start(self, tag: str, attributes: dict[str, str]) -> None:
+    def start(self, tag: str, attributes: list[str]) -> None:
         self._count += 1
         if len(self._open) >= DEEPEST:
             raise PolicyError(f"more than {DEEPEST} levels of elements", where=self.where, cure="Flatten it")
         if self._count > MOST:
             raise PolicyError(f"more than {MOST} elements", where=self.where, cure="Split the file")
-        plain = {_local(name): value for name, value in attributes.items()}
         line, column = self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber + 1
-        element = Element(_local(tag), plain, [], "", line, column)
+        element = Element(_local(tag), _plain(attributes) if attributes else {}, [], "", line, column)
         if self._open:
             self._open[-1].children.append(element)
         else:
@@ -121,10 +126,14 @@ class _Tree:
     def end(self, tag: str) -> None:
         element = self._open.pop()
         element.text = "".join(element._parts).strip()
-        element._parts = []
+        element._parts.clear()
 
     def close(self) -> Element | None:
         return self.root
+
+
+def _plain(attributes: list[str]) -> dict[str, str]:
+    return {_local(name): value for name, value in zip(attributes[::2], attributes[1::2], strict=True)}
 
 
 def _local(name: str) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import struct
 import uuid
+from dataclasses import replace
 from typing import Any
 
 import proton
@@ -36,8 +37,10 @@ def decoded(raw: bytes) -> proton.Message:
 
 
 def copied(delivery: Delivery, headers: dict[str, Any] | None = None, **more: Any) -> proton.Message:
+    """A copy as the core makes it: without the original's expiry."""
     kept = dict(delivery.headers) | (headers or {})
-    out = Outgoing(Destination("dead"), delivery.body, kept, delivery.properties, "c1", delivery)
+    properties = replace(delivery.properties, expires_at_us=None, ttl_us=None)
+    out = Outgoing(Destination("dead"), delivery.body, kept, properties, "c1", delivery)
     return decoded(encode(out, **more))
 
 
