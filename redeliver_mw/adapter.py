@@ -16,7 +16,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from .capabilities import Capabilities, Settlement
 from .errors import RedeliverError
-from .message import Delivery, Destination, Outgoing
+from .message import Delivery, Destination, Outgoing, Reader
 
 Verdict = Literal["ok", "refused", "silent"]
 OnAnswer = Callable[[Verdict, str], None]  # the verdict, and for the log what the broker said
@@ -59,6 +59,8 @@ class Sink(Protocol):
 class Adapter(Protocol):
     """One connection to one broker, with a publishing link beside it."""
 
+    @property
+    def reader(self) -> Reader: ...  # of its driver's messages
     @property
     def capabilities(self) -> Capabilities: ...
     @property

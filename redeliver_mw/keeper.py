@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from .adapter import Adapter, OnAnswer, Verdict
 from .limbo import Clerk, Limbo, Parked, Parking
 from .limbo.store import LEASE
-from .message import Outgoing
+from .message import Delivery, Imaging, Outgoing
 from .ports import Clock
 
 SILENT_REST = 1.0  # seconds until what nobody answered for is published again
@@ -45,7 +46,7 @@ class Keeper:
 
     def park(self, out: Outgoing, due: float, answer: OnAnswer, /) -> None:
         """Keep it until `due`, seconds since 1970; one answer: `ok` when it is on the disk."""
-        self._clerk.park(Parking(out, due), answer)
+        self._clerk.park(Parking(out, due, _image(out)), answer)
         self._hurry()
 
     def close(self, timeout: float) -> None:
@@ -87,4 +88,18 @@ class Keeper:
                 self._adapter.call_later(SILENT_REST, lambda: self._give_back(row))
             self._hurry()
 
-        self._adapter.publish(row.out, answered)
+        self._adapter.publish(self._whole(row), answered)
+
+    def _whole(self, row: Parked) -> Outgoing:
+        """The copy with what its adapter wants of the original; not that of a body that somebody has repaired."""
+        out, reader = row.out, self._adapter.reader
+        if row.wire is None or not isinstance(reader, Imaging):
+            return out
+        native = reader.native(row.wire)
+        return replace(out, origin=Delivery(out.target, 0, None, False, native, reader))
+
+
+def _image(out: Outgoing) -> bytes | None:
+    if out.origin is None or not isinstance(out.origin.reader, Imaging):
+        return None
+    return out.origin.reader.image(out.origin.native)

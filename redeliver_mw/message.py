@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from .errors import ConfigError
 
@@ -98,6 +98,14 @@ class Reader(Protocol):
     def route(self, native: Any, /) -> Mapping[str, str]: ...  # `exchange`, `routing_key`, `topic`, as far as known
     def marked(self, native: Any, /) -> bool: ...  # may it carry a header of ours? cheap; a wrong yes is harmless
     def death(self, native: Any, /) -> Death | None: ...  # what the broker's own marks say, when it dead-lettered it
+
+
+@runtime_checkable
+class Imaging(Protocol):
+    """A reader whose copies need more of their original than `Outgoing` says, and which can put that into bytes."""
+
+    def image(self, native: Any, /) -> bytes: ...
+    def native(self, image: bytes, /) -> Any: ...  # as good as the one that the image was made of
 
 
 class Delivery:

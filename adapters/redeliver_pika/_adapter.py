@@ -21,12 +21,12 @@ from pika.adapters.select_connection import IOLoop
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from redeliver_mw.capabilities import Capabilities, Schedule, Settlement
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
-from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
 from redeliver_pika._browse import browse
 from redeliver_pika._connect import Connection, Link
 from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, queue_of, rung_queue
-from redeliver_pika._mapping import route_to
+from redeliver_pika._mapping import READER, route_to
 from redeliver_pika._publish import Publisher
 from redeliver_pika._source import Source
 from redeliver_pika._topology import Topology
@@ -54,6 +54,10 @@ class PikaAdapter:
         self._closed = threading.Event()
         self._calling = threading.Lock()
         self._over = False
+
+    @property
+    def reader(self) -> Reader:
+        return READER
 
     @property
     def capabilities(self) -> Capabilities:

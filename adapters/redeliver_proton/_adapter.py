@@ -20,7 +20,7 @@ import proton
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from redeliver_mw.capabilities import Capabilities, Settlement
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, RedeliverError
-from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
 from redeliver_proton._browse import Browse
 from redeliver_proton._codec import NotEncodable
@@ -28,7 +28,7 @@ from redeliver_proton._connect import Line
 from redeliver_proton._dialects import address_and_queue, capabilities
 from redeliver_proton._loop import Loop
 from redeliver_proton._manage import Management
-from redeliver_proton._mapping import encode
+from redeliver_proton._mapping import READER, encode
 from redeliver_proton._once import Salts
 from redeliver_proton._outlet import Sent, seen_as
 from redeliver_proton._publish import Publisher
@@ -60,6 +60,10 @@ class ProtonAdapter:
         self._browses: set[Browse] = set()
         self._words = Words(self._live, self._salts)
         self._closed = threading.Event()
+
+    @property
+    def reader(self) -> Reader:
+        return READER
 
     @property
     def capabilities(self) -> Capabilities:

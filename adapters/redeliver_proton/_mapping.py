@@ -41,6 +41,12 @@ class ProtonReader:
     def body(self, native: Received, /) -> bytes:
         return native.body_bytes()
 
+    def image(self, native: Received, /) -> bytes:
+        return native.raw
+
+    def native(self, image: bytes, /) -> Received:
+        return Received(image)
+
     def headers(self, native: Received, /) -> dict[str, Any]:
         return {name: read(native.raw, start) for name, (start, _) in native.application.items()}
 

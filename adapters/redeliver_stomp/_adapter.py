@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from redeliver_mw.capabilities import Capabilities, Settlement
 from redeliver_mw.errors import RedeliverError
-from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
 from redeliver_stomp._browse import Browser
 from redeliver_stomp._connect import PORT
@@ -25,7 +25,7 @@ from redeliver_stomp._dialects import capabilities, client_id, problem, version_
 from redeliver_stomp._frames import RawFrame
 from redeliver_stomp._lane import Lane
 from redeliver_stomp._loop import Loop
-from redeliver_stomp._mapping import delivery_of
+from redeliver_stomp._mapping import READER, delivery_of
 from redeliver_stomp._probe import probe_scheduler
 from redeliver_stomp._publish import Publisher
 from redeliver_stomp._source import Source, check_source, why_refused
@@ -66,6 +66,10 @@ class StompAdapter:
         return Lane(
             self._loop, self._url, role, up=up, down=self._down, failed=failed, patience=patience, client_id=client
         )
+
+    @property
+    def reader(self) -> Reader:
+        return READER
 
     @property
     def capabilities(self) -> Capabilities:

@@ -95,6 +95,14 @@ class StompReader:
                 return {"topic": found.name}
         return {}
 
+    def image(self, native: Frame, /) -> bytes:
+        """Its head; a frame of the driver's own has none, and is told from text by what it carries."""
+        sized = b"\ncontent-length:" if "content-length" in native.headers else b""
+        return native.head if isinstance(native, RawFrame) else b"MESSAGE" + sized
+
+    def native(self, image: bytes, /) -> RawFrame:
+        return RawFrame(image, b"")
+
     def marked(self, native: Frame, /) -> bool:
         if isinstance(native, RawFrame):
             return b"\nredeliver_" in native.head

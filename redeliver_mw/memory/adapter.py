@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from ..adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from ..capabilities import Capabilities, Settlement
 from ..errors import BrokerError, BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError
-from ..message import Delivery, Destination, Outgoing
+from ..message import Delivery, Destination, Outgoing, Reader
 from .broker import MemoryBroker
 from .clock import loop_for
 from .lane import Lane
@@ -50,6 +50,10 @@ class MemoryAdapter:
         self._main: Link | None = None  # None: not connected
         self._unwatch: Callable[[], None] | None = None
         self._closed = False
+
+    @property
+    def reader(self) -> Reader:
+        return self._reader
 
     @property
     def capabilities(self) -> Capabilities:

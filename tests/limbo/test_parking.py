@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import logging
 import sqlite3
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def parked(folder: Path) -> int:
 
 
 def rests_of(times: list[float]) -> list[float]:
-    return [round(later - earlier, 3) for earlier, later in zip(times, times[1:], strict=False)]
+    return [round(later - earlier, 3) for earlier, later in pairwise(times)]
 
 
 def test_a_message_that_is_parked_is_off_the_broker_and_comes_back_when_it_is_due(tmp_path: Path) -> None:

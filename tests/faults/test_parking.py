@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Parking on the real brokers: a message rests in a database file, off its broker, and comes back as it was."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.session import connect
+from tests.brokers import Broker
+from tests.faults.letters import declare, take
+from tests.faults.load import until
+
+pytestmark = pytest.mark.broker
+
+SOURCE, DEAD = "parking.orders", "parking.dead"
+EARLY = 0.005
+PATIENCE = 30.0
+HEADERS: dict[str, Any] = {"tenant": "grüße 🐇", "n": "7", "empty": ""}
+
+
+@pytest.fixture
+def broker(every_broker: Broker) -> Broker:
+    declare(every_broker, SOURCE, DEAD)
+    return every_broker
+
+
+def parked(folder: Path) -> int:
+    with sqlite3.connect(folder / "limbo.db") as connection:
+        (count,) = connection.execute("SELECT count(*) FROM dms_limbo_msg").fetchone()
+    return int(count)
+
+
+class Fails:
+    def __init__(self) -> None:
+        self.runs: list[tuple[float, Delivery]] = []
+        self.ended: list[float] = []
+
+    def __call__(self, delivery: Delivery) -> None:
+        self.runs.append((time.monotonic(), delivery))
+        self.ended.append(time.monotonic())
+        raise ValueError("no")
+
+
+def app_on(broker: Broker, folder: Path, handler: Fails, policy: RedeliveryPolicy) -> tuple[App, threading.Event]:
+    app = App(broker.url, policy=policy, delay="park", limbo=f"sqlite:///{folder}/limbo.db", app_name="parking")
+    app.handler(SOURCE)(handler)
+    dead = threading.Event()
+    app.on_attempt(lambda record: dead.set() if record.outcome == "dead_lettered" else None)
+    return app, dead
+
+
+def test_a_parked_message_comes_back_as_it_was_when_it_is_due(broker: Broker, tmp_path: Path) -> None:
+    fails = Fails()
+    app, dead = app_on(broker, tmp_path, fails, RedeliveryPolicy(3, 1.5, f"queue:{DEAD}"))
+    body = bytes(range(256))
+    with connect(broker.url) as session:
+        session.publish(SOURCE, body, HEADERS, correlation_id="c-1", content_type="application/octet-stream")
+        with app:
+            until(lambda: parked(tmp_path) == 1, PATIENCE, "it is not parked")
+            assert session.depth(SOURCE) == 0
+            assert dead.wait(PATIENCE)
+    (letter,) = take(broker, DEAD)
+    for delivery in [letter, *(delivery for _, delivery in fails.runs)]:
+        assert delivery.body == body
+        assert {name: delivery.headers[name] for name in HEADERS} == HEADERS
+        assert (delivery.correlation_id, delivery.properties.content_type) == ("c-1", "application/octet-stream")
+    assert [delivery.delivery_count for _, delivery in fails.runs] == [1, 2, 3]
+    rests = [began - ended for (began, _), ended in zip(fails.runs[1:], fails.ended, strict=False)]
+    assert all(rest >= 1.5 - EARLY for rest in rests)
+    assert parked(tmp_path) == 0
+
+
+def test_what_was_parked_outlives_its_app(broker: Broker, tmp_path: Path) -> None:
+    fails = Fails()
+    policy = RedeliveryPolicy(2, 4.0, f"queue:{DEAD}")
+    app, _ = app_on(broker, tmp_path, fails, policy)
+    with connect(broker.url) as session:
+        session.publish(SOURCE, b"one", HEADERS)
+    with app:
+        until(lambda: parked(tmp_path) == 1, PATIENCE, "it is not parked")
+    again, dead = app_on(broker, tmp_path, fails, policy)
+    with again:
+        assert dead.wait(PATIENCE)
+    assert [delivery.delivery_count for _, delivery in fails.runs] == [1, 2]
+    assert len(take(broker, DEAD)) == 1
+    assert (take(broker, SOURCE), parked(tmp_path)) == ([], 0)
