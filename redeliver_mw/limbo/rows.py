@@ -104,7 +104,7 @@ def lines_of(parking: Parking, now_us: int) -> Lines:
     kept = {name: to_json(value) for name in untold if (value := getattr(p, name)) is not None}
     return Lines(
         message={
-            "delivery_date": _milliseconds(parking.due), "delivery_count": 1, "port_name": _port(out.target),
+            "delivery_date": milliseconds(parking.due), "delivery_count": 1, "port_name": _port(out.target),
             "msg_class": _CLASS, "msg_class_type": _CLASS_TYPE, "jms_type": type_, "jms_expiration": expires_ms,
             "jms_correlationid": correlation,
         },
@@ -206,8 +206,8 @@ def _number(text: str) -> int:
     return min(int(text), 2**31 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
-def _milliseconds(due: float) -> int:
-    """Never before `due`."""
+def milliseconds(due: float) -> int:
+    """Since 1970, never before `due`. ConfigError for what is no time."""
     if not math.isfinite(due):
         raise ConfigError(f"{due!r} is no time to publish at")
     return min(max(math.ceil(round(due * 1e6) / 1000), -_LAST_MS), _LAST_MS)

@@ -19,7 +19,7 @@ from ..redaction import clean, redact
 from . import owners, schema
 from .database import Database
 from .reading import due_ids, fenced, found_of, known_copies, parked_of, remove
-from .rows import Lines, Parked, Parking, insertions, lines_of
+from .rows import Lines, Parked, Parking, insertions, lines_of, milliseconds
 
 log = logging.getLogger("redeliver_mw.limbo")
 
@@ -283,7 +283,7 @@ class Limbo:
         m, p = schema.messages, schema.parked
         counted = case((m.c.delivery_count < MOST_COUNTED, m.c.delivery_count + 1), else_=m.c.delivery_count)
         # What is given up keeps its date: set back by hand, it is due at once.
-        date = case((m.c.delivery_count < self._retry, int(again * 1000) + 1), else_=m.c.delivery_date)
+        date = case((m.c.delivery_count < self._retry, milliseconds(again)), else_=m.c.delivery_date)
         connection.execute(update(m).where(m.c.msg_id == row.id).values(delivery_count=counted, delivery_date=date))
         connection.execute(
             update(p).where(p.c.msg_id == row.id).values(publishes=p.c.publishes + 1, last_error=why)
