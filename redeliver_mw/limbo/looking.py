@@ -72,7 +72,7 @@ class Desk:
         state = self._state()
         with self._db.reading() as connection:
             query = select(state, func.count()).select_from(_ALL).group_by(state)
-            counted = dict(connection.execute(query).tuples().all())
+            counted = {row.state: row[1] for row in connection.execute(query)}
         return {name: counted.get(name, 0) for name in ("waiting", "due", "given up")}
 
     def listed(self, limit: int | None = None, id_: str | None = None) -> list[Listed]:

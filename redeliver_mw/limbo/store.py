@@ -130,6 +130,8 @@ class Limbo:
         """Give the sign of life, and take over what the dead have left. To be called every `lease` / 3 seconds."""
         with self._db.lock:
             now = self._clock.now()
+            if now.mono > self._alive:  # who could not look cannot say that others were silent
+                self._watch = owners.Watch()
             with self._db.writing() as connection:
                 kept = owners.beat(connection, self._held, now)
                 empty = {
@@ -277,7 +279,12 @@ class Limbo:
                     if row.count >= self._retry:
                         given_up.append(row)
             self._forget(rows)
-            return given_up
+        for row in given_up:
+            log.error(
+                "%s: message %d for %s is given up after %d publishes, and stays: %s",
+                self.where, row.id, row.out.target, row.count, said,
+            )  # fmt: skip
+        return given_up
 
     def _count(self, connection: Connection, row: Parked, again: float, why: str) -> None:
         m, p = schema.messages, schema.parked

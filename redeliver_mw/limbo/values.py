@@ -44,15 +44,12 @@ BAD = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, stru
 
 def is_plain(text: str) -> bool:
     """Can every store keep it as a text? Not a NUL, not half a surrogate."""
-    if "\0" in text:
-        return False
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return "\0" not in text
 
 
 def to_json(value: Any, depth: int = 0) -> Any:

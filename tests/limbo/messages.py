@@ -33,7 +33,7 @@ def parkings(numbers: Iterable[int], due: float) -> list[Parking]:
 
 def limbo(url: str, clock: ManualClock, **more: Any) -> Limbo:
     """One that is not open yet; several of them on one URL are as several programs."""
-    given = {"app": "shop", "broker": "mq:5672", "host": "east", "busy_timeout": 0.2, "clock": clock}
+    given: dict[str, Any] = {"app": "shop", "broker": "mq:5672", "host": "east", "busy_timeout": 0.2, "clock": clock}
     return Limbo(url, **(given | more))
 
 

@@ -200,3 +200,15 @@ def test_a_stepped_wall_clock_takes_nothing_from_anybody(url: str, step: float) 
             other.keep()
         assert other.due() == []
         assert len(busy.due()) == 1
+
+
+def test_who_could_not_look_does_not_say_that_others_were_silent(url: str) -> None:
+    """The database was away for everybody, and this program is the first that reaches it again."""
+    clock = ManualClock()
+    with limbo(url, clock) as busy, limbo(url, clock, host="west") as other:
+        busy.park(parkings([1], clock.now().wall))
+        clock.advance(LEASE * 4)
+        other.keep()
+        assert other.due() == []
+        busy.keep()
+        assert len(busy.due()) == 1

@@ -77,7 +77,10 @@ def opened(url: str, version: int, upgrades: dict[int, Callable[[Connection], No
 
 
 def add_column(name: str) -> Callable[[Connection], None]:
-    return lambda c: c.execute(text(f"ALTER TABLE redeliver_limbo_msg ADD COLUMN {name} TEXT DEFAULT 'new'")) and None
+    def step(connection: Connection) -> None:
+        connection.execute(text(f"ALTER TABLE redeliver_limbo_msg ADD COLUMN {name} TEXT DEFAULT 'new'"))
+
+    return step
 
 
 def test_older_tables_are_upgraded_in_place_one_version_after_the_other(url: str) -> None:

@@ -29,6 +29,7 @@ from redeliver_proton._codec import Wire as ProtonWire
 from redeliver_proton._codec import read, write
 from tests.limbo.messages import limbo, message
 
+UNDESCRIBED: Any = proton.UNDESCRIBED
 ODD_NAN = struct.unpack(">d", bytes.fromhex("7ff8000000001234"))[0]
 VALUES: list[Any] = [
     "", "text", "zwölf €", "with\0nul", "half a surrogate \ud800", "\udcff", "line\nbreak", " ", "x" * 100_000,
@@ -43,7 +44,7 @@ VALUES: list[Any] = [
     proton.int32(-5), proton.ulong(2**64 - 1), proton.ubyte(3), proton.symbol("s"), proton.char("é"), proton.short(1),
     proton.timestamp(1767225600000), proton.float32(0.5), proton.decimal32(1), proton.decimal64(2), proton.byte(-1),
     proton.decimal128(b"0123456789abcdef"), proton.ushort(9), proton.uint(8), ProtonWire(b"\xa1\x01\xff"),
-    proton.Array(proton.UNDESCRIBED, proton.Data.INT, 1, 2, 3), proton.Described(proton.symbol("d"), [proton.uint(1)]),
+    proton.Array(UNDESCRIBED, proton.Data.INT, 1, 2, 3), proton.Described(proton.symbol("d"), [proton.uint(1)]),
 ]  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def same(one: Any, two: Any) -> bool:
     if isinstance(one, float):
         return struct.pack(">d", one) == struct.pack(">d", two)
     if isinstance(one, Decimal):
-        return one.as_tuple() == two.as_tuple()
+        return bool(one.as_tuple() == two.as_tuple())
     return bool(one == two)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""No database, a damaged, full, locked, read-only or deleted one: an error with place and cure, nothing half-written."""
+"""No database, a damaged, full, locked, read-only or deleted one: an error with its cure, nothing half-written."""
 
 from __future__ import annotations
 
@@ -224,12 +224,10 @@ def test_of_a_batch_in_which_the_program_is_killed_all_is_there_or_nothing(url: 
         [sys.executable, "-c", PARKER, url], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}
     )
     assert process.stdout is not None
-    told = 0
-    for _ in range(after):
-        told = int(process.stdout.readline())
+    said = [process.stdout.readline() for _ in range(after)]
     time.sleep(0.003 * after)  # somewhere in the middle of the next one
     process.send_signal(signal.SIGKILL)
-    told = int((process.stdout.read().split() or [told])[-1])
+    told = int("".join([*said, process.stdout.read()]).split()[-1])
     process.wait()
     process.stdout.close()
     there = count(url)
@@ -274,7 +272,7 @@ def test_two_programs_at_once_on_one_database_lose_nothing_and_double_nothing(ur
         subprocess.Popen([*argv, str(first)], stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path})
         for first in (0, 1000)
     ]
-    gone = [copy_id for process in processes for copy_id in process.communicate(timeout=120)[0].split()]
+    gone = [copy_id for process in processes for copy_id in str(process.communicate(timeout=120)[0]).split()]
     assert [process.returncode for process in processes] == [0, 0]
     assert len(gone) == len(set(gone)) == 600
     assert count(url) == 0
