@@ -1,12 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""redeliver limbo list, show, release: what an operator sees, and what the `sqlite3` program does to it."""
+"""redeliver limbo list, show, release: what is printed, and what is said of bad input."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,7 @@ import pytest
 from redeliver_mw.cli.main import run
 from redeliver_mw.limbo import Limbo, Parking
 from redeliver_mw.message import Outgoing
-from tests.cli.running import redeliver
-from tests.limbo.messages import count, message, sql
+from tests.limbo.messages import message, sql
 
 Capture = pytest.CaptureFixture[str]
 
@@ -143,24 +140,3 @@ def test_a_variable_may_hold_the_url(url: str, capsys: Capture, monkeypatch: pyt
     fill(url, message(1))
     monkeypatch.setenv("LIMBO", url)
     assert len(as_json(capsys, "list", "env:LIMBO")) == 1
-
-
-@pytest.mark.skipif(not shutil.which("sqlite3"), reason="the program sqlite3 is not installed")
-def test_an_operators_session_with_the_sqlite3_program(url: str, tmp_path: Path) -> None:
-    """Given up, looked at, repaired by the manual's own statement, and gone."""
-    fill(url, message(1), after=-1)
-    with Limbo(url, app="shop", retry=1) as store:
-        store.failed(store.due(), "queue orders is not there")
-        assert store.due() == []
-        listed = redeliver(tmp_path, "limbo", "list", url)
-        assert (listed.returncode, "given up" in listed.stdout, "queue orders is not there" in listed.stdout) == (
-            0,
-            True,
-            True,
-        )
-        statement = "UPDATE dms_limbo_msg SET delivery_count=1"
-        subprocess.run(["sqlite3", tmp_path / "limbo.db", statement], check=True, capture_output=True)
-        rows = store.due()
-        assert [row.out.body for row in rows] == [b"order 1"]
-        store.done(rows)
-    assert count(url) == 0

@@ -94,13 +94,13 @@ class Postgres:
         return f"postgresql://test@127.0.0.1:{self.port}/{database}"
 
     def new_database(self) -> str:
-        """The URL of an empty database."""
+        """The URL of an empty schema, which is all of the database that its users see. Cheaper than a database."""
         import psycopg
 
         name = f"limbo{next(_numbers)}"
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}".encode())
-        return self.dsn(name)
+            connection.execute(f"CREATE SCHEMA {name}".encode())
+        return self.dsn("postgres") + f"?options=-csearch_path%3D{name}"
 
 
 def _programs() -> Path:
