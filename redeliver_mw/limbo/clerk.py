@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from ..adapter import OnAnswer, Verdict
-from ..errors import LimboError, RedeliverError
+from ..errors import RedeliverError
 from ..ports import Clock, SystemClock
 from .rows import Lines, Parked, Parking, lines_of
 from .store import Limbo
@@ -59,7 +59,7 @@ class Clerk:
         self._said: list[_Said] = []  # not in the database yet
         self._keep_at = self._clock.now().mono + limbo.lease / 3
         self._in_trouble = ""
-        self._closing = False
+        self._closing = self._ended = False
         self._thread: threading.Thread | None = None
 
     # -- any thread --------------------------------------------------------------------------------
@@ -70,7 +70,12 @@ class Clerk:
         self._thread.start()
 
     def park(self, parking: Parking, answer: OnAnswer) -> None:
-        """`answer("ok", "")` once it is on the disk; `answer("refused", why)` when nothing was kept of it."""
+        """`answer("ok", "")` once it is on the disk; `answer("refused", why)` when nothing was kept of it.
+
+        Once it is stopped the answer comes on the caller's thread, at once.
+        """
+        if self._ended:
+            return _tell(_Park(parking, answer), "refused", "the limbo is closed")
         self._jobs.put(_Park(parking, answer))
 
     def published(self, row: Parked) -> None:
@@ -111,11 +116,13 @@ class Clerk:
                 pass
             except Exception:  # a bug of ours must not leave messages lying
                 log.exception("%s: this is a bug; going on", self._limbo.where)
+                self._limbo.back([one.row for one in self._said])  # published again rather than never
                 self._said.clear()
                 rest = TROUBLED_REST
         self._end()
 
     def _end(self) -> None:
+        self._ended = True
         with suppress(RedeliverError):
             self._do_jobs()
         self._limbo.close()
@@ -127,13 +134,12 @@ class Clerk:
             if self._clock.now().mono >= self._keep_at:
                 self._limbo.keep()
                 self._keep_at = self._clock.now().mono + self._limbo.lease / 3
+                self._trouble("")
             more = self._hand_out()
-            rest = 0.0 if more else self._rest()
+            return 0.0 if more else self._rest()
         except RedeliverError as error:
             self._trouble(str(error))
             return TROUBLED_REST
-        self._trouble("")
-        return rest
 
     def _do_jobs(self) -> None:
         parks: list[_Park] = []
@@ -161,11 +167,13 @@ class Clerk:
         try:
             if lines:
                 self._limbo.park_lines(lines)
-        except LimboError as error:
+        except Exception as error:  # whatever it is: nothing was written, and everybody is answered
             self._trouble(str(error))
             for job in good:
                 _tell(job, "refused", str(error))
             return
+        if good:
+            self._trouble("")
         for job in good:
             _tell(job, "ok", "")
 
@@ -180,14 +188,11 @@ class Clerk:
             self._limbo.done([one.row for one in some])
             self._unsay(some)
         for one in list(self._said):
-            if self._limbo.failed([one.row], one.why, again=one.again):
-                log.error(
-                    "%s: message %d for %s is given up after %d publishes that failed, and stays: %s",
-                    self._limbo.where, one.row.id, one.row.out.target, one.row.count, one.why,
-                )  # fmt: skip
+            self._limbo.failed([one.row], one.why, again=one.again)
             self._unsay([one])
 
     def _unsay(self, written: list[_Said]) -> None:
+        self._trouble("")
         gone = {id(one) for one in written}
         self._said = [one for one in self._said if id(one) not in gone]
 
@@ -213,7 +218,7 @@ class Clerk:
         return rest
 
     def _trouble(self, what: str) -> None:
-        """Said when it begins, and when it is over."""
+        """Said when it begins, and when something was written again."""
         if what and not self._in_trouble:
             log.error("%s. Nothing is lost; it goes on once that is over", what)
         elif self._in_trouble and not what:

@@ -42,6 +42,7 @@ class Database:
     def __init__(self, url: str, *, busy_timeout: float = 5.0) -> None:
         self.url = _parsed(url)
         self.where = redact_url(url)
+        self._folder = Path.cwd()  # what a relative name means, whatever the program does later
         self._busy_timeout = busy_timeout
         self.lock = threading.RLock()
         self._engine: Engine | None = None
@@ -55,14 +56,16 @@ class Database:
     def file(self) -> Path | None:
         """SQLite's file; None in memory, and elsewhere."""
         name = self.url.database
-        return Path(name) if self.is_sqlite and name and name != ":memory:" else None
+        if not self.is_sqlite or not name or name == ":memory:" or name.startswith("file:"):
+            return None
+        return self._folder / name
 
     def open(self, *, create: bool = True) -> None:
         """Connect, and make the tables ready. ConfigError, LimboError."""
         if not create and self.file is not None and not self.file.exists():
             raise LimboError("there is no such file", where=self.where, cure="Name the file that the app has as limbo=")
         try:
-            self._engine = self._made()
+            self._engine = self._made(durable=create)
             with self.reading():
                 self._opened = self._inode()
             with self.writing() if create else self.reading() as connection:
@@ -112,11 +115,13 @@ class Database:
             except SQLAlchemyError as error:
                 raise self.problem(error) from error
 
-    def _made(self) -> Engine:
+    def _made(self, *, durable: bool = True) -> Engine:
         if self.is_sqlite:
             arguments: dict[str, Any] = {"timeout": self._busy_timeout, "check_same_thread": False}
             engine = create_engine(self.url, connect_args=arguments, poolclass=StaticPool)
-            event.listen(engine, "connect", _sqlite_connected)
+            if durable:
+                event.listen(engine, "connect", _sqlite_connected)
+            event.listen(engine, "connect", _sqlite_left_alone)
             event.listen(engine, "begin", _sqlite_begins)
             return engine
         try:
@@ -164,13 +169,17 @@ def _parsed(url: str) -> URL:
 
 def _sqlite_connected(connection: Any, _: object) -> None:
     """What is committed is on the disk: an original is settled on the strength of it."""
-    connection.isolation_level = None  # transactions are begun below, not by the driver's guess
     cursor = connection.cursor()
     try:
         cursor.execute("PRAGMA journal_mode=WAL")
         cursor.execute("PRAGMA synchronous=FULL")
     finally:
         cursor.close()
+
+
+def _sqlite_left_alone(connection: Any, _: object) -> None:
+    """Transactions are begun below, not by the driver's guess."""
+    connection.isolation_level = None
 
 
 def _sqlite_begins(connection: Connection) -> None:

@@ -72,11 +72,11 @@ class Desk:
         state = self._state()
         with self._db.reading() as connection:
             query = select(state, func.count()).select_from(_ALL).group_by(state)
-            counted = dict(connection.execute(query).tuples().all())
+            counted = {row.state: row[1] for row in connection.execute(query)}
         return {name: counted.get(name, 0) for name in ("waiting", "due", "given up")}
 
     def listed(self, limit: int | None = None, id_: str | None = None) -> list[Listed]:
-        """By delivery date; with an id (of the row, the copy or the lineage) those that have it. LimboError for none."""
+        """By delivery date; with an id, of row, copy or lineage, those that have it. LimboError for none."""
         with self._db.reading() as connection:
             found = [_listed(row) for row in connection.execute(_chosen(self._columns(), limit, id_)).mappings()]
         self._check(found, id_)

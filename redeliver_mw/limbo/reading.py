@@ -124,8 +124,8 @@ def parked_of(found: Found, token: int, *, strict: bool = True) -> Parked:
     problem = ""
     try:
         out = _outgoing(found, strict)
-    except (Unreadable, ConfigError) as error:
-        problem = str(error)
+    except (*BAD, ConfigError) as error:
+        problem = str(error) if isinstance(error, Unreadable | ConfigError) else f"its lines are damaged: {error!r}"
         out = Outgoing(Destination("?"), found.body or b"", {})
     return Parked(
         id=m["msg_id"], limbo_id=m["limbo_id"], token=token, out=out, due=m["delivery_date"] / 1000,
@@ -138,16 +138,11 @@ def parked_of(found: Found, token: int, *, strict: bool = True) -> Parked:
 
 def _outgoing(found: Found, strict: bool) -> Outgoing:
     m, p = found.message, found.parked
-    try:
-        exact = orjson.loads(p["exact"]) if p.get("exact") else {"headers": [], "properties": {}}
-        headers: dict[str, Any] = {name: _told_value(name, value, kind) for name, value, kind in found.props}
-        headers |= {from_json(name): from_json(value, strict) for name, value in exact["headers"]}
-        headers |= orjson.loads(p["marks"]) if p.get("marks") else {}
-        properties: dict[str, Any] = {name: from_json(value, strict) for name, value in exact["properties"].items()}
-    except Unreadable:
-        raise
-    except BAD as error:
-        raise Unreadable(f"redeliver_limbo_msg is damaged: {error!r}") from None
+    exact = orjson.loads(p["exact"]) if p.get("exact") else {"headers": [], "properties": {}}
+    headers: dict[str, Any] = {name: _told_value(name, value, kind) for name, value, kind in found.props}
+    headers |= {from_json(name): from_json(value, strict) for name, value in exact["headers"]}
+    headers |= orjson.loads(p["marks"]) if p.get("marks") else {}
+    properties: dict[str, Any] = {name: from_json(value, strict) for name, value in exact["properties"].items()}
     for name, value in (("type", m["jms_type"]), ("correlation_id", m["jms_correlationid"])):
         if value is not None:
             properties[name] = value

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -38,6 +39,7 @@ _PROPERTIES = (
 )  # fmt: skip # those that have no documented column to be read back from
 _CLASS, _CLASS_TYPE = "javax.jms.BytesMessage", 1
 _LAST_MS = 2**63 - 1
+_OURS, _THEIRS = 1, 2
 LONGEST_NAME = 255  # characters of a property's name in a documented table: PostgreSQL's indexes have their limit
 
 
@@ -104,7 +106,7 @@ def lines_of(parking: Parking, now_us: int) -> Lines:
     kept = {name: to_json(value) for name in untold if (value := getattr(p, name)) is not None}
     return Lines(
         message={
-            "delivery_date": _milliseconds(parking.due), "delivery_count": 1, "port_name": _port(out.target),
+            "delivery_date": milliseconds(parking.due), "delivery_count": 1, "port_name": _port(out.target),
             "msg_class": _CLASS, "msg_class_type": _CLASS_TYPE, "jms_type": type_, "jms_expiration": expires_ms,
             "jms_correlationid": correlation,
         },
@@ -125,19 +127,27 @@ def _headers(headers: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str
     props: list[tuple[str, str | None, int]] = []
     exact: list[Any] = []
     for name, value in headers.items():
-        kind = type(value)
-        if type(name) is str and len(name) <= LONGEST_NAME and is_plain(name):
-            if kind is str and is_plain(value):
-                if name.startswith(PREFIX):
+        place, kind = _place(name), type(value)
+        if kind is str:
+            if place and is_plain(value):
+                if place == _OURS:
                     marks[name] = value
                 else:
                     props.append((name, value, STRING))
                 continue
-            if (told := _told(value, kind)) is not None:
-                props.append((name, *told))
-                continue
+        elif place and (told := _told(value, kind)) is not None:
+            props.append((name, *told))
+            continue
         exact.append([to_json(name), to_json(value)])
     return marks, props, exact
+
+
+@lru_cache(maxsize=1024, typed=True)  # typed: a driver's own kind of text is equal to a text
+def _place(name: str) -> int:
+    """Where a header of this name may stand; 0: nowhere but among the exact ones."""
+    if type(name) is not str or len(name) > LONGEST_NAME or not is_plain(name):
+        return 0
+    return _OURS if name.startswith(PREFIX) else _THEIRS
 
 
 def _told(value: Any, kind: type) -> tuple[str | None, int] | None:
@@ -182,6 +192,7 @@ def _delay(parking: Parking) -> dict[str, Any]:
     }
 
 
+@lru_cache(maxsize=1024)
 def _port(target: Destination) -> str:
     """The target as text. NotCopyable for one that would be read back as another."""
     text = str(target)
@@ -206,8 +217,8 @@ def _number(text: str) -> int:
     return min(int(text), 2**31 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
-def _milliseconds(due: float) -> int:
-    """Never before `due`."""
+def milliseconds(due: float) -> int:
+    """Since 1970, never before `due`. ConfigError for what is no time."""
     if not math.isfinite(due):
         raise ConfigError(f"{due!r} is no time to publish at")
     return min(max(math.ceil(round(due * 1e6) / 1000), -_LAST_MS), _LAST_MS)

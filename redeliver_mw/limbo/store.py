@@ -19,7 +19,7 @@ from ..redaction import clean, redact
 from . import owners, schema
 from .database import Database
 from .reading import due_ids, fenced, found_of, known_copies, parked_of, remove
-from .rows import Lines, Parked, Parking, insertions, lines_of
+from .rows import Lines, Parked, Parking, insertions, lines_of, milliseconds
 
 log = logging.getLogger("redeliver_mw.limbo")
 
@@ -130,6 +130,8 @@ class Limbo:
         """Give the sign of life, and take over what the dead have left. To be called every `lease` / 3 seconds."""
         with self._db.lock:
             now = self._clock.now()
+            if now.mono > self._alive:  # who could not look cannot say that others were silent
+                self._watch = owners.Watch()
             with self._db.writing() as connection:
                 kept = owners.beat(connection, self._held, now)
                 empty = {
@@ -277,13 +279,18 @@ class Limbo:
                     if row.count >= self._retry:
                         given_up.append(row)
             self._forget(rows)
-            return given_up
+        for row in given_up:
+            log.error(
+                "%s: message %d for %s is given up after %d publishes, and stays: %s",
+                self.where, row.id, row.out.target, row.count, said,
+            )  # fmt: skip
+        return given_up
 
     def _count(self, connection: Connection, row: Parked, again: float, why: str) -> None:
         m, p = schema.messages, schema.parked
         counted = case((m.c.delivery_count < MOST_COUNTED, m.c.delivery_count + 1), else_=m.c.delivery_count)
         # What is given up keeps its date: set back by hand, it is due at once.
-        date = case((m.c.delivery_count < self._retry, int(again * 1000) + 1), else_=m.c.delivery_date)
+        date = case((m.c.delivery_count < self._retry, milliseconds(again)), else_=m.c.delivery_date)
         connection.execute(update(m).where(m.c.msg_id == row.id).values(delivery_count=counted, delivery_date=date))
         connection.execute(
             update(p).where(p.c.msg_id == row.id).values(publishes=p.c.publishes + 1, last_error=why)

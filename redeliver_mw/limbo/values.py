@@ -26,6 +26,7 @@ from ..errors import NotCopyable
 MAX_DEPTH = 100
 # Classes of their own that hold values; nothing but their attributes makes them up.
 HOLDERS = {"proton._data:Array", "proton._data:Described"}
+CONSTANTS = {"proton._data:UNDESCRIBED"}  # of which there is one, known by its identity
 _BASES = (str, int, float, bytes, dict, list, tuple, Decimal)
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
@@ -43,15 +44,12 @@ BAD = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, stru
 
 def is_plain(text: str) -> bool:
     """Can every store keep it as a text? Not a NUL, not half a surrogate."""
-    if "\0" in text:
-        return False
-    if text.isascii():
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return False
+    return "\0" not in text
 
 
 def to_json(value: Any, depth: int = 0) -> Any:
@@ -100,6 +98,9 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
 
 def _of_class(value: Any, depth: int) -> Any:
     """A driver's own type: its class, what it is to Python, its attributes."""
+    for name in CONSTANTS:
+        if value is _found(name):
+            return ["constant", name]
     kind = type(value)
     name = f"{kind.__module__}:{kind.__qualname__}"
     base = next((base for base in _BASES if issubclass(kind, base)), None)
@@ -155,6 +156,8 @@ def from_json(found: Any, strict: bool = True) -> Any:
         return {from_json(k, strict): from_json(v, strict) for k, v in content}
     if kind == "time":
         return datetime.fromisoformat(content).replace(fold=found[2])
+    if kind == "constant" and content in CONSTANTS and (constant := _found(content)) is not None:
+        return constant
     if kind == "of":
         return _with_class(content, from_json(found[2], strict), found[3], strict)
     raise Unreadable(f"a value of kind {kind!r}")
