@@ -37,6 +37,7 @@ class _Said(NamedTuple):
     word: Word
     why: str = ""
     again: float | None = None
+    at: float = 0.0  # monotonic: not to be written before
 
 
 class Clerk:
@@ -86,9 +87,9 @@ class Clerk:
         """Its target refused it, which counts; next try at `again`, seconds since 1970, or as `Limbo.failed` has it."""
         self._jobs.put(_Said(row, "failed", why, again))
 
-    def back(self, row: Parked) -> None:
-        """Nobody knows, or it was not tried: nothing is counted, and it is published again."""
-        self._jobs.put(_Said(row, "back"))
+    def back(self, row: Parked, rest: float = 1.0) -> None:
+        """Nobody knows, or it was not tried: nothing is counted, and it is published again after `rest` seconds."""
+        self._jobs.put(_Said(row, "back", at=self._clock.now().mono + rest))
 
     def stop(self, timeout: float = 10.0) -> bool:
         """Bring what was said to its end, and close the limbo. False if that took more than `timeout` seconds.
@@ -179,20 +180,26 @@ class Clerk:
 
     def _write_said(self) -> None:
         """What was said of rows; what cannot be written now stays in `_said`."""
-        said = self._said
-        self._limbo.back([one.row for one in said if one.word == "back"])
-        self._said = [one for one in said if one.word != "back"]
+        now = self._clock.now().mono
+        back = [one for one in self._said if one.word == "back" and one.at <= now]
+        self._limbo.back([one.row for one in back])
+        self._unsay(back)
         published = [one for one in self._said if one.word == "published"]
         for start in range(0, len(published), BATCH):
             some = published[start : start + BATCH]
             self._limbo.done([one.row for one in some])
             self._unsay(some)
-        for one in list(self._said):
-            self._limbo.failed([one.row], one.why, again=one.again)
-            self._unsay([one])
+        alike: dict[tuple[str, float | None], list[_Said]] = {}
+        for one in self._said:
+            if one.word == "failed":
+                alike.setdefault((one.why, one.again), []).append(one)
+        for (why, again), some in alike.items():
+            self._limbo.failed([one.row for one in some], why, again=again)
+            self._unsay(some)
+        if published or alike:
+            self._trouble("")
 
     def _unsay(self, written: list[_Said]) -> None:
-        self._trouble("")
         gone = {id(one) for one in written}
         self._said = [one for one in self._said if id(one) not in gone]
 
@@ -212,10 +219,10 @@ class Clerk:
 
     def _rest(self) -> float:
         now = self._clock.now()
-        rest = min(POLL, max(self._keep_at - now.mono, 0.0))
+        rest = min([POLL, self._keep_at - now.mono, *(one.at - now.mono for one in self._said)])
         if self._limbo.handed_out < self._window and (due := self._limbo.next_due()) is not None:
             rest = min(rest, max(due - now.wall, 0.0) + 0.001)
-        return rest
+        return max(rest, 0.0)
 
     def _trouble(self, what: str) -> None:
         """Said when it begins, and when something was written again."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages found and put together from their tables. Works within its caller's transaction."""
+"""Messages found, counted, removed, and put together from their tables. Works within its caller's transaction."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Table, delete, func, select
+from sqlalchemy import Connection, Table, case, delete, func, select, update
 
 from ..errors import ConfigError
 from ..message import Destination, Outgoing, Properties
 from . import schema
 from .owners import still_held
-from .rows import BOOLEAN, DOUBLE, LONG, NULL, Parked
+from .rows import BOOLEAN, DOUBLE, LONG, NULL, Parked, milliseconds
 from .values import BAD, Unreadable, from_json
 
 AT_ONCE = 500  # ids in one statement
+MOST_COUNTED = 99  # what the documented column of the count can hold
 
 
 def chunks(ids: Sequence[int]) -> Iterator[list[int]]:
@@ -73,6 +74,16 @@ def remove(connection: Connection, ids: Sequence[int]) -> None:
     for some in chunks(ids):
         for table in schema.OF_A_MESSAGE:
             connection.execute(delete(table).where(table.c.msg_id.in_(some)))
+
+
+def count_failure(connection: Connection, id_: int, again: float, why: str, retry: int) -> None:
+    """One publish more has failed; the next is due at `again`, seconds since 1970, if there is to be one."""
+    m, p = schema.messages, schema.parked
+    counted = case((m.c.delivery_count < MOST_COUNTED, m.c.delivery_count + 1), else_=m.c.delivery_count)
+    # What is given up keeps its date: set back by hand, it is due at once.
+    date = case((m.c.delivery_count < retry, milliseconds(again)), else_=m.c.delivery_date)
+    connection.execute(update(m).where(m.c.msg_id == id_).values(delivery_count=counted, delivery_date=date))
+    connection.execute(update(p).where(p.c.msg_id == id_).values(publishes=p.c.publishes + 1, last_error=why))
 
 
 def known_copies(connection: Connection, copy_ids: list[str], app: str, broker: str) -> dict[str, int]:

@@ -11,20 +11,19 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Self
 
-from sqlalchemy import Connection, case, update
+from sqlalchemy import Connection
 
 from ..errors import ConfigError
 from ..ports import Clock, SystemClock
 from ..redaction import clean, redact
 from . import owners, schema
 from .database import Database
-from .reading import due_ids, fenced, found_of, known_copies, parked_of, remove
-from .rows import Lines, Parked, Parking, insertions, lines_of, milliseconds
+from .reading import MOST_COUNTED, count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove
+from .rows import Lines, Parked, Parking, insertions, lines_of
 
 log = logging.getLogger("redeliver_mw.limbo")
 
 RETRY = 5  # `limboDeliveryRetry`
-MOST_COUNTED = 99  # what the documented column of the count can hold
 LEASE = 15.0
 HANDED_OUT_BYTES = 16 * 2**20  # of bodies, in one batch
 ERROR_CHARS = 2000
@@ -211,7 +210,8 @@ class Limbo:
             with self._db.reading() as connection:
                 ours = owners.still_held(connection, self._held)
                 ids = self._chosen(connection, ours, now_ms, limit)
-                found = [parked_of(f, self._held[f.message["limbo_id"]]) for f in found_of(connection, ids)]
+                lines = [one for one in found_of(connection, ids) if one.message["limbo_id"] in ours]
+            found = [parked_of(one, self._held[one.message["limbo_id"]]) for one in lines]
             good = [row for row in found if not row.problem]
             self._out |= {row.id: row.limbo_id for row in found}
             for row in found:
@@ -275,7 +275,7 @@ class Limbo:
                 mine = fenced(connection, rows)
                 for row in mine:
                     rest = min(2.0 ** (row.count - 1), LONGEST_REST)
-                    self._count(connection, row, now + rest if again is None else again, said)
+                    count_failure(connection, row.id, now + rest if again is None else again, said, self._retry)
                     if row.count >= self._retry:
                         given_up.append(row)
             self._forget(rows)
@@ -285,16 +285,6 @@ class Limbo:
                 self.where, row.id, row.out.target, row.count, said,
             )  # fmt: skip
         return given_up
-
-    def _count(self, connection: Connection, row: Parked, again: float, why: str) -> None:
-        m, p = schema.messages, schema.parked
-        counted = case((m.c.delivery_count < MOST_COUNTED, m.c.delivery_count + 1), else_=m.c.delivery_count)
-        # What is given up keeps its date: set back by hand, it is due at once.
-        date = case((m.c.delivery_count < self._retry, milliseconds(again)), else_=m.c.delivery_date)
-        connection.execute(update(m).where(m.c.msg_id == row.id).values(delivery_count=counted, delivery_date=date))
-        connection.execute(
-            update(p).where(p.c.msg_id == row.id).values(publishes=p.c.publishes + 1, last_error=why)
-        )  # fmt: skip
 
     def back(self, rows: Sequence[Parked]) -> None:
         """These were not published, through no fault of theirs: nothing is counted, and they are due as before."""

@@ -106,7 +106,7 @@ def test_no_more_are_under_way_than_the_window_allows(file: Path) -> None:
         desk.clerk.turn()
     assert len(desk.published) == 3
     desk.clerk.published(desk.published[0])
-    desk.clerk.back(desk.published[1])
+    desk.clerk.back(desk.published[1], rest=0.0)
     desk.clerk.turn()
     assert len(desk.published) == 5
     desk.clerk.stop()
@@ -132,7 +132,10 @@ def test_a_publish_that_fails_is_counted_and_tried_again_until_it_is_given_up(
 def test_what_came_back_uncounted_goes_out_again(desk: Desk) -> None:
     desk.park(1)
     desk.clerk.turn()
-    desk.clerk.back(desk.published[0])
+    desk.clerk.back(desk.published[0], rest=0.5)
+    assert desk.clerk.turn() == 0.5  # it does not spin while a broker is away
+    assert desk.out() == ["copy-1"]
+    desk.clock.advance(0.5)
     desk.clerk.turn()
     assert desk.out() == ["copy-1", "copy-1"]
     assert sql(desk.url, "SELECT delivery_count FROM dms_limbo_msg") == [(1,)]
