@@ -13,7 +13,6 @@ from .limbo.store import LEASE
 from .message import Delivery, Imaging, Outgoing
 from .ports import Clock
 
-SILENT_REST = 1.0  # seconds until what nobody answered for is published again
 DRIVEN_LEASE = 1e6  # seconds: nobody else can be about, and no sign of life has to be given
 
 
@@ -74,10 +73,6 @@ class Keeper:
             self._forget()
             self._forget = None
 
-    def _give_back(self, row: Parked) -> None:
-        self._clerk.back(row)
-        self._hurry()
-
     def _publish(self, row: Parked) -> None:
         def answered(verdict: Verdict, why: str) -> None:
             if verdict == "ok":
@@ -85,7 +80,7 @@ class Keeper:
             elif verdict == "refused":
                 self._clerk.failed(row, why)
             else:  # the broker may be away: not counted, and not tried at once
-                self._adapter.call_later(SILENT_REST, lambda: self._give_back(row))
+                self._clerk.back(row)
             self._hurry()
 
         self._adapter.publish(self._whole(row), answered)
