@@ -184,6 +184,11 @@ class PikaWorld(BrokerWorld):
         ):
             yield self._open
 
+    def kill_broker(self) -> None:
+        if self.broker.version.startswith("3."):
+            self.broker.sync()  # what was just declared is to be there afterwards; newer ones see to that themselves
+        super().kill_broker()
+
     def _drop(self) -> None:
         raw, self._raw = self._raw, None
         if raw is not None and raw.is_open:
