@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import counting
+from .abilities import abilities
 from .adapter import Adapter, Subscription, Verdict
 from .capabilities import Capabilities, Trust
 from .copies import Signature
@@ -81,7 +82,8 @@ class Engine:
             self.adapter.start(self)
             self._await(lambda: self._capabilities is not None, "connect")
             assert self._capabilities is not None
-            plans = {spec.source: self._plan(spec, self._capabilities) for spec in self._specs}
+            able = self._abilities(self._capabilities)
+            plans = {spec.source: self._plan(spec, able[spec.source]) for spec in self._specs}
             self._warn_of_unknown(self._capabilities)
             self._check_targets(plans)
             self._assemble(plans, self._capabilities)
@@ -99,6 +101,12 @@ class Engine:
         """Let a start that is under way raise StartGivenUp. Safe in a signal handler."""
         self._given_up = True
 
+    def _abilities(self, capabilities: Capabilities) -> Mapping[Destination, Capabilities]:
+        return abilities(
+            self.adapter, capabilities, [spec.source for spec in self._specs], changed=self._changed,
+            declare=self._settings.declare == "all", wait=lambda done: self._await(done, "look at the sources"),
+        )  # fmt: skip
+
     def _plan(self, spec: HandlerSpec, capabilities: Capabilities) -> Plan:
         policy, settings = self._policies[spec.source], self._settings
         if spec.selector and not capabilities.selectors:
@@ -107,15 +115,10 @@ class Engine:
                 where=str(spec.source), cure="Leave selector out, and let the handler return early",
             )  # fmt: skip
         ways = ways_of(
-            spec.source,
-            capabilities,
-            option=settings.delay,
-            prefetch=spec.prefetch,
-            longest=policy.longest_delay,
-            ack_timeout=settings.ack_timeout or capabilities.ack_timeout,
-            exclusive=settings.delay == "nack",
+            spec.source, capabilities, option=settings.delay, prefetch=spec.prefetch, longest=policy.longest_delay,
+            ack_timeout=settings.ack_timeout or capabilities.ack_timeout, exclusive=settings.delay == "nack",
             helpers=settings.declare != "none",
-        )
+        )  # fmt: skip
         for target in policy.places:
             if target.resolve(spec.source) == spec.source:
                 raise ConfigError(
@@ -201,11 +204,12 @@ class Engine:
             Subscription(
                 source=spec.source,
                 prefetch=spec.prefetch,
-                exclusive=self._settings.delay == "nack",
+                exclusive=self._settings.delay == "nack" and plan.ways.postpone is None,
                 declare=self._settings.declare == "all",
                 helpers=self._settings.declare != "none",
                 ladder=plan.policy.longest_delay if plan.ways.schedule else 0.0,
                 selector=spec.selector,
+                postpones=plan.ways.postpone is not None,
             )
         )
 
