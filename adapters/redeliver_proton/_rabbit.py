@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from redeliver_mw.capabilities import Capabilities, Schedule
 from redeliver_mw.message import Destination
 from redeliver_proton._rabbit_verbs import TRIED, UNTRIED, verbs
@@ -55,7 +57,8 @@ def capabilities(version: str) -> Capabilities:
 
 def records() -> tuple[Capabilities, ...]:
     """The record of each version that was tried, and of those that were not; for the table of verbs."""
-    return tuple(capabilities(version) for version in (*TRIED, *UNTRIED))
+    named = {version: version for version in TRIED} | UNTRIED
+    return tuple(replace(capabilities(version), broker_version=name) for name, version in named.items())
 
 
 def too_old(version: str) -> str:
