@@ -125,7 +125,7 @@ def choose(
     away = ways.postpone.hop(rest) if ways.postpone is not None and postponable else 0.0
     if away > 0 and (ways.option == "nack" or rest > ways.hold_max or not room):
         return Way("nack", away, there=True)
-    if ways.option == "nack" and nackable and rest <= ways.hold_max:
+    if ways.option == "nack" and nackable and ways.postpone is None and rest <= ways.hold_max:
         return Way("nack", rest, pause=not room)
     hop = ways.schedule.hop(rest) if ways.schedule is not None and copyable else 0.0
     if hop > 0 and (ways.option == "schedule" or rest > ways.hold_max or not room):

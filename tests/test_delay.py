@@ -131,6 +131,7 @@ def test_what_cannot_be_given_back_with_a_delay_is_held_again_and_again() -> Non
 def test_delay_nack_lets_the_broker_wait_where_it_can_whoever_else_consumes_and_delay_hold_never() -> None:
     w = ways(able(delayed_release=AWAY), option="nack", longest=3600.0)
     assert choose(0.5, w, room=True, nackable=False, postponable=True) == Way("nack", 0.5, there=True)
+    assert choose(0.5, w, room=True, nackable=True) == Way("hold", 0.5)  # without our count on it, not given back
     with pytest.raises(PolicyError):
         ways(able(delayed_release=AWAY), option="hold", longest=3600.0)
     with pytest.raises(PolicyError, match="cannot delay a copy"):
