@@ -1,17 +1,21 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What can be done at each source, where that is not the same at all of them."""
+"""What can be done at each source, where that is not the same at all of them; and a word on what nobody knows."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from threading import Condition
 from typing import cast
 
 from .adapter import Adapter, Postponing
-from .capabilities import Capabilities
+from .capabilities import Capabilities, Trust
+from .delay import Option
 from .errors import RedeliverError
 from .message import Destination
+
+log = logging.getLogger("redeliver_mw")
 
 
 def abilities(
@@ -43,3 +47,14 @@ def abilities(
             raise one
         found[source] = one
     return found
+
+
+def warn_of_unknown(capabilities: Capabilities, delay: Option) -> None:
+    """Said once, at start (rule 4)."""
+    if delay == "nack" and capabilities.trust.get("released") is Trust.UNKNOWN:
+        log.warning(
+            "delay='nack' on %s %s: a limit of the queue's own counts each return and may act first (rule 13); "
+            "make sure that the queues have none",
+            capabilities.broker_kind,
+            capabilities.broker_version,
+        )

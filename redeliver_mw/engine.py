@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import counting
-from .abilities import abilities
+from .abilities import abilities, warn_of_unknown
 from .adapter import Adapter, Subscription, Verdict
-from .capabilities import Capabilities, Trust
+from .capabilities import Capabilities
 from .copies import Signature
 from .delay import Option, ways_of
 from .errors import BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError
@@ -84,7 +84,7 @@ class Engine:
             assert self._capabilities is not None
             able = self._abilities(self._capabilities)
             plans = {spec.source: self._plan(spec, able[spec.source]) for spec in self._specs}
-            self._warn_of_unknown(self._capabilities)
+            warn_of_unknown(self._capabilities, self._settings.delay)
             self._check_targets(plans)
             self._assemble(plans, self._capabilities)
             for spec in self._specs:
@@ -126,19 +126,10 @@ class Engine:
                     where=str(spec.source),
                     cure="Give the policy another dead_letter target",
                 )
-        signature = Signature(
-            spec.source, settings.app_name, socket.gethostname(), policy.text, policy.version, policy.language
+        who = (settings.app_name, socket.gethostname())
+        return Plan(
+            spec.source, policy, ways, Signature(spec.source, *who, policy.text, policy.version, policy.language)
         )
-        return Plan(spec.source, policy, ways, signature)
-
-    def _warn_of_unknown(self, capabilities: Capabilities) -> None:
-        if self._settings.delay == "nack" and capabilities.trust.get("released") is Trust.UNKNOWN:
-            log.warning(
-                "delay='nack' on %s %s: a limit of the queue's own counts each return and may act first (rule 13); "
-                "make sure that the queues have none",
-                capabilities.broker_kind,
-                capabilities.broker_version,
-            )
 
     def _check_targets(self, plans: Mapping[Destination, Plan]) -> None:
         """Every place that a dead letter could go to must be there, or is made."""

@@ -33,6 +33,7 @@ from redeliver_proton._publish import Publisher
 from redeliver_proton._route import Route
 from redeliver_proton._source import Later, Source, why_refused
 from redeliver_proton._transact import Job, Mover
+from redeliver_proton._wire import Refused
 from redeliver_proton._words import Words
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -177,6 +178,9 @@ class ProtonAdapter:
     def _down(self, error: BaseException) -> None:
         self._mover.down(error)  # before its questions are answered: what is abandoned was not refused
         self._topology.disconnected(error)
+        for source in self._sources.values() if isinstance(error, Refused) and error.forbids else ():
+            if not source.was_ready:  # it is what ended the session, and would end each one after it
+                self._sink.failed(why_refused(source.subscription, error), source.subscription.source)
         for source in list(self._live.values()):
             self._lost(source, error)
         for one in list(self._browses):

@@ -27,19 +27,26 @@ OnReply = Callable[[int, Any], None]  # the status as HTTP has it, and the body;
 
 
 class RabbitManagement(proton.Handler):
-    """Asks on a pair of links of its own, in a session of its own: what ends that ends nothing else."""
+    """Asks on a pair of links of its own, in a session of its own: what ends that ends nothing else.
+
+    A question that this user may not ask ends the session, too: the next one opens another.
+    """
 
     def __init__(self, loop: Loop, connection: proton.Connection) -> None:
-        self._loop = loop
+        self._loop, self._connection = loop, connection
         self._numbers = itertools.count(1)
         self._waiting: dict[str, tuple[OnReply, Any]] = {}
         self._queue: deque[tuple[str, bytes]] = deque()
-        self._closed: BrokerError | None = None
+        self._lost: BrokerError | None = None
         self._paired = False
-        self._session = connection.session()
+        self._session: Any = None
+
+    def _open(self) -> None:
+        self._paired = False
+        self._session = self._connection.session()
         self._session.handler = self
         self._session.open()
-        name = f"redeliver-management-{id(self):x}"
+        name = f"redeliver-management-{next(self._numbers)}-{id(self):x}"
         self._sender = self._session.sender(name)
         self._receiver = self._session.receiver(name)
         for link in (self._sender, self._receiver):
@@ -51,8 +58,10 @@ class RabbitManagement(proton.Handler):
         self._receiver.flow(CREDIT)
 
     def ask(self, method: str, path: str, answer: OnReply, body: Any = None) -> None:
-        if self._closed is not None:
-            return answer(0, self._closed)
+        if self._lost is not None:
+            return answer(0, self._lost)
+        if self._session is None:
+            self._open()
         number = str(next(self._numbers))
         late = BrokerError("the broker's management does not answer")
         timer = self._loop.call_later(TIMEOUT, lambda: self._reply(number, 0, late))
@@ -63,7 +72,8 @@ class RabbitManagement(proton.Handler):
 
     def lost(self, error: BaseException) -> None:
         """The connection is gone: every open question is answered."""
-        self._close(BrokerError(f"the connection was lost: {error}"))
+        self._lost = BrokerError(f"the connection was lost: {error}")
+        self._end(self._lost)
 
     def _flush(self) -> None:
         while self._queue and self._paired and self._sender.credit > 0:
@@ -79,8 +89,8 @@ class RabbitManagement(proton.Handler):
             timer.cancel()
             answer(status, body)
 
-    def _close(self, error: BrokerError) -> None:
-        self._closed = error
+    def _end(self, error: BrokerError) -> None:
+        self._session = None
         self._queue.clear()
         for number in list(self._waiting):
             self._reply(number, 0, error)
@@ -88,26 +98,28 @@ class RabbitManagement(proton.Handler):
     # -- the driver's events ----------------------------------------------------------------------
 
     def on_link_remote_open(self, event: Any) -> None:
-        self._paired = self._paired or event.link == self._receiver
-        self._flush()
+        if self._session is not None and event.link == self._receiver:
+            self._paired = True
+            self._flush()
 
     def on_link_flow(self, event: Any) -> None:
         self._flush()
 
     def on_link_remote_close(self, event: Any) -> None:
-        self._close(BrokerError(f"the broker allows no management requests: {event.link.remote_condition}"))
-        event.link.close()
+        if event.session == self._session:
+            self._end(_denied(event.link.remote_condition))
+            event.session.close()
 
     on_link_remote_detach = on_link_remote_close
 
     def on_session_remote_close(self, event: Any) -> None:
-        condition = event.session.remote_condition
-        self._close(BrokerError(f"the broker ended the session for management requests: {condition}"))
+        if event.session == self._session:
+            self._end(_denied(event.session.remote_condition))
         event.session.close()
 
     def on_delivery(self, event: Any) -> None:
         delivery = event.delivery
-        if event.link == self._sender or not delivery.readable or delivery.partial:
+        if self._session is None or event.link != self._receiver or not delivery.readable or delivery.partial:
             return
         reply = Received(bytes(self._receiver.recv(delivery.pending) or b""))
         self._receiver.advance()
@@ -116,6 +128,11 @@ class RabbitManagement(proton.Handler):
         self._receiver.flow(1)
         status = str(reply.field("subject"))
         self._reply(str(reply.field("correlation_id")), int(status) if status.isdigit() else 500, _body(reply))
+
+
+def _denied(condition: Any) -> BrokerError:
+    why = f"{condition.name}: {condition.description}" if condition else "the broker ended the session"
+    return BrokerError(f"the broker answers no management request: {why}", cure="Check this user's permissions")
 
 
 def _body(reply: Received) -> Any:

@@ -13,8 +13,11 @@ import pytest
 
 from redeliver_mw import counting
 from redeliver_mw.errors import ConfigError, DestinationMissing, PolicyError, RedeliverError
+from redeliver_mw.message import Destination
 from redeliver_mw.policy import RedeliveryPolicy
-from redeliver_mw.registry import parse_url
+from redeliver_mw.registry import adapter_for, parse_url
+from redeliver_mw.sendback import SendBack, letter_of
+from redeliver_mw.session import connect
 from redeliver_mw.testing.contract.handlers import Handler, fail, fail_first
 from redeliver_proton._rabbit import capabilities, too_old
 from redeliver_proton.rabbitmq import RABBITMQ
@@ -190,6 +193,58 @@ def test_a_name_may_have_any_letters(world: RabbitProtonWorld) -> None:
     assert consumer.counts == [1]
 
 
+def test_a_stop_counts_nothing_towards_the_queues_limit(world: RabbitProtonWorld) -> None:
+    queue = world.new_queue()
+    consumer = world.consume(queue, lambda d: consumer.app.pause(queue))
+    for n in range(10):
+        world.send(queue, b"%d" % n)
+    assert world.wait_until(lambda: consumer.handler.done.total() >= 1)
+    world.advance(0.2)
+    consumer.stop()
+    assert world.wait_until(lambda: world.depth(queue) >= 8)
+    assert {message.delivery_count for message in world.raw.take(queue, world.depth(queue))} == {0}
+
+
+def test_a_memory_alarm_does_not_keep_what_is_given_back(world: RabbitProtonWorld) -> None:
+    if "alarm" not in world.abilities:
+        pytest.skip("this broker is not ours to alarm")
+    queue, dead = world.new_queue(), world.new_queue()
+    consumer = world.consume(queue, fail_first(1), policy(dead, backoff=2.0), delay="nack")
+    world.send(queue, b"one")
+    assert world.wait_until(lambda: consumer.counts == [1])
+    world.raise_alarm()
+    try:
+        assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1, 5.0)
+    finally:
+        world.lift_alarm()
+
+
+def test_dead_letters_are_looked_at_and_sent_back_also_those_that_the_broker_buried(world: RabbitProtonWorld) -> None:
+    queue, dead = world.new_name(), world.new_queue()
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead}
+    world.raw.declare(queue, {"x-queue-type": "quorum", **letters})
+    consumer = world.consume(queue, fail, policy(dead, 1))
+    world.send(queue, b"ours", message_id="m1")
+    assert world.wait_until(lambda: world.depth(dead) == 1)
+    consumer.stop()
+    world.send(queue, b"theirs")
+    receiver = world.raw.connection.create_receiver(path(queue), name="rejecting", credit=1)
+    receiver.receive(timeout=10)
+    receiver.reject()
+    receiver.close()
+    assert world.wait_until(lambda: world.depth(dead) == 2)
+    with connect(world.url) as session:
+        found = {d.body: letter_of(d, session.capabilities) for d in session.browse(dead)}
+    assert {body: (str(one.source), one.reason) for body, one in found.items()} == {
+        b"ours": (f"queue:{queue}", "exhausted"), b"theirs": (f"queue:{queue}", "rejected"),
+    }  # fmt: skip
+    assert SendBack(adapter_for(world.url), Destination(dead)).run().count("replayed") == 2
+    healed = world.consume(queue, policy=policy(dead))
+    assert world.wait_until(lambda: healed.handler.done == {b"ours": 1, b"theirs": 1})
+    assert {run.delivery.past.generation for run in healed.handler.runs} == {1}
+    assert world.depth(dead) == 0
+
+
 # -- refused at start ----------------------------------------------------------------------------------------------
 
 
@@ -230,6 +285,44 @@ def test_a_source_that_is_made_again_as_a_classic_queue_is_not_consumed(world: R
     world.advance(2.5)
     assert consumer.counts == []  # there it would be given back again and again, without a pause
     assert world.depth(queue) == 1
+
+
+def test_a_source_that_this_user_may_not_read_is_said_at_once(world: RabbitProtonWorld) -> None:
+    if world.broker.how == "env":
+        pytest.skip("this broker is not ours to have users of")
+    queue, user = world.new_queue(), world.new_name()
+    world.broker.ctl("add_user", user, "pw")
+    world.broker.ctl("set_permissions", user, "^$", ".*", "^$")
+    b, begun = world.broker, world.now()
+    with pytest.raises(RedeliverError, match="read access") as refused:
+        world.consume(queue, policy=policy(None), url=f"rabbitmq+proton://{user}:pw@{b.host}:{b.port}/", declare="none")
+    assert "permissions" in (refused.value.cure or "")
+    assert world.now() - begun < world.start_limit
+
+
+def test_a_target_that_this_user_may_not_make_is_said_and_the_next_question_is_answered(
+    world: RabbitProtonWorld,
+) -> None:
+    if world.broker.how == "env":
+        pytest.skip("this broker is not ours to have users of")
+    queue, missing, user = world.new_queue(), world.new_name(), world.new_name()
+    world.broker.ctl("add_user", user, "pw")
+    world.broker.ctl("set_permissions", user, "^$", ".*", ".*")
+    url = f"rabbitmq+proton://{user}:pw@{world.broker.host}:{world.broker.port}/"
+    with pytest.raises(DestinationMissing, match="configure access") as refused:
+        world.consume(queue, policy=policy(missing), url=url)
+    assert refused.value.cure
+    with connect(url) as session:
+        with pytest.raises(RedeliverError, match="not there"):
+            session.depth(missing)
+        assert session.depth(queue) == 0
+
+
+def test_a_selector_is_refused_at_start(world: RabbitProtonWorld) -> None:
+    app = world.app()
+    app.handler(world.new_queue(), selector="n = 1")(Handler(world.now))
+    with pytest.raises(ConfigError, match="knows no selectors"):
+        world.started(app)
 
 
 def test_a_virtual_host_that_is_not_there_is_said(world: RabbitProtonWorld) -> None:
