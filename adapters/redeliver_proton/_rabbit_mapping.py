@@ -66,7 +66,7 @@ def _came_before(native: Received) -> bool:
         fields = items(native.raw, _HEADER) if native.raw[:_HEADER] == b"\x00\x53\x70" else []
         first = read(native.raw, fields[_FIRST_ACQUIRER]) if len(fields) > _FIRST_ACQUIRER else None
         count = read(native.raw, fields[_DELIVERY_COUNT]) if len(fields) > _DELIVERY_COUNT else 0
-    except Malformed:
+    except (Malformed, IndexError):
         return False
     return first is not True or bool(count)
 

@@ -240,7 +240,10 @@ def _capabilities(connection: Any) -> Any:
     told = {str(name): value for name, value in (connection.remote_properties or {}).items()}
     product = str(told.get("product", ""))
     if product not in (ARTEMIS.product, ""):
-        raise ConfigError(f"this broker is {product}, not Artemis", where=str(connection.hostname), cure="Use Artemis")
+        cure = (
+            "Use an App, with rabbitmq+proton, or redeliver_pika's wrapper" if product == "RabbitMQ" else "Use Artemis"
+        )
+        raise ConfigError(f"this broker is {product}, not Artemis", where=str(connection.hostname), cure=cure)
     return capabilities(str(told.get("version", "0")))
 
 
