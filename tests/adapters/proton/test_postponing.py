@@ -13,7 +13,7 @@ import pytest
 
 from redeliver_mw import counting
 from redeliver_mw.errors import ConfigError, DestinationMissing, PolicyError, RedeliverError
-from redeliver_mw.message import Destination
+from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.registry import adapter_for, parse_url
 from redeliver_mw.sendback import SendBack, letter_of
@@ -21,6 +21,7 @@ from redeliver_mw.session import connect
 from redeliver_mw.testing.contract.handlers import Handler, fail, fail_first
 from redeliver_proton._rabbit import capabilities, too_old
 from redeliver_proton.rabbitmq import RABBITMQ
+from tests.adapters.proton.probe import Probe
 from tests.brokers import Broker
 from tests.contract.rabbit_proton_world import SEASON, RabbitProtonWorld, path
 from tests.faults.proxy import Proxy
@@ -191,6 +192,43 @@ def test_a_name_may_have_any_letters(world: RabbitProtonWorld) -> None:
     world.send(queue, b"one")
     assert world.wait_until(lambda: world.exists(dead) and world.depth(dead) == 1)
     assert consumer.counts == [1]
+
+
+def test_what_comes_back_early_is_held_for_the_last_bit_and_not_sent_round_and_round(world: RabbitProtonWorld) -> None:
+    queue, dead = world.new_queue(), world.new_queue()
+    consumer = world.consume(queue, policy=policy(dead, backoff=60.0))
+    due = time.time() + 1.5  # as by a broker whose clock is ahead of ours
+    marks = {"failures": "1", "failures_for": queue, "lineage": "L", "not_before": counting.iso(round(due * 1e6))}
+    message = proton.Message(body=b"one", inferred=True)
+    message.annotations = {proton.symbol(f"x-opt-redeliver_{name}"): value for name, value in marks.items()}
+    world.raw.send(path(queue), message)
+    assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
+    assert time.time() >= due - 0.01
+    assert consumer.counts == [2]
+    assert consumer.handler.runs[0].delivery.native.annotation("x-acquired-count") is None
+
+
+def test_no_copy_goes_to_a_quorum_queue_that_was_made_just_now(world: RabbitProtonWorld) -> None:
+    young, old = Destination(world.new_name()), Destination(world.new_queue())
+    with Probe(world.url) as probe:
+        probe.subscribe(young, declare=True)
+        made = world.raw.queue(young.name)
+        assert (made["type"], made["arguments"]["x-delivery-limit"]) == ("quorum", -1)
+        verdict, why = probe.publish(Outgoing(young, b"one", {}))
+        assert (verdict, "just now" in why) == ("refused", True)
+        assert probe.publish(Outgoing(old, b"one", {})) == ("ok", "")
+    assert world.depth(young.name) == 0
+
+
+def test_a_publish_to_what_is_not_there_or_full_or_bound_to_nothing_is_refused(world: RabbitProtonWorld) -> None:
+    full, gone = world.new_queue(refusing=True), world.new_queue()
+    with Probe(world.url) as probe:
+        assert probe.publish(Outgoing(Destination(gone), b"one", {})) == ("ok", "")
+        world.delete(gone)
+        for target in (Destination(gone), Destination(full), Destination(world.new_name(), "topic")):
+            verdict, why = probe.publish(Outgoing(target, b"one", {}))
+            assert verdict == "refused"
+            assert why
 
 
 def test_a_stop_counts_nothing_towards_the_queues_limit(world: RabbitProtonWorld) -> None:
