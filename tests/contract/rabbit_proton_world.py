@@ -36,6 +36,7 @@ class RabbitWitness:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._connection: Any = None
+        self._sending: tuple[str, Any] | None = None
 
     def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Status and body of one request to the management."""
@@ -64,13 +65,23 @@ class RabbitWitness:
         self.ask("DELETE", path(queue))
 
     def send(self, address: str, message: proton.Message) -> None:
-        """Durable, and accepted."""
+        """Durable, and accepted. The link is kept for the next one: some tests send hundreds to one queue."""
         message.durable = True
-        sender = self.connection.create_sender(address, name=uuid.uuid4().hex)
+        connection = self.connection
+        if self._sending is None or self._sending[0] != address:
+            self._stop_sending()
+            self._sending = (address, connection.create_sender(address, name=uuid.uuid4().hex))
         try:
-            sender.send(message, timeout=10)
-        finally:
-            sender.close()
+            self._sending[1].send(message, timeout=10)
+        except BaseException:
+            self._stop_sending()
+            raise
+
+    def _stop_sending(self) -> None:
+        sending, self._sending = self._sending, None
+        if sending is not None:
+            with contextlib.suppress(proton.ProtonException):  # its queue was deleted under it
+                sending[1].close()
 
     def take(self, queue: str, count: int) -> list[proton.Message]:
         """So many messages, removed."""
@@ -85,7 +96,7 @@ class RabbitWitness:
             receiver.close()
 
     def close(self) -> None:
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._sending = self._connection, None, None
         if connection is not None:
             with contextlib.suppress(Exception):  # the broker was killed under it
                 connection.close()
