@@ -10,7 +10,7 @@ for a copy only when the broker keeps it (rule 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
@@ -42,6 +42,7 @@ class Subscription:
     helpers: bool = True  # make our own helper queues
     ladder: float = 0.0
     selector: str = ""  # in the broker's own language; empty: every message
+    postpones: bool = False  # deliveries are given back with a delay: refused where the source does not keep it
 
 
 class Sink(Protocol):
@@ -91,3 +92,14 @@ class Prolonging(Protocol):
     """
 
     def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None: ...  # one answer, once
+
+
+class Postponing(Adapter, Protocol):
+    """Of a dialect with `delayed_release` at some of its sources: its capabilities are `by_source`."""
+
+    def capabilities_at(
+        self, source: Destination, answer: Callable[[Capabilities | RedeliverError], None], /, *, declare: bool
+    ) -> None: ...  # what can be done there; `declare`: it is made when it is missing
+    def postpone(
+        self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
+    ) -> None: ...  # release it, uncounted, for `after` seconds; it comes back with these headers in place of ours

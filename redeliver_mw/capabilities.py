@@ -82,6 +82,9 @@ class Capabilities:
     atomic_move: bool = False  # {send copies, accept the original} as one transaction
     atomic_schedule: bool = False  # the same with copies that the broker delays
     schedule: Schedule | None = None
+    delayed_release: Schedule | None = None  # what is given back comes again after so long, with marks of ours on it
+    by_source: bool = False  # not at every source alike: `Adapter.capabilities_at` tells
+    delay_cure: str = ""  # what to do about a delay that cannot be had here, in words of this broker
     exact_headers: bool = True  # foreign header values survive a copy in type and value
     header_bytes: int = 64_000  # all headers of one message together
     value_bytes: int = 8_000  # one header value

@@ -8,11 +8,11 @@ interceptor: the runner of an App, a drop-in wrapper, a session, a simulation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast
 
-from .adapter import MoveVerdict
+from .adapter import Adapter, MoveVerdict, Postponing
 from .capabilities import Mechanism, Settlement
 from .failure import Failure
 from .message import Delivery, Destination, Outgoing, Past
@@ -164,11 +164,25 @@ class Transact:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Give our word to the broker, then feed `Written(token)`."""
+    """Give our word to the broker, then feed `Written(token)`.
+
+    With `marks` it is released for `after` seconds, and comes back with these headers; only where the plan's ways
+    have `postpone`.
+    """
 
     token: Token
     delivery: Delivery
     word: Settlement
+    marks: Mapping[str, str] | None = None
+    after: float = 0.0
+
+
+def tell(adapter: Adapter, c: Settle, written: Callable[[], None]) -> None:
+    """Carry out a `Settle`."""
+    if c.marks is None:
+        adapter.settle(((c.delivery, c.word),), written=written)
+    else:
+        cast(Postponing, adapter).postpone(c.delivery, c.marks, c.after, written=written)
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,19 @@ def copies_of(
     return outs
 
 
+def marks_of(
+    delivery: Delivery, past: Past, lineage: str, move: Move, signature: Signature, capabilities: Capabilities
+) -> dict[str, str]:
+    """What a message carries that is given back with a delay: as a retry copy would, but it is the same message.
+
+    NotCopyable when it does not fit.
+    """
+    ours = _common(delivery, past, lineage, move, signature) | {"redeliver_hop": str(past.hop)}
+    if move.not_before_us is not None:
+        ours["redeliver_not_before"] = iso(move.not_before_us)
+    return _fit(delivery, ours, _kept_headers(delivery, capabilities), capabilities, {})
+
+
 def replay_copy(
     delivery: Delivery, source: Destination, capabilities: Capabilities, *, replay_id: str, lineage: str
 ) -> Outgoing:

@@ -31,16 +31,18 @@ class Ways:
     hold_max: float  # seconds, each
     schedule: Schedule | None
     longest: float  # seconds, the policy's longest delay
+    postpone: Schedule | None = None  # by giving back with a delay, at this source
     limbo: bool = False  # is there one to park in?
 
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """One choice: the mechanism, the seconds of this hop, and whether the subscription has to pause."""
+    """One choice: the mechanism, the seconds of this hop, whether the subscription has to pause, and who waits."""
 
     how: Mechanism
     seconds: float
     pause: bool = False
+    there: bool = False  # of a nack: the broker waits, with the message, and not we
 
 
 def hold_budget(prefetch: int) -> int:
@@ -73,21 +75,22 @@ def ways_of(
         raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give one: limbo="sqlite:///limbo.db"')
     limit = hold_limit(prefetch, ack_timeout)
     schedule = _reach(capabilities.schedule, longest) if option in ("auto", "schedule") and helpers else None
+    postpone = capabilities.delayed_release if option in ("auto", "nack") else None
     here = f"{source} on {capabilities.dialect}"
-    if option == "nack":
+    if option == "nack" and postpone is None:
         _check_nack(here, capabilities, exclusive)
     if option == "schedule" and (capabilities.schedule is None or not helpers):
         raise PolicyError("this broker cannot delay a copy safely", where=here, cure="Use delay='auto'")
     parks = limbo and option in ("auto", "park")
-    if longest > limit and schedule is None and not parks:
+    if longest > limit and schedule is None and postpone is None and not parks:
         raise PolicyError(
             f"the policy waits up to {longest:g} s, but here a message may be held for {limit:g} s at most "
             f"and neither scheduled copies nor a limbo are to be had",
             where=here,
-            cure=f"Shorten the delays to {limit:g} s, raise the prefetch above 1, or use delay='auto' "
-            "with limbo=, or on a broker that can schedule",
+            cure=f"Shorten the delays to {limit:g} s, raise the prefetch above 1, or "
+            + (capabilities.delay_cure or "use delay='auto' with limbo=, or on a broker that can schedule"),
         )
-    return Ways(option, hold_budget(prefetch), limit, schedule, longest, parks)
+    return Ways(option, hold_budget(prefetch), limit, schedule, longest, postpone, parks)
 
 
 def _reach(schedule: Schedule | None, longest: float) -> Schedule | None:
@@ -113,13 +116,19 @@ def _check_nack(here: str, capabilities: Capabilities, exclusive: bool) -> None:
         )
 
 
-def choose(rest: float, ways: Ways, *, room: bool, nackable: bool, copyable: bool = True) -> Way:
+def choose(
+    rest: float, ways: Ways, *, room: bool, nackable: bool, copyable: bool = True, postponable: bool = False
+) -> Way:
     """How the next `rest` seconds are waited out.
 
     `room`: the hold budget has a place. `nackable`: the message is known by an id that survives its return.
-    `copyable`: an exact copy can be made.
+    `copyable`: an exact copy can be made. `postponable`: it can be given back with a delay, as far as that is to be
+    had here.
     """
-    if ways.option == "nack" and nackable and rest <= ways.hold_max:
+    away = ways.postpone.hop(rest) if ways.postpone is not None and postponable else 0.0
+    if away > 0 and (ways.option == "nack" or rest > ways.hold_max or not room):
+        return Way("nack", away, there=True)
+    if ways.option == "nack" and nackable and ways.postpone is None and rest <= ways.hold_max:
         return Way("nack", rest, pause=not room)
     if ways.option == "park" and copyable and rest > 0:
         return Way("park", rest)

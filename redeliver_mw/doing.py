@@ -58,6 +58,8 @@ class Doing(Stories):
                 self._close(story)
             case Do.GIVE_BACK:
                 self._out.append(Settle(story.token, story.delivery, "released"))
+            case Do.POSTPONE:
+                self._out.append(Settle(story.token, story.delivery, "released", story.marks, story.seconds))
             case Do.WAIT:
                 self._held[story.plan.source].add(story.token)
                 self._out.append(Wait(story.token, story.seconds))

@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import counting
+from .abilities import abilities, warn_of_unknown
 from .adapter import Adapter, Subscription, Verdict
-from .capabilities import Capabilities, Trust
+from .capabilities import Capabilities
 from .copies import Signature
 from .delay import Option, ways_of
 from .errors import BrokerUnavailable, ConfigError, RedeliverError
@@ -75,6 +76,7 @@ class Engine:
         self._error: RedeliverError | None = None
         self._given_up = False
         self._loop_thread: LoopThread | None = None
+        self._able: Mapping[Destination, Capabilities] = {}  # what can be done at each source
         self._renewal: Renewal | None = None
         self._keeper: Keeper | None = None
         self.runner: Runner | None = None
@@ -89,8 +91,9 @@ class Engine:
             self.adapter.start(self)
             self._await(lambda: self._capabilities is not None, "connect")
             assert self._capabilities is not None
+            self._able = self._abilities(self._capabilities)
             plans = {spec.source: self._plan(spec, self._policies[spec.source]) for spec in self._specs}
-            self._warn_of_unknown(self._capabilities)
+            warn_of_unknown(self._capabilities, self._settings.delay)
             self._check_targets(plans)
             self._keeper = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
@@ -111,24 +114,25 @@ class Engine:
         """Let a start that is under way raise StartGivenUp. Safe in a signal handler."""
         self._given_up = True
 
+    def _abilities(self, capabilities: Capabilities) -> Mapping[Destination, Capabilities]:
+        return abilities(
+            self.adapter, capabilities, [spec.source for spec in self._specs], changed=self._changed,
+            declare=self._settings.declare == "all", wait=lambda done: self._await(done, "look at the sources"),
+        )  # fmt: skip
+
     def _plan(self, spec: HandlerSpec, policy: RedeliveryPolicy) -> Plan:
-        capabilities, settings = self.adapter.capabilities, self._settings
+        capabilities, settings = self._able[spec.source], self._settings
         if spec.selector and not capabilities.selectors:
             raise ConfigError(
                 f"{capabilities.dialect} knows no selectors",
                 where=str(spec.source), cure="Leave selector out, and let the handler return early",
             )  # fmt: skip
         ways = ways_of(
-            spec.source,
-            capabilities,
-            option=settings.delay,
-            prefetch=spec.prefetch,
-            longest=policy.longest_delay,
-            ack_timeout=settings.ack_timeout or capabilities.ack_timeout,
-            exclusive=settings.delay == "nack",
+            spec.source, capabilities, option=settings.delay, prefetch=spec.prefetch, longest=policy.longest_delay,
+            ack_timeout=settings.ack_timeout or capabilities.ack_timeout, exclusive=settings.delay == "nack",
             helpers=settings.declare != "none",
             limbo=settings.limbo is not None,
-        )
+        )  # fmt: skip
         for target in policy.places:
             if target.resolve(spec.source) == spec.source:
                 raise ConfigError(
@@ -136,19 +140,10 @@ class Engine:
                     where=str(spec.source),
                     cure="Give the policy another dead_letter target",
                 )
-        signature = Signature(
-            spec.source, settings.app_name, socket.gethostname(), policy.text, policy.version, policy.language
+        who = (settings.app_name, socket.gethostname())
+        return Plan(
+            spec.source, policy, ways, Signature(spec.source, *who, policy.text, policy.version, policy.language)
         )
-        return Plan(spec.source, policy, ways, signature)
-
-    def _warn_of_unknown(self, capabilities: Capabilities) -> None:
-        if self._settings.delay == "nack" and capabilities.trust.get("released") is Trust.UNKNOWN:
-            log.warning(
-                "delay='nack' on %s %s: a limit of the queue's own counts each return and may act first (rule 13); "
-                "make sure that the queues have none",
-                capabilities.broker_kind,
-                capabilities.broker_version,
-            )
 
     def _check_targets(self, plans: Mapping[Destination, Plan]) -> None:
         """Every place that a dead letter could go to must be there, or is made."""
@@ -220,11 +215,12 @@ class Engine:
             Subscription(
                 source=spec.source,
                 prefetch=spec.prefetch,
-                exclusive=self._settings.delay == "nack",
+                exclusive=self._settings.delay == "nack" and plan.ways.postpone is None,
                 declare=self._settings.declare == "all",
                 helpers=self._settings.declare != "none",
                 ladder=ladder_of(plan),
                 selector=spec.selector,
+                postpones=plan.ways.postpone is not None,
             )
         )
 

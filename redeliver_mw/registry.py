@@ -23,7 +23,7 @@ USUAL_DRIVER = {
     "activemq": "activemq+stomp", "rabbitmq": "rabbitmq+pika", "artemis": "artemis+proton", "memory": "memory",
 }  # fmt: skip
 EXTRA_OF_DRIVER = {"stomp": "stomp", "pika": "pika", "proton": "proton"}
-NOT_BUILT = {"rabbitmq+proton", "activemq+proton", "rabbitmq+stomp", "artemis+stomp"}
+NOT_BUILT = {"activemq+proton", "rabbitmq+stomp", "artemis+stomp"}
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
 # Options of those who connected before us: never the adapter's. Those that speak of redelivery, however they are
 # spelled, are read by the policy formats, which also say what is wrong with them; the others are passed over.

@@ -39,6 +39,7 @@ from .commands import (
     Transact,
     Wait,
     Written,
+    tell,
 )  # fmt: skip
 from .failure import describe
 from .feeding import Feeder
@@ -220,7 +221,7 @@ class Runner:
         self._adapter.move(c.delivery, c.outs, answered)
 
     def settle(self, c: Settle) -> None:
-        self._adapter.settle(((c.delivery, c.word),), written=lambda: self.feed(Written(c.token)))
+        tell(self._adapter, c, lambda: self.feed(Written(c.token)))
 
     def record(self, c: Record) -> None:
         if self._recorder.wanted:

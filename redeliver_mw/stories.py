@@ -57,7 +57,8 @@ class Story:
     expected: bool = False  # it was the broker's again before, and is back
     how: Mechanism = "hold"
     due: float = 0.0  # when its rest is over
-    seconds: float = 0.0  # of this hold
+    seconds: float = 0.0  # of this hold, or at the broker
+    marks: Mapping[str, str] | None = None  # that it is given back with
     move: Move | None = None
     outs: Mapping[str, Outgoing] = field(default_factory=lambda: NO_COPIES)  # copy id -> copy
     open: frozenset[str] = frozenset()  # sent, not answered

@@ -8,7 +8,8 @@ picture is drawn from it (`python -m redeliver_mw.story`). A pair that is not in
 changes nothing and nothing is done, because the answer came after the story had moved on.
 
 The order that the table keeps is rule 1: the only ways into *settling* are a handler's success, a verdict
-that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest.
+that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest, or
+its beginning where the broker waits.
 A transaction, in which copies and settle are one, leads from *moving* to *settled*.
 """
 
@@ -41,6 +42,7 @@ class Signal(StrEnum):
     RUN = "due: run"
     RUNS = "its handler still runs"  # that of an earlier delivery, since lost
     RELEASE = "due: give back"
+    POSTPONE = "give back until due"  # the verdict: the broker keeps it, and our count on it
     CONFIRMED = "a copy confirmed"
     COMPLETE = "the last copy confirmed"
     COMMITTED = "transaction committed"
@@ -58,6 +60,7 @@ class Do(StrEnum):
     ACCEPT = "settle: accepted"
     FINISH = "tell it, forget the story"
     GIVE_BACK = "settle: released"
+    POSTPONE = "settle: released, for later"
     WAIT = "start its timer"
     SEND = "send what is unconfirmed"
     CALL = "call the handler"
@@ -80,6 +83,7 @@ TABLE: dict[State, dict[Signal, Step]] = {
         _G.HOLD: Step(_S.HELD, _D.WAIT),
         _G.MOVE: Step(_S.MOVING, _D.SEND),
         _G.DROP: Step(_S.SETTLING, _D.ACCEPT),
+        _G.POSTPONE: Step(_S.SETTLING, _D.POSTPONE),
         _G.LOST: Step(_S.ABANDONED, _D.NOTHING),  # its result still reaches the ledger
         _G.LEAVE: Step(_S.ABANDONED, _D.LEAVE),
     },
@@ -87,6 +91,7 @@ TABLE: dict[State, dict[Signal, Step]] = {
         _G.HOLD: Step(_S.HELD, _D.WAIT),
         _G.MOVE: Step(_S.MOVING, _D.SEND),
         _G.DROP: Step(_S.SETTLING, _D.ACCEPT),
+        _G.POSTPONE: Step(_S.SETTLING, _D.POSTPONE),
         _G.RUN: Step(_S.RUNNING, _D.CALL),  # not early after all
         _G.RUNS: Step(_S.RUNNING, _D.NOTHING),
         _G.LEAVE: Step(_S.ABANDONED, _D.LEAVE),
@@ -95,6 +100,7 @@ TABLE: dict[State, dict[Signal, Step]] = {
     _S.HELD: {
         _G.RUN: Step(_S.RUNNING, _D.CALL),
         _G.RELEASE: Step(_S.SETTLING, _D.GIVE_BACK),
+        _G.POSTPONE: Step(_S.SETTLING, _D.POSTPONE),  # displaced, or we stop
         _G.HOLD: Step(_S.HELD, _D.WAIT),  # a rest longer than one hold
         _G.MOVE: Step(_S.MOVING, _D.SEND),  # displaced, expired, or we stop
         _G.DROP: Step(_S.SETTLING, _D.ACCEPT),  # expired, and the policy discards

@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from . import idioms
 from .capabilities import Capabilities
-from .copies import Move
+from .copies import Move, marks_of
 from .delay import choose
 from .doing import Doing
+from .errors import NotCopyable
 from .message import Destination
 from .ports import Ledger, Moment
 from .stories import NO_COPIES, Story
@@ -53,11 +54,17 @@ class Waiting(Doing):
             return self._leave(story, at)
         ways = story.plan.ways
         room = story.state is State.HELD or self._room(story.plan) or self._displace(story, at.mono + rest, at)
-        way = choose(rest, ways, room=room, nackable=story.key is not None, copyable=story.copyable)
+        back_early = story.state is State.EARLY and room  # not given back again at once: clocks may differ
+        way = choose(
+            rest, ways, room=room, nackable=story.key is not None, copyable=story.copyable,
+            postponable=not back_early and _postponable(story),
+        )  # fmt: skip
+        if way.there and self._postpone(story, way.seconds):
+            return
         leaves = way.how in ("schedule", "park")
         if leaves and self._send_retry(story, way.seconds, at, parked=way.how == "park"):
             return
-        if leaves:  # no exact copy can be made: it is run again here
+        if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
             way = choose(rest, ways, room=room, nackable=False, copyable=False)
         story.how, story.due, story.seconds = way.how, at.mono + rest, way.seconds
         if story.draft is not None:
@@ -65,6 +72,21 @@ class Waiting(Doing):
         self._step(story, Signal.HOLD)
         if way.pause:
             self._halt(story.plan.source, "budget", loud=False)
+
+    def _postpone(self, story: Story, seconds: float) -> bool:
+        """Give it back for so long, its count on it; False when there is no room for that on it."""
+        move = Move("redelivered", (), not_before_us=story.past.not_before_us, failure=story.failure)
+        try:
+            story.marks = marks_of(
+                story.delivery, story.past, story.lineage, move, story.plan.signature, self.capabilities
+            )
+        except NotCopyable:
+            return False
+        story.how, story.seconds = "nack", seconds
+        if story.draft is not None:
+            self._emit_record(story, "nack")
+        self._step(story, Signal.POSTPONE)
+        return True
 
     def _send_retry(self, story: Story, after: float, at: Moment, *, parked: bool = False) -> bool:
         """Start a retry copy on its way; False when no exact copy can be made."""
@@ -96,16 +118,19 @@ class Waiting(Doing):
 
     def _displace(self, story: Story, due: float, at: Moment) -> bool:
         """Let the held delivery that is due last leave by copy, when it is due later than this one."""
-        schedule = story.plan.ways.schedule
+        ways = story.plan.ways
         held = (self._stories[token] for token in self._held[story.plan.source])
         last = max((s for s in held if s.copyable and s.how != "nack"), key=lambda s: s.due, default=None)
         if last is None or last.due <= due:
             return False
         rest = last.due - at.mono
-        hop = schedule.hop(rest) if schedule is not None else 0.0
+        if ways.postpone is not None and _postponable(last):
+            away = ways.postpone.hop(rest)
+            return away > 0 and self._postpone(last, away)
+        hop = ways.schedule.hop(rest) if ways.schedule is not None else 0.0
         if hop > 0:
             return self._send_retry(last, hop, at)
-        return story.plan.ways.limbo and self._send_retry(last, rest, at, parked=True)
+        return ways.limbo and self._send_retry(last, rest, at, parked=True)
 
     def _rest_of(self, move: Move, story: Story, at: Moment) -> Move:
         """The same copies, sent later than was meant: they wait at the broker for what is left of the delay."""
@@ -115,9 +140,12 @@ class Waiting(Doing):
         return replace(move, after=schedule.hop(max(0.0, (move.not_before_us - at.us) / 1e6)))
 
     def _leave(self, story: Story, at: Moment) -> None:
-        """We stop: a stamped copy keeps its count and its not-before; else it stays the broker's, unsettled."""
+        """We stop: its count and its not-before stay on it, or on a copy; else it stays the broker's, unsettled."""
         rest = (story.past.not_before_us or 0) / 1e6 - at.wall
-        schedule = story.plan.ways.schedule
+        schedule, postpone = story.plan.ways.schedule, story.plan.ways.postpone
+        away = postpone is not None and story.past.failures and _postponable(story)
+        if away and postpone is not None and self._postpone(story, postpone.hop(max(0.0, rest))):
+            return
         hop = schedule.hop(rest) if schedule is not None and rest > 0 else 0.0
         parked = hop == 0 and rest > 0 and story.plan.ways.limbo
         if story.past.failures and story.copyable and self._send_retry(story, hop, at, parked=parked):
@@ -125,3 +153,8 @@ class Waiting(Doing):
         if story.draft is not None:
             self._emit_record(story, None)
         self._step(story, Signal.LEAVE)
+
+
+def _postponable(story: Story) -> bool:
+    """Not what has a lifetime: the broker would end it meanwhile, and our policy would not be asked."""
+    return story.past.expires_at_us is None and story.delivery.properties.ttl_us is None

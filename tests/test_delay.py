@@ -109,3 +109,37 @@ def test_delay_schedule_lets_the_broker_wait_even_for_what_could_be_held() -> No
     w = ways(able(schedule=LADDER), option="schedule")
     assert choose(4.5, w, room=True, nackable=True) == Way("schedule", 4.0)
     assert choose(0.5, w, room=True, nackable=True) == Way("hold", 0.5)
+
+
+AWAY = Schedule(smallest=0.001)
+
+
+def test_where_the_broker_keeps_what_is_given_back_no_delay_is_too_long() -> None:
+    w = ways(able(delayed_release=AWAY), longest=3600.0)
+    assert (w.schedule, w.postpone) == (None, AWAY)
+    assert choose(3600.0, w, room=True, nackable=False, postponable=True) == Way("nack", 3600.0, there=True)
+    assert choose(4.0, w, room=True, nackable=True, postponable=True) == Way("hold", 4.0)
+    assert choose(4.0, w, room=False, nackable=True, postponable=True) == Way("nack", 4.0, there=True)
+
+
+def test_what_cannot_be_given_back_with_a_delay_is_held_again_and_again() -> None:
+    w = ways(able(delayed_release=AWAY), longest=3600.0)
+    assert choose(3600.0, w, room=True, nackable=True) == Way("hold", 10.0)
+    assert choose(3600.0, w, room=False, nackable=True) == Way("hold", 10.0, pause=True)
+
+
+def test_delay_nack_lets_the_broker_wait_where_it_can_whoever_else_consumes_and_delay_hold_never() -> None:
+    w = ways(able(delayed_release=AWAY), option="nack", longest=3600.0)
+    assert choose(0.5, w, room=True, nackable=False, postponable=True) == Way("nack", 0.5, there=True)
+    assert choose(0.5, w, room=True, nackable=True) == Way("hold", 0.5)  # without our count on it, not given back
+    with pytest.raises(PolicyError):
+        ways(able(delayed_release=AWAY), option="hold", longest=3600.0)
+    with pytest.raises(PolicyError, match="cannot delay a copy"):
+        ways(able(delayed_release=AWAY), option="schedule")
+
+
+def test_a_delay_that_a_source_cannot_do_is_refused_with_the_cure_of_its_dialect() -> None:
+    with pytest.raises(PolicyError) as refused:
+        ways(able(delay_cure="make orders a quorum queue"), longest=60.0)
+    assert "queue:orders" in (refused.value.where or "")
+    assert "make orders a quorum queue" in (refused.value.cure or "")

@@ -17,7 +17,7 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any
@@ -64,6 +64,7 @@ CAPABILITIES = {
 FAILURE = Failure("ValueError", "no", "0" * 16, [], "")
 ERROR = ValueError("no")
 START = 1_000_000.0
+AWAY = Schedule(smallest=0.001)
 
 
 def plan(dead_after: int, backoff: float, ways: Ways) -> Plan:
@@ -78,6 +79,8 @@ PLANS = {
     "nack": plan(2, 3.0, Ways("nack", 1, 10.0, None, 3.0)),
     "park": plan(2, 3.0, Ways("auto", 1, 1.0, None, 3.0, limbo=True)),
     "displace into limbo": plan(2, 3.0, Ways("auto", 1, 10.0, None, 3.0, limbo=True)),
+    "postpone": plan(2, 3.0, Ways("auto", 1, 1.0, None, 3.0, AWAY)),
+    "postpone, displaced": plan(2, 3.0, Ways("auto", 1, 10.0, None, 3.0, AWAY)),
 }
 
 
@@ -243,6 +246,9 @@ class World:
         message = self.message_of.pop(c.delivery)
         if c.word == "released":
             message.queued = message.redelivered = True
+        if c.marks is not None:
+            message.native = replace(message.native, headers=dict(c.marks))
+            message.ready = self.now + c.after
         self.feed(Written(token))
 
     def answer(self, token: int, copy_id: str, word: str) -> None:
@@ -334,6 +340,8 @@ class World:
                 assert token not in self.settles, "settled twice"
                 if word == "accepted":
                     self.check_accept(self.message_of[d])
+                if c.marks is not None:  # whoever gets it next knows how often it has failed
+                    assert c.marks["redeliver_failures"] == str(self.message_of[d].failures)
                 self.settles[token] = c
             case Halt():
                 self.halted = True
@@ -419,7 +427,8 @@ class World:
             stamp = m.native.headers.get("redeliver_not_before")
             early = rest(datetime.fromisoformat(stamp).timestamp()) if stamp else 0.0
             word = (m.queued, m.redelivered, m.accepted, m.handled)
-            return (m.name, m.failures, rest(m.ready), early, word, frozenset(m.copies.items()))
+            marked = bool(m.native.headers)
+            return (m.name, m.failures, rest(m.ready), early, word, marked, frozenset(m.copies.items()))
 
         return (
             tuple(story(s) for s in i._stories.values()),
@@ -429,7 +438,7 @@ class World:
             tuple(sorted((d.tag, d.generation == self.generation, d.known) for d in self.running)),
             frozenset((no[t], rest(due)) for t, due in self.timers.items()),
             frozenset((no[t], copy_id, rest(self.ready[copy_id])) for t, copy_id in self.open),
-            frozenset((no[t], c.word) for t, c in self.settles.items()),
+            frozenset((no[t], c.word, c.marks is None, round(c.after, 3)) for t, c in self.settles.items()),
             frozenset((no[t], c.delivery.generation == self.generation) for t, c in self.transactions.items()),
             frozenset(i._refusing),
             frozenset((no[s.token], no[i._heirs[s.delivery].token] if s.delivery in i._heirs else None)
@@ -497,7 +506,7 @@ def walk(start: World, depth: int) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize(("bad_answers", "losses"), [(3, 1), (1, 2)])
-@pytest.mark.parametrize("name", ["hold", "displace", "nack", "displace into limbo"])
+@pytest.mark.parametrize("name", ["hold", "displace", "nack", "displace into limbo", "postpone", "postpone, displaced"])
 def test_no_order_of_inputs_breaks_a_rule_for_one_message(name: str, bad_answers: int, losses: int) -> None:
     states, unexplored = walk(world_of(name, 1, bad_answers, losses), depth=50)
     print(f"{name}: {states} states, all there are")
@@ -520,7 +529,7 @@ def test_no_order_of_inputs_breaks_a_rule_for_a_message_and_its_retry_copy(
 def test_no_order_of_inputs_breaks_a_rule_for_two_messages_on_one_connection(name: str) -> None:
     states, _ = walk(world_of(name, 2, 1, 1), depth=7)
     print(f"{name}: {states} states")
-    assert states > 1000
+    assert states > 700
 
 
 @pytest.mark.parametrize(("bad_answers", "losses"), [(3, 1), (1, 2)])

@@ -24,6 +24,7 @@ ADAPTERS = {
     "rabbitmq+pika": "redeliver_pika",
     "activemq+stomp": "redeliver_stomp",
     "artemis+proton": "redeliver_proton",
+    "rabbitmq+proton": "redeliver_proton",
 }
 PACKAGES = {"redeliver_mw", *ADAPTERS.values()}
 PUBLIC = [  # the promised names, in ASCII order

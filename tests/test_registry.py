@@ -22,7 +22,7 @@ def test_a_broker_url_is_taken_apart() -> None:
 @pytest.mark.parametrize(
     ("scheme", "dialect"),
     [("rabbitmq", "rabbitmq+pika"), ("activemq", "activemq+stomp"), ("artemis", "artemis+proton"), ("memory", "memory"),
-     ("rabbitmq+pika", "rabbitmq+pika"), ("mine+own", "mine+own")],
+     ("rabbitmq+pika", "rabbitmq+pika"), ("rabbitmq+proton", "rabbitmq+proton"), ("mine+own", "mine+own")],
 )  # fmt: skip
 def test_a_scheme_alone_means_the_usual_driver(scheme: str, dialect: str) -> None:
     assert parse_url(f"{scheme}://host").dialect == dialect

@@ -54,7 +54,7 @@ def test_a_bar_does_not_end_a_cell() -> None:
 
 def test_every_adapter_that_is_built_tells_what_was_tried_and_what_was_not() -> None:
     found = {(one.dialect, verb.basis) for one in records() for verb in one.verbs}
-    for dialect in ("activemq+stomp", "artemis+proton", "rabbitmq+pika"):
+    for dialect in ("activemq+stomp", "artemis+proton", "rabbitmq+pika", "rabbitmq+proton"):
         assert {(dialect, Trust.PROVED), (dialect, Trust.UNKNOWN)} <= found
     assert all(one.verbs for one in records())
 

@@ -46,7 +46,10 @@ def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: 
         depth=True,
         count="flag",
         strip=frozenset({"x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC", "JMSXDeliveryCount"}),
-        strip_prefixes=("x-first-death-", "x-last-death-", "x-opt-delivery-", "x-message-ttl", "x-dead-letter-"),
+        # `x-opt-redeliver_` is what rabbitmq+proton wrote on a message that it gave back: out of date on a copy.
+        strip_prefixes=(
+            "x-first-death-", "x-last-death-", "x-opt-delivery-", "x-opt-redeliver_", "x-message-ttl", "x-dead-letter-",
+        ),
         subscription_address="{subscription}",
         death_marks={"x-first-death-queue": "{address}", "x-first-death-reason": "{mark}"},
         death_reasons={

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis through proton: one thread, two connections, a link for each source and each target.
+"""A broker through proton: one thread, two connections, a link for each source and each target.
 
 The thread runs proton's engine and nothing else: it reads frames, hands batches over, writes settles, publishes and
 transactions, runs timers. Every public method may be called from any thread and returns at once.
@@ -9,10 +9,9 @@ transactions, runs timers. Every public method may be called from any thread and
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import proton
@@ -22,19 +21,20 @@ from redeliver_mw.capabilities import Capabilities, Settlement
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
+from redeliver_proton._artemis import ARTEMIS
 from redeliver_proton._browse import Browse
 from redeliver_proton._codec import NotEncodable
 from redeliver_proton._connect import Line
-from redeliver_proton._dialects import address_and_queue, capabilities
+from redeliver_proton._dialect import Dialect
 from redeliver_proton._loop import Loop
-from redeliver_proton._manage import Management
-from redeliver_proton._mapping import READER, encode
+from redeliver_proton._mapping import READER
 from redeliver_proton._once import Salts
-from redeliver_proton._outlet import Sent, seen_as
+from redeliver_proton._outlet import Sent
 from redeliver_proton._publish import Publisher
-from redeliver_proton._source import Source, why_refused
-from redeliver_proton._topology import Route, Topology
+from redeliver_proton._route import Route
+from redeliver_proton._source import Later, Source, why_refused
 from redeliver_proton._transact import Job, Mover
+from redeliver_proton._wire import Refused
 from redeliver_proton._words import Words
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -43,17 +43,17 @@ AGAIN_AFTER = 1.0  # seconds before a source that was closed on us is subscribed
 
 
 class ProtonAdapter:
-    """The `Adapter` of `artemis+proton`."""
+    """The `Adapter` of `artemis+proton` and, where it postpones, of `rabbitmq+proton`."""
 
-    def __init__(self, url: BrokerUrl) -> None:
-        self._url = url
+    def __init__(self, url: BrokerUrl, dialect: Dialect = ARTEMIS) -> None:
+        self._url, self._dialect = url, dialect
         self._loop = Loop("redeliver-proton", self._fault)
-        self._line = Line(self._loop, url, "consume", up=self._up, down=self._down, failed=self._failed)
-        self._topology = Topology()
-        self._publisher = Publisher(self._loop, url, self._topology, closed=self._ended)
+        self._line = Line(self._loop, url, dialect, "consume", up=self._up, down=self._down, failed=self._failed)
+        self._topology = dialect.topology()
+        self._publisher = Publisher(self._loop, url, dialect, self._topology, closed=self._ended)
         self._mover = Mover(self._loop, self._topology, self._line.abort)
         self._salts = Salts()
-        self._capabilities = capabilities("0")
+        self._capabilities = dialect.capabilities("0")
         self._sink: Sink
         self._sources: dict[Destination, Source] = {}
         self._live: dict[int, Source] = {}  # by generation
@@ -71,8 +71,7 @@ class ProtonAdapter:
 
     @property
     def broker(self) -> str:
-        host, port = self._url.hosts[0]
-        return f"{host}:{port or 5672}"
+        return self._dialect.where(self._url)
 
     # -- the public verbs, from any thread ---------------------------------------------------------
 
@@ -88,6 +87,12 @@ class ProtonAdapter:
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
         if self._words.add(words, written):
+            self._loop.call(self._words.write)
+
+    def postpone(
+        self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
+    ) -> None:
+        if self._words.add(((delivery, Later(marks, time.time() + after if after > 0 else None)),), written):
             self._loop.call(self._words.write)
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
@@ -109,6 +114,11 @@ class ProtonAdapter:
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None]) -> None:
         self._loop.call(lambda: self._topology.depth(source, answer))
+
+    def capabilities_at(
+        self, source: Destination, answer: Callable[[Capabilities | RedeliverError], None], /, *, declare: bool
+    ) -> None:
+        self._loop.call(lambda: self._topology.capabilities_at(source, self._capabilities, answer, declare=declare))
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
@@ -161,8 +171,8 @@ class ProtonAdapter:
         self._sink.failed(error, None)
 
     def _up(self, connection: proton.Connection) -> None:
-        self._capabilities = capabilities(self._line.version)
-        self._topology.connected(Management(self._loop, connection))
+        self._capabilities = self._dialect.capabilities(self._line.version)
+        self._topology.connected(self._loop, connection)
         self._mover.up(self._line.session)
         if not self._publisher.started:
             self._publisher.open()
@@ -173,6 +183,9 @@ class ProtonAdapter:
     def _down(self, error: BaseException) -> None:
         self._mover.down(error)  # before its questions are answered: what is abandoned was not refused
         self._topology.disconnected(error)
+        for source in self._sources.values() if isinstance(error, Refused) and error.forbids else ():
+            if not source.was_ready:  # it is what ended the session, and would end each one after it
+                self._sink.failed(why_refused(source.subscription, error), source.subscription.source)
         for source in list(self._live.values()):
             self._lost(source, error)
         for one in list(self._browses):
@@ -181,8 +194,8 @@ class ProtonAdapter:
 
     def _subscribe(self, subscription: Subscription) -> None:
         source = Source(
-            subscription, self._loop, arrived=lambda batch: self._sink.arrived(batch), ready=self._ready,
-            gone=self._gone,
+            subscription, self._loop, self._dialect.delivery, arrived=lambda batch: self._sink.arrived(batch),
+            ready=self._ready, gone=self._gone,
         )  # fmt: skip
         self._sources[subscription.source] = source
         if self._line.is_open:
@@ -196,6 +209,8 @@ class ProtonAdapter:
         def routed(route: Route | RedeliverError) -> None:
             if isinstance(route, RedeliverError):
                 self._unprepared(source, route)
+            elif wanted.postpones and not route.postpones:
+                self._unprepared(source, BrokerError(f"{wanted.source} gives nothing back with a delay any more"))
             elif self._line.is_open and connection is self._line.connection and source.generation not in self._live:
                 source.open(self._line.session, route)
 
@@ -240,7 +255,7 @@ class ProtonAdapter:
 
     def _publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
         try:
-            data, seen = self._encode(out, after)
+            data, seen = self._dialect.encode(out, after, self._salts)
         except NotEncodable as error:
             return answer("refused", f"it cannot be encoded: {error}")
         generation = out.origin.generation if out.origin is not None else None
@@ -251,7 +266,7 @@ class ProtonAdapter:
         if source is None:
             return answer("lost", "its generation is over")
         try:
-            encoded = [(out.target, *self._encode(out, after)) for out, after in outs]
+            encoded = [(out.target, *self._dialect.encode(out, after, self._salts)) for out, after in outs]
         except NotEncodable as error:
             return answer("refused", f"it cannot be encoded: {error}")
 
@@ -261,13 +276,6 @@ class ProtonAdapter:
             answer(verdict, why)
 
         return self._mover.move(Job(source, delivery, encoded, moved))
-
-    def _encode(self, out: Outgoing, after: float) -> tuple[bytes, str]:
-        """The message, and what a filter sees it as."""
-        at_ms = math.ceil((time.time() + after) * 1000) if after > 0 else None
-        came_from = address_and_queue(out.origin.destination) if out.origin is not None else None
-        data = encode(out, at_ms=at_ms, source=came_from, duplicate_id=self._salts.duplicate_id(out))
-        return data, seen_as(out)
 
     # -- looking ----------------------------------------------------------------------------------
 
@@ -282,7 +290,8 @@ class ProtonAdapter:
                 self._browses.discard(one)
                 answer(found)
 
-            one = Browse(self._loop, self._line.session, source, route, limit, finished)
+            deliver, copying = self._dialect.delivery, self._capabilities.browse == "copy"
+            one = Browse(self._loop, self._line.session, source, route, limit, finished, deliver, copying=copying)
             self._browses.add(one)
             return None
 
@@ -291,4 +300,4 @@ class ProtonAdapter:
 
 def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:
     """The entry point of `artemis+proton`."""
-    return ProtonAdapter(url)
+    return ProtonAdapter(url, ARTEMIS)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Looking into a queue without taking anything from it: a copying link, drained. On the loop's thread."""
+"""Looking into a queue by a link, drained, that copies, or else takes and gives back. On the loop's thread."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import proton
 from redeliver_mw.errors import BrokerError, RedeliverError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_proton._loop import Loop
-from redeliver_proton._mapping import delivery_of
-from redeliver_proton._topology import Route
+from redeliver_proton._route import Route
 
 TIMEOUT = 10.0  # seconds without anything
 AT_ONCE = 500  # messages that one drain asks for
@@ -27,18 +26,23 @@ class Browse(proton.Handler):
     """
 
     def __init__(
-        self, loop: Loop, session: proton.Session, source: Destination, route: Route, limit: int, answer: _Answer
-    ) -> None:
+        self, loop: Loop, session: proton.Session, source: Destination, route: Route, limit: int, answer: _Answer,
+        deliver: Callable[[Destination, int, int, bytes], Delivery], *, copying: bool,
+    ) -> None:  # fmt: skip
         self._loop, self._source, self._limit, self._answer = loop, source, limit, answer
+        self._deliver, self._copying = deliver, copying
         self._found: list[Delivery] = []
+        self._taken: list[proton.Delivery] = []  # where a look takes them
         self._asked = 0  # of this drain, not come yet
         self._before = 0
         self._over = False
         self._timer: Any = None
         link = self._link = session.receiver(f"redeliver-browse-{id(self):x}")
         link.source.address = route.address
-        link.source.capabilities.put_object(proton.symbol(route.capability))
-        link.source.distribution_mode = proton.Terminus.DIST_MODE_COPY
+        if route.capability:
+            link.source.capabilities.put_object(proton.symbol(route.capability))
+        if copying:
+            link.source.distribution_mode = proton.Terminus.DIST_MODE_COPY
         link.handler = self
         link.open()
         self._patiently()
@@ -58,6 +62,8 @@ class Browse(proton.Handler):
             return
         self._over = True
         self._timer.cancel()
+        for delivery in self._taken if self._link.state & proton.Endpoint.LOCAL_ACTIVE else ():
+            _give_back(delivery)
         if self._link.state & proton.Endpoint.LOCAL_ACTIVE:
             self._link.close()
         self._answer(outcome)
@@ -91,9 +97,11 @@ class Browse(proton.Handler):
         self._patiently()
         raw = self._link.recv(delivery.pending)
         self._link.advance()
-        delivery.update(proton.Delivery.RELEASED)
-        delivery.settle()
-        self._found.append(delivery_of(self._source, -1, len(self._found) + 1, bytes(raw or b"")))
+        if self._copying:
+            _give_back(delivery)
+        else:  # all at once in the end, or the same would come again
+            self._taken.append(delivery)
+        self._found.append(self._deliver(self._source, -1, len(self._found) + 1, bytes(raw or b"")))
         self._asked -= 1
         if not self._asked:  # no flow event comes when all of the credit was used
             self._drain()
@@ -102,3 +110,8 @@ class Browse(proton.Handler):
         self.lost(ConnectionError(str(event.link.remote_condition)))
 
     on_link_remote_detach = on_link_remote_close
+
+
+def _give_back(delivery: proton.Delivery) -> None:
+    delivery.update(proton.Delivery.RELEASED)
+    delivery.settle()

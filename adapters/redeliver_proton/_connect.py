@@ -18,6 +18,7 @@ from tenacity import wait_random_exponential
 
 from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
 from redeliver_mw.registry import BrokerUrl
+from redeliver_proton._dialect import Dialect
 from redeliver_proton._loop import Loop
 from redeliver_proton._wire import Refused, Wire, refusal
 
@@ -27,7 +28,6 @@ ROUNDS_AT_START = 3  # over all hosts, before a first connect is given up
 HANDSHAKE_TIMEOUT = 10.0  # seconds for TCP, TLS, SASL and AMQP together: a silent peer
 GOODBYE_TIMEOUT = 2.0  # seconds for the peer's answer to our close
 HEARTBEAT = 30  # seconds between signs of life that we ask of the broker
-PRODUCT = "apache-activemq-artemis"
 OPTIONS = {"heartbeat", "connection_name"}
 _pause = wait_random_exponential(multiplier=0.2, max=15)
 
@@ -50,6 +50,7 @@ class Line(proton.Handler):
         self,
         loop: Loop,
         url: BrokerUrl,
+        dialect: Dialect,
         role: str,
         *,
         up: Callable[[proton.Connection], None],
@@ -57,7 +58,7 @@ class Line(proton.Handler):
         failed: Callable[[RedeliverError], None] | None = None,
     ) -> None:
         url.check_options(OPTIONS)
-        self._loop, self._url, self._role = loop, url, role
+        self._loop, self._url, self._dialect, self._role = loop, url, dialect, role
         self._up, self._down, self._failed = up, down, failed
         self._tls, self._heartbeat = url.tls_context(), heartbeat_of(url)
         self._attempts = 0
@@ -78,7 +79,7 @@ class Line(proton.Handler):
         host = host or "localhost"
         connection = self.connection = proton.Connection()
         connection.handler = self
-        connection.hostname = host
+        connection.hostname = self._dialect.hostname(self._url, host)
         name = self._url.options.get("connection_name", "redeliver-mw")
         connection.container = f"{name} ({self._role}) {uuid.uuid4().hex[:12]}"
         transport = self._transport(connection)
@@ -138,11 +139,17 @@ class Line(proton.Handler):
         """Only now: a broker that refuses an anonymous user opens the connection before it closes it."""
         if not self.is_open and event.session == self.session:
             self._cancel()
-            if (product := self.product) not in (PRODUCT, ""):
-                self._was_up, self._attempts = False, ROUNDS_AT_START * len(self._url.hosts)
-                return self.abort(Refused("product", product))
+            if (product := self.product) not in (self._dialect.product, ""):
+                return self._unfit(Refused("product", product))
+            if why := self._dialect.too_old(self.version):
+                return self._unfit(Refused("version", why))
             self.is_open, self._attempts, self._was_up = True, 0, True
             self._up(event.connection)
+
+    def _unfit(self, why: Refused) -> None:
+        """Trying again would not help."""
+        self._was_up, self._attempts = False, ROUNDS_AT_START * len(self._url.hosts)
+        self.abort(why)
 
     def on_connection_remote_close(self, event: Any) -> None:
         if self._wire is not None and self._wire.error is None and event.connection.remote_condition is not None:
@@ -202,8 +209,12 @@ class Line(proton.Handler):
         if isinstance(error, Refused):
             if error.name == "product":
                 return ConfigError(
-                    f"this broker is {error.description}, not Artemis", where=where, cure="Use its own scheme"
+                    f"this broker is {error.description}, not {self._dialect.title}",
+                    where=where,
+                    cure="Use its own scheme",
                 )
+            if error.name == "version":
+                return ConfigError(error.description, where=where, cure="Use rabbitmq+pika")
             if "unauthorized" in error.name or "security" in error.name or "AMQ229031" in error.description:
                 return CredentialsRefused("the broker refuses this user or password", where=where, cure="Check both")
         text = getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -83,11 +83,11 @@ class ProtonReader:
         return b"redeliver_" in native.raw
 
     def death(self, native: Received, /) -> Death | None:
-        address = native.annotation(X_ADDRESS) or _application(native, ORIGINAL_ADDRESS)
+        address = native.annotation(X_ADDRESS) or application_of(native, ORIGINAL_ADDRESS)
         if not address:
             return None
         address, _, one = str(address).partition("::")
-        queue = one or native.annotation(X_QUEUE) or _application(native, ORIGINAL_QUEUE) or address
+        queue = one or native.annotation(X_QUEUE) or application_of(native, ORIGINAL_QUEUE) or address
         expired = X_ACTUAL_EXPIRY in native.annotations or ACTUAL_EXPIRY in native.application
         return Death(_came_from(native, address, str(queue)), "expired" if expired else "")
 
@@ -95,12 +95,13 @@ class ProtonReader:
 def _came_from(native: Received, address: str, queue: str) -> Destination:
     if queue == address:
         return Destination(address)
-    if str(_application(native, _ROUTING_TYPE)) == "1":  # ANYCAST
+    if str(application_of(native, _ROUTING_TYPE)) == "1":  # ANYCAST
         return Destination(f"{address}::{queue}")
     return Destination(address, "topic", queue)
 
 
-def _application(native: Received, name: str) -> Any:
+def application_of(native: Received, name: str) -> Any:
+    """One application property, or None."""
     where = native.application.get(name)
     return None if where is None else read(native.raw, where[0])
 
@@ -132,19 +133,21 @@ def delivery_of(source: Destination, generation: int, tag: int, raw: bytes | byt
 
 
 def encode(
-    out: Outgoing, *, at_ms: int | None = None, source: tuple[str, str] | None = None, duplicate_id: str = ""
-) -> bytes:
+    out: Outgoing, *, at_ms: int | None = None, source: tuple[str, str] | None = None, duplicate_id: str = "",
+    biting: tuple[str, ...] = BROKERS_ANNOTATIONS,
+) -> bytes:  # fmt: skip
     """The message as it goes out: durable, without expiry, user id and address of another's.
 
     `at_ms`: not to be delivered before, milliseconds since 1970. `source`: address and queue where the dead came
-    from. NotEncodable for a header value that AMQP has no type for.
+    from. `biting`: how the names of annotations begin that it does not take over. NotEncodable for a header value
+    that AMQP has no type for.
     """
     origin = out.origin.native if out.origin is not None and isinstance(out.origin.native, Received) else None
     dead = "redeliver_reason" in out.headers
     return b"".join(
         (
             _header(out.properties.priority),
-            _annotations(origin, at_ms, source if dead else None),
+            _annotations(origin, at_ms, source if dead else None, biting),
             _properties(out.properties, origin),
             _application_properties(out, origin, source if dead else None, duplicate_id),
             _body(out, origin),
@@ -161,11 +164,13 @@ def _header(priority: int | None) -> bytes:
     return _section(HEADER, compound(0xC0, 0xD0, fields))
 
 
-def _annotations(origin: Received | None, at_ms: int | None, source: tuple[str, str] | None) -> bytes:
+def _annotations(
+    origin: Received | None, at_ms: int | None, source: tuple[str, str] | None, biting: tuple[str, ...]
+) -> bytes:
     """The user's own, as they were; then the delivery time as a long, which alone of all forms is obeyed."""
     parts: list[bytes] = []
     for name, (start, end) in origin.annotations.items() if origin is not None else ():
-        if not name.startswith(BROKERS_ANNOTATIONS):
+        if not name.startswith(biting):
             assert origin is not None
             parts += [write(proton.symbol(name)), origin.raw[start:end]]
     if at_ms is not None:

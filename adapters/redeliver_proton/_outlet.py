@@ -21,8 +21,9 @@ import proton
 from redeliver_mw.adapter import OnAnswer
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Destination, Outgoing
+from redeliver_proton._dialect import Topology
 from redeliver_proton._dialects import address_and_queue
-from redeliver_proton._topology import Place, Route, Topology
+from redeliver_proton._route import Place, Route
 
 log = logging.getLogger("redeliver_mw.proton")
 
@@ -66,7 +67,8 @@ class Outlet(proton.Handler):
         self.state, self._route = "attaching", route
         link = self._link = session.sender(f"redeliver-to-{next(_numbers)}-{id(self):x}")
         link.target.address = route.address
-        link.target.capabilities.put_object(proton.symbol(route.capability))
+        if route.capability:
+            link.target.capabilities.put_object(proton.symbol(route.capability))
         link.handler = self
         link.open()
 
@@ -247,6 +249,8 @@ class Outlets:
 
     def waits_longer_than(self, patience: float, passed: float) -> bool:
         """`passed` more seconds have gone by: is any copy unanswered for too long? Waiting for credit is no silence."""
+        if self._session is not None and self._session.outgoing_bytes > 0:
+            return False  # the broker's window is shut, as in a memory alarm: the driver has it yet
         self._look_at_starved(passed)
         silent = False
         for outlet in self:

@@ -9,8 +9,6 @@ the clock. Silence closes the user's connection before anybody is told of it (ru
 from __future__ import annotations
 
 import logging
-import math
-import time
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -21,13 +19,12 @@ from redeliver_mw.adapter import OnAnswer, OnMoved
 from redeliver_mw.dropin import Alive, Post
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_proton._artemis import encoded
 from redeliver_proton._codec import NotEncodable
-from redeliver_proton._dialects import address_and_queue
-from redeliver_proton._manage import Management
-from redeliver_proton._mapping import encode
 from redeliver_proton._once import Salts
-from redeliver_proton._outlet import Outlets, Sent, seen_as
-from redeliver_proton._topology import Route, Topology
+from redeliver_proton._outlet import Outlets, Sent
+from redeliver_proton._route import Route
+from redeliver_proton._topology import ArtemisTopology
 from redeliver_proton._transact import Job, Mover
 
 if TYPE_CHECKING:
@@ -58,7 +55,7 @@ class LinkPost(Post):
     def __init__(self, ground: Ground, *, patience: float = PATIENCE) -> None:
         self._ground, self._patience = ground, patience
         self.salts = Salts()
-        self._topology = Topology()
+        self._topology = ArtemisTopology()
         self._outlets = Outlets(self._topology)
         loop: Any = ground  # of a loop only `call`, `call_later` and `time` are used, and it has those
         self._mover = Mover(loop, self._topology, ground.cut, patience=patience)
@@ -76,7 +73,7 @@ class LinkPost(Post):
         session.open()
         loop: Any = self._ground
         lender: Any = SimpleNamespace(session=self._session)
-        self._topology.connected(Management(loop, lender))
+        self._topology.connected(loop, lender)
         self._outlets.up(session)
         self._mover.up(session)
 
@@ -104,7 +101,7 @@ class LinkPost(Post):
         if not self._ground.is_open:
             return answer("refused", "there is no connection just now")
         try:
-            data, seen = self._encode(out, after)
+            data, seen = encoded(out, after, self.salts)
         except NotEncodable as error:
             return answer("refused", f"it cannot be encoded: {error}")
 
@@ -128,7 +125,7 @@ class LinkPost(Post):
         if seat is None:
             return answer("lost", "its generation is over")
         try:
-            sends = [(out.target, *self._encode(out, after)) for out, after in outs]
+            sends = [(out.target, *encoded(out, after, self.salts)) for out, after in outs]
         except NotEncodable as error:
             return answer("refused", f"it cannot be encoded: {error}")
 
@@ -167,13 +164,6 @@ class LinkPost(Post):
             return self._find(targets, then)
 
         return self._topology.route(missing, routed, declare=True)
-
-    def _encode(self, out: Outgoing, after: float) -> tuple[bytes, str]:
-        """The message, and what a filter sees it as."""
-        at_ms = math.ceil((time.time() + after) * 1000) if after > 0 else None
-        came_from = address_and_queue(out.origin.destination) if out.origin is not None else None
-        data = encode(out, at_ms=at_ms, source=came_from, duplicate_id=self.salts.duplicate_id(out))
-        return data, seen_as(out)
 
     # -- patience ---------------------------------------------------------------------------------
 

@@ -17,9 +17,9 @@ import proton
 from redeliver_mw.message import Destination
 from redeliver_mw.registry import BrokerUrl
 from redeliver_proton._connect import Line
+from redeliver_proton._dialect import Dialect, Topology
 from redeliver_proton._loop import Loop
 from redeliver_proton._outlet import Outlets, Sent
-from redeliver_proton._topology import Topology
 
 log = logging.getLogger("redeliver_mw.proton")
 
@@ -31,11 +31,11 @@ class Publisher:
     """Publishes on a connection of its own."""
 
     def __init__(
-        self, loop: Loop, url: BrokerUrl, topology: Topology, *, patience: float = PATIENCE,
+        self, loop: Loop, url: BrokerUrl, dialect: Dialect, topology: Topology, *, patience: float = PATIENCE,
         closed: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._loop, self._closed, self._patience = loop, closed, patience
-        self._line = Line(loop, url, "publish", up=self._up, down=self._down)
+        self._line = Line(loop, url, dialect, "publish", up=self._up, down=self._down)
         self._outlets = Outlets(topology)
         self._waiting: deque[tuple[Destination, Sent]] = deque()  # for the connection
         self._checking = self.started = False

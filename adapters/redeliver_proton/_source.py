@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import proton
@@ -14,10 +16,10 @@ import proton
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.capabilities import Settlement
 from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
-from redeliver_mw.message import Delivery
+from redeliver_mw.message import Delivery, Destination
+from redeliver_proton._dialects import DELIVERY_TIME
 from redeliver_proton._loop import Loop
-from redeliver_proton._mapping import delivery_of
-from redeliver_proton._topology import Route
+from redeliver_proton._route import Route
 
 log = logging.getLogger("redeliver_mw.proton")
 _generations = itertools.count(1)
@@ -31,6 +33,18 @@ def next_generation() -> int:
     return next(_generations)
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """A word: released, to come back at a time (seconds since 1970; None: at once) with these headers on it."""
+
+    marks: Mapping[str, str]
+    at: float | None
+
+
+Word = Settlement | Later
+MARK = "x-opt-"  # what an annotation's name has to begin with
+
+
 class Source(proton.Handler):
     """A subscription through its generations; each link is one."""
 
@@ -38,6 +52,7 @@ class Source(proton.Handler):
         self,
         subscription: Subscription,
         loop: Loop,
+        deliver: Callable[[Destination, int, int, bytes], Delivery],
         *,
         arrived: Callable[[Sequence[Delivery]], None],
         ready: Callable[[Source], None],
@@ -46,13 +61,14 @@ class Source(proton.Handler):
         self.subscription = subscription
         self.generation = 0
         self.was_ready = False
+        self._deliver = deliver
         self._loop, self._arrived, self._ready, self._gone = loop, arrived, ready, gone
         self._link: Any = None
         self._batch: list[Delivery] = []
         self._open: dict[int, proton.Delivery] = {}  # unsettled, by tag
         self._tag = 0  # counts through all generations: a late one never means another delivery
         self._owed = 0  # credit that settled deliveries have set free
-        self._decided: list[tuple[proton.Delivery, Settlement]] = []
+        self._decided: list[tuple[proton.Delivery, Word]] = []
 
     def open(self, session: proton.Session, route: Route) -> None:
         """A new link, and with it a new generation."""
@@ -61,7 +77,8 @@ class Source(proton.Handler):
         self._batch, self._open, self._decided, self._owed = [], {}, [], 0
         link = self._link = session.receiver(f"redeliver-{self.generation}-{id(self):x}")
         link.source.address = route.address
-        link.source.capabilities.put_object(proton.symbol(route.capability))
+        if route.capability:
+            link.source.capabilities.put_object(proton.symbol(route.capability))
         if self.subscription.selector:
             apply_selector(link, self.subscription.selector)
         link.handler = self
@@ -108,7 +125,7 @@ class Source(proton.Handler):
         self._tag = tag = self._tag + 1
         self._open[tag] = delivery
         batch = self._batch
-        batch.append(delivery_of(self.subscription.source, self.generation, tag, bytes(raw or b"")))
+        batch.append(self._deliver(self.subscription.source, self.generation, tag, bytes(raw or b"")))
         if len(batch) == 1:  # one wake-up for all that this read brings
             self._loop.call(self._hand_over)
 
@@ -123,7 +140,7 @@ class Source(proton.Handler):
         """The driver's own delivery; None for one that is settled, or being settled, already."""
         return self._open.get(tag)
 
-    def decide(self, tag: int, word: Settlement) -> None:
+    def decide(self, tag: int, word: Word) -> None:
         """Settled with the next `write`; a second word for the same delivery is dropped."""
         delivery = self._open.pop(tag, None)
         if delivery is None:
@@ -137,7 +154,11 @@ class Source(proton.Handler):
         for delivery, word in decided:
             if word == "returned":
                 delivery.local.failed = True
-            delivery.update(_STATES.get(word, proton.Delivery.RELEASED))
+            if isinstance(word, Later):
+                delivery.local.annotations = _annotations(word)
+                delivery.update(proton.Delivery.MODIFIED)
+            else:
+                delivery.update(_STATES.get(word, proton.Delivery.RELEASED))
             delivery.settle()
         self.replenish(len(decided))
 
@@ -153,6 +174,14 @@ class Source(proton.Handler):
         if link is not None and self._owed and (self._owed * 4 >= window or link.credit * 4 <= window):
             link.flow(self._owed)
             self._owed = 0
+
+
+def _annotations(word: Later) -> dict[Any, Any]:
+    """Never a null among them: the broker ends each connection that it hands such a message to (seen on 4.3)."""
+    found: dict[Any, Any] = {proton.symbol(MARK + name): value for name, value in word.marks.items()}
+    if word.at is not None:
+        found[proton.symbol(DELIVERY_TIME)] = proton.ulong(math.ceil(word.at * 1000))
+    return found
 
 
 def apply_selector(link: Any, selector: str) -> None:

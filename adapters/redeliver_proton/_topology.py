@@ -11,13 +11,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import proton
+
+from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
 from redeliver_mw.message import Destination
 from redeliver_proton._dialects import ORIGINAL_ADDRESS, address_and_queue, filter_takes, link_address
-from redeliver_proton._manage import Denied, Management, Said
+from redeliver_proton._loop import Loop
+from redeliver_proton._manage import Denied, Management
+from redeliver_proton._route import OnPlace, OnRoute, Place, Queue, Route
 
 log = logging.getLogger("redeliver_mw.proton")
 
@@ -25,48 +29,15 @@ ANYCAST, MULTICAST = "ANYCAST", "MULTICAST"
 UNLIMITED = 1000  # queues of one address that are looked at
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
-    name: str
-    address: str
-    routing: str
-    filter: str = ""
-    durable: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An address: its queues, and what it does when it is full. `known` is False where nobody tells us."""
-
-    address: str
-    queues: tuple[Queue, ...] = ()
-    full_policy: str = "PAGE"
-    known: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """How a link to a destination is attached: the address, and the capability that says queue or topic."""
-
-    address: str
-    capability: str
-    only_from: str | None = None  # its queue's filter takes dead letters from this address alone
-    filter: str = ""  # of the queue that is named
-
-
-OnPlace = Callable[[Place | RedeliverError], None]
-OnRoute = Callable[[Route | RedeliverError], None]
-
-
-class Topology:
+class ArtemisTopology:
     """Asks the management of whatever connection is up."""
 
     def __init__(self) -> None:
         self._management: Management | None = None
         self._warned = False
 
-    def connected(self, management: Management) -> None:
-        self._management = management
+    def connected(self, loop: Loop, connection: proton.Connection) -> None:
+        self._management = Management(loop, connection)
 
     def disconnected(self, error: BaseException) -> None:
         management, self._management = self._management, None
@@ -124,6 +95,13 @@ class Topology:
 
         wanted = {"field": "name", "operation": "EQUALS", "value": queue}
         management.ask("broker", "listQueues", json.dumps(wanted), 1, UNLIMITED, answer=found)
+
+    def capabilities_at(
+        self, source: Destination, general: Capabilities, answer: Callable[[Capabilities | RedeliverError], None],
+        *, declare: bool,
+    ) -> None:  # fmt: skip
+        """The same at every source."""
+        answer(general)
 
     # -- routes -----------------------------------------------------------------------------------
 
@@ -251,6 +229,3 @@ def _queue(row: dict[str, Any]) -> Queue:
 def _waiting(row: dict[str, Any]) -> int:
     counted = int(row["messageCount"]) - int(row["deliveringCount"]) - int(row["scheduledCount"])
     return max(0, counted)
-
-
-__all__ = ["OnPlace", "OnRoute", "Place", "Queue", "Route", "Said", "Topology", "route_to"]

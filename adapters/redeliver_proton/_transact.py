@@ -23,9 +23,9 @@ import proton
 from redeliver_mw.adapter import MoveVerdict, OnMoved
 from redeliver_mw.message import Delivery, Destination
 from redeliver_proton._coordinator import Coordinator
+from redeliver_proton._dialect import Topology
 from redeliver_proton._loop import Loop
 from redeliver_proton._outlet import TRANSACTIONAL, Outlets, Sent
-from redeliver_proton._topology import Topology
 
 log = logging.getLogger("redeliver_mw.proton")
 

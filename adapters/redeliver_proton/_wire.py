@@ -33,6 +33,11 @@ class Refused(ConnectionError):
         super().__init__(f"{name}: {description}" if description else name)
         self.name, self.description = name, description
 
+    @property
+    def forbids(self) -> bool:
+        """It is this user who may not."""
+        return "unauthorized" in self.name
+
 
 def refusal(condition: Any) -> ConnectionError:
     """What a peer said when it closed or ended something; it may have said nothing."""

@@ -8,10 +8,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
-from redeliver_mw.capabilities import Settlement
 from redeliver_mw.message import Delivery
 from redeliver_proton._once import Salts
-from redeliver_proton._source import Source
+from redeliver_proton._source import Source, Word
 
 log = logging.getLogger("redeliver_mw.proton")
 
@@ -21,9 +20,9 @@ class Words:
 
     def __init__(self, live: Mapping[int, Source], salts: Salts) -> None:
         self._live, self._salts = live, salts
-        self._given: deque[tuple[Sequence[tuple[Delivery, Settlement]], Callable[[], None] | None]] = deque()
+        self._given: deque[tuple[Sequence[tuple[Delivery, Word]], Callable[[], None] | None]] = deque()
 
-    def add(self, words: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None) -> bool:
+    def add(self, words: Sequence[tuple[Delivery, Word]], written: Callable[[], None] | None) -> bool:
         """Whether a `write` has to be asked for: they are the first since the last one."""
         first = not self._given
         self._given.append((words, written))
@@ -43,7 +42,7 @@ class Words:
         for written in told:
             written()
 
-    def _decide(self, delivery: Delivery, word: Settlement, touched: set[Source]) -> bool:
+    def _decide(self, delivery: Delivery, word: Word, touched: set[Source]) -> bool:
         source = self._live.get(delivery.generation)
         if source is None:
             log.debug("%r is of a lost generation: not settled", delivery)

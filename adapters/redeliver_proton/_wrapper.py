@@ -47,7 +47,7 @@ from redeliver_mw.decorator import is_async
 from redeliver_mw.dropin import Caller, Companion, Options, Requeued, Terms, Turn
 from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Destination
-from redeliver_proton._connect import PRODUCT
+from redeliver_proton._artemis import ARTEMIS
 from redeliver_proton._dialects import capabilities
 from redeliver_proton._ground import Ground, Watch
 from redeliver_proton._mapping import delivery_of
@@ -239,8 +239,11 @@ def _words(capabilities: Any) -> set[str]:
 def _capabilities(connection: Any) -> Any:
     told = {str(name): value for name, value in (connection.remote_properties or {}).items()}
     product = str(told.get("product", ""))
-    if product not in (PRODUCT, ""):
-        raise ConfigError(f"this broker is {product}, not Artemis", where=str(connection.hostname), cure="Use Artemis")
+    if product not in (ARTEMIS.product, ""):
+        cure = (
+            "Use an App, with rabbitmq+proton, or redeliver_pika's wrapper" if product == "RabbitMQ" else "Use Artemis"
+        )
+        raise ConfigError(f"this broker is {product}, not Artemis", where=str(connection.hostname), cure=cure)
     return capabilities(str(told.get("version", "0")))
 
 

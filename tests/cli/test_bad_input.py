@@ -64,7 +64,7 @@ def test_an_unknown_scheme(tmp_path: Path) -> None:
     assert "rabbitmq+pika" in said
 
 
-@pytest.mark.parametrize("dialect", ["rabbitmq+proton", "activemq+proton", "artemis+stomp"])
+@pytest.mark.parametrize("dialect", ["rabbitmq+stomp", "activemq+proton", "artemis+stomp"])
 def test_a_broker_that_is_not_built_yet(tmp_path: Path, dialect: str) -> None:
     refused(tmp_path, app(f"{dialect}://h"), 2, f"{dialect}://h: {dialect} is not built yet", "Built are")
 

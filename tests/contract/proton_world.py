@@ -24,7 +24,7 @@ from tests.faults.proxy import Proxy
 
 FULL = 3  # messages that a refusing queue holds
 REFUSING = "contract-full"  # addresses whose names begin so fail when they hold that many
-_FIELDS = {
+FIELDS = {
     "message_id": "id", "correlation_id": "correlation_id", "content_type": "content_type",
     "content_encoding": "content_encoding", "reply_to": "reply_to", "type": "subject", "priority": "priority",
     "group_id": "group_id",
@@ -147,13 +147,7 @@ class ProtonWorld(BrokerWorld):
 
     @property
     def foreign_headers(self) -> Mapping[str, Any]:
-        return {
-            "text": "grüße", "empty": "", "small": proton.byte(-3), "whole": 2**40, "int": proton.int32(7),
-            "unsigned": proton.ulong(2**63), "uint": proton.uint(5), "short": proton.short(-300), "fraction": 1.75,
-            "half": proton.float32(0.5), "yes": True, "no": False, "nothing": None, "bytes": bytes(range(256)),
-            "time": proton.timestamp(1_767_323_045_000), "uuid": uuid.UUID(int=7), "symbol": proton.symbol("s"),
-            "char": proton.char("c"),
-        }  # fmt: skip
+        return foreign()
 
     # -- queues and messages ---------------------------------------------------------------------------------
 
@@ -183,13 +177,13 @@ class ProtonWorld(BrokerWorld):
         if (user := properties.pop("user_id", None)) is not None:
             message.user_id = user.encode()
         for name, value in properties.items():
-            setattr(message, _FIELDS[name], value)
+            setattr(message, FIELDS[name], value)
         self.raw.send(queue, message)
 
     def take_all(self, queue: str) -> list[Raw]:
         found: list[Raw] = []
         while depth := self.depth(queue):
-            found += [_raw(message) for message in self.raw.take(queue, depth)]
+            found += [raw_of(message, message.delivery_count > 0) for message in self.raw.take(queue, depth)]
         return found
 
     def depth(self, queue: str) -> int:
@@ -227,13 +221,25 @@ class ProtonWorld(BrokerWorld):
         self.raw.close()
 
 
-def _raw(message: proton.Message) -> Raw:
+def foreign() -> dict[str, Any]:
+    """An application property of each type."""
+    return {
+        "text": "grüße", "empty": "", "small": proton.byte(-3), "whole": 2**40, "int": proton.int32(7),
+        "unsigned": proton.ulong(2**63), "uint": proton.uint(5), "short": proton.short(-300), "fraction": 1.75,
+        "half": proton.float32(0.5), "yes": True, "no": False, "nothing": None, "bytes": bytes(range(256)),
+        "time": proton.timestamp(1_767_323_045_000), "uuid": uuid.UUID(int=7), "symbol": proton.symbol("s"),
+        "char": proton.char("c"),
+    }  # fmt: skip
+
+
+def raw_of(message: proton.Message, redelivered: bool) -> Raw:
+    """What a plain client sees of it."""
     headers = {name: _plain(value) for name, value in (message.properties or {}).items()}
-    props = {name: _plain(getattr(message, field)) for name, field in _FIELDS.items()}
+    props = {name: _plain(getattr(message, field)) for name, field in FIELDS.items()}
     props |= {"user_id": bytes(message.user_id or b""), "expiration": message.ttl, "expires_at_us": message.expiry_time}
     given = {name: value for name, value in props.items() if value and value != "None"}
     body = message.body.encode() if isinstance(message.body, str) else bytes(message.body or b"")
-    return Raw(body, headers, given, message.delivery_count > 0)
+    return Raw(body, headers, given, redelivered)
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""RabbitMQ through proton, AMQP 1.0: the adapter behind `rabbitmq+proton://`."""
+
+from __future__ import annotations
+
+from redeliver_mw.registry import BrokerUrl
+from redeliver_proton._adapter import ProtonAdapter
+from redeliver_proton._dialect import Dialect
+from redeliver_proton._rabbit import capabilities, records, too_old
+from redeliver_proton._rabbit_mapping import delivery_of, encoded
+from redeliver_proton._rabbit_topology import RabbitTopology
+
+__all__ = ["RABBITMQ", "adapter_from_url", "records"]
+
+
+def _vhost(url: BrokerUrl) -> str:
+    return url.path or "/"
+
+
+def _where(url: BrokerUrl) -> str:
+    """As rabbitmq+pika's: the ledger of a source is the same for both."""
+    host, port = url.hosts[0]
+    return f"{host}:{port or 5672}/{_vhost(url).lstrip('/')}"
+
+
+RABBITMQ = Dialect(
+    title="RabbitMQ",
+    product="RabbitMQ",
+    capabilities=capabilities,
+    too_old=too_old,
+    topology=RabbitTopology,
+    hostname=lambda url, _host: f"vhost:{_vhost(url)}",
+    delivery=delivery_of,
+    encode=encoded,
+    where=_where,
+)
+
+
+def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:
+    """The entry point of `rabbitmq+proton`."""
+    return ProtonAdapter(url, RABBITMQ)
