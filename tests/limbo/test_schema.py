@@ -113,7 +113,7 @@ def test_newer_tables_are_refused_and_left_alone(url: str) -> None:
         pass
     sql(url, "UPDATE redeliver_limbo_version SET version = 99")
     with pytest.raises(
-        ConfigError, match=r"of version 99, this redeliver-mw knows up to 1\. Upgrade redeliver-mw"
+        ConfigError, match=rf"of version 99, this redeliver-mw knows up to {VERSION}\. Upgrade redeliver-mw"
     ) as refused:
         limbo(url, ManualClock()).open()
     assert refused.value.where
