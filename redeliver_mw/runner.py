@@ -121,6 +121,10 @@ class Runner:
                 d.plan = plan
             self._crews[source].put(deliveries)
 
+    def awaits(self, delivery: Delivery, /) -> bool:
+        """For the gate."""
+        return self._interceptor.awaits(delivery)
+
     def admit(self, batch: Sequence[Delivery], /) -> None:
         """Of the gate: these have a past, or no id."""
         for d in batch:
@@ -130,11 +134,11 @@ class Runner:
                 d.plan = self._plans[d.destination]
                 self.feed(Arrived(d, self._clock.now(), stamp=True))
 
-    def hand(self, batch: Sequence[Delivery], /) -> None:
+    def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None:
         """Of the gate: it is on record that a handler has these."""
         for d in batch:
             d.plan = d.plan or self._plans[d.destination]
-        self._crews[batch[0].destination].put(batch)
+        self._crews[batch[0].destination].put(batch, first=first)
 
     def can_run(self, source: Destination, /) -> bool:
         return not self._crews[source].paused

@@ -21,8 +21,10 @@ _KEPT_OF_PAST = [field.name for field in fields(Past) if field.name not in (*_OF
 
 
 def key_of_line(key: str) -> str:
-    """The ledger's key as every database takes it: a lineage is what somebody wrote into a header."""
-    return key if is_plain(key) else hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
+    """The ledger's key as every database takes it, without a space: a lineage is what somebody wrote into a header."""
+    if is_plain(key) and " " not in key:
+        return key
+    return hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def line_of(entry: Entry) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, delete, func, select, update
+from sqlalchemy import Connection, Table, and_, delete, func, or_, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ..errors import RedeliverError
 from ..redaction import clean
 from .database import Database
-from .schema import ledger, runs
+from .schema import batches, ledger, runs
 
 log = logging.getLogger("redeliver_mw.limbo")
 
@@ -40,11 +40,14 @@ _here_lock = threading.Lock()
 
 @dataclass(slots=True)
 class Changes:
-    """What one transaction is to write: lines by source and key, marks, keys whose line is of no more use."""
+    """What one transaction is to write."""
 
     lines: list[dict[str, Any]] = field(default_factory=list)  # whole ones
     unmarked: list[tuple[str, str]] = field(default_factory=list)  # source and key; nothing else of it changes
     over: list[tuple[str, str]] = field(default_factory=list)
+    begun: list[tuple[int, str, list[str]]] = field(default_factory=list)  # batches: number, source, keys
+    ended: list[int] = field(default_factory=list)  # numbers of batches
+    at_us: int = 0
 
 
 class Lines:
@@ -93,6 +96,7 @@ class Lines:
             with self._db.writing() as connection:
                 ours = and_(ledger.c.broker == self.broker, ledger.c.run == self.run)
                 connection.execute(delete(ledger).where(ours, ledger.c.rest.is_(None)))
+                connection.execute(delete(batches).where(batches.c.run == self.run))
                 connection.execute(update(ledger).where(ours, ledger.c.mark != NONE).values(mark=NONE))
                 connection.execute(delete(runs).where(runs.c.run == self.run))
         except RedeliverError as error:
@@ -127,6 +131,12 @@ class Lines:
             found |= {row.message: row for row in connection.execute(select(ledger).where(there))}
         return found
 
+    def in_batches(self, connection: Connection, source: str) -> dict[str, str]:
+        """The run that had a message in a batch, by key: of other runs than this one."""
+        theirs = and_(batches.c.broker == self.broker, batches.c.source == source, batches.c.run != self.run)
+        found = connection.execute(select(batches.c.run, batches.c.messages).where(theirs))
+        return {key: row.run for row in found for key in row.messages.split(" ")}
+
     def dead(self, connection: Connection, of: Iterable[str], now_mono: float) -> dict[str, bool | None]:
         """Which of these runs are over; None: not to be said yet, of a program on another host."""
         asked = sorted({run for run in of if run != self.run})
@@ -159,6 +169,16 @@ class Lines:
             lines = [line | {"broker": self.broker, "run": self.run} for line in changes.lines]
             lines.sort(key=lambda line: (line["source"], line["message"]))
             connection.execute(_upsert(connection, ledger), lines)
+        if changes.begun:
+            said = {"run": self.run, "broker": self.broker, "began_us": changes.at_us}
+            begun = [
+                said | {"number": number, "source": source, "messages": " ".join(keys)}
+                for number, source, keys in changes.begun
+            ]
+            connection.execute(batches.insert(), begun)
+        if changes.ended:
+            ended = and_(batches.c.run == self.run, batches.c.number.in_(changes.ended))
+            connection.execute(delete(batches).where(ended))
         if changes.unmarked:
             self._each(connection, update(ledger).values(mark=NONE), changes.unmarked)
         if changes.over:
@@ -178,11 +198,17 @@ class Lines:
                 connection.execute(statement.where(ours))
 
     def prune(self, sources: Iterable[str], size: int, now_us: int) -> None:
-        """Keep the `size` lines of each source that were changed last; of the dead no bare mark that is a day old."""
+        """Keep the `size` lines of each source that were changed last; of others no bare mark or end a day old."""
         with self._db.writing() as connection:
+            old = and_(batches.c.run != self.run, batches.c.began_us < now_us - DAY_US)
+            connection.execute(delete(batches).where(batches.c.broker == self.broker, old))
             for source in sources:
                 mine = and_(ledger.c.broker == self.broker, ledger.c.source == source)
-                bare = and_(ledger.c.rest.is_(None), ledger.c.run != self.run, ledger.c.changed_us < now_us - DAY_US)
+                bare = and_(
+                    or_(ledger.c.rest.is_(None), ledger.c.done == 1),
+                    ledger.c.run != self.run,
+                    ledger.c.changed_us < now_us - DAY_US,
+                )
                 connection.execute(delete(ledger).where(mine, bare))
                 last = select(ledger.c.changed_us).where(mine).order_by(ledger.c.changed_us.desc())
                 limit = connection.execute(last.offset(size - 1).limit(1)).scalar()

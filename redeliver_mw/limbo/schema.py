@@ -186,6 +186,19 @@ ledger = Table(
     sqlite_with_rowid=False,
 )  # fmt: skip
 
+# Messages without a past that went to their handlers together: a line for each batch, so that they cost little. It is
+# removed when all of them have ended. A message's own line, where it has one, says more.
+batches = Table(
+    "redeliver_limbo_batch", metadata,
+    Column("run", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("broker", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("began_us", BigInteger, nullable=False),
+    Column("messages", Text, nullable=False),  # as in the ledger, a space between two
+    sqlite_with_rowid=False,
+)  # fmt: skip
+
 # Programs that keep a ledger here. `beat` goes up with every sign of life.
 runs = Table(
     "redeliver_limbo_run", metadata,
@@ -201,7 +214,7 @@ OF_A_MESSAGE = (bodies, reply_tos, props, ptypes, delays, parked, messages)
 
 
 def _add_ledger(connection: Connection) -> None:
-    metadata.create_all(connection, tables=[ledger, runs])
+    metadata.create_all(connection, tables=[ledger, batches, runs])
 
 
 # From a version to the next; each is given the connection, in the transaction that also writes the new version.
