@@ -214,8 +214,8 @@ class Engine:
         if not self._settings.crash_safe or self._settings.limbo is None:
             return {source: counting.ledger_of(self.adapter.broker, source) for source in plans}
         from .gate import Gate as Opened
-        from .gate import LastingLedger
         from .limbo.ledger import Lines
+        from .recognition import LastingLedger
 
         ledgers = {source: LastingLedger() for source in plans}
         lines = Lines(self._settings.limbo, broker=self.adapter.broker)

@@ -127,17 +127,17 @@ class Database:
             event.listen(engine, "begin", _sqlite_begins)
             return engine
         try:
-            return create_engine(
+            engine = create_engine(
                 self.url, pool_size=1, max_overflow=0, pool_pre_ping=True,
-                connect_args={
-                    "connect_timeout": max(2, round(self._busy_timeout)),
-                    **({} if self._lasting else {"options": "-c synchronous_commit=off"}),
-                },
+                connect_args={"connect_timeout": max(2, round(self._busy_timeout))},
             )  # fmt: skip
         except ModuleNotFoundError:
             raise MissingExtra(
                 "its driver, psycopg, is not installed", where=self.where, cure="pip install 'redeliver-mw[postgres]'"
             ) from None
+        if not self._lasting:
+            event.listen(engine, "connect", _postgresql_relaxed)
+        return engine
 
     def problem(self, error: SQLAlchemyError) -> LimboError | ConfigError:
         """What a driver's error means, with the place and the cure."""
@@ -190,6 +190,13 @@ def _sqlite_relaxed(connection: Any, _: object) -> None:
         cursor.execute("PRAGMA synchronous=NORMAL")
     finally:
         cursor.close()
+
+
+def _postgresql_relaxed(connection: Any, _: object) -> None:
+    """The same, as PostgreSQL has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit TO off")
+    connection.commit()
 
 
 def _sqlite_left_alone(connection: Any, _: object) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import functools
 import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,12 @@ from redeliver_mw.failure import Failure
 from redeliver_mw.limbo import known, ledger
 from redeliver_mw.limbo.ledger import ALONE
 from redeliver_mw.limbo.schema import runs
-from redeliver_mw.memory import Faults
+from redeliver_mw.memory import Faults, MemoryAdapter, MemoryBroker
 from redeliver_mw.message import Destination, Past
+from redeliver_mw.ports import SystemClock
 from redeliver_mw.record import AttemptRecord
 from redeliver_mw.testing import TestApp
+from tests.faults.load import until
 
 KINDS = ["rabbitmq", "activemq", "artemis"]
 
@@ -312,6 +315,71 @@ def test_an_entry_comes_back_from_its_line_as_it_was(url: str, entry: Entry) -> 
         line = lines.find(connection, "queue:orders", ["m"])["m"]
     lines.close()
     assert known.entry_of(line, "y", Past(), b"other") == entry
+
+
+class Live:
+    """Apps with threads and clocks of their own, on one memory broker and one ledger."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.broker = url, MemoryBroker("rabbitmq")
+        self.broker.declare("orders")
+        self.lock = threading.Lock()
+        self.done: list[bytes] = []
+        self.hung = threading.Event()
+        self.over = threading.Event()
+
+    def app(self, poison: bool) -> App:
+        app = App(
+            "memory://", policy=RedeliveryPolicy(1, 0.0, "queue:dead"), limbo=self.url, crash_safe=True,
+            app_name="orders", prefetch=10,
+        )  # fmt: skip
+
+        @app.handler("orders")
+        def handle(delivery: Delivery) -> None:
+            if poison and delivery.body == b"poison":
+                self.hung.set()
+                assert self.over.wait(30)
+                raise Killed
+            with self.lock:
+                self.done.append(delivery.body)
+
+        app._start(MemoryAdapter(self.broker), SystemClock())
+        return app
+
+    def die(self, app: App) -> None:
+        """As if its process was killed: nobody writes for it any more, and the broker takes back what it had."""
+        engine = app._engine
+        assert engine is not None
+        assert engine.runner is not None
+        assert engine._gate is not None
+        engine.runner.stopping = True
+        engine._gate._stopped = engine._gate._closed = True
+        engine._gate._lines.abandon()
+        engine.adapter.close(0.0)
+
+
+def test_two_apps_on_one_queue_and_one_ledger_count_for_each_other(url: str) -> None:
+    world = Live(url)
+    for n in range(20):
+        world.broker.send("orders", b"poison" if n == 3 else b"fine %d" % n, message_id=f"m{n}")
+    first = world.app(poison=True)
+    second = world.app(poison=True)
+    assert world.hung.wait(10)
+    until(lambda: len(world.done) >= 10, 20, "the other one does nothing")
+    holders = [first, second]
+    for app in holders:  # one of them has the poison in hand, together with what is behind it
+        world.die(app)
+    world.hung.clear()
+    third = world.app(poison=True)
+    assert world.hung.wait(10)  # again, and alone this time
+    world.die(third)
+    last = world.app(poison=False)
+    until(lambda: world.broker.depth("dead") == 1, 20, "the culprit is not counted")
+    until(lambda: len(set(world.done)) == 19, 20, "neighbours are missing")
+    world.over.set()
+    last.stop()
+    assert b"poison" not in world.done
+    assert [letter.headers["redeliver_reason"] for letter in world.broker.peek("dead")] == ["crashed"]
 
 
 def test_without_a_limbo_it_is_refused_at_once() -> None:
