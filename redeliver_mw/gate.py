@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from .adapter import Adapter
+from .counting import read_past
 from .errors import RedeliverError
 from .failure import CRASH
 from .limbo import known
@@ -53,6 +54,8 @@ class Boss(Protocol):
 class Gate:
     """One for an App. `driven`: by a clock that is moved by hand, so there is no thread."""
 
+    _boss: Boss
+
     def __init__(
         self, lines: Lines, ledgers: Mapping[Destination, LastingLedger], adapter: Adapter, clock: Clock, *,
         driven: bool = False,
@@ -61,7 +64,6 @@ class Gate:
         self._driven = driven
         self._recognition = Recognition(lines, ledgers, marks_returns=adapter.capabilities.marks_returns)
         self._turnstile = Turnstile()
-        self._boss: Boss
         self._news = threading.Event()
         self._inbox: deque[tuple[str, Any]] = deque()
         self._arrivals: list[Delivery] = []  # not looked up yet
@@ -182,7 +184,7 @@ class Gate:
                 self._arrivals += about
             elif what == "run":
                 crashed = (about.past.last_error or "").startswith(f"{CRASH.type}: ")
-                self._turnstile.come(One(about, key_of(about)), now, suspect=crashed)
+                self._turnstile.come(One(about, key_of(about, read_past(about))), now, suspect=crashed)
             elif what == "ended":
                 self._take_end(self._turnstile.end(about, now))
             elif what == "changed":

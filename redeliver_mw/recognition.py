@@ -56,8 +56,9 @@ class Recognition:
         asked for: a message that is new here costs no question."""
         found, asked = Found(), dict[Destination, list[One]]()
         for delivery in arrivals:
-            one = One(delivery, key_of(delivery))
-            if one.key and (_is_marked(delivery) or not self._marks_returns):
+            ours = delivery.reader.marked(delivery.native)
+            one = One(delivery, key_of(delivery, counting.read_past(delivery) if ours else NO_PAST))
+            if one.key and (ours or delivery.redelivered or not self._marks_returns):
                 asked.setdefault(delivery.destination, []).append(one)
             elif one.key and not awaits(delivery):
                 found.fresh.append(one)
@@ -81,7 +82,8 @@ class Recognition:
         if line is None or line.run == self._lines.run:
             if in_dead_batch and line is None:
                 found.suspects.append(one)
-            return line is not None or in_dead_batch or _is_marked(one.delivery)
+            marked = one.delivery.redelivered or one.delivery.reader.marked(one.delivery.native)
+            return line is not None or in_dead_batch or marked
         died = dead.get(line.run) if line.mark != NONE else False
         if line.mark == ALONE and died is None:
             found.undecided.append(one.delivery)
@@ -116,12 +118,7 @@ class Recognition:
         return known.line_of(entry) if entry else {}
 
 
-def _is_marked(delivery: Delivery) -> bool:
-    return delivery.redelivered or delivery.reader.marked(delivery.native)
-
-
-def key_of(delivery: Delivery) -> str:
-    """Of its line; empty for a message without any id."""
-    past = counting.read_past(delivery) if delivery.reader.marked(delivery.native) else NO_PAST
+def key_of(delivery: Delivery, past: Past) -> str:
+    """Of its line; empty for a message without any id. `past`: what its headers say."""
     key = counting.message_key(delivery, past)
     return "" if key is None else known.key_of_line(counting.ledger_key(key, past))

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .adapter import Adapter, MoveVerdict, Verdict
+from .admission import Admission
 from .commands import (
     Answer,
     Arrived,
@@ -66,7 +67,7 @@ class StopReport:
     clean: bool  # everything that was begun was brought to its end in time
 
 
-class Runner:
+class Runner(Admission):
     """Sink of the adapter, hands of the interceptor, boss of the crews."""
 
     def __init__(
@@ -95,7 +96,6 @@ class Runner:
         self.stopping = False
         self._hurried = False
         self.halted: dict[Destination, str] = {}
-        self.trouble = ""  # of all sources
         self.handled = 0
 
     # -- what the adapter tells --------------------------------------------------------------------
@@ -120,31 +120,6 @@ class Runner:
             for d in deliveries:
                 d.plan = plan
             self._crews[source].put(deliveries)
-
-    def awaits(self, delivery: Delivery, /) -> bool:
-        """For the gate."""
-        return self._interceptor.awaits(delivery)
-
-    def admit(self, batch: Sequence[Delivery], /) -> None:
-        """Of the gate: these have a past, or no id."""
-        for d in batch:
-            with self._lock:
-                if self.stopping or d.generation not in self._live:
-                    continue
-                d.plan = self._plans[d.destination]
-                self.feed(Arrived(d, self._clock.now(), stamp=True))
-
-    def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None:
-        """Of the gate: it is on record that a handler has these."""
-        for d in batch:
-            d.plan = d.plan or self._plans[d.destination]
-        self._crews[batch[0].destination].put(batch, first=first)
-
-    def can_run(self, source: Destination, /) -> bool:
-        return not self._crews[source].paused
-
-    def in_trouble(self, why: str, /) -> None:
-        self.trouble = why
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         self._live.discard(generation)
