@@ -59,9 +59,13 @@ class App:
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
-        refuse_unbuilt(crash_safe=crash_safe, breaker=breaker, broker_limit=broker_limit)
+        refuse_unbuilt(breaker=breaker, broker_limit=broker_limit)
         if delay == "park" and not limbo:
             raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
+        if crash_safe and not limbo:
+            raise ConfigError(
+                "crash_safe=True needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"'
+            )  # fmt: skip
         one_of("delay", delay, OPTIONS)
         one_of("declare", declare, DECLARE)
         self._url: BrokerUrl = parse_url(given)
@@ -69,6 +73,7 @@ class App:
         self._policy = None if policy is None else self._meant(policy)
         self._url_policy = load_policies(self._url.policy) if self._url.policy else None
         self._journal, self._limbo = journal, limbo or None
+        self._crash_safe = bool(crash_safe)
         self._delay, self._declare = delay, declare
         self._prefetch = at_least("prefetch", prefetch, 1)
         self._workers = at_least("workers", workers, 1)
@@ -210,7 +215,7 @@ class App:
         policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
         settings = Settings(
             app_name=self.app_name, delay=self._delay, declare=self._declare, ack_timeout=self._ack_timeout,
-            seed=0 if drive else None, limbo=self._limbo,
+            seed=0 if drive else None, limbo=self._limbo, crash_safe=self._crash_safe,
         )  # fmt: skip
         self._engine = Engine(
             adapter, list(self._specs.values()), policies, settings, clock,

@@ -27,10 +27,12 @@ Token = int  # of one story
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A delivery that may have a past: redelivered, or with headers of ours."""
+    """A delivery that may have a past: redelivered, or with headers of ours. `stamp`: where it has no id to be known
+    by, it is exchanged for a copy that has one, and that is run."""
 
     delivery: Delivery
     at: Moment
+    stamp: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class Entry:
     apart: bool = False  # a transaction failed: its copies are sent first, and settled after
     doubted: bool = False  # a transaction was lost with its link: another one is tried, once
     failure: Any = None  # the last one, without its traceback, for a copy that is made after a redelivery
+    crashed: bool = False  # a process died while it, and nothing else, was in a handler: not counted yet
     story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
 
     def finish(self) -> None:
@@ -82,6 +83,12 @@ class MemoryLedger:
         with self._lock:
             self._entries.pop(key, None)
             self.back.discard(key)
+
+    def save(self, key: str, /) -> None:
+        """Its entry has changed."""
+
+    def over(self, key: str, /) -> None:
+        """Its settle is written: nobody but this process will ever ask for it."""
 
 
 _ledgers: dict[tuple[str, Destination], MemoryLedger] = {}

@@ -76,6 +76,7 @@ class Doing(Stories):
                 self._close(story)
             case Do.NOTHING:
                 pass
+        self._save(story)
 
     # -- what steps do ----------------------------------------------------------------------------
 

@@ -30,7 +30,7 @@ from .interceptor import Interceptor, Plan
 from .message import Delivery, Destination
 from .planning import check_together, ladder_of, target_refused, targets_of
 from .policy import RedeliveryPolicy
-from .ports import Clock, Journal
+from .ports import Clock, Journal, Ledger
 from .recording import Hook, Recorder, Scene
 from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
@@ -38,6 +38,7 @@ from .tasks import LoopThread, Tasks
 from .workers import Crew, HandlerSpec, Inline, Threads
 
 if TYPE_CHECKING:
+    from .gate import Gate
     from .keeper import Keeper
 
 log = logging.getLogger("redeliver_mw")
@@ -55,6 +56,7 @@ class Settings:
     ack_timeout: float | None = None
     seed: int | None = None  # of the jitter; for tests
     limbo: str | None = None  # the URL of its database
+    crash_safe: bool = False
 
 
 class Engine:
@@ -79,6 +81,7 @@ class Engine:
         self._able: Mapping[Destination, Capabilities] = {}  # what can be done at each source
         self._renewal: Renewal | None = None
         self._keeper: Keeper | None = None
+        self._gate: Gate | None = None
         self.runner: Runner | None = None
         self.crews: dict[Destination, Crew] = {}
         self.started = False
@@ -178,15 +181,18 @@ class Engine:
         return keeper
 
     def _assemble(self, plans: dict[Destination, Plan], capabilities: Capabilities) -> Renewal:
-        ledgers = {source: counting.ledger_of(self.adapter.broker, source) for source in plans}
+        ledgers = self._ledgers(plans)
         interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16])
         scene = Scene(self._settings.app_name, socket.gethostname(), self.adapter.broker, capabilities.broker_kind)
         rng = random.Random(self._settings.seed)
         self.runner = Runner(
-            self.adapter, interceptor, self.crews, self._recorder, scene, self._clock, rng, self._keeper
+            self.adapter, interceptor, self.crews, self._recorder, scene, self._clock, rng, self._keeper,
+            self._gate,
         )  # fmt: skip
         for spec in self._specs:
             self.crews[spec.source] = self._crew(spec, self.runner)
+        if self._gate is not None:
+            self._gate.start(self.runner)
         self._recorder.start()
         for crew in self.crews.values():
             crew.start()
@@ -197,6 +203,21 @@ class Engine:
         stage = Stage(plans, ladders, self._plan, declare=self._settings.declare != "none")
         recorder, clock = self._recorder, self._clock
         return Renewal(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
+
+    def _ledgers(self, plans: Mapping[Destination, Plan]) -> Mapping[Destination, Ledger]:
+        """What outlives connections; with `crash_safe` also this process."""
+        if not self._settings.crash_safe or self._settings.limbo is None:
+            return {source: counting.ledger_of(self.adapter.broker, source) for source in plans}
+        from .gate import Gate as Opened
+        from .limbo.ledger import Lines
+        from .recognition import LastingLedger
+
+        ledgers = {source: LastingLedger() for source in plans}
+        lines = Lines(self._settings.limbo, broker=self.adapter.broker)
+        gate = Opened(lines, ledgers, self.adapter, self._clock, driven=self._drive is not None)
+        gate.open()
+        self._gate = gate
+        return ledgers
 
     def _crew(self, spec: HandlerSpec, runner: Runner) -> Crew:
         if self._crew_type is not None:
@@ -296,6 +317,8 @@ class Engine:
         if self._keeper is not None:
             self._keeper.close(timeout)
         self.adapter.close(timeout)
+        if self._gate is not None:
+            self._gate.close(timeout)
         self._recorder.close(2.0)
 
     def health(self) -> dict[str, Any]:
@@ -310,7 +333,7 @@ class Engine:
                 str(source): {
                     "waiting": crew.waiting,
                     "paused": crew.paused,
-                    "why_paused": (runner.halted.get(source) if runner else None),
+                    "why_paused": (runner.halted.get(source) or runner.trouble or None) if runner else None,
                 }
                 for source, crew in self.crews.items()
             },

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from .redaction import clean, redact, redact_url, trim_middle, trim_utf8
 
-__all__ = ["Failure", "describe", "fingerprint", "redact", "redact_url", "trim_utf8"]
+__all__ = ["CRASH", "Failure", "describe", "fingerprint", "redact", "redact_url", "trim_utf8"]
 
 MAX_TEXT = 64 * 1024  # bytes of UTF-8: of a message, and of a whole traceback
 MAX_FRAMES = 30
@@ -69,6 +69,12 @@ def describe(error: BaseException) -> Failure:
 def fingerprint(kind: str, frames: list[str]) -> str:
     """16 hex digits of a class name and normalised frames."""
     return hashlib.blake2b("\n".join([kind, *frames]).encode(), digest_size=8).hexdigest()
+
+
+CRASH = Failure(
+    "ProcessDied", "the process died while this message, and no other, was in a handler",
+    fingerprint("ProcessDied", []), [], "",
+)  # fmt: skip
 
 
 def _safely(work: Callable[[], T], instead: T) -> T:

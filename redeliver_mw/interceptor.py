@@ -36,7 +36,7 @@ from .commands import (
 from .copies import ERROR_BYTES, Move, Signature
 from .delay import Ways
 from .errors import RetryAfter
-from .failure import trim_utf8
+from .failure import CRASH, trim_utf8
 from .message import Delivery, Destination
 from .policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
 from .ports import Ledger, Moment
@@ -105,7 +105,23 @@ class Interceptor(Waiting):
             if marked and (running := self._runs.get(story.key or "")) is not None:
                 self._heirs[running.delivery] = story
                 return self._step(story, Signal.RUNS)
+            if entry.crashed:
+                return self._crashed(story, entry, x.at)
+        if x.stamp and counting.message_key(x.delivery, past) is None and self._send_retry(story, 0.0, x.at):
+            return
         self._begin(story, x.at)
+
+    def _crashed(self, story: Story, entry: counting.Entry, at: Moment) -> None:
+        """It killed a process of ours: a failure like any other, of which only the next process can tell."""
+        entry.crashed, past = False, story.past
+        error = f"{CRASH.type}: {CRASH.message}"
+        counting.count_failure(past, story.delivery.properties.ttl_us, at.us, 0.0, error, counted=True)
+        story.failure = entry.failure = CRASH
+        elapsed = (at.us - (past.first_attempt_us or at.us)) / 1e6
+        decision = story.plan.policy.decide(past.failures, elapsed)
+        if isinstance(decision, DeadLetter | Discard | Keep):
+            decision = replace(decision, reason="crashed")
+        self._verdict(story, decision, at, 0.0, reason="crashed")
 
     def _resume_move(self, story: Story, move: Move, at: Moment) -> None:
         """Its copies were on their way when it was lost: only the missing ones are sent, its handler is not run."""
@@ -169,7 +185,9 @@ class Interceptor(Waiting):
         elapsed = (x.at.us - (past.first_attempt_us or x.at.us)) / 1e6
         return policy.decide(past.failures, elapsed, x.error)
 
-    def _verdict(self, story: Story, decision: Decision, at: Moment, u: float, x: Failed | None = None) -> None:
+    def _verdict(
+        self, story: Story, decision: Decision, at: Moment, u: float, x: Failed | None = None, *, reason: str = ""
+    ) -> None:  # fmt: skip
         ran, failure = (x.ran, x.failure) if x else (0.0, story.failure)
         draft = partial(self._draft, story, at=at, ran=ran, failure=failure)
         match decision:
@@ -194,7 +212,7 @@ class Interceptor(Waiting):
                 delay = decision.draw(Random(u))
                 story.past.not_before_us = at.us + round(delay * 1e6)
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
-                draft(outcome, delay=delay, delay_base=decision.base)
+                draft(outcome, delay=delay, delay_base=decision.base, reason=reason)
                 self._wait_out(story, delay, at)
 
     # -- timers, answers, losses, the end -----------------------------------------------------------
@@ -230,6 +248,7 @@ class Interceptor(Waiting):
             self._refusing.discard(story.outs[x.copy_id].target)
             if story.entry is not None:
                 story.entry.confirmed |= {x.copy_id}
+                self._save(story)
             complete = story.confirmed >= set(story.outs)
             self._step(story, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from .message import Outgoing
+from .message import Delivery, Outgoing
 
 
 class Moment(NamedTuple):
@@ -55,3 +55,18 @@ class Ledger(Protocol):
     def find(self, key: str, /) -> Any | None: ...
     def open(self, key: str, make: Callable[[], Any], /) -> Any: ...
     def forget(self, key: str, /) -> None: ...
+    def save(self, key: str, /) -> None: ...  # its entry has changed
+    def over(self, key: str, /) -> None: ...  # its settle is written: another process need not know of it
+
+
+class Gate(Protocol):
+    """Lets deliveries through to their handlers once it is on record that they are there. Implemented by `gate.Gate`.
+
+    Called from any thread; none of these waits.
+    """
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None: ...
+    def run(self, delivery: Delivery, /) -> None: ...
+    def ended(self, delivery: Delivery, /) -> None: ...  # its run, or it will not be run
+    def fed(self) -> None: ...  # the interceptor has dealt with an input; its lock is held
+    def stop(self) -> list[Delivery]: ...  # lets nothing through from now on; answers what waited

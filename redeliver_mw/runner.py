@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from .adapter import Adapter, MoveVerdict, Verdict
+from .admission import Admission
 from .commands import (
     Answer,
     Arrived,
@@ -46,7 +47,7 @@ from .feeding import Feeder
 from .idioms import Spoken
 from .interceptor import Interceptor
 from .message import Delivery, Destination
-from .ports import Clock, Moment, Park, SystemClock
+from .ports import Clock, Gate, Moment, Park, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
 from .timers import Timers
 from .workers import Crew, Undecodable
@@ -67,16 +68,16 @@ class StopReport:
     clean: bool  # everything that was begun was brought to its end in time
 
 
-class Runner:
+class Runner(Admission):
     """Sink of the adapter, hands of the interceptor, boss of the crews."""
 
     def __init__(
         self, adapter: Adapter, interceptor: Interceptor, crews: Mapping[Destination, Crew], recorder: Recorder,
-        scene: Scene, clock: Clock, rng: random.Random, limbo: Park | None = None,
+        scene: Scene, clock: Clock, rng: random.Random, limbo: Park | None = None, gate: Gate | None = None,
     ) -> None:  # fmt: skip
         self._adapter, self._interceptor, self._crews = adapter, interceptor, crews
         self._recorder, self._scene, self._clock, self._rng = recorder, scene, clock, rng
-        self._limbo = limbo
+        self._limbo, self._gate = limbo, gate
         self._plans = interceptor.plans  # they may be renewed, by the thread that tells of deliveries
         self._feeder = Feeder(interceptor.feed, self, self._fed)
         self.feed = self._feeder.feed
@@ -106,6 +107,8 @@ class Runner:
     def arrived(self, batch: Sequence[Delivery], /) -> None:
         if self.stopping:
             return  # they stay unsettled, and are the broker's again when we close
+        if self._gate is not None:
+            return self._gate.arrived(batch)
         fresh: dict[Destination, list[Delivery]] = {}
         for d in batch:
             if d.redelivered or d.reader.marked(d.native) or self._interceptor.awaits(d):
@@ -139,9 +142,16 @@ class Runner:
         # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
         if not self._claim(delivery) or delivery.known:
             self.feed(Left(delivery, self._clock.now()))
+        if self._gate is not None:
+            self._gate.ended(delivery)
         return False
 
     def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
+        self._ended(delivery, error)
+        if self._gate is not None:
+            self._gate.ended(delivery)
+
+    def _ended(self, delivery: Delivery, error: BaseException | None) -> None:
         if self._spoken:
             self._listen(delivery)
         if error is not None:
@@ -185,14 +195,20 @@ class Runner:
         if self._spoken:
             self._spoken.ended(delivery)
         self.feed(Left(delivery, self._clock.now()))
+        if self._gate is not None:
+            self._gate.ended(delivery)
 
     def _fed(self) -> None:
+        if self._gate is not None:
+            self._gate.fed()
         if self.stopping:
             self._quiet.notify_all()
 
     # -- what the interceptor commands: the hands --------------------------------------------------
 
     def run(self, c: Run) -> None:
+        if self._gate is not None:
+            return self._gate.run(c.delivery)
         self._crews[c.delivery.destination].put((c.delivery,), first=True)
 
     def wait(self, c: Wait) -> None:
@@ -274,10 +290,12 @@ class Runner:
                 crew.stop()
             now = self._clock.now()
             self.feed(Stopping(now))
+            waiting = [] if self._gate is None else self._gate.stop()
             for crew in self._crews.values():
-                for delivery in crew.take_waiting():
-                    if delivery.known:
-                        self.feed(Left(delivery, now))
+                waiting += crew.take_waiting()
+            for delivery in waiting:
+                if delivery.known:
+                    self.feed(Left(delivery, now))
 
     def finish(self, timeout: float) -> int:
         """Wait until handlers and copies are done, `timeout` seconds at most. What is left unsettled then."""

@@ -145,6 +145,13 @@ class Stories:
             story.entry.finish()
             self._ledgers[story.plan.source].back.discard(story.key or "")
 
+    def _save(self, story: Story) -> None:
+        """Let the ledger keep what was done, as far as it keeps anything."""
+        if story.key is not None and story.entry is not None:
+            ledger = self._ledgers[story.plan.source]
+            ended = story.state is State.SETTLED and story.entry.done  # what was released is not over
+            (ledger.over if ended else ledger.save)(story.key)
+
     def _close(self, story: Story) -> None:
         self._stories.pop(story.token, None)
         if self._of.get(story.delivery) is story:

@@ -31,12 +31,12 @@ from redeliver_mw.commands import (
     Wait,
     Written,
 )  # fmt: skip
-from redeliver_mw.counting import MemoryLedger, iso
+from redeliver_mw.counting import Entry, MemoryLedger, digest, iso, ledger_key, message_key
 from redeliver_mw.delay import Ways
 from redeliver_mw.errors import Reject, RetryAfter
 from redeliver_mw.failure import describe
 from redeliver_mw.interceptor import Interceptor, Plan, Signature
-from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.message import Delivery, Destination, Outgoing, Past
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.ports import Moment
 from redeliver_mw.testing import make_delivery
@@ -55,7 +55,7 @@ class Core:
                  **broker: Any) -> None:  # fmt: skip
         policy = policy or RedeliveryPolicy(3, 5.0, ["queue:DLQ.$", "queue:audit"])
         plan = Plan(SOURCE, policy, ways, Signature(SOURCE, "shop", "host", policy.text, policy.version))
-        self.ledger = ledger or MemoryLedger()
+        self.ledger = MemoryLedger() if ledger is None else ledger  # an empty one is false
         capabilities = Capabilities(dialect="test", broker_kind="test", **broker)
         self.interceptor = Interceptor({SOURCE: plan}, {SOURCE: self.ledger}, capabilities, "run")
         self.mono, self.wall = 100.0, 1_767_323_045.0
@@ -775,3 +775,98 @@ def test_a_message_that_went_back_is_awaited_only_where_the_broker_may_not_mark_
         core.arrive(back)
         assert back.failures == 1
         assert not core.interceptor.awaits(again(back))  # it is here
+
+
+# -- what another process has left -----------------------------------------------------------------
+
+
+def crashed(core: Core, d: Delivery, failures: int = 0) -> Delivery:
+    """As the ledger has it of a message that a process died of."""
+    key = message_key(d, Past())
+    assert key is not None
+    entry = Entry(key, Past(failures=failures), digest(d), crashed=True)
+    core.ledger.open(ledger_key(key, Past()), lambda: entry)
+    d.redelivered = True
+    return d
+
+
+def test_a_crash_is_a_failure_like_any_other_and_its_handler_is_not_run_before_the_rest() -> None:
+    core = Core()
+    d = crashed(core, delivery())
+    core.arrive(d)
+    assert (core.the(Wait).seconds, core.of(Run), d.past.failures) == (5.0, [], 1)
+    told = core.the(Record)
+    assert (told.outcome, told.reason, told.failure.type) == ("redelivered", "crashed", "ProcessDied")
+    core.due(core.the(Wait))
+    assert core.the(Run).delivery.delivery_count == 2
+
+
+def test_a_crash_is_counted_once() -> None:
+    core = Core()
+    d = crashed(core, delivery())
+    core.arrive(d)
+    core.feed(Lost(1))
+    back = again(d)
+    core.arrive(back)
+    assert back.past.failures == 1
+
+
+def test_the_last_crash_that_a_policy_allows_leads_to_a_dead_letter_that_says_so() -> None:
+    core = Core()
+    core.arrive(crashed(core, delivery(), failures=2))
+    letters = core.of(Store)
+    assert [store.out.target for store in letters] == [DLQ, AUDIT]
+    headers = letters[0].out.headers
+    assert (headers["redeliver_reason"], headers["redeliver_failures"]) == ("crashed", "3")
+    for letter in letters:
+        core.answer(letter)
+    assert core.the(Record).reason == "crashed"
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_message_without_an_id_is_settled_after_its_stamped_copy_is_confirmed_and_the_copy_is_run() -> None:
+    core, d = Core(), delivery("")
+    core.feed(Arrived(d, core.at, stamp=True))
+    copy = core.the(Store)
+    assert (copy.out.target, copy.after, copy.out.headers["redeliver_failures"]) == (SOURCE, 0.0, "0")
+    assert core.of(Settle) == core.of(Run) == []
+    core.answer(copy)
+    assert core.the(Settle).delivery is d
+    assert core.of(Record) == []
+    stamped = arrival_of(copy.out)
+    core.feed(Arrived(stamped, core.at, stamp=True))
+    assert core.the(Run).delivery is stamped
+    assert stamped.delivery_count == 1
+
+
+def test_a_message_with_an_id_is_not_exchanged() -> None:
+    core, d = Core(), delivery()
+    core.feed(Arrived(d, core.at, stamp=True))
+    assert core.the(Run).delivery is d
+
+
+class Listening(MemoryLedger):
+    ended = 0
+
+    def over(self, key: str, /) -> None:
+        self.ended += 1
+
+
+def test_the_ledger_hears_that_a_message_is_over_when_its_settle_is_written_and_not_before() -> None:
+    ledger = Listening()
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:audit"), ledger=ledger), delivery()
+    core.fail(d)
+    core.answer(core.the(Store))
+    assert (core.the(Settle).word, ledger.ended) == ("accepted", 0)
+    core.feed(Written(core.the(Settle).token))
+    assert ledger.ended == 1
+
+
+def test_the_ledger_keeps_what_was_given_back() -> None:
+    ledger = Listening()
+    core, d = Core(ways=NACK, ledger=ledger), delivery()
+    core.fail(d)
+    core.due(core.the(Wait))
+    assert core.the(Settle).word == "released"
+    core.feed(Written(core.the(Settle).token))
+    assert ledger.ended == 0

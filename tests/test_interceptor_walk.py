@@ -138,6 +138,11 @@ class PlainLedger:
         self.entries.pop(key, None)
         self.back.discard(key)
 
+    def save(self, key: str, /) -> None: ...
+
+    def over(self, key: str, /) -> None:
+        assert key not in self.entries or self.entries[key].done
+
 
 @dataclass(eq=False)
 class Message:

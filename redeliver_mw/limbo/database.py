@@ -36,14 +36,16 @@ _OF_SQLITE = {
 class Database:
     """One connection to one database, used by one thread at a time: `lock` is held for each transaction.
 
-    `busy_timeout`: seconds to wait for another program's lock. ConfigError, MissingExtra for a URL that is none.
+    `busy_timeout`: seconds to wait for another program's lock. `lasting`: what is committed outlives a power cut;
+    without it the program's own death, and costs less. ConfigError, MissingExtra for a URL that is none.
     """
 
-    def __init__(self, url: str, *, busy_timeout: float = 5.0) -> None:
+    def __init__(self, url: str, *, busy_timeout: float = 5.0, lasting: bool = True) -> None:
         self.url = _parsed(url)
         self.where = redact_url(url)
         self._folder = Path.cwd()  # what a relative name means, whatever the program does later
         self._busy_timeout = busy_timeout
+        self._lasting = lasting
         self.lock = threading.RLock()
         self._engine: Engine | None = None
         self._opened: tuple[int, int] | None = None  # the file that was opened
@@ -120,12 +122,12 @@ class Database:
             arguments: dict[str, Any] = {"timeout": self._busy_timeout, "check_same_thread": False}
             engine = create_engine(self.url, connect_args=arguments, poolclass=StaticPool)
             if durable:
-                event.listen(engine, "connect", _sqlite_connected)
+                event.listen(engine, "connect", _sqlite_connected if self._lasting else _sqlite_relaxed)
             event.listen(engine, "connect", _sqlite_left_alone)
             event.listen(engine, "begin", _sqlite_begins)
             return engine
         try:
-            return create_engine(
+            engine = create_engine(
                 self.url, pool_size=1, max_overflow=0, pool_pre_ping=True,
                 connect_args={"connect_timeout": max(2, round(self._busy_timeout))},
             )  # fmt: skip
@@ -133,6 +135,9 @@ class Database:
             raise MissingExtra(
                 "its driver, psycopg, is not installed", where=self.where, cure="pip install 'redeliver-mw[postgres]'"
             ) from None
+        if not self._lasting:
+            event.listen(engine, "connect", _postgresql_relaxed)
+        return engine
 
     def problem(self, error: SQLAlchemyError) -> LimboError | ConfigError:
         """What a driver's error means, with the place and the cure."""
@@ -175,6 +180,23 @@ def _sqlite_connected(connection: Any, _: object) -> None:
         cursor.execute("PRAGMA synchronous=FULL")
     finally:
         cursor.close()
+
+
+def _sqlite_relaxed(connection: Any, _: object) -> None:
+    """What is committed is with the operating system: no commit waits for the disk."""
+    cursor = connection.cursor()
+    try:
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=NORMAL")
+    finally:
+        cursor.close()
+
+
+def _postgresql_relaxed(connection: Any, _: object) -> None:
+    """The same, as PostgreSQL has it."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit TO off")
+    connection.commit()
 
 
 def _sqlite_left_alone(connection: Any, _: object) -> None:

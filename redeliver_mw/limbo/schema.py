@@ -33,10 +33,8 @@ from sqlalchemy import (
 
 from ..errors import ConfigError
 
-VERSION = 1
+VERSION = 2
 Step = Callable[[Connection], None]
-# From a version to the next; each is given the connection, in the transaction that also writes the new version.
-UPGRADES: Mapping[int, Step] = {}
 
 
 class Bytes(LargeBinary):
@@ -167,7 +165,60 @@ parked = Table(
     Index("redeliver_limbo_msg_copy", "copy_id"),
 )  # fmt: skip
 
+# What is known of messages of which a broker keeps the original. `run`: the program that has it, or had it last, in
+# its hands; `mark`: how, as of `ledger.MARKS`. A line without failures and mark is of no use and may be removed.
+ledger = Table(
+    "redeliver_limbo_ledger", metadata,
+    Column("broker", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("message", Text, primary_key=True),  # key, generation and hop
+    Column("run", Text, nullable=False),
+    Column("mark", SmallInteger, nullable=False),
+    Column("changed_us", BigInteger, nullable=False),  # the line changed longest ago is removed first
+    Column("failures", Integer, nullable=False),  # F
+    Column("done", SmallInteger, nullable=False),  # 1: it only waits for its settle
+    Column("not_before_us", BigInteger),
+    Column("first_failed_us", BigInteger),
+    Column("last_failed_us", BigInteger),
+    Column("last_error", Text),
+    Column("digest", Bytes),
+    Column("rest", Bytes),  # JSON of `ledger.Known`: what is read by programs only
+    sqlite_with_rowid=False,
+)  # fmt: skip
+
+# Messages without a past that went to their handlers together: a line for each batch, so that they cost little. It is
+# removed when all of them have ended. A message's own line, where it has one, says more.
+batches = Table(
+    "redeliver_limbo_batch", metadata,
+    Column("run", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("broker", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("began_us", BigInteger, nullable=False),
+    Column("messages", Text, nullable=False),  # as in the ledger, a space between two
+    sqlite_with_rowid=False,
+)  # fmt: skip
+
+# Programs that keep a ledger here. `beat` goes up with every sign of life.
+runs = Table(
+    "redeliver_limbo_run", metadata,
+    Column("run", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("born", Text, nullable=False),  # tells a process from a later one with its number; empty: not known
+    Column("beat", BigInteger, nullable=False),
+    Column("beat_us", BigInteger, nullable=False),  # wall time, for people
+)  # fmt: skip
+
 OF_A_MESSAGE = (bodies, reply_tos, props, ptypes, delays, parked, messages)
+
+
+def _add_ledger(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[ledger, batches, runs])
+
+
+# From a version to the next; each is given the connection, in the transaction that also writes the new version.
+UPGRADES: Mapping[int, Step] = {1: _add_ledger}
 
 
 def prepare(

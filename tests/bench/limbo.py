@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What parking costs: `python -m tests.bench.limbo [--messages 10000] [--rounds 3] [--stock 100000] [--url postgresql://…]`.
+"""What limbo costs: `python -m tests.bench.limbo [--messages 10000] [--rounds 3] [--stock 100000] [--url postgresql://…]`.
 
 Retry copies of 256 bytes with some twenty headers are parked in batches of 500, handed out when due, and removed, a
 transaction each. Beside it, by hand: the same bodies into one table with the driver alone, as durable. What counts is
 the ratio within a round. Then a stock of messages is left lying, and a new process opens it: how long until the first
-due message is in hand, and how large the process is. Prints Markdown.
+due message is in hand, and how large the process is. Then an App on the memory broker handles messages with and
+without `crash_safe`: a broker that costs next to nothing, so this ratio is the worst there is. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -17,12 +18,16 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from redeliver_mw import App, Delivery
 from redeliver_mw.limbo import Limbo, Parking
+from redeliver_mw.memory import MemoryAdapter, MemoryBroker
 from redeliver_mw.message import Destination, Outgoing, Properties
+from redeliver_mw.ports import SystemClock
 
 BODY = b"x" * 256
 BATCH = 500
@@ -112,6 +117,41 @@ def opened(url: str) -> None:
         print(seconds, pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
 
 
+def handled(url: str, count: int, *, crash_safe: bool) -> float:
+    """Healthy messages that an App handles per second, from the start on."""
+    broker = MemoryBroker("rabbitmq")
+    broker.declare("orders")
+    for n in range(count):
+        broker.send("orders", BODY, {"customer": "4711"}, message_id=f"m{n}")
+    app = App("memory://", app_name="bench", limbo=url, crash_safe=crash_safe)
+    done, left = threading.Event(), iter(range(count, 0, -1))
+
+    @app.handler("orders")
+    def handle(delivery: Delivery) -> None:
+        if next(left) == 1:
+            done.set()
+
+    def work() -> None:
+        app._start(MemoryAdapter(broker), SystemClock())
+        assert done.wait(120)
+
+    try:
+        return rate(count, work)
+    finally:
+        app.stop()
+
+
+def compare_ledger(asked: argparse.Namespace, folder: Path) -> None:
+    off, on = [], []
+    for n in range(asked.rounds):
+        for crash_safe, rates in ((False, off), (True, on)):
+            url = asked.url or f"sqlite:///{folder}/ledger{n}{crash_safe}.db"
+            rates.append(handled(url, asked.messages, crash_safe=crash_safe))
+    ratios = [with_ / without for with_, without in zip(on, off, strict=True)]
+    print("\n| App on the memory broker, msg/s | without `crash_safe` | with it | ratio |\n|---|---|---|---|")
+    print(f"| handled | {spread(off)} | {spread(on)} | {spread(ratios, 2)} |")
+
+
 def spread(values: list[float], digits: int = 0) -> str:
     return " / ".join(f"{v:.{digits}f}" for v in (min(values), statistics.median(values), max(values)))
 
@@ -147,12 +187,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stock", type=int, default=100_000)
     parser.add_argument("--url", help="an empty PostgreSQL database; default: SQLite files in a folder of their own")
+    parser.add_argument("--what", choices=("all", "parking", "ledger"), default="all")
     parser.add_argument("--opened", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.opened:
         return opened(asked.opened)
     with tempfile.TemporaryDirectory(prefix="redeliver-bench-") as folder:
-        compare(asked, Path(folder))
+        if asked.what in ("all", "parking"):
+            compare(asked, Path(folder))
+        if asked.what in ("all", "ledger"):
+            compare_ledger(asked, Path(folder))
 
 
 if __name__ == "__main__":

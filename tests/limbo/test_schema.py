@@ -94,6 +94,20 @@ def test_older_tables_are_upgraded_in_place_one_version_after_the_other(url: str
     opened(url, VERSION + 2, {})  # the second time there is nothing to do
 
 
+def test_tables_of_the_first_version_get_a_ledger_and_keep_what_is_parked(url: str) -> None:
+    clock = ManualClock()
+    with limbo(url, clock) as store:
+        store.park([Parking(message(1), clock.now().wall)])
+    for table in ("ledger", "batch", "run"):
+        sql(url, f"DROP TABLE redeliver_limbo_{table}")
+    sql(url, "UPDATE redeliver_limbo_version SET version = 1")
+    with limbo(url, clock) as store:
+        assert [row.out.body for row in store.due()] == [message(1).body]
+    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(2,)]
+    for table in ("ledger", "batch", "run"):
+        assert sql(url, f"SELECT * FROM redeliver_limbo_{table}") == []
+
+
 def test_an_upgrade_that_fails_leaves_all_as_it_was(url: str) -> None:
     with limbo(url, ManualClock()):
         pass
@@ -113,7 +127,7 @@ def test_newer_tables_are_refused_and_left_alone(url: str) -> None:
         pass
     sql(url, "UPDATE redeliver_limbo_version SET version = 99")
     with pytest.raises(
-        ConfigError, match=r"of version 99, this redeliver-mw knows up to 1\. Upgrade redeliver-mw"
+        ConfigError, match=rf"of version 99, this redeliver-mw knows up to {VERSION}\. Upgrade redeliver-mw"
     ) as refused:
         limbo(url, ManualClock()).open()
     assert refused.value.where
