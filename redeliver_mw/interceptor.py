@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from . import counting, idioms
+from . import counting, history, idioms
 from .capabilities import Capabilities
 from .commands import (
     Answer,
@@ -155,6 +155,7 @@ class Interceptor(Waiting):
             past, x.delivery.properties.ttl_us, x.at.us, x.ran, f"{x.failure.type}: {x.failure.message[:1000]}",
             counted=not uncounted,
         )  # fmt: skip
+        past.history = history.added(past.history, x.at.us, x.failure.fingerprint, story.plan.signature.host)
         # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
         story.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if story.entry is not None:
@@ -193,6 +194,8 @@ class Interceptor(Waiting):
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
                 story.past.not_before_us = at.us + round(delay * 1e6)
+                if x is not None:
+                    story.past.history = history.rested(story.past.history, delay)
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
                 draft(outcome, delay=delay, delay_base=decision.base)
                 self._wait_out(story, delay, at)
