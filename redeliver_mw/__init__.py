@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .context import current_delivery
     from .decorator import redeliver
     from .errors import Reject, RetryAfter
+    from .flow import Breaker
     from .message import Delivery, Destination, Outgoing
     from .policy import PolicyMap, RedeliveryPolicy, load_policies
     from .session import connect
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "Breaker",
     "Delivery",
     "Destination",
     "Outgoing",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOME = {
     "App": "app",
+    "Breaker": "flow",
     "Delivery": "message",
     "Destination": "message",
     "Outgoing": "message",

@@ -25,6 +25,7 @@ from .capabilities import Capabilities, Trust
 from .copies import Signature
 from .delay import Option, ways_of
 from .errors import BrokerUnavailable, ConfigError, RedeliverError
+from .flow import Breaker, Guard
 from .interceptor import Interceptor, Plan
 from .message import Delivery, Destination
 from .planning import check_together, ladder_of, target_refused, targets_of
@@ -34,7 +35,7 @@ from .recording import Hook, Recorder, Scene
 from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
-from .workers import Crew, HandlerSpec, Inline, Threads
+from .workers import Boss, Crew, HandlerSpec, Inline, Threads
 
 if TYPE_CHECKING:
     from .keeper import Keeper
@@ -54,6 +55,7 @@ class Settings:
     ack_timeout: float | None = None
     seed: int | None = None  # of the jitter; for tests
     limbo: str | None = None  # the URL of its database
+    breaker: Breaker | None = None
 
 
 class Engine:
@@ -78,6 +80,7 @@ class Engine:
         self._renewal: Renewal | None = None
         self._keeper: Keeper | None = None
         self.runner: Runner | None = None
+        self.guard: Guard | None = None
         self.crews: dict[Destination, Crew] = {}
         self.started = False
 
@@ -190,8 +193,10 @@ class Engine:
         self.runner = Runner(
             self.adapter, interceptor, self.crews, self._recorder, scene, self._clock, rng, self._keeper
         )  # fmt: skip
+        if self._settings.breaker is not None:
+            self.guard = Guard(self._settings.breaker, plans, self.runner, self.crews, self.adapter)
         for spec in self._specs:
-            self.crews[spec.source] = self._crew(spec, self.runner)
+            self.crews[spec.source] = self._crew(spec, self.guard or self.runner)
         self._recorder.start()
         for crew in self.crews.values():
             crew.start()
@@ -203,17 +208,17 @@ class Engine:
         recorder, clock = self._recorder, self._clock
         return Renewal(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
 
-    def _crew(self, spec: HandlerSpec, runner: Runner) -> Crew:
+    def _crew(self, spec: HandlerSpec, boss: Boss) -> Crew:
         if self._crew_type is not None:
-            return self._crew_type(spec, runner)
+            return self._crew_type(spec, boss)
         if self._drive is not None:
-            return Inline(spec, runner)
+            return Inline(spec, boss)
         if not spec.is_async:
-            return Threads(spec, runner)
+            return Threads(spec, boss)
         if self._loop_thread is None:
             self._loop_thread = LoopThread()
             self._loop_thread.start()
-        return Tasks(spec, runner, self._loop_thread)
+        return Tasks(spec, boss, self._loop_thread)
 
     def _subscribe(self, spec: HandlerSpec, plan: Plan) -> None:
         self.adapter.subscribe(
@@ -315,6 +320,7 @@ class Engine:
                     "waiting": crew.waiting,
                     "paused": crew.paused,
                     "why_paused": (runner.halted.get(source) if runner else None),
+                    "breaker": (self.guard.health(source) if self.guard else None),
                 }
                 for source, crew in self.crews.items()
             },

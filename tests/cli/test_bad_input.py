@@ -279,7 +279,7 @@ def test_parking_without_a_limbo(tmp_path: Path) -> None:
     refused(tmp_path, app("memory://", options="delay='park'"), 2, "shop.py:2: delay='park' needs a limbo", "Give")
 
 
-@pytest.mark.parametrize("option", ["crash_safe=True", "breaker=1", "broker_limit=3"])
+@pytest.mark.parametrize("option", ["crash_safe=True", "broker_limit=3"])
 def test_an_option_that_is_not_built_yet(tmp_path: Path, option: str) -> None:
     name = option.partition("=")[0]
     refused(tmp_path, app("memory://", options=option), 2, f"shop.py:2: {name} is not built yet", "Leave")
