@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import App
+    from .breaker import Breaker
     from .context import current_delivery
     from .decorator import redeliver
     from .errors import Reject, RetryAfter
-    from .flow import Breaker
     from .message import Delivery, Destination, Outgoing
     from .policy import PolicyMap, RedeliveryPolicy, load_policies
     from .session import connect
@@ -40,7 +40,7 @@ __all__ = [
 
 _HOME = {
     "App": "app",
-    "Breaker": "flow",
+    "Breaker": "breaker",
     "Delivery": "message",
     "Destination": "message",
     "Outgoing": "message",

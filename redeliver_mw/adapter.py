@@ -91,3 +91,15 @@ class Prolonging(Protocol):
     """
 
     def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None: ...  # one answer, once
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """An adapter that can stop taking messages of a source, while its generation and what is unsettled in it live on.
+
+    `rest`: `rested` is called when nothing more comes, at most once. A source stays at rest, also through reconnects,
+    until `go_on`.
+    """
+
+    def rest(self, source: Destination, rested: Callable[[], None], /) -> None: ...
+    def go_on(self, source: Destination, /) -> None: ...

@@ -13,11 +13,11 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from .adapter import Adapter
+from .breaker import Breaker
 from .decorator import policy_on
 from .delay import OPTIONS, Option
 from .engine import Engine, Settings
 from .errors import ConfigError
-from .flow import Breaker
 from .message import Destination
 from .options import DECLARE, AnyPolicy, at_least, one_of, read_config, refuse_unbuilt, subscribed
 from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of

@@ -21,11 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 from . import counting
 from .adapter import Adapter, Subscription, Verdict
+from .breaker import Breaker
 from .capabilities import Capabilities, Trust
 from .copies import Signature
 from .delay import Option, ways_of
 from .errors import BrokerUnavailable, ConfigError, RedeliverError
-from .flow import Breaker, Guard
+from .flow import Guard
 from .interceptor import Interceptor, Plan
 from .message import Delivery, Destination
 from .planning import check_together, ladder_of, target_refused, targets_of

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from redeliver_mw import App, Breaker, Delivery, RedeliveryPolicy, Reject, RetryAfter
+from redeliver_mw.breaker import FINE, Blame, Circuit
 from redeliver_mw.errors import ConfigError
-from redeliver_mw.flow import FINE, Blame, Circuit
 from redeliver_mw.memory import MemoryBroker, register_broker
 from redeliver_mw.record import AttemptRecord
 from redeliver_mw.testing import TestApp, make_delivery
@@ -212,6 +212,42 @@ def test_nothing_runs_while_it_is_open_and_then_exactly_one() -> None:
         shop.away = False
         test.advance(121)
         assert len(shop.done) == 10
+
+
+@pytest.mark.parametrize("personality", KINDS)
+def test_what_was_not_begun_goes_back_uncounted_while_it_is_open(personality: str) -> None:
+    """Where the broker takes it back without counting; ActiveMQ's STOMP does not, so there it is kept."""
+    shop, kept = Shop(), personality == "activemq"
+    with shop.app(BREAKER, personality) as test:
+        shop.away = True
+        for n in range(10):
+            test.send("orders", f"m{n}", message_id=f"m{n}")
+        for _ in range(4):
+            assert test.depth("orders") == (0 if kept else 6)
+            test.advance(125)  # one is tried, and fails
+            assert state(test)["breaker"]["state"] == "open"
+        assert [message.count for message in test.broker.peek(test.app.sources[0])] == [0] * (0 if kept else 6)
+        shop.away = False
+        test.advance(125)
+        assert sorted(shop.done) == sorted(f"m{n}" for n in range(10))
+    assert {count for _, text, count in shop.runs if text > "m3"} == {1}
+
+
+def test_another_consumer_gets_what_went_back() -> None:
+    shop = Shop()
+    with shop.app(BREAKER) as test:
+        shop.away = True
+        for n in range(10):
+            test.send("orders", f"m{n}", message_id=f"m{n}")
+        other = test.broker.connect()
+        taken = [other.get("orders") for _ in range(6)]
+        assert sorted(held.message.body for held in taken if held) == [b"m%d" % n for n in range(4, 10)]
+        for held in taken:
+            assert held is not None
+            other.accept(held.tag)
+        shop.away = False
+        test.advance(100)
+        assert sorted(shop.done) == ["m0", "m1", "m2", "m3"]
 
 
 def test_a_failed_try_counts_nothing_and_its_record_says_why() -> None:

@@ -83,3 +83,35 @@ def test_no_message_dies_of_an_outage_that_outlasts_its_policy(broker: Broker) -
             assert breaker_of(app)["state"] == "closed"
     assert sorted(warehouse.done) == sorted(bodies)
     assert (take(broker, DEAD), take(broker, SOURCE)) == ([], [])
+
+
+def test_what_was_not_begun_is_for_others_while_it_is_open(broker: Broker) -> None:
+    """On ActiveMQ, which takes nothing back over STOMP, what was prefetched is kept."""
+    warehouse = Warehouse()
+    warehouse.away.set()
+    app = app_on(broker, warehouse, Breaker(min_calls=5, open_for=60.0))
+    bodies = [b"%d" % n for n in range(MESSAGES)]
+    begun = 5 + WORKERS
+    free = MESSAGES - (PREFETCH if broker.kind == "activemq" else begun)
+    taken: list[Delivery] = []
+    with connect(broker.url) as session:
+        for body in bodies:
+            session.publish(SOURCE, body)
+        with app:
+            until(lambda: breaker_of(app)["openings"] == 1, PATIENCE, "it never opened")
+            with connect(broker.url) as other:
+                deadline = time.monotonic() + PATIENCE
+                while len(taken) < free and time.monotonic() < deadline:
+                    delivery = other.receive(SOURCE, timeout=0.5)
+                    if delivery is not None:
+                        taken.append(delivery)
+                        other.settle(delivery)
+            assert len(taken) >= free
+            assert warehouse.runs <= begun
+            warehouse.away.clear()
+            app.resume(SOURCE)  # waits no longer
+            until(lambda: len(warehouse.done) + len(taken) >= MESSAGES, PATIENCE, "they are not all handled")
+            session.publish(SOURCE, b"later")
+            until(lambda: b"later" in warehouse.done, PATIENCE, "it does not consume again")
+    assert sorted([*warehouse.done, *(delivery.body for delivery in taken)]) == sorted([*bodies, b"later"])
+    assert (take(broker, DEAD), take(broker, SOURCE)) == ([], [])
