@@ -265,6 +265,31 @@ def test_a_failed_try_counts_nothing_and_its_record_says_why() -> None:
     assert told[-1] == ("accepted", None, 2)
 
 
+def test_even_a_policy_of_one_failure_spares_what_is_tried() -> None:
+    shop = Shop()
+    with shop.app(BREAKER, dead_after=1) as test:
+        shop.away = True
+        for n in range(10):
+            test.send("orders", f"m{n}", message_id=f"m{n}")
+        test.advance(3600)
+        assert len(test.dead_letters("orders")) == 4  # those that opened it
+        shop.away = False
+        test.advance(200)
+        assert sorted(shop.done) == [f"m{n}" for n in range(4, 10)]
+    assert {count for _, _, count in shop.runs} == {1}
+
+
+def test_without_a_breaker_the_same_outage_kills_them_all() -> None:
+    shop = Shop()
+    with shop.app(None) as test:
+        shop.away = True
+        for n in range(10):
+            test.send("orders", f"m{n}", message_id=f"m{n}")
+        test.advance(60)
+        assert len(test.dead_letters("orders")) == 10
+        assert state(test)["breaker"] is None
+
+
 def test_a_message_that_arrives_while_it_is_half_open_is_the_one_that_is_tried() -> None:
     shop = Shop()
     with shop.app(Breaker(window=2, min_calls=1, open_for=5.0), dead_after=1) as test:

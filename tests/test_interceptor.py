@@ -775,3 +775,18 @@ def test_a_message_that_went_back_is_awaited_only_where_the_broker_may_not_mark_
         core.arrive(back)
         assert back.failures == 1
         assert not core.interceptor.awaits(again(back))  # it is here
+
+
+def test_a_failure_that_is_not_counted_rests_and_is_told_with_its_reason() -> None:
+    core, d = Core(RedeliveryPolicy(2, 5.0)), delivery()
+    core.fail(d)
+    for _ in range(3):
+        core.due(core.the(Wait))
+        assert core.the(Run).delivery.failures == 1
+        core.fail(d, counted=False)
+        record = core.the(Record)
+        told = (record.outcome, record.reason, record.past.failures, record.delay)
+        assert told == ("redelivered", "breaker", 1, 5.0)
+    core.due(core.the(Wait))
+    core.fail(d)
+    assert {store.out.headers["redeliver_failures"] for store in core.of(Store)} == {"2"}

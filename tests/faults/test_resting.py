@@ -121,3 +121,34 @@ def test_it_stays_at_rest_through_a_reconnect(broker: Broker) -> None:
     adapter.settle([(delivery, "accepted") for delivery in listener.got])
     adapter.close()
     assert bodies == {b"one": 1}
+
+
+def test_what_is_on_its_way_when_it_comes_to_rest_is_handed_over_once_and_unmarked(broker: Broker) -> None:
+    """The driver's own cancel would reject it: marked, counted, and a hole among the tags."""
+    adapter, listener = adapter_for(broker.url), Listener()
+    assert isinstance(adapter, Resting)
+
+    def arrived(batch: Sequence[Delivery]) -> None:
+        Listener.arrived(listener, batch)
+        adapter.settle([(delivery, "accepted") for delivery in batch])
+
+    listener.arrived = arrived  # type: ignore[method-assign]  # it keeps the messages coming
+    with connect(broker.url) as session:
+        for n in range(MESSAGES):
+            session.publish(SOURCE, b"%d" % n)
+        adapter.start(listener)
+        adapter.subscribe(Subscription(source=SOURCE, prefetch=20))
+        for rounds in range(1, 6):
+            listener.until(lambda wanted=rounds: len(listener.got) > wanted * 60)
+            rested = threading.Event()
+            adapter.rest(SOURCE, rested.set)
+            assert rested.wait(PATIENCE)
+            before = len(listener.got)
+            session.depth(SOURCE)  # a round trip later
+            assert len(listener.got) == before
+            adapter.go_on(SOURCE)
+        listener.until(lambda: len(listener.got) >= MESSAGES)
+    adapter.close()
+    assert Counter(delivery.body for delivery in listener.got) == Counter(b"%d" % n for n in range(MESSAGES))
+    assert not [delivery for delivery in listener.got if delivery.redelivered]
+    assert take(broker, SOURCE.name) == []
