@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import App
+    from .breaker import Breaker
     from .context import current_delivery
     from .decorator import redeliver
     from .errors import Reject, RetryAfter
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "Breaker",
     "Delivery",
     "Destination",
     "Outgoing",
@@ -38,6 +40,7 @@ __all__ = [
 
 _HOME = {
     "App": "app",
+    "Breaker": "breaker",
     "Delivery": "message",
     "Destination": "message",
     "Outgoing": "message",

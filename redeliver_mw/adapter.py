@@ -103,3 +103,15 @@ class Postponing(Adapter, Protocol):
     def postpone(
         self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
     ) -> None: ...  # release it, uncounted, for `after` seconds; it comes back with these headers in place of ours
+
+
+@runtime_checkable
+class Resting(Protocol):
+    """An adapter that can stop taking messages of a source, while its generation and what is unsettled in it live on.
+
+    `rest`: `rested` is called when nothing more comes, at most once. A source stays at rest, also through reconnects,
+    until `go_on`.
+    """
+
+    def rest(self, source: Destination, rested: Callable[[], None], /) -> None: ...
+    def go_on(self, source: Destination, /) -> None: ...

@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 from .adapter import Adapter
+from .breaker import Breaker
 from .decorator import policy_on
 from .delay import OPTIONS, Option
 from .engine import Engine, Settings
@@ -47,7 +48,7 @@ class App:
         journal: str | os.PathLike[str] | None = None,
         delay: Option = "auto",
         crash_safe: bool = False,
-        breaker: object = None,
+        breaker: Breaker | Mapping[str, Any] | bool | None = None,
         prefetch: int = 100,
         workers: int = 1,
         ack_timeout: float | None = None,
@@ -59,7 +60,7 @@ class App:
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
-        refuse_unbuilt(breaker=breaker, broker_limit=broker_limit)
+        refuse_unbuilt(broker_limit=broker_limit)
         if delay == "park" and not limbo:
             raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
         if crash_safe and not limbo:
@@ -75,6 +76,7 @@ class App:
         self._journal, self._limbo = journal, limbo or None
         self._crash_safe = bool(crash_safe)
         self._delay, self._declare = delay, declare
+        self._breaker = Breaker.meant(breaker)
         self._prefetch = at_least("prefetch", prefetch, 1)
         self._workers = at_least("workers", workers, 1)
         self._ack_timeout = None if ack_timeout is None else float(at_least("ack_timeout", ack_timeout, 1))
@@ -215,7 +217,7 @@ class App:
         policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
         settings = Settings(
             app_name=self.app_name, delay=self._delay, declare=self._declare, ack_timeout=self._ack_timeout,
-            seed=0 if drive else None, limbo=self._limbo, crash_safe=self._crash_safe,
+            seed=0 if drive else None, limbo=self._limbo, crash_safe=self._crash_safe, breaker=self._breaker,
         )  # fmt: skip
         self._engine = Engine(
             adapter, list(self._specs.values()), policies, settings, clock,
@@ -285,7 +287,10 @@ class App:
         self._crew(source).pause()
 
     def resume(self, source: str | Destination) -> None:
+        """Go on after `pause`. An open breaker waits no longer: one message is tried."""
         self._crew(source).resume()
+        if self._engine is not None and self._engine.guard is not None:
+            self._engine.guard.try_one(Destination.parse(source))
 
     def _crew(self, source: str | Destination) -> Any:
         crews = self._engine.crews if self._engine is not None else {}

@@ -55,6 +55,7 @@ class Failed:
     u: float
     ran: float = 0.0
     undecodable: bool = False
+    counted: bool = True  # False: it was tried to see whether the breaker can close
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from . import history
 from .capabilities import Capabilities
 from .counting import PREFIX, copy_id, iso, message_key, read_past
 from .errors import NotCopyable
@@ -29,6 +30,7 @@ SHORT_BYTES = 200  # of such a text when foreign headers leave little room
 ENTRY_BYTES = 8  # of framing, for each header
 COPY_ID_BYTES = len("redeliver_copy_id") + 32 + ENTRY_BYTES
 POLICY_BYTES = 512
+HISTORY = "redeliver_history"
 REASONS_OF_DEATH = ("exhausted", "rejected", "fatal", "expired", "undecodable", "crashed")
 
 
@@ -77,7 +79,7 @@ def copies_of(
         ours["redeliver_not_before"] = iso(move.not_before_us)
         if past.expires_at_us is not None:
             ours["redeliver_expires_at"] = iso(past.expires_at_us)
-    ours = _fit(delivery, ours, kept, capabilities, spare)
+    ours = _fit(delivery, ours, kept, capabilities, spare, past.history)
     ttl_us = None if move.lives is None else round(move.lives * 1e6)
     expires_at_us = None if ttl_us is None else move.decided_us + ttl_us
     properties = replace(delivery.properties, user_id=None, expires_at_us=expires_at_us, ttl_us=ttl_us)
@@ -254,20 +256,25 @@ def _fit(
     kept: Mapping[str, Any],
     capabilities: Capabilities,
     spare: Mapping[str, str],
+    attempts: history.History = (),
 ) -> dict[str, str]:
     """Our headers within what the broker takes beside the foreign ones: at need, texts are cut shorter.
 
-    Those of `spare` go along where there is room for all of them.
+    Those of `spare` go along where there is room for all of them, and the last `attempts` where that leaves any.
     """
     foreign = delivery.reader.headers_bytes(delivery.native) - sum(
         _size(name, value) for name, value in delivery.headers.items() if name not in kept
     )
     room = capabilities.header_bytes - foreign - COPY_ID_BYTES
     texts = {"redeliver_error_message", "redeliver_policy", *capabilities.death_marks, *spare}
+    whole = True
     for carried, limit in itertools.product(({**ours, **spare}, ours), (capabilities.value_bytes, SHORT_BYTES)):
         fitting = {name: trim_utf8(value, limit) if name in texts else value for name, value in carried.items()}
         if (need := sum(_size(name, value) + ENTRY_BYTES for name, value in fitting.items())) <= room:
-            return fitting
+            left = min(room - need - len(HISTORY) - ENTRY_BYTES, capabilities.value_bytes)
+            told = history.written(attempts, left) if whole else ""
+            return fitting | {HISTORY: told} if told else fitting
+        whole = False
     raise NotCopyable(
         f"its headers need {need - room + capabilities.header_bytes} bytes with ours, "
         f"{capabilities.dialect} takes {capabilities.header_bytes}",

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from . import history
 from .message import Delivery, Destination, Past
 
 PREFIX = "redeliver_"
@@ -132,6 +133,7 @@ def read_past(delivery: Delivery) -> Past:
         past.last_failed_us = _time(headers, "last_failed_at")
         past.last_error = _last_error(headers)
         past.state = _state(headers)
+        past.history = history.read(_text(headers, "history"))
     return past
 
 

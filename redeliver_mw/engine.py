@@ -22,10 +22,12 @@ from typing import TYPE_CHECKING, Any
 from . import counting
 from .abilities import abilities, warn_of_unknown
 from .adapter import Adapter, Subscription, Verdict
+from .breaker import Breaker
 from .capabilities import Capabilities
 from .copies import Signature
 from .delay import Option, ways_of
 from .errors import BrokerUnavailable, ConfigError, RedeliverError
+from .flow import Guard
 from .interceptor import Interceptor, Plan
 from .message import Delivery, Destination
 from .planning import check_together, ladder_of, target_refused, targets_of
@@ -35,7 +37,7 @@ from .recording import Hook, Recorder, Scene
 from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
-from .workers import Crew, HandlerSpec, Inline, Threads
+from .workers import Boss, Crew, HandlerSpec, Inline, Threads
 
 if TYPE_CHECKING:
     from .gate import Gate
@@ -57,6 +59,7 @@ class Settings:
     seed: int | None = None  # of the jitter; for tests
     limbo: str | None = None  # the URL of its database
     crash_safe: bool = False
+    breaker: Breaker | None = None
 
 
 class Engine:
@@ -83,6 +86,7 @@ class Engine:
         self._keeper: Keeper | None = None
         self._gate: Gate | None = None
         self.runner: Runner | None = None
+        self.guard: Guard | None = None
         self.crews: dict[Destination, Crew] = {}
         self.started = False
 
@@ -189,8 +193,10 @@ class Engine:
             self.adapter, interceptor, self.crews, self._recorder, scene, self._clock, rng, self._keeper,
             self._gate,
         )  # fmt: skip
+        if self._settings.breaker is not None:
+            self.guard = Guard(self._settings.breaker, plans, self.runner, self.crews, self.adapter)
         for spec in self._specs:
-            self.crews[spec.source] = self._crew(spec, self.runner)
+            self.crews[spec.source] = self._crew(spec, self.guard or self.runner)
         if self._gate is not None:
             self._gate.start(self.runner)
         self._recorder.start()
@@ -219,17 +225,17 @@ class Engine:
         self._gate = gate
         return ledgers
 
-    def _crew(self, spec: HandlerSpec, runner: Runner) -> Crew:
+    def _crew(self, spec: HandlerSpec, boss: Boss) -> Crew:
         if self._crew_type is not None:
-            return self._crew_type(spec, runner)
+            return self._crew_type(spec, boss)
         if self._drive is not None:
-            return Inline(spec, runner)
+            return Inline(spec, boss)
         if not spec.is_async:
-            return Threads(spec, runner)
+            return Threads(spec, boss)
         if self._loop_thread is None:
             self._loop_thread = LoopThread()
             self._loop_thread.start()
-        return Tasks(spec, runner, self._loop_thread)
+        return Tasks(spec, boss, self._loop_thread)
 
     def _subscribe(self, spec: HandlerSpec, plan: Plan) -> None:
         self.adapter.subscribe(
@@ -334,6 +340,7 @@ class Engine:
                     "waiting": crew.waiting,
                     "paused": crew.paused,
                     "why_paused": (runner.halted.get(source) or runner.trouble or None) if runner else None,
+                    "breaker": (self.guard.health(source) if self.guard else None),
                 }
                 for source, crew in self.crews.items()
             },

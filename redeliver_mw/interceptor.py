@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from . import counting, idioms
+from . import counting, history, idioms
 from .capabilities import Capabilities
 from .commands import (
     Answer,
@@ -166,11 +166,12 @@ class Interceptor(Waiting):
             plan = x.delivery.plan or self.plans[x.delivery.destination]
             story = self._open(x.delivery, plan, x.delivery.past, State.RUNNING)
         past = story.past
-        uncounted = isinstance(x.error, RetryAfter) and not x.error.count
+        uncounted = not x.counted or (isinstance(x.error, RetryAfter) and not x.error.count)
         counting.count_failure(
             past, x.delivery.properties.ttl_us, x.at.us, x.ran, f"{x.failure.type}: {x.failure.message[:1000]}",
             counted=not uncounted,
         )  # fmt: skip
+        past.history = history.added(past.history, x.at.us, x.failure.fingerprint, story.plan.signature.host)
         # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
         story.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if story.entry is not None:
@@ -182,6 +183,8 @@ class Interceptor(Waiting):
         policy, past = story.plan.policy, story.past
         if x.undecodable and not policy.retries(x.error):
             return policy.end("undecodable", past.failures)
+        if not x.counted:
+            return policy.decide(past.failures, error=RetryAfter(0.0, count=False))
         elapsed = (x.at.us - (past.first_attempt_us or x.at.us)) / 1e6
         return policy.decide(past.failures, elapsed, x.error)
 
@@ -211,8 +214,11 @@ class Interceptor(Waiting):
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
                 story.past.not_before_us = at.us + round(delay * 1e6)
+                if x is not None:
+                    story.past.history = history.rested(story.past.history, delay)
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
-                draft(outcome, delay=delay, delay_base=decision.base, reason=reason)
+                reason = reason if x is None or x.counted else "breaker"
+                draft(outcome, reason=reason, delay=delay, delay_base=decision.base)
                 self._wait_out(story, delay, at)
 
     # -- timers, answers, losses, the end -----------------------------------------------------------

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 from .errors import ConfigError
 
@@ -216,6 +216,15 @@ class Delivery:
         return f"<Delivery {self.destination} #{self.delivery_count} tag={self.tag!r}>"
 
 
+class Attempt(NamedTuple):
+    """One failed attempt, as copies tell of it."""
+
+    at_us: int  # when it failed, since 1970, UTC
+    fingerprint: str
+    host: str
+    delay: float | None  # seconds of rest that followed; None: none did
+
+
 @dataclass(slots=True)
 class Past:
     """What the headers of a copy and the ledger tell about a message; times are microseconds, UTC."""
@@ -232,6 +241,7 @@ class Past:
     last_error: str | None = None
     replay_id: str | None = None
     state: dict[str, str] = field(default_factory=dict)
+    history: tuple[Attempt, ...] = ()  # the last ten, oldest first
     original: Mapping[str, str] = field(default_factory=lambda: _NONE)  # `redeliver_original_*` as first seen
 
 

@@ -146,16 +146,16 @@ class Runner(Admission):
             self._gate.ended(delivery)
         return False
 
-    def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
-        self._ended(delivery, error)
+    def ended(self, delivery: Delivery, error: BaseException | None, /, *, counted: bool = True) -> None:
+        self._ended(delivery, error, counted)
         if self._gate is not None:
             self._gate.ended(delivery)
 
-    def _ended(self, delivery: Delivery, error: BaseException | None) -> None:
+    def _ended(self, delivery: Delivery, error: BaseException | None, counted: bool) -> None:
         if self._spoken:
             self._listen(delivery)
         if error is not None:
-            self._failed(delivery, error)
+            self._failed(delivery, error, counted)
             return self._nudge() if self.stopping else None
         since = self._running.pop(delivery, None)
         ran = self._tick() - since if since else 0.0
@@ -181,14 +181,14 @@ class Runner(Admission):
             log.warning("%s is paused: its handler asked for that. App.resume() goes on", delivery.destination)
             self._crews[delivery.destination].pause()
 
-    def _failed(self, delivery: Delivery, error: BaseException) -> None:
+    def _failed(self, delivery: Delivery, error: BaseException, counted: bool) -> None:
         undecodable = isinstance(error, Undecodable)
         cause = error.error if isinstance(error, Undecodable) else error
         at, tick, failure = self._clock.now(), self._tick(), describe(cause)
         with self._lock:  # no loss comes in between: it finds either a run, or its result
             since = self._running.pop(delivery, None)
             ran = tick - since if since else 0.0
-            self.feed(Failed(delivery, cause, failure, at, self._rng.random(), ran, undecodable))
+            self.feed(Failed(delivery, cause, failure, at, self._rng.random(), ran, undecodable, counted))
 
     def cancelled(self, delivery: Delivery, /) -> None:
         self._running.pop(delivery, None)

@@ -14,7 +14,7 @@ from redeliver_mw.copies import Move, Signature, copies_of
 from redeliver_mw.counting import copy_id, read_past
 from redeliver_mw.errors import NotCopyable
 from redeliver_mw.failure import Failure, describe
-from redeliver_mw.message import Delivery, Destination, Outgoing, Past
+from redeliver_mw.message import Attempt, Delivery, Destination, Outgoing, Past
 from redeliver_mw.testing import make_delivery
 
 SOURCE, DLQ, AUDIT = Destination("orders"), Destination("DLQ.orders"), Destination("audit", "topic")
@@ -32,7 +32,7 @@ FAILURE = Failure("ValueError", "no such {name}", "0123456789abcdef", ["shop:on_
 US = 1_767_323_045_000_006  # 2026-01-02T03:04:05.000006Z
 PAST = Past(
     failures=3, first_attempt_us=US - 3_000_000, first_failed_us=US - 2_000_000, last_failed_us=US,
-    not_before_us=US + 5_000_000, state={"page": "3"},
+    not_before_us=US + 5_000_000, state={"page": "3"}, history=(Attempt(US, "0" * 16, "host1", 5.0),),
 )  # fmt: skip
 DEATH = Move("dead_lettered", (DLQ, AUDIT), reason="exhausted", failure=FAILURE)
 RETRY = Move("redelivered", (SOURCE,), 4.0, not_before_us=US + 5_000_000, failure=FAILURE)
@@ -43,7 +43,7 @@ BOTH = {
     "redeliver_failures_for", "redeliver_lineage", "redeliver_copy_id", "redeliver_hop", "redeliver_generation",
     "redeliver_state", "redeliver_first_failed_at", "redeliver_last_failed_at", "redeliver_first_attempt_at",
     "redeliver_error_type", "redeliver_error_message", "redeliver_error_fingerprint", "redeliver_policy",
-    "redeliver_policy_version",
+    "redeliver_policy_version", "redeliver_history",
 }  # fmt: skip
 DEAD_ONLY = {"original-destination", "redeliver_reason", "redeliver_host", "redeliver_app"}
 RETRY_ONLY = {"redeliver_not_before", "redeliver_expires_at"}
@@ -254,3 +254,54 @@ def test_our_headers_of_the_previous_hop_take_no_room_from_the_next() -> None:
 def test_a_producers_impossible_timestamp_does_no_harm() -> None:
     (out,) = copies(RETRY, message(timestamp_us=10**20))
     assert "redeliver_original_timestamp" not in out.headers
+
+
+def attempts(n: int, host: str = "host1") -> tuple[Attempt, ...]:
+    return tuple(Attempt(US + k * 1_000_000, f"{k:016x}", host, k / 4) for k in range(1, n + 1))
+
+
+def history_of(out: Outgoing) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(out.headers.get("redeliver_history", "[]"))
+    return found
+
+
+def test_a_copy_tells_of_the_last_attempts_in_short() -> None:
+    past = Past(
+        failures=2, history=(Attempt(US, "a" * 16, "host1", 1.5), Attempt(US + 2_500_000, "b" * 16, "h2", None))
+    )
+    assert copies(DEATH, past=past)[0].headers["redeliver_history"] == (
+        '[{"t":"2026-01-02T03:04:05.000Z","f":"aaaaaaaaaaaaaaaa","h":"host1","d":1.5},'
+        '{"t":"2026-01-02T03:04:07.500Z","f":"bbbbbbbbbbbbbbbb","h":"h2"}]'
+    )
+    assert read_past(make_delivery(b"", dict(copies(RETRY, past=past)[0].headers))).history == (
+        Attempt(US - 6, "a" * 16, "host1", 1.5), Attempt(US + 2_499_994, "b" * 16, "h2", None),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("host", ["h", "x" * 64, "x" * 5_000, "ü" * 64, '"' * 64, "\x00\u2028" * 40])
+def test_a_history_never_takes_more_than_two_kibibytes(host: str) -> None:
+    for n in (1, 9, 10):
+        (out,) = copies(RETRY, past=Past(failures=n, history=attempts(n, host)))
+        text = out.headers["redeliver_history"]
+        assert len(text.encode()) <= 2048
+        assert text.isascii()
+        assert [item["f"] for item in json.loads(text)] == [f"{k:016x}" for k in range(1, n + 1)][
+            -len(json.loads(text)) :
+        ]
+
+
+def test_the_oldest_attempts_give_way_first_and_all_of_them_before_any_other_text() -> None:
+    error = Failure("E", "x" * 2_000, "0" * 16, [], "")
+    move = Move("dead_lettered", (DLQ,), reason="fatal", failure=error)
+    lengths = []
+    for foreign in range(0, 7_000, 50):
+        (out,) = copies(move, message({"big": "y" * foreign}), past=Past(history=attempts(10)), broker=tight(8_000))
+        assert wire(out) <= 8_000
+        told = history_of(out)
+        assert [item["d"] for item in told] == [k / 4 for k in range(11 - len(told), 11)]
+        lengths.append((len(told), len(out.headers["redeliver_error_message"]) == 2_000))
+        if not lengths[-1][1]:
+            break
+    assert lengths == sorted(lengths, reverse=True)
+    assert (lengths[0], lengths[-1]) == ((10, True), (0, False))
+    assert (0, True) in lengths

@@ -19,7 +19,7 @@ from redeliver_mw.counting import (
     message_key,
     read_past,
 )
-from redeliver_mw.message import Destination, Past
+from redeliver_mw.message import Attempt, Destination, Past
 from redeliver_mw.testing import make_delivery
 
 OURS = {
@@ -173,3 +173,28 @@ def test_there_is_one_ledger_for_a_broker_and_source_in_a_process() -> None:
     assert ledger_of("host:1/v", Destination("orders")) is one
     assert ledger_of("host:2/v", Destination("orders")) is not one
     assert ledger_of("host:1/v", Destination("orders", "topic")) is not one
+
+
+STRANGERS: list[Any] = [
+    *GARBAGE, "{}", "[]", "null", "7", "[null]", "[[]]", '[{"t": "now"}]', "[" * 2_000, '[{"a":' * 300,
+    '[{"t":"2026-01-02T03:04:05Z","f":"a","h":1}]', '[{"t":"2026-01-02T03:04:05Z","f":"a","h":"h","d":true}]',
+    '[{"t":"2026-01-02T03:04:05Z","f":"a","h":"h","d":NaN}]', '[{"t":"2026-01-02T03:04:05Z","f":"a","h":"h","d":-1}]',
+    '[{"t":"9999-12-31T23:59:59-14:00","f":"a","h":"h"}]', '[{"t":"2026-01-02T03:04:05Z","f":"a"}]',
+    '[{"t":"2026-01-02T03:04:05Z","f":"a","h":"h","d":1e999}]',
+    "[" + ",".join(['{"t":"2026-01-02T03:04:05Z","f":"a","h":"h"}'] * 100) + "]",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", STRANGERS, ids=lambda text: repr(text)[:40])
+def test_a_strangers_history_tells_nothing(text: Any) -> None:
+    past = past_of(OURS | {"redeliver_history": text})
+    assert (past.failures, past.history) == (3, ())
+
+
+def test_a_history_is_read_to_its_last_ten_attempts_and_only_with_its_count() -> None:
+    line = '{"t":"2026-01-02T03:04:05Z","f":"%d","h":"h","d":2}'
+    headers = OURS | {"redeliver_history": "[" + ",".join(line % n for n in range(12)) + "]"}
+    at = 1_767_323_045_000_000
+    assert past_of(headers).history == tuple(Attempt(at, str(n), "h", 2) for n in range(2, 12))
+    assert past_of(headers, "invoices").history == ()
+    assert past_of(headers | {"redeliver_reason": "exhausted"}).history == ()

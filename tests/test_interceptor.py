@@ -870,3 +870,18 @@ def test_the_ledger_keeps_what_was_given_back() -> None:
     assert core.the(Settle).word == "released"
     core.feed(Written(core.the(Settle).token))
     assert ledger.ended == 0
+
+
+def test_a_failure_that_is_not_counted_rests_and_is_told_with_its_reason() -> None:
+    core, d = Core(RedeliveryPolicy(2, 5.0)), delivery()
+    core.fail(d)
+    for _ in range(3):
+        core.due(core.the(Wait))
+        assert core.the(Run).delivery.failures == 1
+        core.fail(d, counted=False)
+        record = core.the(Record)
+        told = (record.outcome, record.reason, record.past.failures, record.delay)
+        assert told == ("redelivered", "breaker", 1, 5.0)
+    core.due(core.the(Wait))
+    core.fail(d)
+    assert {store.out.headers["redeliver_failures"] for store in core.of(Store)} == {"2"}

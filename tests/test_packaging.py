@@ -28,7 +28,7 @@ ADAPTERS = {
 }
 PACKAGES = {"redeliver_mw", *ADAPTERS.values()}
 PUBLIC = [  # the promised names, in ASCII order
-    "App", "Delivery", "Destination", "Outgoing", "PolicyMap", "RedeliveryPolicy", "Reject", "RetryAfter",
+    "App", "Breaker", "Delivery", "Destination", "Outgoing", "PolicyMap", "RedeliveryPolicy", "Reject", "RetryAfter",
     "connect", "current_delivery", "load_policies", "redeliver",
 ]  # fmt: skip
 # What `import redeliver_mw` must not cost.

@@ -110,6 +110,12 @@ class PikaAdapter:
 
         self._call(lambda: self._topology.ladder(source, seconds, made))
 
+    def rest(self, source: Destination, rested: Callable[[], None], /) -> None:
+        self._call(lambda: self._sources[source].rest(rested))
+
+    def go_on(self, source: Destination, /) -> None:
+        self._call(lambda: self._sources[source].go_on())
+
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
         self._call(lambda: self._topology.look_up(queue_of(source), answer))
 

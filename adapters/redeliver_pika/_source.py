@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from pika import spec
 from pika.adapters.select_connection import IOLoop
 
 from redeliver_mw.adapter import Subscription
@@ -42,11 +43,13 @@ class Source:
         self.subscription = subscription
         self.generation = 0
         self.was_ready = False
+        self._told = 0  # the generation that is ready
         self._ioloop, self._arrived, self._ready, self._gone = ioloop, arrived, ready, gone
         self._channel: Any = None
         self._consumer = ""
         self._batch: list[Delivery] = []
         self._window = Window()
+        self._resting = False
 
     def open(self, connection: Any) -> None:
         """A new channel, and with it a new generation."""
@@ -66,8 +69,35 @@ class Source:
         if channel is not None and channel.is_open:
             if self._consumer:
                 channel.basic_cancel(self._consumer)
+            if self._consumer or self._resting:
                 channel.basic_nack(0, multiple=True, requeue=True)
             channel.close()
+
+    def rest(self, rested: Callable[[], None]) -> None:
+        """End the consumer, not the generation; `rested` when nothing more comes.
+
+        Not by the driver's own cancel: that rejects what is still on its way, which counts towards a queue's limit
+        and leaves holes in the tags.
+        """
+        self._resting = True
+        channel, consumer, self._consumer = self._channel, self._consumer, ""
+        if channel is None or not channel.is_open or not consumer:
+            return rested()
+
+        def ended(_: object) -> None:
+            channel._cleanup_consumer_ref(consumer)
+            self._hand_over()
+            rested()
+
+        cancel = spec.Basic.Cancel(consumer)  # type: ignore[no-untyped-call]  # the driver's frames have no types
+        channel._rpc(cancel, ended, [(spec.Basic.CancelOk, {"consumer_tag": consumer})])
+
+    def go_on(self) -> None:
+        """Consume again, in the same generation if it lives."""
+        self._resting = False
+        channel = self._channel
+        if channel is not None and channel.is_open and not self._consumer:
+            self._consume(channel)
 
     def _opened(self, generation: int, channel: Any) -> None:
         if generation != self.generation:  # opened once more meanwhile: two channels would share one window
@@ -76,7 +106,13 @@ class Source:
         self._channel = channel
         channel.add_on_close_callback(self._closed)
         channel.add_on_cancel_callback(lambda _: self._cancelled(channel))
-        channel.basic_qos(prefetch_count=self.subscription.prefetch, callback=lambda _: self._consume(channel))
+        channel.basic_qos(prefetch_count=self.subscription.prefetch, callback=lambda _: self._begin(channel))
+
+    def _begin(self, channel: Any) -> None:
+        if self._resting:  # it is ready for what goes on later
+            self._consuming(channel)
+        else:
+            self._consume(channel)
 
     def _consume(self, channel: Any) -> None:
         self._consumer = channel.basic_consume(
@@ -87,9 +123,11 @@ class Source:
         )
 
     def _consuming(self, channel: Any) -> None:
-        if channel is self._channel:
+        if channel is self._channel and self._told != self.generation:
+            self._told = self.generation
             self.was_ready = True
             self._ready(self)
+        if channel is self._channel:
             self._hand_over()
 
     def _closed(self, channel: Any, reason: BaseException) -> None:

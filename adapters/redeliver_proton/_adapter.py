@@ -112,6 +112,12 @@ class ProtonAdapter:
 
         self._loop.call(lambda: self._topology.route(target, known, declare=declare))
 
+    def rest(self, source: Destination, rested: Callable[[], None], /) -> None:
+        self._loop.call(lambda: self._sources[source].rest(rested))
+
+    def go_on(self, source: Destination, /) -> None:
+        self._loop.call(lambda: self._sources[source].go_on())
+
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None]) -> None:
         self._loop.call(lambda: self._topology.depth(source, answer))
 

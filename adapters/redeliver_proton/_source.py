@@ -69,6 +69,8 @@ class Source(proton.Handler):
         self._tag = 0  # counts through all generations: a late one never means another delivery
         self._owed = 0  # credit that settled deliveries have set free
         self._decided: list[tuple[proton.Delivery, Word]] = []
+        self._resting = False
+        self._rested: Callable[[], None] | None = None  # told when the drain is over
 
     def open(self, session: proton.Session, route: Route) -> None:
         """A new link, and with it a new generation."""
@@ -91,16 +93,49 @@ class Source(proton.Handler):
         """
         link, self._link = self._link, None
         self._batch, self._open, self._decided = [], {}, []
+        self._at_rest()
         if link is not None and link.state & proton.Endpoint.LOCAL_ACTIVE:
             link.close()
+
+    def rest(self, rested: Callable[[], None]) -> None:
+        """Take back the credit, keep what is unsettled; `rested` when nothing more comes."""
+        self._resting, self._rested = True, rested
+        link = self._link
+        if link is None or not self.was_ready or not link.credit:
+            self._at_rest()
+        else:
+            link.drain(0)
+
+    def go_on(self) -> None:
+        """Give credit again."""
+        self._resting = False
+        self._at_rest()
+        link = self._link
+        if link is not None and link.state & proton.Endpoint.REMOTE_ACTIVE:
+            self._owed = 0
+            link.drain_mode = False
+            link.flow(max(0, self.subscription.prefetch - len(self._open) - link.credit))
+
+    def _at_rest(self) -> None:
+        rested, self._rested = self._rested, None
+        if rested is not None:
+            self._hand_over()
+            rested()
 
     # -- the driver's events ----------------------------------------------------------------------
 
     def on_link_remote_open(self, event: Any) -> None:
         if event.link == self._link and event.link.remote_source.address:
             self.was_ready = True
-            self._link.flow(self.subscription.prefetch)
+            if not self._resting:
+                self._link.flow(self.subscription.prefetch)
             self._ready(self)
+
+    def on_link_flow(self, event: Any) -> None:
+        """The broker has used up the credit, or given back what was left of it."""
+        if event.link == self._link and self._resting and not self._link.credit:
+            self._link.drained()
+            self._at_rest()
 
     def on_link_remote_close(self, event: Any) -> None:
         """Refused, the queue deleted, or the consumer thrown out: its deliveries are the broker's again."""
@@ -128,6 +163,8 @@ class Source(proton.Handler):
         batch.append(self._deliver(self.subscription.source, self.generation, tag, bytes(raw or b"")))
         if len(batch) == 1:  # one wake-up for all that this read brings
             self._loop.call(self._hand_over)
+        if self._resting and not link.credit:  # no flow comes when all of the credit was used
+            self._at_rest()
 
     def _hand_over(self) -> None:
         if self._batch:
@@ -171,7 +208,12 @@ class Source(proton.Handler):
         """Credit in batches of a quarter of the window, or at once when little is left."""
         self._owed += freed
         link, window = self._link, self.subscription.prefetch
-        if link is not None and self._owed and (self._owed * 4 >= window or link.credit * 4 <= window):
+        if (
+            link is not None
+            and not self._resting
+            and self._owed
+            and (self._owed * 4 >= window or link.credit * 4 <= window)
+        ):
             link.flow(self._owed)
             self._owed = 0
 

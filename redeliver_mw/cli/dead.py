@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..copies import HISTORY
 from ..errors import ConfigError, DestinationMissing
 from ..message import Delivery, Destination
 from ..policy.wording import counted
@@ -68,14 +69,19 @@ def show(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json 
     """Show the headers and the body of a dead letter, by default of the first one."""
     found = _look(url, dlq, limit, id_, 1)
     if as_json:
-        shown = [_as_json(letter) | {"headers": headers_of(d), **body_of(d.body)} for d, letter in found]
+        shown = [
+            _as_json(letter) | {"history": _attempts(letter), "headers": headers_of(d), **body_of(d.body)}
+            for d, letter in found
+        ]
         print(json.dumps(shown, ensure_ascii=False))
         return
     for number, (delivery, letter) in enumerate(found):
         print("\n" if number else "", end="")
         print(f"letter {plain(letter.id)}, from {_from(letter)}, {counted(letter.body_bytes, 'byte')}")
         for name, value in sorted(headers_of(delivery).items()):
-            print(f"  {plain(name)}: {plain(str(value))}")
+            if name != HISTORY or not letter.history:
+                print(f"  {plain(name)}: {plain(str(value))}")
+        _print_attempts(letter)
         body = body_of(delivery.body)
         print(f"\n{plain(body['body'], lines=True)}" + (" (hex)" if body["body_encoding"] == "hex" else ""))
 
@@ -201,6 +207,22 @@ def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
         "replay_id": letter.replay_id or None,
         "bytes": letter.body_bytes,
     }
+
+
+def _attempts(letter: DeadLetterInfo) -> list[dict[str, Any]]:
+    return [
+        {"at_s": a.at_us / 1e6, "fingerprint": a.fingerprint, "host": a.host, "delay_s": a.delay}
+        for a in letter.history
+    ]  # fmt: skip
+
+
+def _print_attempts(letter: DeadLetterInfo) -> None:
+    rows = [
+        (when(a.at_us / 1e6), plain(a.fingerprint), plain(a.host), "" if a.delay is None else f"{a.delay:g} s")
+        for a in letter.history
+    ]  # fmt: skip
+    if rows:
+        print_table(("failed", "fingerprint", "host", "then rested"), rows, right={3})
 
 
 def _report_as_json(report: Report) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class MemoryAdapter:
         self._mover = Mover(broker, self._loop, publish_timeout, self._cut)
         self._reader = MemoryReader(broker.ways)
         self._subscriptions: list[Subscription] = []
+        self._at_rest: set[Destination] = set()
         self._lanes: dict[int, Lane] = {}  # by generation; a generation that is not here is over
         self._generations = itertools.count(1)
         self._sink: Sink | None = None
@@ -110,6 +111,28 @@ class MemoryAdapter:
     def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None:
         """Nothing has to be made: this broker has all its delays at once."""
         self._loop.call_soon(lambda: answer("ok", "") if self._main is not None else answer("silent", "not connected"))
+
+    def rest(self, source: Destination, rested: Callable[[], None], /) -> None:
+        """Stop consuming `source`; what is unsettled stays ours."""
+
+        def stop() -> None:
+            self._at_rest.add(source)
+            for lane in self._lanes_of(source):
+                lane.link.rest()
+            rested()
+
+        self._loop.call_soon(stop)
+
+    def go_on(self, source: Destination, /) -> None:
+        def start() -> None:
+            self._at_rest.discard(source)
+            for lane in self._lanes_of(source):
+                lane.link.go_on()
+
+        self._loop.call_soon(start)
+
+    def _lanes_of(self, source: Destination) -> list[Lane]:
+        return [lane for lane in self._lanes.values() if lane.source == source]
 
     def browse(
         self,
@@ -202,6 +225,8 @@ class MemoryAdapter:
             sink.ready(source, generation)
             wake = functools.partial(self._loop.call_soon, functools.partial(self._pull, lane))
             link.consume(queue, subscription.prefetch, wake, exclusive=subscription.exclusive)
+            if source in self._at_rest:
+                link.rest()
         except BrokerUnavailable:
             return  # gone meanwhile: `_disconnected` and `_lost` are on their way
 

@@ -62,6 +62,7 @@ class Link:
         self._prefetch = 0
         self._wake: Callable[[], None] | None = None
         self._woken = False
+        self._resting = False
 
     # -- taking ----------------------------------------------------------------------------------------------
 
@@ -83,12 +84,27 @@ class Link:
             queue.consumers.append(self)
             queue.pump()
 
+    def rest(self) -> None:
+        """Take no message any more, and keep what is unsettled; until `go_on()`."""
+        with self._broker.lock:
+            if self.is_open and self._queue is not None and not self._resting:
+                self._resting = True
+                self._queue.consumers.remove(self)
+                self._queue.pump()
+
+    def go_on(self) -> None:
+        with self._broker.lock:
+            if self.is_open and self._queue is not None and self._resting:
+                self._resting = False
+                self._queue.consumers.append(self)
+                self._queue.pump()
+
     def fetch(self) -> list[Held]:
         """A fair share of what waits, as far as there is room for it."""
         with self._broker.lock:
             self._woken = False
             queue = self._queue
-            if queue is None or not self.is_open:
+            if queue is None or not self.is_open or self._resting:
                 return []
             rivals = len(queue.consumers)
             wanted = min(self._room, len(self._again) + -(-len(queue) // rivals))
@@ -243,7 +259,8 @@ class Link:
             self._return(batch, way)
             queues = {id(held.queue): held.queue for held in batch}
             if self._queue is not None:
-                self._queue.consumers.remove(self)
+                if not self._resting:
+                    self._queue.consumers.remove(self)
                 queues[id(self._queue)] = self._queue
             if way != "killed":
                 for queue in queues.values():

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from .. import history
 from ..capabilities import Capabilities
 from ..counting import PREFIX
 from ..message import Delivery, Destination
@@ -40,6 +41,7 @@ class DeadLetterInfo:
     generation: int = 0  # how often it has been replayed
     replay_id: str = ""  # of the last replay
     body_bytes: int = 0
+    history: history.History = ()  # its last attempts, oldest first
 
 
 def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
@@ -65,6 +67,7 @@ def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
         generation=_number(delivery, "generation") if evidence else 0,
         replay_id=_text(delivery, "replay_id") if evidence else "",
         body_bytes=len(delivery.body),
+        history=history.read(_text(delivery, "history")) if counted else (),
     )
 
 

@@ -285,7 +285,7 @@ def test_counts_that_survive_a_crash_without_a_limbo(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["breaker=1", "broker_limit=3"])
+@pytest.mark.parametrize("option", ["broker_limit=3"])
 def test_an_option_that_is_not_built_yet(tmp_path: Path, option: str) -> None:
     name = option.partition("=")[0]
     refused(tmp_path, app("memory://", options=option), 2, f"shop.py:2: {name} is not built yet", "Leave")

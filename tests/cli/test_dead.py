@@ -132,12 +132,22 @@ def test_a_letter_is_shown_with_its_headers_and_its_body(letters: Broker, tmp_pa
     (first,) = asked(tmp_path, letters, "show", "env:BROKER", DLQ)
     assert (first["id"], first["body"], first["headers"]["tenant"]) == ("copy-0", '{"lamp": 1, "password": "***"}', "a")
     assert first["headers"]["redeliver_error_message"] == "no such lamp, password=***"
+    assert first["history"] == [
+        {"at_s": 1767225600.0, "fingerprint": "0123456789abcdef", "host": "shop-1", "delay_s": 1.5},
+        {"at_s": 1767225601.5, "fingerprint": "fedcba9876543210", "host": "shop-2", "delay_s": None},
+    ]
     (binary,) = asked(tmp_path, letters, "show", "env:BROKER", DLQ, "--id", "copy-1")
     assert (binary["body"], binary["body_encoding"]) == ("00 ff 80", "hex")
     done = redeliver(tmp_path, "dead", "show", letters.url, DLQ, "--id", "copy-2")
     assert "letter copy-2, from queue:dead.orders, 6 bytes" in done.stdout
     assert "\nzwölf\n" in done.stdout
     assert "  redeliver_reason: exhausted\n" in done.stdout
+    assert "redeliver_history:" not in done.stdout  # it is shown as a table
+    told = [line.split() for line in done.stdout.splitlines() if "shop-" in line]
+    assert told == [
+        ["2026-01-01", "00:00:00Z", "0123456789abcdef", "shop-1", "1.5", "s"],
+        ["2026-01-01", "00:00:01Z", "fedcba9876543210", "shop-2"],
+    ]
 
 
 @pytest.mark.broker

@@ -17,6 +17,10 @@ from redeliver_mw.session import Session, connect
 from tests.brokers import Broker
 from tests.faults.load import channel_on, until
 
+HISTORY = (
+    '[{"t":"2026-01-01T00:00:00.000Z","f":"0123456789abcdef","h":"shop-1","d":1.5},'
+    '{"t":"2026-01-01T00:00:01.500Z","f":"fedcba9876543210","h":"shop-2"}]'
+)
 TAKEN_AFTER = 3.0  # seconds without a message: the queue is empty
 
 
@@ -139,7 +143,7 @@ def bury(session: Session, dlq: str, source: str, bodies: list[bytes]) -> None:
             "redeliver_lineage": f"lineage-{number}", "redeliver_copy_id": f"copy-{number}", "redeliver_hop": "1",
             "redeliver_generation": "0", "redeliver_error_type": "ValueError",
             "redeliver_error_message": "no such lamp, password=hunter2", "tenant": "a",
-            "redeliver_last_failed_at": "2026-01-01T00:00:01.500000Z",
+            "redeliver_last_failed_at": "2026-01-01T00:00:01.500000Z", "redeliver_history": HISTORY,
         }  # fmt: skip
         session.publish(dlq, body, headers)
 

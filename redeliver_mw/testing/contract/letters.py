@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from datetime import datetime
 
+import pytest
+
+from ...delay import Option
 from ...message import Delivery
 from .case import Case
 from .handlers import Handler, Trouble, fail, fail_first
@@ -39,6 +43,22 @@ class Letters(Case):
         assert times == sorted(times)
         assert times[1] < times[2]
         assert "redeliver_not_before" not in headers
+
+    @pytest.mark.parametrize("delay", ["hold", "auto"])
+    def test_a_dead_letter_tells_of_its_last_ten_attempts(self, world: World, delay: Option) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        policy = self.policy(world, dead, 12, backoff=[0.01] * 10 + [1.2])  # the last rest may be the broker's
+        consumer = world.consume(queue, fail, policy, records=True, delay=delay)
+        world.send(queue, b"one", {"redeliver_history": "[" * 3_000}, message_id="m1")
+        assert world.wait_until(lambda: world.depth(dead) == 1 and len(consumer.records) == 12)
+        (letter,) = world.take_all(dead)
+        told = json.loads(letter.headers["redeliver_history"])
+        assert [item.get("d") for item in told] == [0.01] * 8 + [1.2, None]
+        assert {item["f"] for item in told} == {letter.headers["redeliver_error_fingerprint"]}
+        assert {item["h"] for item in told} == {letter.headers["redeliver_host"][:64]}
+        at = [round(datetime.fromisoformat(item["t"]).timestamp() * 1000) for item in told]
+        assert at == [record.ts_us // 1000 for record in consumer.records[2:]]
+        assert at[-1] - at[-2] >= 1_200 - 1
 
     def test_dead_letters_go_to_every_target(self, world: World) -> None:
         queue, left, right = (world.new_queue() for _ in range(3))

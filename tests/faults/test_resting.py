@@ -1,0 +1,154 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A source at rest on the real brokers: nothing more comes, and what is unsettled in its generation stays ours."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+
+from redeliver_mw.adapter import Resting, Subscription
+from redeliver_mw.message import Delivery, Destination
+from redeliver_mw.registry import adapter_for
+from redeliver_mw.session import connect
+from tests.brokers import Broker
+from tests.faults.letters import declare, take
+
+pytestmark = pytest.mark.broker
+
+SOURCE = Destination("resting.orders")
+MESSAGES, PREFETCH = 600, 200
+PATIENCE = 20.0
+
+
+class Listener:
+    """A sink that counts, and waits."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition()
+        self.got: list[Delivery] = []
+        self.generations: list[int] = []
+        self.lost_ones: list[int] = []
+
+    def connected(self, capabilities: object, /) -> None: ...
+    def failed(self, error: BaseException, source: Destination | None, /) -> None: ...
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        with self.changed:
+            self.generations.append(generation)
+            self.changed.notify_all()
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        with self.changed:
+            self.got += batch
+            self.changed.notify_all()
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        with self.changed:
+            self.lost_ones.append(generation)
+
+    def until(self, what: Callable[[], object]) -> None:
+        with self.changed:
+            assert self.changed.wait_for(what, PATIENCE), (len(self.got), self.generations)
+
+
+@pytest.fixture
+def broker(every_broker: Broker) -> Iterator[Broker]:
+    if every_broker.kind == "activemq":
+        pytest.skip("over STOMP it takes nothing back")
+    declare(every_broker, SOURCE.name)
+    yield every_broker
+    take(every_broker, SOURCE.name)
+
+
+def test_it_takes_nothing_and_goes_on_where_it_was(broker: Broker) -> None:
+    adapter, listener = adapter_for(broker.url), Listener()
+    assert isinstance(adapter, Resting)
+    adapter.start(listener)
+    adapter.subscribe(Subscription(source=SOURCE, prefetch=PREFETCH))
+    listener.until(lambda: listener.generations)
+    rested = threading.Event()
+    with connect(broker.url) as session:
+        for n in range(MESSAGES):
+            session.publish(SOURCE, b"%d" % n)
+            if n == PREFETCH // 2:  # more are on their way
+                adapter.rest(SOURCE, rested.set)
+        assert rested.wait(PATIENCE)
+        first = list(listener.got)
+        assert 0 < len(first) <= PREFETCH
+        assert session.depth(SOURCE) >= MESSAGES - PREFETCH
+        adapter.settle([(delivery, "accepted") for delivery in first[::2]])  # it lives
+        adapter.settle([(delivery, "released") for delivery in first[1::2]])
+        adapter.rest(SOURCE, rested.set)  # a second time does no harm
+        with connect(broker.url) as other:
+            assert other.receive(SOURCE, timeout=PATIENCE) is not None  # what was released is for others
+        assert len(listener.got) == len(first)
+        adapter.go_on(SOURCE)
+        settled = len(first[::2])
+        while settled < MESSAGES:
+            listener.until(lambda: len(listener.got) > len(first))
+            with listener.changed:
+                batch, listener.got[len(first) :] = listener.got[len(first) :], []
+            adapter.settle([(delivery, "accepted") for delivery in batch])
+            settled += len(batch)
+        assert (len(listener.generations), listener.lost_ones) == (1, [])
+    adapter.close()
+    assert take(broker, SOURCE.name) == []
+
+
+def test_it_stays_at_rest_through_a_reconnect(broker: Broker) -> None:
+    adapter, listener, bodies = adapter_for(broker.url), Listener(), Counter[bytes]()
+    assert isinstance(adapter, Resting)
+    adapter.start(listener)
+    adapter.subscribe(Subscription(source=SOURCE, prefetch=PREFETCH))
+    listener.until(lambda: listener.generations)
+    rested = threading.Event()
+    adapter.rest(SOURCE, rested.set)
+    assert rested.wait(PATIENCE)
+    broker.kill()
+    broker.start()
+    listener.until(lambda: len(listener.generations) == 2)
+    with connect(broker.url) as session:
+        session.publish(SOURCE, b"one")
+        assert session.depth(SOURCE) == 1
+        assert listener.got == []
+        adapter.go_on(SOURCE)
+        listener.until(lambda: listener.got)
+    bodies.update(delivery.body for delivery in listener.got)
+    adapter.settle([(delivery, "accepted") for delivery in listener.got])
+    adapter.close()
+    assert bodies == {b"one": 1}
+
+
+def test_what_is_on_its_way_when_it_comes_to_rest_is_handed_over_once_and_unmarked(broker: Broker) -> None:
+    """The driver's own cancel would reject it: marked, counted, and a hole among the tags."""
+    adapter, listener = adapter_for(broker.url), Listener()
+    assert isinstance(adapter, Resting)
+
+    def arrived(batch: Sequence[Delivery]) -> None:
+        Listener.arrived(listener, batch)
+        adapter.settle([(delivery, "accepted") for delivery in batch])
+
+    listener.arrived = arrived  # type: ignore[method-assign]  # it keeps the messages coming
+    with connect(broker.url) as session:
+        for n in range(MESSAGES):
+            session.publish(SOURCE, b"%d" % n)
+        adapter.start(listener)
+        adapter.subscribe(Subscription(source=SOURCE, prefetch=20))
+        for rounds in range(1, 6):
+            listener.until(lambda wanted=rounds: len(listener.got) > wanted * 60)
+            rested = threading.Event()
+            adapter.rest(SOURCE, rested.set)
+            assert rested.wait(PATIENCE)
+            before = len(listener.got)
+            session.depth(SOURCE)  # a round trip later
+            assert len(listener.got) == before
+            adapter.go_on(SOURCE)
+        listener.until(lambda: len(listener.got) >= MESSAGES)
+    adapter.close()
+    assert Counter(delivery.body for delivery in listener.got) == Counter(b"%d" % n for n in range(MESSAGES))
+    assert not [delivery for delivery in listener.got if delivery.redelivered]
+    assert take(broker, SOURCE.name) == []
