@@ -12,7 +12,7 @@ from typing import Any
 from ..copies import Move
 from ..counting import Entry
 from ..failure import Failure
-from ..message import Destination, Past
+from ..message import Attempt, Destination, Past
 from ..redaction import clean
 from .values import BAD, is_plain
 
@@ -54,6 +54,7 @@ def entry_of(line: Any, lineage: str, past: Past, digest: bytes) -> Entry:
     try:
         rest = json.loads(line.rest or b"{}")
         past = replace(past, **rest.get("past", {}))
+        past.history = tuple(Attempt(*attempt) for attempt in past.history)
         past = replace(past, **{**counted, "failures": max(past.failures, line.failures)})
         past.last_error = rest.get("last_error")
         return Entry(
@@ -66,7 +67,9 @@ def entry_of(line: Any, lineage: str, past: Past, digest: bytes) -> Entry:
 
 
 def _plain(value: Any) -> Any:
-    return value if isinstance(value, str | int | None) else dict(value)
+    if isinstance(value, str | int | None):
+        return value
+    return list(value) if isinstance(value, tuple) else dict(value)
 
 
 def _of_failure(failure: Failure | None) -> dict[str, Any] | None:

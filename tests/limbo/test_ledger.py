@@ -22,7 +22,7 @@ from redeliver_mw.limbo import known, ledger
 from redeliver_mw.limbo.ledger import ALONE
 from redeliver_mw.limbo.schema import runs
 from redeliver_mw.memory import Faults, MemoryAdapter, MemoryBroker
-from redeliver_mw.message import Destination, Past
+from redeliver_mw.message import Attempt, Destination, Past
 from redeliver_mw.ports import SystemClock
 from redeliver_mw.record import AttemptRecord
 from redeliver_mw.testing import TestApp
@@ -294,7 +294,14 @@ def test_a_program_on_another_host_is_dead_when_it_was_silent_for_its_lease(tmp_
     "entry",
     [
         Entry("x", Past(), b"d"),
-        Entry("x", Past("x", 1, 2, 3, 4, 5, 6, 7, 8, "E: é\ud800", "r", {"a": "b"}, {"redeliver_x": "y"}), b"d"),
+        Entry(
+            "x",
+            Past(
+                "x", 1, 2, 3, 4, 5, 6, 7, 8, "E: é\ud800", "r", {"a": "b"}, original={"redeliver_x": "y"},
+                history=(Attempt(1, "f" * 16, "here", 2.5), Attempt(2, "f" * 16, "there", None)),
+            ),
+            b"d",
+        ),
         Entry("x", Past(failures=1), b"d", done=True),
         Entry(
             "x", Past(failures=1), b"d",
