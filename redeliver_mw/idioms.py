@@ -44,7 +44,7 @@ def own_policy(policy: RedeliveryPolicy, headers: Mapping[str, Any], state: Mapp
 
 def is_dated(policy: RedeliveryPolicy, delivery: Delivery) -> bool:
     """Has its sender given it a delivery date? In other languages than Patch Bay's the headers are not looked at."""
-    return policy.language == "patchbay" and patchbay.DELIVERY_DATE in delivery.headers
+    return policy.language == "patchbay" and patchbay.DELIVERY_DATE in _headers(delivery)
 
 
 def rest_until_due(policy: RedeliveryPolicy, delivery: Delivery, now: float) -> float:
@@ -114,7 +114,7 @@ class Spoken:
         return bool(self._before)
 
     def begin(self, delivery: Delivery) -> None:
-        headers = delivery.headers
+        headers = _headers(delivery)
         self._before[delivery] = {name: value for name, value in headers.items() if name.startswith(JMSJCA[0])}
         for name in self._before[delivery]:
             del headers[name]
@@ -126,7 +126,7 @@ class Spoken:
         """Whether the handler asked to stop, and what is wrong with the string that it set, if anything is."""
         if (before := self._before.pop(delivery, None)) is None:
             return False, ""
-        headers = delivery.headers
+        headers = _headers(delivery)
         said = {name: headers.pop(name) for name in list(headers) if name.startswith(JMSJCA[0])}
         headers.update(before)
         wrong = ""
@@ -136,6 +136,14 @@ class Spoken:
         if kept:
             delivery.state.update(kept)
         return _is_true(said.get(STOP)), wrong
+
+
+def _headers(delivery: Delivery) -> dict[str, Any]:
+    """Those that cannot be read say nothing: whoever asks here must not raise."""
+    try:
+        return delivery.headers
+    except Exception:
+        return {}
 
 
 @lru_cache(maxsize=256)

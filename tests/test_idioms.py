@@ -13,6 +13,7 @@ import pytest
 from redeliver_mw import App, Delivery, RedeliveryPolicy
 from redeliver_mw.copies import STATE_BYTES
 from redeliver_mw.memory import StoredMessage
+from redeliver_mw.memory.reader import MemoryReader
 from redeliver_mw.policy import Expiry, PolicyMap, Target
 from redeliver_mw.record import AttemptRecord
 from redeliver_mw.testing import TestApp
@@ -326,6 +327,25 @@ class TestPatchBay:
         with TestApp(app) as test:
             test.send("orders", b"one", {DATE: test.clock.now().us // 1000 + 3_600_000})
             assert done == [b"one"]
+
+
+class Unreadable(MemoryReader):
+    """Its messages have headers that no driver can decode."""
+
+    def headers(self, native: Any, /) -> dict[str, Any]:
+        raise ValueError("no table of headers")
+
+
+@pytest.mark.parametrize("policy", ["2:move(queue:dead)", SINK.format("", "")])
+def test_headers_that_cannot_be_read_say_nothing_and_stop_nobody(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("redeliver_mw.memory.adapter.MemoryReader", Unreadable)
+    app, done = App("memory://", policy=policy), []
+    app.handler("orders")(lambda delivery: done.append(delivery.body))
+    with TestApp(app) as test:
+        test.send("orders", b"one")
+        test.send("orders", b"two")
+        assert done == [b"one", b"two"]
+        assert test.depth("orders") == 0
 
 
 def test_the_attempts_of_a_message_with_its_own_policy_are_recorded_under_that() -> None:

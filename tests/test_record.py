@@ -42,14 +42,16 @@ payload_bytes int32 · targets list<string>? · replay_id string?
 """
 
 
+SCENE: dict[str, Any] = {
+    "ts_us": 1_790_000_000_000_000, "app": "shop", "host": "web-1", "broker": "rabbitmq://localhost",
+    "broker_kind": "rabbitmq",
+}  # fmt: skip
+
+
 def make(**changes: Any) -> AttemptRecord:
     values: dict[str, Any] = {
         "record_id": "0123456789ab-1",
-        "ts_us": 1_790_000_000_000_000,
-        "app": "shop",
-        "host": "web-1",
-        "broker": "rabbitmq://localhost",
-        "broker_kind": "rabbitmq",
+        **SCENE,
         "destination": "orders",
         "destination_kind": "queue",
         "message_key": "k1",
@@ -224,11 +226,7 @@ old_versions list<string> · new_versions list<string>? · error string?
 def change(**changes: Any) -> PolicyRecord:
     values: dict[str, Any] = {
         "record_id": "0123456789ab-2",
-        "ts_us": 1_790_000_000_000_000,
-        "app": "shop",
-        "host": "web-1",
-        "broker": "rabbitmq://localhost",
-        "broker_kind": "rabbitmq",
+        **SCENE,
         "file": "/etc/shop/policy.toml",
         "outcome": "refused",
         "sources": ["queue:orders"],

@@ -19,6 +19,7 @@ from redeliver_pika._values import NotEncodable
 
 TOPIC_EXCHANGE = "amq.topic"
 PERSISTENT = 2
+LONGEST_TTL_MS = 315_360_000_000  # ten years: RabbitMQ closes the channel for more (seen on 3.10.8 and 4.3.6)
 LADDER = "redeliver.retry."  # as `_dialects.rung_queue` names our helper queues
 Native = tuple[Any, Any, bytes]
 
@@ -93,6 +94,11 @@ def _text(value: object) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
 
 
+def _expiration(ttl_us: int | None) -> str | None:
+    """None, which is for ever, where it is more than RabbitMQ takes."""
+    return None if ttl_us is None or ttl_us // 1000 > LONGEST_TTL_MS else str(ttl_us // 1000)
+
+
 def _ttl_us(expiration: Any) -> int | None:
     """RabbitMQ's time to live is a text of milliseconds."""
     text = str(expiration)
@@ -120,7 +126,7 @@ def frame_properties(out: Outgoing) -> RawProperties:
         priority=p.priority,
         correlation_id=p.correlation_id,
         reply_to=p.reply_to,
-        expiration=None if p.ttl_us is None else str(p.ttl_us // 1000),
+        expiration=_expiration(p.ttl_us),
         message_id=p.message_id,
         timestamp=None if p.timestamp_us is None else p.timestamp_us // 1_000_000,
         type=p.type,

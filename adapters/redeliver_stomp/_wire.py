@@ -35,9 +35,12 @@ class Wire(Transport):
     send_queue: Any  # of stomp.py's own thread; TLS only
     sel: Any
     current_host_and_port: Any
+    start: Any  # these two without annotations, as all of stomp.py
+    cleanup: Any
 
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None, *, told: Told, gone: Gone) -> None:
-        super().__init__([(host, port)], auto_decode=False)  # type: ignore[no-untyped-call]  # as all of stomp.py
+        drivers: Any = super()
+        drivers.__init__([(host, port)], auto_decode=False)
         self._peer, self._tls = (host, port), tls
         self.where = f"{host}:{port}"
         self._told, self._gone = told, gone
@@ -52,7 +55,7 @@ class Wire(Transport):
 
     def _open(self, first: bytes) -> None:
         try:
-            self.start()  # type: ignore[no-untyped-call]  # as above
+            self.start()
             if self._cut:
                 raise ConnectionAbortedError("given up")
             if self.blocking:
@@ -101,7 +104,7 @@ class Wire(Transport):
         made.setblocking(self._tls is None)
         self.socket, self.current_host_and_port = made, self._peer
         if self._tls is not None:  # as stomp.py does: its receiver thread writes, too
-            self.send_queue = PollableQueue()  # type: ignore[no-untyped-call]  # as above
+            self.send_queue = PollableQueue()
             self.sel = selectors.DefaultSelector()
             self.sel.register(self.send_queue, selectors.EVENT_READ)
             self.sel.register(made, selectors.EVENT_READ)
@@ -128,7 +131,7 @@ class Wire(Transport):
         """There are no listeners of stomp.py's kind here; what matters is the end."""
         if frame_type in ("disconnected", "receiver_loop_completed"):
             if self.socket is not None and frame_type == "receiver_loop_completed":
-                self.cleanup()  # type: ignore[no-untyped-call]  # cut before stomp.py's loop began, which then does not
+                self.cleanup()  # it was cut before stomp.py's loop began, which then does not do that
             self.connected = False
             self.notified_on_disconnect = True
             self._lost(self._error or ConnectionAbortedError("the connection is closed"))

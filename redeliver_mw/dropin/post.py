@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -31,13 +31,14 @@ class Ground(Protocol):
     def hop(self, fn: Callable[[], None], /) -> None: ...
 
 
-class Post(ABC):
-    """Where copies go out."""
+class Post(Protocol):
+    """Where copies go out; to be inherited from. Only `store` has no default: most brokers need nothing else."""
 
-    elsewhere = False  # its answers come on a thread that is not the driver's
+    elsewhere: bool = False  # its answers come on a thread that is not the driver's
 
-    def provide(self, plan: Plan) -> None:  # noqa: B027 - most brokers need nothing
+    def provide(self, plan: Plan) -> None:
         """The first message of a source has come: make sure of what copies of it will need."""
+        return  # most brokers need nothing
 
     @abstractmethod
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
@@ -51,5 +52,6 @@ class Post(ABC):
         """Send these copies and accept the original, all or nothing, as `Adapter.move`. For `atomic_move` only."""
         answer("refused", "there are no transactions here")
 
-    def forget(self, generation: int) -> None:  # noqa: B027 - a post that sends at once has none that wait
+    def forget(self, generation: int) -> None:
         """Copies of a lost generation that are not written yet are not to be written."""
+        return  # a post that sends at once has none

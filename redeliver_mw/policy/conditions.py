@@ -76,10 +76,8 @@ class Named(Condition):
     def of(cls, names: Sequence[object]) -> Condition:
         """`OfType` if all are built in, like `TimeoutError`; PolicyError for what is no name of an exception."""
         known = tuple(_checked(name) for name in names)
-        kinds = tuple(_BUILTINS.get(name.removeprefix("builtins."), object) for name in known)
-        if all(issubclass(kind, BaseException) for kind in kinds):
-            return OfType(kinds)  # type: ignore[arg-type]  # just looked
-        return cls(known)
+        kinds = [kind for name in known if (kind := _BUILTINS.get(name.removeprefix("builtins.")))]
+        return OfType(tuple(kinds)) if len(kinds) == len(known) else cls(known)
 
     def matches(self, error: BaseException) -> bool:
         kinds = type(error).__mro__

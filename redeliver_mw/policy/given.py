@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, Union, cast
 
 from ..errors import PolicyError
 from ..message import Destination
@@ -75,10 +75,11 @@ def condition_of(given: Errors | None, where: str) -> Condition | None:
     if is_tenacitys(given):
         return retry_to_condition(given, where)
     kinds = tuple(given) if isinstance(given, Sequence) and not isinstance(given, str | bytes) else (given,)
-    if kinds and all(isinstance(kind, type) and issubclass(kind, BaseException) for kind in kinds):
-        return OfType(kinds)  # type: ignore[arg-type]  # just looked
+    exceptions = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseException)]
+    if kinds and len(exceptions) == len(kinds):
+        return OfType(tuple(exceptions))
     if callable(given) and not isinstance(given, type):
-        return Predicate(given)  # type: ignore[arg-type]  # a retry_base went the other way
+        return Predicate(cast(Callable[[BaseException], object], given))  # tenacity's own went the other way
     raise _wrong(given, where, "Give exception classes, a function of the exception, or a known retry_* of tenacity")
 
 

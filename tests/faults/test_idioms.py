@@ -109,8 +109,9 @@ def test_a_delivery_date_is_waited_for(broker: Broker) -> None:
     assert take(broker, SOURCE) == []
 
 
-def test_a_redirected_message_expires_anew_where_the_policy_says_when(broker: Broker) -> None:
-    policy = RedeliveryPolicy(9, 2.0, expiry=Expiry("redirect", Target("queue", DEAD), time_to_live=60.0))
+def redirected(broker: Broker, lives: float) -> tuple[Delivery, int]:
+    """What is in the other queue after a message with 1.5 s to live has failed and rested for two; and its birth."""
+    policy = RedeliveryPolicy(9, 2.0, expiry=Expiry("redirect", Target("queue", DEAD), time_to_live=lives))
     app, done = App(broker.url, policy=policy), threading.Event()
     app.handler(SOURCE)(lambda delivery: 1 / 0)
     app.on_attempt(lambda record: done.set() if record.reason == "expired" else None)
@@ -120,7 +121,17 @@ def test_a_redirected_message_expires_anew_where_the_policy_says_when(broker: Br
             session.publish(SOURCE, b"short", {"mine": "kept"}, expires_at_us=at_us + 1_500_000, ttl_us=1_500_000)
         assert done.wait(PATIENCE)
     (late,) = take(broker, DEAD)
+    return late, at_us
+
+
+def test_a_redirected_message_expires_anew_where_the_policy_says_when(broker: Broker) -> None:
+    late, at_us = redirected(broker, 60.0)
     assert (late.body, late.headers["mine"], late.headers["redeliver_reason"]) == (b"short", "kept", "expired")
     left = late.properties
     ends = left.expires_at_us if left.expires_at_us is not None else time.time_ns() // 1000 + (left.ttl_us or 0)
     assert 60 <= (ends - at_us) / 1e6 <= 60 + PATIENCE
+
+
+def test_a_new_life_that_is_longer_than_a_broker_can_count_is_no_obstacle(broker: Broker) -> None:
+    late, _ = redirected(broker, 20 * 365 * 86_400.0)
+    assert (late.body, late.headers["redeliver_reason"]) == (b"short", "expired")

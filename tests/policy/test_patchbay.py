@@ -14,24 +14,9 @@ from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import DeadLetter, Discard, PolicyMap, Redeliver, RedeliveryPolicy, Target
 from redeliver_mw.policy.formats import patchbay, patchbay_writer
+from tests.policy.examples import EXAMPLES
 
-ORDERS = """<dynamo-message-system><patchbay><message-sink>
-  <nucleus-name>/acme/OrderSink</nucleus-name>
-  <input-port><input-destination>
-    <destination-name>patchbay:/acme/Orders</destination-name><destination-type>Queue</destination-type>
-    <redelivery>
-      <max-attempts>4</max-attempts><delay>30000</delay><failure-output-port>OrderFailed</failure-output-port>
-    </redelivery>
-  </input-destination></input-port>
-  <redelivery-port><port-name>OrderFailed</port-name>
-    <output-destination>
-      <destination-name>patchbay:/acme/OrderAlarm</destination-name><destination-type>Queue</destination-type>
-    </output-destination>
-    <output-destination>
-      <destination-name>patchbay:/acme/OrderDead</destination-name><destination-type>Queue</destination-type>
-    </output-destination>
-  </redelivery-port>
-</message-sink></patchbay></dynamo-message-system>"""
+ORDERS = EXAMPLES["patchbay"]
 
 FULFILLMENT = """<message-sink>
   <nucleus-name>/fulfillment/OrderFulfiller</nucleus-name>

@@ -10,20 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from ...errors import PolicyError
 from ..backoff import LONGEST, Backoff, Constant, Exponential, Linear, Steps, Uniform
 from ..combine import Chain, Clamp, FullJitter, Spread, Sum
 from ..conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not
 from ..decisions import Target, TargetKind
-from ..expiry import Expiry
+from ..expiry import Action, Expiry
 from ..growth import Growth
 from ..recurrence import Recurrence
 from ..stops import AfterFailures, AfterSeconds, AllStops, AnyStop, Stop
 from .problems import nearest
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
+ACTIONS: tuple[Action, ...] = get_args(Action)
 Table = Mapping[str, Any]
 MODIFIERS = ("cap", "floor", "jitter", "jitter_first", "full_jitter")
 SOURCES = {
@@ -132,19 +134,20 @@ def expiry(given: object) -> Expiry:
     """`"dead-letter"`, `"discard"`, or `{ action = "redirect", target = … }`, `{ action = "log", log = … }`."""
     table = {"action": given} if isinstance(given, str) else _table(given, "an action, or a table with one")
     _known(table, ("action", "target", "log", "time_to_live"))
-    action = choice(table.get("action"), ("dead-letter", "discard", "log", "redirect"), ".action")
+    action: Action = choice(table.get("action"), ACTIONS, ".action")
     goal = at(".target", target, table["target"]) if "target" in table else None
     log = _text(table, "log") if "log" in table else ""
     if log and action != "log":
         raise PolicyError("what to log goes with the action log", where=".log", cure='Write action = "log"')
     life = _number(table, "time_to_live") if "time_to_live" in table else None
-    return Expiry(action, goal, log, life)  # type: ignore[arg-type]  # choice() has looked
+    return Expiry(action, goal, log, life)
 
 
-def choice(given: object, allowed: Sequence[str], where: str = "") -> str:
+def choice(given: object, allowed: Sequence[Word], where: str = "") -> Word:
     """One of the words; PolicyError with the nearest of them otherwise."""
-    if isinstance(given, str) and given in allowed:
-        return given
+    for word in allowed:
+        if given == word:
+            return word
     near = nearest(given, allowed) if isinstance(given, str) else None
     meant = f"Did you mean {near!r}? " if near else ""
     raise PolicyError(

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from xml.etree.ElementTree import ParseError
 
-from defusedxml.common import DefusedXmlException  # type: ignore[import-untyped]  # it ships no types
-from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyped]  # it ships no types
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import DefusedXMLParser
 
 from ...errors import PolicyError
 

@@ -265,5 +265,5 @@ def test_a_wrong_password_where_everybody_may_come_in_is_no_obstacle_and_cannot_
         delivery = session.receive("orders", 10.0)
         assert delivery is not None
         session.settle(delivery)
-        assert session.depth("orders") == 0
-    assert time.monotonic() - begun < 10
+        while session.depth("orders") > 0:  # an acceptance is not answered, and the count has another way
+            assert time.monotonic() - begun < 10
