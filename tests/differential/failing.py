@@ -24,15 +24,23 @@ APART = 0.02  # seconds between two messages: each is measured while few others 
 class Life:
     """One message, from its first delivery to its end."""
 
-    deliveries: int = 0
+    counts: list[int] = field(default_factory=list)  # as each delivery tells it, from 1
     rests: list[float] = field(default_factory=list)  # seconds: after failure 1, 2, ...
     dead_in: str = ""  # the dead-letter queue it came to
     _failed_at: float = 0.0
 
-    def arrives(self) -> None:
-        self.deliveries += 1
-        if self.deliveries > 1:
-            self.rests.append(time.monotonic() - self._failed_at)
+    @property
+    def deliveries(self) -> int:
+        return len(self.counts)
+
+    def arrives(self, count: int) -> None:
+        self.was_seen(count, time.monotonic() - self._failed_at)
+
+    def was_seen(self, count: int, rest: float) -> None:
+        """`rest`: seconds since it failed, if it has."""
+        if self.counts:
+            self.rests.append(rest)
+        self.counts.append(count)
 
     def fails(self) -> None:
         self._failed_at = time.monotonic()
@@ -101,10 +109,11 @@ class _Run(MessagingHandler):  # type: ignore[misc]  # proton has no types
         if came_to in self._dead:
             life.dead_in = came_to
         else:
-            life.arrives()
+            life.arrives(event.message.delivery_count + 1)
         if life.dead_in or life.deliveries == plan.accept:
             event.delivery.update(proton.Delivery.ACCEPTED)
             event.delivery.settle()
+            life.handled = not life.dead_in
         else:
             self._fail(event.delivery, life)
         if life.dead_in or life.deliveries in (plan.accept, plan.forget):

@@ -1,19 +1,20 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ's RedeliveryPolicy, run from its own jar: `Delays.java`, compiled against what the brokers' cache holds."""
+"""ActiveMQ's own classes, run from its own jars: programs in Java, compiled against what the brokers' cache holds."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlencode
 
 from tests.brokers import _install, _maven, activemq
+from tests.differential.failing import Life
 
-_SOURCE = Path(__file__).with_name("Delays.java")
 _SEED = "20260101"  # ActiveMQ's dice fall the same way every time
 
 
@@ -51,21 +52,61 @@ class Settings:
 
 
 class ActiveMQ:
-    """One version's class. BrokerMissing if jars or compiler cannot be had."""
+    """One version's RedeliveryPolicy. BrokerMissing if jars or compiler cannot be had."""
 
     def __init__(self, version: str, folder: Path) -> None:
-        cure = "Run `python -m tests.brokers fetch`, and install a JDK 17 or newer"
-        self._java = _maven.java(cure)
-        self._class_path = f"{folder}:{activemq.jars(version)}/*"
-        command = [_compiler(self._java, cure), "-cp", self._class_path, "-proc:none", "-d", str(folder), str(_SOURCE)]
-        subprocess.run(command, check=True, capture_output=True, text=True)
+        self._program = compiled("Delays", version, folder)
 
     def chains(self, asked: Iterable[tuple[Settings, int, int]]) -> list[list[int]]:
         """The delays of each setting, for so many failures and so many times, in milliseconds."""
         lines = "".join(f"{settings.line(failures, times)}\n" for settings, failures, times in asked)
-        command = [self._java, "-XX:+UseSerialGC", "-cp", self._class_path, "Delays", _SEED]
-        said = subprocess.run(command, check=True, input=lines, capture_output=True, text=True).stdout
+        said = subprocess.run([*self._program, _SEED], check=True, input=lines, capture_output=True, text=True).stdout
         return [[int(word) for word in line.split()] for line in said.splitlines()]
+
+
+class Failing:
+    """One version's JMS client, consuming; a context manager. `queues`: the broker's URL with the policy, by name.
+
+    What it is told of each message's life stands in `lives`, by number; the thread that reads it is the only writer.
+    """
+
+    def __init__(
+        self, program: list[str], user: str, password: str, queues: Mapping[str, str], lives: Mapping[str, Life]
+    ) -> None:
+        given = [word for queue, url in queues.items() for word in (url, queue)]
+        self._process = subprocess.Popen(
+            [*program, user, password, *given], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self._lives = lives
+        self._reader = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self) -> Failing:
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "started\n"
+        self._reader.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate(timeout=20)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            number, count, rest = line.split()
+            self._lives[number].was_seen(int(count), int(rest) / 1e6)
+
+
+def compiled(name: str, version: str, folder: Path) -> list[str]:
+    """The beginning of a command that runs `name`. BrokerMissing if jars or compiler cannot be had."""
+    cure = "Run `python -m tests.brokers fetch`, and install a JDK 17 or newer"
+    java = _maven.java(cure)
+    class_path = f"{folder}:{activemq.jars(version)}/*"
+    source = folder / f"{name}.java"
+    api = "javax" if version.startswith("5.") else "jakarta"  # the same interfaces, renamed
+    source.write_text(Path(__file__).with_name(source.name).read_text().replace("import jms.", f"import {api}.jms."))
+    command = [_compiler(java, cure), "-cp", class_path, "-proc:none", "-d", str(folder), str(source)]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return [java, "-XX:+UseSerialGC", "-cp", class_path, name]
 
 
 def _compiler(java: str, cure: str) -> str:
