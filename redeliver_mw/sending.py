@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .capabilities import Capabilities
@@ -175,6 +175,3 @@ def _properties(given: Mapping[str, Any], where: str) -> Properties:
             wanted = f"a whole number to {HIGHEST_PRIORITY}" if name == "priority" else "a text"
             raise ConfigError(f"{name}={value!r} is not {wanted}", where=where, cure=f"Give {name} {wanted}")
     return Properties(**given)
-
-
-assert PROPERTIES <= {field.name for field in fields(Properties)}
