@@ -70,12 +70,13 @@ class Terms:
 class Outbox:
     """Of one run of a handler. `send` from any thread, `close` by who ran it."""
 
-    __slots__ = ("_closed", "_said", "_terms")
+    __slots__ = ("_closed", "_said", "_terms", "barred")
 
     def __init__(self, terms: Terms) -> None:
         self._terms = terms
         self._said: list[Sending | None] = []
         self._closed = False
+        self.barred = ""  # why nothing can be sent just now
 
     def send(
         self, delivery: Delivery, destination: str | Destination, body: bytes | str, headers: Mapping[str, Any] | None,
@@ -84,6 +85,8 @@ class Outbox:
         """ConfigError for what cannot be sent, and when the run is over."""
         target = Destination.parse(destination)
         where = str(target)
+        if self.barred:
+            raise ConfigError(self.barred, where=where, cure="Send after the block, whatever it has found")
         if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after < math.inf:
             raise ConfigError(f"after={after!r} is no number of seconds from 0 on", where=where, cure="Give seconds")
         out = Outgoing(
