@@ -18,12 +18,12 @@ from typing import Any
 
 from . import history
 from .capabilities import Capabilities
-from .counting import PREFIX, copy_id, iso, message_key, read_past, send_id
+from .counting import copy_id, iso, message_key, read_past
 from .errors import NotCopyable
 from .failure import Failure, trim_utf8
 from .idioms import JMSJCA, words_of_death
 from .message import Delivery, Destination, Outgoing, Past
-from .sending import Sending
+from .sending import Sending, without_biting
 
 STATE_BYTES = 1024
 ERROR_BYTES = 2048  # of an error's text in a header; all of it goes to the journal
@@ -74,22 +74,6 @@ class Move:
             sending = self.sends[n]
             after, parked, due_us = sending.after, parked or sending.parked, sending.due_us
         return (0.0, due_us or 0) if parked else (after, None)
-
-
-def sends_of(past: Past, lineage: str, move: Move, capabilities: Capabilities) -> list[Outgoing]:
-    """What a handler sent, as it goes out: without headers of ours or of the broker's, which it may have forwarded.
-
-    Each is known by an id of its own, which is its message id, too, where the handler gave it none: the same when the
-    handler is run again and sends the same, and never that of anything else.
-    """
-    outs = []
-    for n, sending in enumerate(move.sends):
-        out = sending.out
-        id_of_send = send_id(lineage, past.generation, n, out)
-        properties = replace(out.properties, message_id=out.properties.message_id or id_of_send)
-        headers = _without_biting(out.headers, capabilities)
-        outs.append(replace(out, headers=headers, properties=properties, copy_id=id_of_send))
-    return outs
 
 
 def copies_of(
@@ -166,18 +150,7 @@ def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[s
 
 def _kept_headers(delivery: Delivery, capabilities: Capabilities) -> dict[str, Any]:
     """The user's own headers: not ours of the previous hop, not those that bite when sent again."""
-    return _without_biting(delivery.headers, capabilities)
-
-
-def _without_biting(headers: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
-    biting = (PREFIX, *capabilities.strip_prefixes)
-    marks = capabilities.death_marks
-    return {
-        name: value
-        for name, value in headers.items()
-        if name not in capabilities.strip and name not in marks and not name.startswith(biting)
-        and name != "original-destination"
-    }  # fmt: skip
+    return without_biting(delivery.headers, capabilities)
 
 
 def _common(delivery: Delivery, past: Past, lineage: str, move: Move, signature: Signature) -> dict[str, str]:

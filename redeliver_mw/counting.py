@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from . import history
-from .message import Delivery, Destination, Outgoing, Past
+from .message import Delivery, Destination, Past
 
 PREFIX = "redeliver_"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -176,13 +176,6 @@ def copy_id(lineage: str, generation: int, hop: int, target: Destination) -> str
     """The id of one copy: the same on every try of it, never that of another copy (rule 5)."""
     seed = f"{lineage}\0{generation}\0{hop}\0{target}"
     return hashlib.sha256(seed.encode("utf-8", "backslashreplace")).hexdigest()[:32]
-
-
-def send_id(lineage: str, generation: int, n: int, out: Outgoing) -> str:
-    """The id of the n-th message that a handler sends. What is in it is part of it: another run of the handler may
-    send something else, and nobody may take that for the same."""
-    said = repr((lineage, generation, n, str(out.target), dict(out.headers), out.properties))
-    return hashlib.sha256(said.encode("utf-8", "backslashreplace") + b"\0" + out.body).hexdigest()[:32]
 
 
 def iso(us: int) -> str:

@@ -11,10 +11,11 @@ from typing import Any
 
 from .capabilities import Capabilities, Mechanism
 from .commands import Answer, Command, Forget, Halt, Moved, Record, Resume, Run, Say, Settle, Store, Transact, Wait
-from .copies import Move, copies_of, sends_of
+from .copies import Move, copies_of
 from .errors import NotCopyable
 from .message import Destination
 from .ports import Ledger, Moment
+from .sending import sends_of
 from .stories import Plan, Stories, Story
 from .story import Do, Signal, State, answer
 
@@ -133,7 +134,7 @@ class Doing(Stories):
         move = story.move
         assert move is not None
         if move.sends:
-            sent = sends_of(story.past, story.lineage, move, self.capabilities)
+            sent = sends_of(story.delivery, story.past, story.lineage, move.sends, self.capabilities)
             story.outs = {out.copy_id: out for out in sent}
             return True
         try:

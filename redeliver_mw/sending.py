@@ -8,14 +8,16 @@ succeeded, a message that can never go out would keep its source waiting.
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from .capabilities import Capabilities
+from .counting import PREFIX
 from .errors import ConfigError
-from .message import Checking, Delivery, Destination, Outgoing, Properties
+from .message import Checking, Delivery, Destination, Outgoing, Past, Properties
 
 PROPERTIES = frozenset({
     "content_type", "content_encoding", "correlation_id", "reply_to", "type", "priority", "group_id", "message_id",
@@ -113,14 +115,51 @@ class Outbox:
                 return
             if said is None:
                 break
-        raise over()
+        raise _over()
 
 
 CLOSED = Outbox(Terms(Capabilities(dialect="", broker_kind="")))
 CLOSED.close()
 
 
-def over() -> ConfigError:
+def sends_of(
+    delivery: Delivery, past: Past, lineage: str, sends: Sequence[Sending], capabilities: Capabilities
+) -> list[Outgoing]:
+    """What a handler sent, as it goes out when `delivery`, the latest of its message, is settled.
+
+    Each is known by an id of its own, which is its message id, too, where the handler gave it none: the same when the
+    handler is run again and sends the same, and never that of anything else.
+    """
+    outs = []
+    for n, sending in enumerate(sends):
+        out = sending.out
+        id_of_send = _id(lineage, past.generation, n, out)
+        properties = replace(out.properties, message_id=out.properties.message_id or id_of_send)
+        headers = without_biting(out.headers, capabilities)
+        outs.append(replace(out, headers=headers, properties=properties, copy_id=id_of_send, cause=delivery))
+    return outs
+
+
+def without_biting(headers: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
+    """Headers less ours and those that bite when they are sent again."""
+    biting = (PREFIX, *capabilities.strip_prefixes)
+    marks = capabilities.death_marks
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in capabilities.strip and name not in marks and not name.startswith(biting)
+        and name != "original-destination"
+    }  # fmt: skip
+
+
+def _id(lineage: str, generation: int, n: int, out: Outgoing) -> str:
+    """Of the n-th message that a handler sends. What is in it is part of its id: another run may send something else,
+    and nobody may take that for the same."""
+    said = repr((lineage, generation, n, str(out.target), dict(out.headers), out.properties))
+    return hashlib.sha256(said.encode("utf-8", "backslashreplace") + b"\0" + out.body).hexdigest()[:32]
+
+
+def _over() -> ConfigError:
     return ConfigError(
         "Delivery.send came after its handler was over",
         cure="Send before the handler returns, and wait for its threads",

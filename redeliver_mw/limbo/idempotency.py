@@ -146,9 +146,7 @@ class Idempotency:
                 if next(self._since_pruned) % PRUNE_EVERY == 0:
                     self._prune(connection)
             if not marked.rowcount:
-                log.warning(
-                    "%r took longer than its lease of %g s: another may have had it, too", delivery, self._lease
-                )
+                log.warning("%r took longer than its lease of %g s: another may have had it", delivery, self._lease)
         except RedeliverError as error:
             log.warning("%r was handled, and that cannot be marked: if it comes again it is handled again. %s",
                         delivery, error)  # fmt: skip
