@@ -228,7 +228,7 @@ class Delivery:
         if self.outbox is None:
             raise ConfigError(
                 "Delivery.send works only while a handler has the delivery", where=str(self.destination),
-                cure="Call it in a handler of an App or in the block of a pulling loop; elsewhere publish yourself",
+                cure="Call it while its handler, callback or block runs; elsewhere publish yourself",
             )  # fmt: skip
         self.outbox.send(self, destination, body, headers, after, properties)
 

@@ -99,7 +99,7 @@ def test_state_belongs_to_one_message() -> None:
 
 def test_send_outside_of_a_handler_is_an_error_with_its_cure() -> None:
     delivery = Delivery(Destination("orders"), 1, "tag", False, None, make_delivery(b"").reader)
-    with pytest.raises(ConfigError, match=r"only while a handler has the delivery\. Call it in a handler"):
+    with pytest.raises(ConfigError, match=r"only while a handler has the delivery\. Call it while its handler"):
         delivery.send("audit", b"x")
 
 
