@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .context import current_delivery
     from .decorator import redeliver
     from .errors import Reject, RetryAfter
+    from .limbo.idempotency import Idempotency
     from .message import Delivery, Destination, Outgoing
     from .policy import PolicyMap, RedeliveryPolicy, load_policies
     from .session import connect
@@ -27,6 +28,7 @@ __all__ = [
     "Breaker",
     "Delivery",
     "Destination",
+    "Idempotency",
     "Outgoing",
     "PolicyMap",
     "RedeliveryPolicy",
@@ -43,6 +45,7 @@ _HOME = {
     "Breaker": "breaker",
     "Delivery": "message",
     "Destination": "message",
+    "Idempotency": "limbo.idempotency",
     "Outgoing": "message",
     "PolicyMap": "policy",
     "RedeliveryPolicy": "policy",

@@ -18,6 +18,7 @@ from .failure import Failure
 from .message import Delivery, Destination, Outgoing, Past
 from .policy import RedeliveryPolicy
 from .ports import Moment
+from .sending import Sending
 
 Token = int  # of one story
 
@@ -37,11 +38,15 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Handled:
-    """A handler succeeded, of a delivery with a story or from a lost generation. `ran`: seconds it took."""
+    """A handler succeeded, of a delivery with a story or from a lost generation, or with `sends` of its own.
+
+    `ran`: seconds it took.
+    """
 
     delivery: Delivery
     at: Moment
     ran: float = 0.0
+    sends: tuple[Sending, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

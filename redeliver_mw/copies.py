@@ -18,11 +18,12 @@ from typing import Any
 
 from . import history
 from .capabilities import Capabilities
-from .counting import PREFIX, copy_id, iso, message_key, read_past
+from .counting import copy_id, iso, message_key, read_past
 from .errors import NotCopyable
 from .failure import Failure, trim_utf8
 from .idioms import JMSJCA, words_of_death
 from .message import Delivery, Destination, Outgoing, Past
+from .sending import Sending, without_biting
 
 STATE_BYTES = 1024
 ERROR_BYTES = 2048  # of an error's text in a header; all of it goes to the journal
@@ -64,6 +65,15 @@ class Move:
     failure: Failure | None = None
     lives: float | None = None
     decided_us: int = 0
+    sends: tuple[Sending, ...] = ()  # a success that sends: these, and no copies
+
+    def when(self, n: int) -> tuple[float, int | None]:
+        """Of its n-th copy: the seconds that the broker delays it, and from when on limbo may send it (0: at once)."""
+        after, parked, due_us = self.after, self.parked, self.not_before_us
+        if self.sends:
+            sending = self.sends[n]
+            after, parked, due_us = sending.after, parked or sending.parked, sending.due_us
+        return (0.0, due_us or 0) if parked else (after, None)
 
 
 def copies_of(
@@ -140,14 +150,7 @@ def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[s
 
 def _kept_headers(delivery: Delivery, capabilities: Capabilities) -> dict[str, Any]:
     """The user's own headers: not ours of the previous hop, not those that bite when sent again."""
-    biting = (PREFIX, *capabilities.strip_prefixes)
-    marks = capabilities.death_marks
-    return {
-        name: value
-        for name, value in delivery.headers.items()
-        if name not in capabilities.strip and name not in marks and not name.startswith(biting)
-        and name != "original-destination"
-    }  # fmt: skip
+    return without_biting(delivery.headers, capabilities)
 
 
 def _common(delivery: Delivery, past: Past, lineage: str, move: Move, signature: Signature) -> dict[str, str]:

@@ -15,6 +15,7 @@ from .copies import Move, copies_of
 from .errors import NotCopyable
 from .message import Destination
 from .ports import Ledger, Moment
+from .sending import sends_of
 from .stories import Plan, Stories, Story
 from .story import Do, Signal, State, answer
 
@@ -104,33 +105,40 @@ class Doing(Stories):
         missing = [out for id_of_copy, out in story.outs.items() if id_of_copy not in story.confirmed]
         if not missing or (story.entry is not None and story.entry.done):  # an earlier delivery's answer came late
             return self._step(story, Signal.COMPLETE)
-        story.open = frozenset(out.copy_id for out in missing)
-        if move.parked:
-            due_us = move.not_before_us or 0  # a dead letter is due at once
-            self._out += [Store(story.token, out, 0.0, due_us) for out in missing]
-        elif self._as_one(story, move):
-            self._out.append(Transact(story.token, story.delivery, tuple((out, move.after) for out in missing)))
-        else:
-            self._out += [Store(story.token, out, move.after) for out in missing]
+        when = {id_of_copy: move.when(n) for n, id_of_copy in enumerate(story.outs)}
+        if self._as_one(story, move):  # what cannot be part of it goes first
+            apart = {i for i, (after, due_us) in when.items() if due_us is not None or not self._joins(after)}
+            first = [out for out in missing if out.copy_id in apart]
+            if not first and story.confirmed <= apart:
+                story.wave = story.open = frozenset(out.copy_id for out in missing)
+                outs = tuple((out, when[out.copy_id][0]) for out in missing)
+                return self._out.append(Transact(story.token, story.delivery, outs))
+            missing = first or missing
+        story.wave = story.open = frozenset(out.copy_id for out in missing)
+        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]
+
+    def _joins(self, after: float) -> bool:
+        """Whether what the broker is to delay for so long can be part of a transaction."""
+        return after <= 0 or self.capabilities.atomic_schedule
 
     def _as_one(self, story: Story, move: Move) -> bool:
         """Whether copies and settle go as one transaction.
 
-        Its abort may give the original back to the broker; so not where that would cost its count, and not a
-        second time for a message or a target that one has failed for.
+        Its abort may give the original back to the broker; so not where that would cost its count (a success has
+        none), and not a second time for a message or a target that one has failed for.
         """
-        can = self.capabilities
-        if not can.atomic_move or (move.after > 0 and not can.atomic_schedule):
-            return False
-        known = story.entry is not None and not story.entry.apart
-        return known and not story.confirmed and self._refusing.isdisjoint(move.targets)
+        known = bool(move.sends) if story.entry is None else not story.entry.apart
+        return self.capabilities.atomic_move and known and self._refusing.isdisjoint(move.targets)
 
     def _build(self, story: Story) -> bool:
-        assert story.move is not None
+        move = story.move
+        assert move is not None
+        if move.sends:
+            sent = sends_of(story.delivery, story.past, story.lineage, move.sends, self.capabilities)
+            story.outs = {out.copy_id: out for out in sent}
+            return True
         try:
-            outs = copies_of(
-                story.delivery, story.past, story.lineage, story.move, story.plan.signature, self.capabilities
-            )
+            outs = copies_of(story.delivery, story.past, story.lineage, move, story.plan.signature, self.capabilities)
         except NotCopyable as reason:
             story.why, story.copyable = str(reason), False
             return False
@@ -194,7 +202,10 @@ class Doing(Stories):
         else:
             story.why, story.doubt = x.why, story.doubt or x.silent
         if story.state is State.MOVING and not story.open:
-            self._step(story, Signal.UNCONFIRMED)
+            if story.wave <= story.confirmed:
+                self._send(story)  # what had to wait for these
+            else:
+                self._step(story, Signal.UNCONFIRMED)
         if story.state is State.ABANDONED and not story.open:
             self._close(story)
 

@@ -154,17 +154,29 @@ class Interceptor(Waiting):
                 return heir
         return story
 
+    def _open_running(self, delivery: Delivery) -> Story:
+        """Of a delivery that had no story until its handler was over, or is lost."""
+        plan = delivery.plan or self.plans[delivery.destination]
+        return self._open(delivery, plan, delivery.past, State.RUNNING)
+
     def _handled(self, x: Handled) -> None:
-        if (story := self._story_of_run(x.delivery)) is None:
+        story = self._story_of_run(x.delivery)
+        if story is None and x.sends:
+            story = self._open_running(x.delivery)
+        if story is None:
             return
         self._draft(story, "accepted", x.at, ran=x.ran)
-        self._step(story, Signal.HANDLED)
+        if not x.sends:
+            return self._step(story, Signal.HANDLED)
+        sends = tuple(sending.decided(x.at.us) for sending in x.sends)
+        targets = tuple(dict.fromkeys(sending.out.target for sending in sends))
+        story.move = Move("accepted", targets, decided_us=x.at.us, sends=sends)
+        self._step(story, Signal.MOVE)
 
     def _failed(self, x: Failed) -> None:
         story = self._story_of_run(x.delivery)
         if story is None:
-            plan = x.delivery.plan or self.plans[x.delivery.destination]
-            story = self._open(x.delivery, plan, x.delivery.past, State.RUNNING)
+            story = self._open_running(x.delivery)
         past = story.past
         uncounted = not x.counted or (isinstance(x.error, RetryAfter) and not x.error.count)
         counting.count_failure(
@@ -266,8 +278,7 @@ class Interceptor(Waiting):
         """Its stories are over; what still runs is remembered, so that a redelivery waits for the result."""
         fresh = [d for d in x.running if d not in self._of]
         for delivery in fresh:
-            plan = delivery.plan or self.plans[delivery.destination]
-            self._open(delivery, plan, delivery.past, State.RUNNING)
+            self._open_running(delivery)
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
             runs = story.state is State.RUNNING
             self._step(story, Signal.LOST)

@@ -108,6 +108,13 @@ class Imaging(Protocol):
     def native(self, image: bytes, /) -> Any: ...  # as good as the one that the image was made of
 
 
+@runtime_checkable
+class Checking(Protocol):
+    """A reader that knows what its driver can send."""
+
+    def unsendable(self, out: Outgoing, /) -> str: ...  # why it could never go out; empty: nothing is known against it
+
+
 class Delivery:
     """One hand-over of a message to us.
 
@@ -117,7 +124,7 @@ class Delivery:
 
     __slots__ = (
         "_body", "_headers", "_past", "_properties", "destination", "failures", "generation", "known",
-        "native", "plan", "reader", "redelivered", "tag",
+        "native", "outbox", "plan", "reader", "redelivered", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -131,6 +138,7 @@ class Delivery:
         self.reader = reader
         self.failures = 0  # F before this run
         self.known = False  # the interceptor has a story of it
+        self.outbox: Any = None  # of the run that it is in; None: there was none
         self.plan: Any = None  # what was to hold for it when it arrived; None: what holds when it is asked for
         self._body: bytes | None = None
         self._headers: dict[str, Any] | None = None
@@ -208,9 +216,21 @@ class Delivery:
         """Strings that the handler keeps between attempts: at most 1 KiB as JSON once the message is copied."""
         return self.past.state
 
-    def send(self, destination: str | Destination, body: bytes, headers: Mapping[str, Any] | None = None) -> None:
-        """Send only if the handler succeeds. Not built yet: ConfigError."""
-        raise ConfigError("Delivery.send is not built yet", cure="Publish through a connection of your own")
+    def send(
+        self, destination: str | Destination, body: bytes | str, headers: Mapping[str, Any] | None = None, *,
+        after: float = 0.0, **properties: Any,
+    ) -> None:  # fmt: skip
+        """Send a durable message if, and only if, the handler succeeds: together with the settling of this one.
+
+        A str goes out as UTF-8. `after`: seconds from the handler's success on. `properties` as in `Properties`, those
+        that a sender sets. ConfigError for what can never be sent, and outside of a handler's run. Any thread.
+        """
+        if self.outbox is None:
+            raise ConfigError(
+                "Delivery.send works only while a handler has the delivery", where=str(self.destination),
+                cure="Call it while its handler, callback or block runs; elsewhere publish yourself",
+            )  # fmt: skip
+        self.outbox.send(self, destination, body, headers, after, properties)
 
     def __repr__(self) -> str:
         return f"<Delivery {self.destination} #{self.delivery_count} tag={self.tag!r}>"
@@ -255,6 +275,18 @@ class Outgoing:
     properties: Properties = Properties()
     copy_id: str = ""  # empty for a message that is no copy
     origin: Delivery | None = None  # of which it is a copy
+    cause: Delivery | None = None  # whose handler sent it: it is no copy of that
+
+    @property
+    def settles(self) -> Delivery | None:
+        """The delivery that is settled once this is confirmed."""
+        return self.origin or self.cause
+
+    @property
+    def generation(self) -> int | None:
+        """Of that delivery: without it there is no use in sending this."""
+        settles = self.settles
+        return None if settles is None else settles.generation
 
 
 def _text(value: object) -> str | None:

@@ -49,6 +49,7 @@ from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Gate, Moment, Park, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
+from .sending import CLOSED, Outbox, Sending, Terms
 from .timers import Timers
 from .workers import Crew, Undecodable
 
@@ -89,6 +90,7 @@ class Runner(Admission):
             lambda: clock.now().mono,
             lambda token: self.feed(Due(token, clock.now())),
         )
+        self._terms = Terms(adapter.capabilities, limbo is not None)
         self._spoken = Spoken()
         self._warned: set[Delivery] = set()
         self._quiet = threading.Condition(self._lock)
@@ -138,6 +140,7 @@ class Runner(Admission):
         if not self.stopping and delivery.generation in self._live:
             if delivery.plan.policy.language == "jmsjca":
                 self._spoken.begin(delivery)
+            delivery.outbox = Outbox(self._terms)
             return True
         # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
         if not self._claim(delivery) or delivery.known:
@@ -154,8 +157,12 @@ class Runner(Admission):
     def _ended(self, delivery: Delivery, error: BaseException | None, counted: bool) -> None:
         if self._spoken:
             self._listen(delivery)
+        sends, delivery.outbox = delivery.outbox.close(), CLOSED
         if error is not None:
             self._failed(delivery, error, counted)
+            return self._nudge() if self.stopping else None
+        if sends:
+            self._sent(delivery, sends)
             return self._nudge() if self.stopping else None
         since = self._running.pop(delivery, None)
         ran = self._tick() - since if since else 0.0
@@ -171,6 +178,14 @@ class Runner(Admission):
             self.feed(Handled(delivery, self._clock.now(), ran))
         if self.stopping:
             self._nudge()
+
+    def _sent(self, delivery: Delivery, sends: tuple[Sending, ...]) -> None:
+        """A success is as much the interceptor's as a failure when something goes out with it."""
+        at, tick = self._clock.now(), self._tick()
+        with self._lock:  # as for a failure
+            since = self._running.pop(delivery, None)
+            self.handled += 1
+            self.feed(Handled(delivery, at, tick - since if since else 0.0, sends))
 
     def _listen(self, delivery: Delivery) -> None:
         """What the handler said in JMSJCA's way, before its run counts as ended."""
@@ -192,6 +207,7 @@ class Runner(Admission):
 
     def cancelled(self, delivery: Delivery, /) -> None:
         self._running.pop(delivery, None)
+        delivery.outbox = CLOSED
         if self._spoken:
             self._spoken.ended(delivery)
         self.feed(Left(delivery, self._clock.now()))

@@ -61,6 +61,7 @@ class Story:
     marks: Mapping[str, str] | None = None  # that it is given back with
     move: Move | None = None
     outs: Mapping[str, Outgoing] = field(default_factory=lambda: NO_COPIES)  # copy id -> copy
+    wave: frozenset[str] = frozenset()  # sent, at the last try
     open: frozenset[str] = frozenset()  # sent, not answered
     confirmed: frozenset[str] = frozenset()
     tries: int = 0

@@ -135,6 +135,9 @@ class Waiting(Doing):
     def _rest_of(self, move: Move, story: Story, at: Moment) -> Move:
         """The same copies, sent later than was meant: they wait at the broker for what is left of the delay."""
         schedule = story.plan.ways.schedule
+        if move.sends:
+            smallest = self.capabilities.schedule.smallest if self.capabilities.schedule is not None else 0.0
+            return replace(move, sends=tuple(sending.later(at.us, smallest) for sending in move.sends))
         if move.not_before_us is None or schedule is None:
             return move
         return replace(move, after=schedule.hop(max(0.0, (move.not_before_us - at.us) / 1e6)))

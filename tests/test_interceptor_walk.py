@@ -53,18 +53,21 @@ from redeliver_mw.interceptor import Interceptor, Plan, Signature
 from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.ports import Moment
+from redeliver_mw.sending import Sending
 from redeliver_mw.story import State
 
 SOURCE = Destination("orders")
 DEAD = (Destination("dlq.orders"), Destination("audit"))
 CAPABILITIES = {
     False: Capabilities(dialect="walk", broker_kind="walk"),
+    "at once": Capabilities(dialect="walk", broker_kind="walk", atomic_move=True),
     True: Capabilities(dialect="walk", broker_kind="walk", atomic_move=True, atomic_schedule=True),
 }
 FAILURE = Failure("ValueError", "no", "0" * 16, [], "")
 ERROR = ValueError("no")
 START = 1_000_000.0
 AWAY = Schedule(smallest=0.001)
+SENDS = (Sending(Outgoing(Destination("now"), b"now", {})), Sending(Outgoing(Destination("later"), b"later", {}), 2.0))
 
 
 def plan(dead_after: int, backoff: float, ways: Ways) -> Plan:
@@ -170,6 +173,7 @@ class World:
     halted: bool = False
     bad_answers: int = 0  # as many as may still come
     losses: int = 0
+    sends: bool = False  # every success sends
     running: list[Delivery] = field(default_factory=list)
     message_of: dict[Delivery, Message] = field(default_factory=dict)
     timers: dict[int, float] = field(default_factory=dict)
@@ -223,7 +227,10 @@ class World:
         d = self.running.pop(n)
         message = self.message_of[d]
         message.handled = True
-        if d.known or d.generation != self.generation:
+        if self.sends:
+            sends = tuple(replace(s, out=replace(s.out, cause=d)) for s in SENDS)
+            self.feed(Handled(d, self.at, sends=sends))
+        elif d.known or d.generation != self.generation:
             self.feed(Handled(d, self.at))
         else:  # the fast path: the interceptor never hears of it
             message.accepted = True
@@ -363,20 +370,32 @@ class World:
         assert not message.accepted, "run although its settle was given"
         assert message not in [self.message_of.get(other) for other in self.running], "two runs of one message"
         assert d.failures == message.failures, "the handler sees a wrong F"
+        assert not (self.sends and message.handled), "run again, although what it sent is known"
 
     def check_store(self, token: int, out: Outgoing) -> None:
-        assert out.origin is not None
-        self.check_live(out.origin)
+        assert out.settles is not None
+        self.check_live(out.settles)
         assert (token, out.copy_id) not in self.open, "sent again before its answer"
-        message = self.message_of[out.origin]
+        message = self.message_of[out.settles]
+        if out.cause is not None:
+            return self.check_send(message, out)
         assert out.headers["redeliver_failures"] == str(message.failures)
         message.copies.setdefault(out.copy_id, False)
         what = (message.name, out.target, out.headers["redeliver_hop"], out.headers["redeliver_generation"])
         assert self.copy_ids.setdefault(out.copy_id, what) == what, "one copy id for two copies"
 
+    def check_send(self, message: Message, out: Outgoing) -> None:
+        assert message.handled, "sent by a handler that has not succeeded"
+        assert not message.copies.get(out.copy_id), "sent again after its confirm"
+        message.copies.setdefault(out.copy_id, False)
+        what = (message.name, out.target)
+        assert self.copy_ids.setdefault(out.copy_id, what) == what, "one id for two messages"
+
     def check_accept(self, message: Message) -> None:
         confirmed = {self.copy_ids[i][1] for i, ok in message.copies.items() if ok}
         safe = confirmed == {SOURCE} if message.failures < 2 else confirmed == set(DEAD)
+        if self.sends and message.handled:
+            assert {s.out.target for s in SENDS} <= confirmed, "settled before what it sends was confirmed"
         assert message.handled or safe, "settled before its copies were confirmed"
         message.accepted = True
 
@@ -416,7 +435,8 @@ class World:
             if s.state is State.ABANDONED:  # only its answers still matter
                 return (no[s.token], s.delivery.tag, frozenset(s.open), frozenset(s.confirmed))
             move = s.move and (
-                s.move.outcome, s.move.parked, round(s.move.after, 3), rest((s.move.not_before_us or 0) / 1e6)
+                s.move.outcome, s.move.parked, round(s.move.after, 3), rest((s.move.not_before_us or 0) / 1e6),
+                tuple((round(x.after, 3), rest((x.due_us or 0) / 1e6)) for x in s.move.sends),
             )  # fmt: skip
             return (
                 no[s.token], s.delivery.tag, s.delivery.generation == self.generation, s.state, s.how, rest(s.due),
@@ -452,13 +472,15 @@ class World:
         )  # fmt: skip
 
 
-def world_of(name: str, messages: int, bad_answers: int, losses: int, *, atomic: bool = False) -> World:
+def world_of(
+    name: str, messages: int, bad_answers: int, losses: int, *, atomic: bool | str = False, sends: bool = False
+) -> World:
     ledger = PlainLedger()
     interceptor = Interceptor({SOURCE: PLANS[name]}, {SOURCE: ledger}, CAPABILITIES[atomic], "run")
     interceptor._tokens = Tokens()  # type: ignore[assignment]
     natives = [Native(b"%d" % n, {}, Properties(message_id=f"id-{n}")) for n in range(messages)]
     first = [Message("ab"[n], native) for n, native in enumerate(natives)]
-    return World(interceptor, ledger, first, bad_answers=bad_answers, losses=losses)
+    return World(interceptor, ledger, first, bad_answers=bad_answers, losses=losses, sends=sends)
 
 
 # What never changes is not copied with a world.
@@ -551,3 +573,14 @@ def test_no_order_of_inputs_breaks_a_rule_for_a_scheduled_copy_in_a_transaction(
     print(f"schedule, in transactions: {states} states, all there are")
     assert not unexplored
     assert states > 300
+
+
+@pytest.mark.parametrize("atomic", [False, "at once", True])
+@pytest.mark.parametrize(("bad_answers", "losses"), [(2, 1), (1, 2)])
+def test_no_order_of_inputs_breaks_a_rule_for_a_handler_that_sends(
+    bad_answers: int, losses: int, atomic: bool | str
+) -> None:
+    states, unexplored = walk(world_of("hold", 1, bad_answers, losses, atomic=atomic, sends=True), depth=50)
+    print(f"sending: {states} states, all there are")
+    assert not unexplored
+    assert states > 500

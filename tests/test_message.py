@@ -97,9 +97,10 @@ def test_state_belongs_to_one_message() -> None:
     assert other.state == {}
 
 
-def test_send_says_that_it_is_not_built_yet() -> None:
-    with pytest.raises(ConfigError, match="not built yet"):
-        make_delivery(b"").send("audit", b"x")
+def test_send_outside_of_a_handler_is_an_error_with_its_cure() -> None:
+    delivery = Delivery(Destination("orders"), 1, "tag", False, None, make_delivery(b"").reader)
+    with pytest.raises(ConfigError, match=r"only while a handler has the delivery\. Call it while its handler"):
+        delivery.send("audit", b"x")
 
 
 def test_a_delivery_shows_no_body_and_no_headers_in_its_repr() -> None:

@@ -293,7 +293,7 @@ class PikaAdapter:
         self._publisher.publish(out, exchange, key, answer)
 
     def _publish_late(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
-        if out.origin is not None and out.origin.generation not in self._live:
+        if out.generation is not None and out.generation not in self._live:
             answer("refused", "the original was lost meanwhile")
         else:
             self._publish(out, answer, after)

@@ -19,6 +19,7 @@ from redeliver_pika._values import NotEncodable
 
 TOPIC_EXCHANGE = "amq.topic"
 PERSISTENT = 2
+NAME_BYTES = 255  # of a queue or a routing key
 LONGEST_TTL_MS = 315_360_000_000  # ten years: RabbitMQ closes the channel for more (seen on 3.10.8 and 4.3.6)
 LADDER = "redeliver.retry."  # as `_dialects.rung_queue` names our helper queues
 Native = tuple[Any, Any, bytes]
@@ -88,6 +89,14 @@ class PikaReader:
             return None
         queue, reason = consumed[0] if consumed else named[-1]
         return Death(Destination(queue), reason)
+
+    def unsendable(self, out: Outgoing, /) -> str:
+        try:
+            frame_properties(out).encode()
+        except (ValueError, TypeError, OverflowError) as error:
+            return f"it cannot be encoded: {error}"
+        key = route_to(out.target)[1]
+        return "" if len(key.encode("utf-8", "replace")) <= NAME_BYTES else f"its name has more than {NAME_BYTES} bytes"
 
 
 def _text(value: object) -> str:

@@ -115,7 +115,7 @@ class Publisher:
 
     def forget(self, generation: int) -> None:
         """What is not written yet for deliveries of a lost generation is not to be written any more."""
-        for sent in [s for s in self._queue if s.out.origin is not None and s.out.origin.generation == generation]:
+        for sent in [s for s in self._queue if s.out.generation == generation]:
             self._queue.remove(sent)
             sent.answer("refused", "the original was lost meanwhile")
 

@@ -264,8 +264,7 @@ class ProtonAdapter:
             data, seen = self._dialect.encode(out, after, self._salts)
         except NotEncodable as error:
             return answer("refused", f"it cannot be encoded: {error}")
-        generation = out.origin.generation if out.origin is not None else None
-        return self._publisher.publish(out.target, Sent(data, answer, generation, seen))
+        return self._publisher.publish(out.target, Sent(data, answer, out.generation, seen))
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         source = self._live.get(delivery.generation)

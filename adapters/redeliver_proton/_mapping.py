@@ -16,7 +16,7 @@ import proton
 
 from redeliver_mw.errors import NotCopyable
 from redeliver_mw.message import Death, Delivery, Destination, Outgoing, Properties
-from redeliver_proton._codec import Malformed, compound, end_of, read, write
+from redeliver_proton._codec import Malformed, NotEncodable, compound, end_of, read, write
 from redeliver_proton._dialects import (
     ACTUAL_EXPIRY,
     BROKERS_ANNOTATIONS,
@@ -90,6 +90,13 @@ class ProtonReader:
         queue = one or native.annotation(X_QUEUE) or application_of(native, ORIGINAL_QUEUE) or address
         expired = X_ACTUAL_EXPIRY in native.annotations or ACTUAL_EXPIRY in native.application
         return Death(_came_from(native, address, str(queue)), "expired" if expired else "")
+
+    def unsendable(self, out: Outgoing, /) -> str:
+        try:
+            encode(out)
+        except (NotEncodable, UnicodeEncodeError) as error:
+            return f"it cannot be encoded: {error}"
+        return ""
 
 
 def _came_from(native: Received, address: str, queue: str) -> Destination:

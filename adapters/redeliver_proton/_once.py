@@ -37,8 +37,8 @@ class Salts:
             salt = self._salts[out.copy_id] = f"{self._run}{next(self._numbers):x}"
             if len(self._salts) > SIZE:
                 self._salts.popitem(last=False)
-        if out.origin is not None:
-            self._of.setdefault(out.origin, set()).add(out.copy_id)
+        if out.settles is not None:
+            self._of.setdefault(out.settles, set()).add(out.copy_id)
         return f"{out.copy_id}.{salt}"
 
     def settled(self, delivery: Delivery) -> None:

@@ -108,8 +108,7 @@ class LinkPost(Post):
         def found(why: str) -> None:
             if why or not alive():
                 return answer("refused", why or "the original was lost meanwhile")
-            generation = out.origin.generation if out.origin is not None else None
-            self._outlets.to(out.target).offer(Sent(data, answered, generation, seen))
+            self._outlets.to(out.target).offer(Sent(data, answered, out.generation, seen))
             self._watch()
 
         def answered(verdict: Any, why: str) -> None:

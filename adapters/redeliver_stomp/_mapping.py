@@ -27,6 +27,7 @@ from redeliver_stomp._dialects import (
     STRIP,
     address,
     destination_of,
+    problem,
 )
 from redeliver_stomp._frames import RawFrame, encode, escaped
 
@@ -117,6 +118,13 @@ class StompReader:
         cause = headers.get(CAUSE, "")
         return Death(source, "expired" if "Message Expired" in cause else cause[:CAUSE_CHARS])
 
+    def unsendable(self, out: Outgoing, /) -> str:
+        try:
+            send_frame(out, "r")
+        except NotSendable as error:
+            return str(error)
+        return problem(out.target)
+
 
 READER = StompReader()
 
@@ -142,6 +150,7 @@ def send_frame(out: Outgoing, receipt: str, *, transaction: str = "", after: flo
         "content-encoding": p.content_encoding, "priority": p.priority,
         "timestamp": None if p.timestamp_us is None else p.timestamp_us // 1000,
         "expires": None if p.expires_at_us is None else p.expires_at_us // 1000,
+        "JMSXGroupID": p.group_id,
     }  # fmt: skip
     lines = [("destination", address(out.target)), ("receipt", receipt), ("persistent", "true")]
     if transaction:

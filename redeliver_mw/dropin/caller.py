@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..failure import describe
 from ..message import Destination
 from ..recording import healthy_record
+from ..sending import CLOSED, Outbox, Terms
 from .hands import Hands
 from .seat import Seat
 from .turn import Turn
@@ -103,6 +104,7 @@ class Caller(Hands):
     def begin(self, turn: Turn) -> None:
         turn.in_hand = turn.inside = True
         turn.word, turn.before, turn.since = None, sys.exc_info()[1], time.perf_counter()
+        turn.delivery.outbox = Outbox(Terms(self.capabilities))
 
     def ended(self, turn: Turn, error: BaseException | None) -> None:
         """The callback is over; its own word, if it gave one, comes before how it ended."""
@@ -122,20 +124,22 @@ class Caller(Hands):
     def leave(self, turn: Turn) -> None:
         """Neither success nor failure: it stays unsettled."""
         turn.in_hand = turn.inside = False
+        turn.delivery.outbox = CLOSED
         if turn.delivery.known:
             self._feed(Left(turn.delivery, self._now()))
 
     def _handled(self, turn: Turn) -> None:
         turn.in_hand = False
         delivery, ran = turn.delivery, time.perf_counter() - turn.since
-        if delivery.known:
-            self._feed(Handled(delivery, self._now(), ran))
+        sends, delivery.outbox = delivery.outbox.close(), CLOSED
+        if delivery.known or sends:
+            self._feed(Handled(delivery, self._now(), ran, sends))
         elif turn.seat.settle(delivery, "accepted") and self._recorder.wanted:
             policy = self._plans[delivery.destination].policy
             self._recorder.append(healthy_record, delivery, self._scene, policy, self._now().us, round(ran * 1e6))
 
     def _failed(self, turn: Turn, error: BaseException) -> None:
-        turn.in_hand = False
+        turn.in_hand, turn.delivery.outbox = False, CLOSED
         ran = time.perf_counter() - turn.since
         self._feed(Failed(turn.delivery, error, describe(error), self._now(), self._rng.random(), ran))
 

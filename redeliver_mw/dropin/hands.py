@@ -151,10 +151,10 @@ class Hands(ABC):
     # -- copies and settles -----------------------------------------------------------------------
 
     def store(self, c: Store) -> None:
-        ground, origin = self._ground, c.out.origin
+        ground, generation = self._ground, c.out.generation
 
         def alive() -> bool:
-            return origin is None or origin.generation in self._seats
+            return generation is None or generation in self._seats
 
         def answered(verdict: Verdict, why: str) -> None:
             self._feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._now(), verdict == "silent"))

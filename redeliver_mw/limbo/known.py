@@ -80,8 +80,11 @@ def _failure(said: dict[str, Any] | None) -> Failure | None:
     return None if said is None else Failure(**said)
 
 
-def _of_move(move: Move) -> dict[str, Any]:
-    said: dict[str, Any] = {field.name: getattr(move, field.name) for field in fields(Move)}
+def _of_move(move: Move) -> dict[str, Any] | None:
+    """None for what a handler sends: bodies are not kept here, so the handler has to run again."""
+    if move.sends:
+        return None
+    said: dict[str, Any] = {field.name: getattr(move, field.name) for field in fields(Move) if field.name != "sends"}
     return said | {"targets": [str(target) for target in move.targets], "failure": _of_failure(move.failure)}
 
 

@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from ..errors import ConfigError
 
-VERSION = 2
+VERSION = 3
 Step = Callable[[Connection], None]
 
 
@@ -210,6 +210,17 @@ runs = Table(
     Column("beat_us", BigInteger, nullable=False),  # wall time, for people
 )  # fmt: skip
 
+# Messages that a handler has done with, or has in its hands: `idempotency`.
+handled = Table(
+    "redeliver_limbo_handled", metadata,
+    Column("source", Text, primary_key=True),
+    Column("message", Text, primary_key=True),  # its key
+    Column("claim", Text, nullable=False),  # of the run that has it; empty: it was handled
+    Column("expires_us", BigInteger, nullable=False),  # from when on the line is as if it were not there
+    Index("redeliver_limbo_handled_expires", "expires_us"),
+    sqlite_with_rowid=False,
+)  # fmt: skip
+
 OF_A_MESSAGE = (bodies, reply_tos, props, ptypes, delays, parked, messages)
 
 
@@ -217,8 +228,12 @@ def _add_ledger(connection: Connection) -> None:
     metadata.create_all(connection, tables=[ledger, batches, runs])
 
 
+def _add_handled(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[handled])
+
+
 # From a version to the next; each is given the connection, in the transaction that also writes the new version.
-UPGRADES: Mapping[int, Step] = {1: _add_ledger}
+UPGRADES: Mapping[int, Step] = {1: _add_ledger, 2: _add_handled}
 
 
 def prepare(

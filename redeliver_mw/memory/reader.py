@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..message import Death, Destination, Properties
+from ..message import Death, Destination, Outgoing, Properties
 from .link import Held
 from .personality import Personality
-from .queue import header_size
+from .queue import encoding_problem, header_size
 
 
 class MemoryReader:
@@ -69,6 +69,9 @@ class MemoryReader:
         queue = address.removeprefix("/queue/")
         cause = str(headers.get("dlqDeliveryFailureCause", ""))
         return Death(_queue_or_subscription(queue), "expired" if "Message Expired" in cause else cause)
+
+    def unsendable(self, out: Outgoing, /) -> str:
+        return encoding_problem(out.headers, self._ways.header_bytes)
 
 
 def _rabbitmq_death(headers: Mapping[str, Any]) -> Death | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ..memory import MemoryAdapter, MemoryBroker, Place, StoredMessage, adapter_from_url, register_broker
 from .app import TestApp
 from .clock import ManualClock
-from .deliveries import make_delivery
+from .deliveries import make_delivery, sent
 from .faults import Faults
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ __all__ = [
     "adapter_from_url",
     "make_delivery",
     "register_broker",
+    "sent",
 ]
 
 

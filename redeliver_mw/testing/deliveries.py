@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`make_delivery`: a delivery without a broker, for calling a handler directly."""
+"""`make_delivery`: a delivery without a broker, for calling a handler directly; `sent`: what the handler sent."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..message import Delivery, Destination, Past, Properties
+from ..capabilities import Capabilities
+from ..message import Delivery, Destination, Outgoing, Past, Properties
+from ..sending import Outbox, Terms
 
 _tags = itertools.count(1)
+_TERMS = Terms(Capabilities(dialect="testing", broker_kind="testing"), limbo=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ def make_delivery(
     """A delivery whose handler failed `failures` times before this run.
 
     Text becomes UTF-8; `properties` as in `Properties` (`message_id=`, `content_type=`, …).
-    Its generation is 0: no adapter will settle it.
+    Its generation is 0: no adapter will settle it. What its handler sends is kept for `sent`.
     """
     data = body.encode() if isinstance(body, str) else bytes(body)
     native = _Native(data, dict(headers or {}), Properties(**properties))
@@ -62,4 +65,10 @@ def make_delivery(
     delivery = Delivery(source, 0, next(_tags), failures > 0, native, _Reader())
     delivery.failures = failures
     delivery.past = Past(failures=failures)
+    delivery.outbox = Outbox(_TERMS)
     return delivery
+
+
+def sent(delivery: Delivery) -> list[Outgoing]:
+    """What a handler has sent with `delivery.send`, as if it had succeeded now; nothing can be sent afterwards."""
+    return [sending.out for sending in delivery.outbox.close()]

@@ -57,6 +57,9 @@ class NativeReader:
     def __getattr__(self, name: str) -> Callable[[Delivery], Any]:
         return lambda native: getattr(native.reader, name)(native.native)
 
+    def unsendable(self, out: Outgoing, /) -> str:
+        return ""
+
 
 class MemoryPost(Post):
     def __init__(self, adapter: MemoryAdapter) -> None:

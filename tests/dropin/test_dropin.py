@@ -266,3 +266,49 @@ def test_an_awaitable_is_refused_where_there_is_no_loop_for_it() -> None:
     with pytest.raises(ConfigError, match="awaitable"):
         consumer.put("1")
     assert consumer.left() == 1
+
+
+def sends(message: Message) -> None:
+    current_delivery().send("next", f"from {message.text}, run {message.count}")
+    if message.text == "sick" and message.count == 1:
+        raise ValueError("it has sent, and fails")
+
+
+@pytest.mark.parametrize("personality", ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"])
+def test_what_a_callback_sends_goes_out_only_with_its_success(personality: str) -> None:
+    consumer = Consumer(sends, personality, policy=TWICE)
+    consumer.memory.declare("next")
+    consumer.put("well", "sick")
+    consumer.clock.advance(2.0)
+    assert [raw.body for raw in consumer.memory.peek("next")] == [b"from well, run 1", b"from sick, run 2"]
+    assert consumer.left() == 0
+
+
+def test_what_a_callback_sends_is_confirmed_before_its_message_is_settled() -> None:
+    consumer = Consumer(sends, "rabbitmq-classic", policy=TWICE)
+    consumer.memory.declare("next")
+    consumer.faults.refuse("next", 1)
+    consumer.put("well")
+    assert (consumer.memory.depth("next"), len(consumer.memory.everything())) == (0, 1)  # it is unsettled yet
+    consumer.clock.advance(2.0)
+    assert (consumer.memory.depth("next"), consumer.left()) == (1, 0)
+
+
+def test_an_ack_of_the_callbacks_own_ends_its_sending() -> None:
+    errors: list[ConfigError] = []
+
+    def act(message: Message) -> None:
+        delivery = current_delivery()
+        delivery.send("next", b"before")
+        message.ack()
+        try:
+            delivery.send("next", b"after")
+        except ConfigError as error:
+            errors.append(error)
+
+    consumer = Consumer(act, policy=TWICE)
+    consumer.memory.declare("next")
+    consumer.put("one")
+    assert [raw.body for raw in consumer.memory.peek("next")] == [b"before"]
+    assert "after its handler was over" in str(errors[0])
+    assert consumer.left() == 0

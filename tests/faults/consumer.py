@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A consumer to be killed: `python -m tests.faults.consumer WAY URL QUEUE LOG`.
 
-WAY is `app`, `drop-in`, `decorated` or `pull`. What it does with a message is in `handling`.
+WAY is `app`, `sending`, `drop-in`, `decorated` or `pull`. What it does with a message is in `handling`.
 """
 
 from __future__ import annotations
@@ -27,6 +27,18 @@ def by_app(url: str, queue: str, log: Log) -> None:
     app.run()
 
 
+def by_sending(url: str, queue: str, log: Log) -> None:
+    """What it handles it sends on, to where the dead would go: none dies here."""
+    app = App(url, policy=POLICY, prefetch=PREFETCH, workers=2, stop_timeout=5)
+
+    @app.handler(queue)
+    def handle(delivery: Delivery) -> None:
+        delivery.send(f"DLQ.{queue}", delivery.body)
+        log.handle(delivery.text, delivery.delivery_count)
+
+    app.run()
+
+
 def by_session(url: str, queue: str, log: Log) -> None:
     with connect(url) as session:
         for pulled in session.deliveries(queue, policy=POLICY, prefetch=PREFETCH):
@@ -40,6 +52,8 @@ def main() -> None:
     driver = import_module(f"tests.faults.{CONSUMERS[parse_url(url).dialect.partition('+')[0]]}")
     if way == "app":
         by_app(url, queue, log)
+    elif way == "sending":
+        by_sending(url, queue, log)
     elif way == "pull":
         getattr(driver, "pull", by_session)(url, queue, log)
     else:

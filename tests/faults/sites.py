@@ -167,7 +167,8 @@ class ArtemisSite(Site):
                     while True:
                         message: Any = receiver.receive(timeout=0.1)
                         receiver.accept()
-                        found.append(Letter(message.body, dict(message.properties or {})))
+                        body = message.body if isinstance(message.body, str) else bytes(message.body).decode()
+                        found.append(Letter(body, dict(message.properties or {})))
         return found
 
     def _client(self) -> contextlib.closing[BlockingConnection]:

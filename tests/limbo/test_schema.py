@@ -14,8 +14,10 @@ from sqlalchemy import Connection, inspect, text
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.limbo import Desk, Parking
 from redeliver_mw.limbo.database import Database
+from redeliver_mw.limbo.idempotency import Idempotency
 from redeliver_mw.limbo.schema import VERSION, prepare
 from redeliver_mw.memory.clock import ManualClock
+from redeliver_mw.testing import make_delivery
 from tests.limbo.messages import limbo, message, parkings, sql
 
 # As Patch Bay's own documentation lists them, in its order.
@@ -98,14 +100,29 @@ def test_tables_of_the_first_version_get_a_ledger_and_keep_what_is_parked(url: s
     clock = ManualClock()
     with limbo(url, clock) as store:
         store.park([Parking(message(1), clock.now().wall)])
-    for table in ("ledger", "batch", "run"):
+    for table in ("ledger", "batch", "run", "handled"):
         sql(url, f"DROP TABLE redeliver_limbo_{table}")
     sql(url, "UPDATE redeliver_limbo_version SET version = 1")
     with limbo(url, clock) as store:
         assert [row.out.body for row in store.due()] == [message(1).body]
-    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(2,)]
-    for table in ("ledger", "batch", "run"):
+    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(3,)]
+    for table in ("ledger", "batch", "run", "handled"):
         assert sql(url, f"SELECT * FROM redeliver_limbo_{table}") == []
+
+
+def test_tables_of_the_second_version_get_one_for_handled_messages_and_keep_what_is_parked(url: str) -> None:
+    clock = ManualClock()
+    with limbo(url, clock) as store:
+        store.park([Parking(message(1), clock.now().wall)])
+    sql(url, "DROP TABLE redeliver_limbo_handled")
+    sql(url, "UPDATE redeliver_limbo_version SET version = 2")
+    once = Idempotency(url, clock=clock)
+    with once(make_delivery(b"x", message_id="m1")) as fresh:
+        assert fresh
+    once.close()
+    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(3,)]
+    with limbo(url, clock) as store:
+        assert [row.out.body for row in store.due()] == [message(1).body]
 
 
 def test_an_upgrade_that_fails_leaves_all_as_it_was(url: str) -> None:

@@ -21,15 +21,17 @@ from .copying import Copying
 from .doubts import Doubts
 from .letters import Letters
 from .retries import Retries
+from .sending import Sending
 from .starting import Starting
 from .stopping import Stopping
 from .targets import Targets
 from .world import Raw, World
 
 __all__ = [
-    "AdapterContract", "Copying", "Doubts", "Letters", "Raw", "Retries", "Starting", "Stopping", "Targets", "World",
+    "AdapterContract", "Copying", "Doubts", "Letters", "Raw", "Retries", "Sending", "Starting", "Stopping", "Targets",
+    "World",
 ]  # fmt: skip
 
 
-class AdapterContract(Stopping, Doubts, Starting, Targets, Copying, Letters, Retries):  # pytest runs the last first
+class AdapterContract(Stopping, Doubts, Sending, Starting, Targets, Copying, Letters, Retries):  # last runs first
     """All of it; the parts may be inherited one by one where another class keeps the rest."""

@@ -475,3 +475,18 @@ def test_select_connections_capture_words_too(rabbitmq43: Broker, q: Queues) -> 
     drive("select", rabbitmq43, q.name, seen, lambda: len(channels) == 3 and nothing_open(channels[0]), policy=TWICE)
     assert sorted(seen.counts) == [1, 1, 2]
     assert ([body for body, _ in q.dead()], q.left()) == ([b"2"], [])
+
+
+def test_what_a_callback_sends_goes_out_only_with_its_success(q: Queues, channel: BlockingChannel) -> None:
+    def act(*_: Any) -> None:
+        delivery = current_delivery()
+        delivery.send(q.dlq, f"from run {delivery.delivery_count}")
+        if delivery.delivery_count == 1:
+            raise ValueError("it has sent, and fails")
+
+    seen = Seen(act)
+    q.put("1")
+    channel.basic_consume(q.name, redelivering(seen, policy=TWICE))
+    until(channel.connection, lambda: len(seen.counts) == 2 and nothing_open(channel))
+    assert [body for body, _ in q.dead()] == [b"from run 2"]
+    assert closed_and_left(channel, q) == []

@@ -15,7 +15,7 @@ from proton.handlers import Reject as ProtonReject
 from proton.handlers import Release as ProtonRelease
 from proton.reactor import AtMostOnce, Container, Copy
 
-from redeliver_mw import RedeliveryPolicy, redeliver
+from redeliver_mw import RedeliveryPolicy, current_delivery, redeliver
 from redeliver_mw.errors import ConfigError
 from redeliver_proton._wrapper import redelivering
 from tests.adapters.proton.dropins import Consumer, Queues, drive, unsettled
@@ -184,3 +184,17 @@ def test_a_policy_that_cannot_be_had_ends_the_container_before_anything_begins(q
         container.run()
     assert dict(consumer.counts) == {}
     assert float(q.broker.ctl(f"queue.{q.name}", "messageCount")) == 1
+
+
+def test_what_a_callback_sends_goes_out_only_with_its_success(q: Queues) -> None:
+    def act(_consumer: Consumer, _event: Any) -> None:
+        delivery = current_delivery()
+        delivery.send(f"DLQ.{q.name}", f"from run {delivery.delivery_count}")
+        if delivery.delivery_count == 1:
+            raise ValueError("it has sent, and fails")
+
+    consumer = Consumer(q.broker, q.name, lambda event: act(consumer, event))
+    q.put("one")
+    drive(consumer, lambda: len(consumer.counts["one"]) == 2 and not unsettled(consumer), policy=TWICE)
+    assert [bytes(sent.body) for sent in q.dead()] == [b"from run 2"]
+    assert q.left() == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import stomp
 
-from redeliver_mw import RedeliveryPolicy
+from redeliver_mw import RedeliveryPolicy, current_delivery
 from redeliver_mw.errors import ConfigError, RedeliverError
 from redeliver_stomp import redelivering
 from redeliver_stomp._post import SharedPost
@@ -249,3 +249,21 @@ def test_what_has_no_on_message_is_refused() -> None:
 def test_stomp_1_0_is_refused() -> None:
     with pytest.raises(ConfigError):
         redelivering(Listener(), unconnected(stomp.Connection10))
+
+
+@pytest.mark.broker
+def test_what_a_callback_sends_goes_out_only_with_its_success(activemq63: Broker) -> None:
+    queue = new_name()
+
+    def act(_listener: Listener, _frame: Any) -> None:
+        delivery = current_delivery()
+        delivery.send(f"{queue}.next", f"from run {delivery.delivery_count}")
+        if delivery.delivery_count == 1:
+            raise ValueError("it has sent, and fails")
+
+    listener = Listener(act)
+    put(activemq63, queue, "m")
+    with consuming(activemq63, f"/queue/{queue}", listener, policy=SHORT):
+        until(lambda: listener.attempts("m") == 2 and settled(listener.conn))
+    assert [sent.body for sent in left(activemq63, f"{queue}.next", 1)] == [b"from run 2"]
+    assert left(activemq63, queue) == []
