@@ -70,10 +70,10 @@ def unknown(limits: Mapping[Destination, Limit], *, nack: bool) -> str:
     if not found:
         return ""
     names, why = ", ".join(map(str, found)), "; ".join(dict.fromkeys(limit.why for limit in found.values()))
-    counted = "each failure counts towards it with delay='nack', and" if nack else "what counts towards it is"
+    also = "each failure counts towards it with delay='nack', and " if nack else ""
     return (
-        f"whether the broker has a limit of its own for {names} is unknown ({why}). If so, {counted} a lost "
-        f"connection, also for what was only prefetched; then the broker buries or deletes the message, and our policy "
+        f"whether the broker has a limit of its own for {names} is unknown ({why}). If it has, {also}a lost "
+        f"connection counts, also for what was only prefetched; in the end the broker buries or deletes the message, and our policy "
         f"is not asked (rule 13). If you know it: broker_limit=N, 0 for none"
     )
 

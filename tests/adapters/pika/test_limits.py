@@ -9,6 +9,7 @@ import logging
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
+from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -49,21 +50,21 @@ def read(broker: Broker, queue: str) -> Limit:
     """As soon as it is known: the management gathers what comes of policies every few seconds."""
     url = parse_url(told(broker))
     management = Management(url.options["management"], url)
-    until = time.monotonic() + 30
-    while True:
-        found: list[Limit] = []
-        management.limit_of(queue, broker.version, found.append)
-        assert wait_until(lambda: bool(found))
-        if found[0].trust is not Trust.UNKNOWN or time.monotonic() > until:
-            return found[0]
+    answers: SimpleQueue[Limit] = SimpleQueue()
+    for _ in range(60):
+        management.limit_of(queue, broker.version, answers.put)
+        found = answers.get(timeout=20)
+        if found.trust is not Trust.UNKNOWN:
+            break
         time.sleep(0.5)  # nothing tells when it has gathered
+    return found
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 20.0) -> bool:
     until = time.monotonic() + seconds
-    while not true() and time.monotonic() < until:
+    while not (found := true()) and time.monotonic() < until:
         time.sleep(0.02)
-    return true()
+    return found
 
 
 def returns_survived(channel: Any, queue: str) -> int | None:
@@ -150,6 +151,11 @@ def test_a_policy_that_gives_back_more_often_than_the_queue_takes_is_refused_at_
         assert letters[0]["redeliver_failures"] == "4"  # ours, and not the broker's
 
 
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Ours, and not the driver's."""
+    return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING and r.name == "redeliver_mw"]
+
+
 def test_what_is_not_told_is_warned_of_once_and_what_is_told_is_not(
     rabbitmq43: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,7 +163,7 @@ def test_what_is_not_told_is_warned_of_once_and_what_is_told_is_not(
     with queue_on(rabbitmq43, "limits.unknown"):
         with app_for(rabbitmq43.url, "limits.unknown", policy):
             pass
-        [said] = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+            [said] = warnings_of(caplog)
         assert "limit of its own for queue:limits.unknown is unknown (AMQP does not tell" in said
         assert "rule 13" in said
         caplog.clear()
@@ -165,7 +171,7 @@ def test_what_is_not_told_is_warned_of_once_and_what_is_told_is_not(
             pass
         with app_for(told(rabbitmq43), "limits.unknown", policy):
             pass
-        assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+        assert warnings_of(caplog) == []
 
 
 @pytest.mark.parametrize(
