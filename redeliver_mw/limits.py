@@ -72,9 +72,9 @@ def unknown(limits: Mapping[Destination, Limit], *, nack: bool) -> str:
     names, why = ", ".join(map(str, found)), "; ".join(dict.fromkeys(limit.why for limit in found.values()))
     also = "each failure counts towards it with delay='nack', and " if nack else ""
     return (
-        f"whether the broker has a limit of its own for {names} is unknown ({why}). If it has, {also}a lost "
-        f"connection counts, also for what was only prefetched; in the end the broker buries or deletes the message, and our policy "
-        f"is not asked (rule 13). If you know it: broker_limit=N, 0 for none"
+        f"whether the broker has a limit of its own for {names} is unknown ({why}). If it has, {also}a lost connection "
+        f"counts, also for what was only prefetched; in the end the broker buries or deletes the message, and our "
+        f"policy is not asked (rule 13). If you know it: broker_limit=N, 0 for none"
     )
 
 

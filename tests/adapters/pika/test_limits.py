@@ -162,7 +162,6 @@ def test_what_is_not_told_is_warned_of_once_and_what_is_told_is_not(
     policy = RedeliveryPolicy(3, 0.1)
     with queue_on(rabbitmq43, "limits.unknown"):
         with app_for(rabbitmq43.url, "limits.unknown", policy):
-            pass
             [said] = warnings_of(caplog)
         assert "limit of its own for queue:limits.unknown is unknown (AMQP does not tell" in said
         assert "rule 13" in said
