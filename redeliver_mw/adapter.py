@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from .capabilities import Capabilities, Settlement
+from .capabilities import Capabilities, Limit, Settlement
 from .errors import RedeliverError
 from .message import Delivery, Destination, Outgoing, Reader
 
@@ -103,6 +103,16 @@ class Postponing(Adapter, Protocol):
     def postpone(
         self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
     ) -> None: ...  # release it, uncounted, for `after` seconds; it comes back with these headers in place of ours
+
+
+@runtime_checkable
+class Limiting(Protocol):
+    """An adapter that can read what the broker itself does with messages of a source that come back too often.
+
+    One answer, once. What cannot be read is no error: `Trust.UNKNOWN`, and why. The source need not be there yet.
+    """
+
+    def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None: ...
 
 
 @runtime_checkable

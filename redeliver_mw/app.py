@@ -19,7 +19,7 @@ from .delay import OPTIONS, Option
 from .engine import Engine, Settings
 from .errors import ConfigError
 from .message import Destination
-from .options import DECLARE, AnyPolicy, at_least, one_of, read_config, refuse_unbuilt, subscribed
+from .options import DECLARE, AnyPolicy, at_least, one_of, read_config, refuse_unbuilt, subscribed, whole
 from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
 from .policy.watch import PolicyFile
 from .ports import Clock, Journal, SystemClock
@@ -60,7 +60,6 @@ class App:
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
-        refuse_unbuilt(broker_limit=broker_limit)
         if delay == "park" and not limbo:
             raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
         if crash_safe and not limbo:
@@ -80,6 +79,7 @@ class App:
         self._prefetch = at_least("prefetch", prefetch, 1)
         self._workers = at_least("workers", workers, 1)
         self._ack_timeout = None if ack_timeout is None else float(at_least("ack_timeout", ack_timeout, 1))
+        self._broker_limit = None if broker_limit is None else whole("broker_limit", broker_limit)
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self.app_name = app_name or Path(sys.argv[0] or "python").stem
         self._specs: dict[Destination, HandlerSpec] = {}
@@ -218,6 +218,7 @@ class App:
         settings = Settings(
             app_name=self.app_name, delay=self._delay, declare=self._declare, ack_timeout=self._ack_timeout,
             seed=0 if drive else None, limbo=self._limbo, crash_safe=self._crash_safe, breaker=self._breaker,
+            broker_limit=self._broker_limit,
         )  # fmt: skip
         self._engine = Engine(
             adapter, list(self._specs.values()), policies, settings, clock,

@@ -70,6 +70,23 @@ class Verb:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What the broker itself makes of a source's messages that come back too often, or are kept too long (rule 13).
+
+    `returns`: none survives the counted return of this number (>= 1); None: there is no such limit. `buried`: where
+    the broker puts it then; empty: nowhere, it is deleted. `spelled`: the limit as it is set at the broker.
+    `ack_timeout`: seconds after which an unsettled delivery is taken back; None: not told. An unknown limit says `why`.
+    """
+
+    returns: int | None = None
+    buried: str = ""
+    spelled: str = ""
+    ack_timeout: float | None = None
+    trust: Trust = Trust.PROBED
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
     """One broker behind one driver. Sizes in bytes, times in seconds."""
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import counting
-from .abilities import abilities, warn_of_unknown
-from .adapter import Adapter, Subscription, Verdict
+from .abilities import Ability, Asking, abilities, check_targets, warn_of_limits
+from .adapter import Adapter, Subscription
 from .breaker import Breaker
 from .capabilities import Capabilities
 from .copies import Signature
@@ -29,8 +29,9 @@ from .delay import Option, ways_of
 from .errors import BrokerUnavailable, ConfigError, RedeliverError
 from .flow import Guard
 from .interceptor import Interceptor, Plan
+from .limits import check_limit
 from .message import Delivery, Destination
-from .planning import check_together, ladder_of, target_refused, targets_of
+from .planning import ladder_of
 from .policy import RedeliveryPolicy
 from .ports import Clock, Journal, Ledger
 from .recording import Hook, Recorder, Scene
@@ -60,6 +61,7 @@ class Settings:
     limbo: str | None = None  # the URL of its database
     crash_safe: bool = False
     breaker: Breaker | None = None
+    broker_limit: int | None = None  # the counted return that none survives; 0: there is no limit
 
 
 class Engine:
@@ -81,7 +83,8 @@ class Engine:
         self._error: RedeliverError | None = None
         self._given_up = False
         self._loop_thread: LoopThread | None = None
-        self._able: Mapping[Destination, Capabilities] = {}  # what can be done at each source
+        self._asking = Asking(adapter, self._changed, self._await)
+        self._able: Mapping[Destination, Ability] = {}  # what can be done at each source
         self._renewal: Renewal | None = None
         self._keeper: Keeper | None = None
         self._gate: Gate | None = None
@@ -100,8 +103,8 @@ class Engine:
             assert self._capabilities is not None
             self._able = self._abilities(self._capabilities)
             plans = {spec.source: self._plan(spec, self._policies[spec.source]) for spec in self._specs}
-            warn_of_unknown(self._capabilities, self._settings.delay)
-            self._check_targets(plans)
+            warn_of_limits(plans.values(), self._able)
+            check_targets(self._asking, plans, declare=self._settings.declare != "none")
             self._keeper = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
             for spec in self._specs:
@@ -121,14 +124,16 @@ class Engine:
         """Let a start that is under way raise StartGivenUp. Safe in a signal handler."""
         self._given_up = True
 
-    def _abilities(self, capabilities: Capabilities) -> Mapping[Destination, Capabilities]:
+    def _abilities(self, capabilities: Capabilities) -> Mapping[Destination, Ability]:
+        settings = self._settings
         return abilities(
-            self.adapter, capabilities, [spec.source for spec in self._specs], changed=self._changed,
-            declare=self._settings.declare == "all", wait=lambda done: self._await(done, "look at the sources"),
+            self._asking, capabilities, [spec.source for spec in self._specs], declare=settings.declare == "all",
+            broker_limit=settings.broker_limit, ack_timeout=settings.ack_timeout,
         )  # fmt: skip
 
     def _plan(self, spec: HandlerSpec, policy: RedeliveryPolicy) -> Plan:
-        capabilities, settings = self._able[spec.source], self._settings
+        able, settings = self._able[spec.source], self._settings
+        capabilities = able.capabilities
         if spec.selector and not capabilities.selectors:
             raise ConfigError(
                 f"{capabilities.dialect} knows no selectors",
@@ -136,10 +141,11 @@ class Engine:
             )  # fmt: skip
         ways = ways_of(
             spec.source, capabilities, option=settings.delay, prefetch=spec.prefetch, longest=policy.longest_delay,
-            ack_timeout=settings.ack_timeout or capabilities.ack_timeout, exclusive=settings.delay == "nack",
+            ack_timeout=able.ack_timeout, exclusive=settings.delay == "nack",
             helpers=settings.declare != "none",
             limbo=settings.limbo is not None,
         )  # fmt: skip
+        check_limit(spec.source, policy, ways, capabilities, able.limit)
         for target in policy.places:
             if target.resolve(spec.source) == spec.source:
                 raise ConfigError(
@@ -151,27 +157,6 @@ class Engine:
         return Plan(
             spec.source, policy, ways, Signature(spec.source, *who, policy.text, policy.version, policy.language)
         )
-
-    def _check_targets(self, plans: Mapping[Destination, Plan]) -> None:
-        """Every place that a dead letter could go to must be there, or is made."""
-        check_together(plans)
-        targets = targets_of(plans.values())
-        answers: dict[Destination, tuple[Verdict, str]] = {}
-
-        def ask(target: Destination) -> None:
-            def answered(verdict: Verdict, why: str) -> None:
-                with self._changed:
-                    answers[target] = (verdict, why)
-                    self._changed.notify_all()
-
-            self.adapter.check(target, answered, declare=self._settings.declare != "none")
-
-        for target in targets:
-            ask(target)
-        self._await(lambda: len(answers) == len(targets), "check the dead-letter targets")
-        for target, (verdict, why) in answers.items():
-            if verdict != "ok":
-                raise target_refused(target, why, self.adapter.broker)
 
     def _open_limbo(self) -> Keeper | None:
         if self._settings.limbo is None:
@@ -202,9 +187,9 @@ class Engine:
         self._recorder.start()
         for crew in self.crews.values():
             crew.start()
-        ack_timeout = self._settings.ack_timeout or capabilities.ack_timeout
-        if ack_timeout and self._drive is None:
-            self.runner.watch_handlers(ack_timeout)
+        timeouts = {source: able.ack_timeout for source, able in self._able.items() if able.ack_timeout}
+        if timeouts and self._drive is None:
+            self.runner.watch_handlers(timeouts)
         ladders = {plan.source: ladder_of(plan) for plan in plans.values()}
         stage = Stage(plans, ladders, self._plan, declare=self._settings.declare != "none")
         recorder, clock = self._recorder, self._clock

@@ -62,6 +62,12 @@ def at_least(name: str, value: Any, least: int) -> Any:
     return value
 
 
+def whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{name}={value!r} is no whole number from 0 on", cure=f"Give {name} such a number")
+    return value
+
+
 def subscribed(source: Destination, subscription: str | None) -> Destination:
     """The source with its subscription. ConfigError for a topic without one, and for a queue with one."""
     name = subscription or source.subscription

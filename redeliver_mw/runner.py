@@ -11,6 +11,7 @@ its settle joins the adapter's batch.
 from __future__ import annotations
 
 import logging
+import math
 import random
 import threading
 import time
@@ -274,9 +275,9 @@ class Runner(Admission):
 
     # -- watching and stopping ---------------------------------------------------------------------
 
-    def watch_handlers(self, ack_timeout: float) -> None:
-        """Warn once of a handler that has run for half the broker's ack timeout."""
-        every = ack_timeout / 8
+    def watch_handlers(self, ack_timeouts: Mapping[Destination, float]) -> None:
+        """Warn once of a handler that has run for half the broker's ack timeout, seconds, of its source."""
+        every = min(ack_timeouts.values()) / 8
         seen: dict[Delivery, Moment] = {}
 
         def look() -> None:
@@ -285,12 +286,12 @@ class Runner(Admission):
             for delivery in [d for d in seen if d not in running]:
                 del seen[delivery]
             for delivery in running:
-                since = seen.setdefault(delivery, now)
-                if now.mono - since.mono >= ack_timeout / 2 - every and delivery not in self._warned:
+                since, half = seen.setdefault(delivery, now), ack_timeouts.get(delivery.destination, math.inf) / 2
+                if now.mono - since.mono >= half - every and delivery not in self._warned:
                     self._warned.add(delivery)
                     log.warning(
                         "a handler has had %r for %.0f s, half of the broker's ack timeout: it stays unsettled, and "
-                        "a redelivery of it here waits for this run", delivery, ack_timeout / 2,
+                        "a redelivery of it here waits for this run", delivery, half,
                     )  # fmt: skip
             self._warned &= running
             if not self.stopping:

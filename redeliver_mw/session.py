@@ -82,16 +82,20 @@ class Session:
         selector: str | None = None,
         timeout: float | None = None,
         app_name: str | None = None,
+        limbo: str | None = None,
     ) -> Iterator[Pulled]:
         """Deliveries under a policy, the URL's if it has one; held ones come round again in the same loop.
 
-        Ends after `timeout` seconds without one (None: never). Leaving the loop leaves the rest unsettled.
+        Ends after `timeout` seconds without one (None: never). Leaving the loop leaves the rest unsettled. What waits
+        in `limbo`, the URL of a database, is published while a loop of this `app_name` runs, or an App.
         """
         destination = subscribed(Destination.parse(source), subscription)
         own = policy_of(policy)  # also one that is not used must be right
         given = self._url_policy or own
         spec = HandlerSpec(destination, _nothing, given, 1, prefetch, selector=selector or "")
-        settings = Settings(app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare)
+        settings = Settings(
+            app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare, limbo=limbo
+        )
         policies = {destination: given.resolve(destination.name, destination.kind)}
         engine = Engine(adapter_for(self._url), [spec], policies, settings, SystemClock(), crew=Pull)
         engine.start()

@@ -19,13 +19,14 @@ from typing import Any
 from pika.adapters.select_connection import IOLoop
 
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
-from redeliver_mw.capabilities import Capabilities, Schedule, Settlement
+from redeliver_mw.capabilities import Capabilities, Limit, Schedule, Settlement, Trust
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
 from redeliver_pika._browse import browse
 from redeliver_pika._connect import Connection, Link
 from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, queue_of, rung_queue
+from redeliver_pika._management import Management
 from redeliver_pika._mapping import READER, route_to
 from redeliver_pika._publish import Publisher
 from redeliver_pika._source import Source
@@ -41,6 +42,8 @@ class PikaAdapter:
 
     def __init__(self, url: BrokerUrl) -> None:
         self._url = url
+        told = url.options.get("management")
+        self._management = Management(told, url) if told else None
         self._ioloop = IOLoop()
         self._link = Link(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
         self._publisher = Publisher.at(self._ioloop, url, self._ended)
@@ -118,6 +121,12 @@ class PikaAdapter:
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
         self._call(lambda: self._topology.look_up(queue_of(source), answer))
+
+    def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None:
+        if self._management is None:
+            answer(Limit(trust=Trust.UNKNOWN, why="AMQP does not tell; ?management=http://host:15672 would"))
+        else:
+            self._management.limit_of(queue_of(source), self._capabilities.broker_version, answer)
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /

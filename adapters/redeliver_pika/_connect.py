@@ -25,7 +25,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 ROUNDS_AT_START = 3  # over all hosts, before a first connect is given up
 HANDSHAKE_TIMEOUT = 10.0  # seconds for TCP, TLS and AMQP together: a silent peer
-OPTIONS = {"heartbeat", "connection_name"}
+OPTIONS = {"heartbeat", "connection_name", "management"}
 _pause = wait_random_exponential(multiplier=0.2, max=15)
 
 

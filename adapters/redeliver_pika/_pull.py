@@ -102,7 +102,7 @@ def consume(
     the consumer; a closed channel or connection raises pika's exception. Closing the generator cancels the
     consumer and leaves what it has not handled unsettled. One thread, the connection's.
     """
-    terms = Terms(**options)
+    terms = Terms(publisher=publisher, **options)
     if terms.settle != "return":
         raise ConfigError("a pull loop has no callback to settle", cure="Leave settle out: use ack() and its like")
     if not hasattr(channel, "_process_data_events"):

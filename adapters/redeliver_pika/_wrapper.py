@@ -131,7 +131,8 @@ def redelivering(
     - `publisher`: a URL for a companion connection on which copies go out.
     - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the callback's `@redeliver` mark, else
       the default policy.
-    - `delay`: `auto`, `hold` or `schedule`.
+    - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
+    - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: with `callback`, returning is not success; the callback's own ack, later and also from
@@ -140,7 +141,7 @@ def redelivering(
 
     ConfigError for what cannot be; PolicyError for a policy that cannot be read.
     """
-    terms = Terms(**options)
+    terms = Terms(publisher=publisher, **options)
 
     def wrap(callback: Callback) -> Redelivering:
         if not callable(callback):

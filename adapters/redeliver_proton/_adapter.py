@@ -17,7 +17,7 @@ from typing import Any
 import proton
 
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
-from redeliver_mw.capabilities import Capabilities, Settlement
+from redeliver_mw.capabilities import Capabilities, Limit, Settlement
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
@@ -125,6 +125,9 @@ class ProtonAdapter:
         self, source: Destination, answer: Callable[[Capabilities | RedeliverError], None], /, *, declare: bool
     ) -> None:
         self._loop.call(lambda: self._topology.capabilities_at(source, self._capabilities, answer, declare=declare))
+
+    def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None:
+        self._loop.call(lambda: self._topology.limit_at(source, answer))
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import proton
 
-from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.capabilities import Capabilities, Limit
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.registry import BrokerUrl
@@ -33,6 +33,7 @@ class Topology(Protocol):
         self, source: Destination, general: Capabilities, answer: Callable[[Capabilities | RedeliverError], None],
         *, declare: bool,
     ) -> None: ...  # fmt: skip
+    def limit_at(self, source: Destination, answer: Callable[[Limit], None]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,10 @@ from urllib.parse import quote
 
 import proton
 
-from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.capabilities import Capabilities, Limit
 from redeliver_mw.errors import BrokerError, DestinationMissing, RedeliverError
 from redeliver_mw.message import Destination
+from redeliver_proton._limits import rabbit_limit, unread
 from redeliver_proton._loop import Loop
 from redeliver_proton._rabbit import CLASSIC, SOURCE, TOPICS, YOUNG, queue_of
 from redeliver_proton._rabbit_manage import RabbitManagement
@@ -70,6 +71,17 @@ class RabbitTopology:
                     f"make {queue_of(source)} a quorum queue: a {queue.get('type')} one gives nothing back with a delay"
                 )
                 answer(replace(general, delayed_release=None, delay_cure=general.delay_cure or cure))
+
+        self._find(source, found)
+
+    def limit_at(self, source: Destination, answer: Callable[[Limit], None]) -> None:
+        """What is missing is ours to make, without a limit."""
+
+        def found(queue: Mapping[str, Any] | RedeliverError) -> None:
+            if isinstance(queue, DestinationMissing):
+                answer(Limit())
+            else:
+                answer(unread(queue.what) if isinstance(queue, RedeliverError) else rabbit_limit(queue))
 
         self._find(source, found)
 

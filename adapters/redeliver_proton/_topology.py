@@ -15,10 +15,11 @@ from typing import Any
 
 import proton
 
-from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.capabilities import Capabilities, Limit
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
 from redeliver_mw.message import Destination
 from redeliver_proton._dialects import ORIGINAL_ADDRESS, address_and_queue, filter_takes, link_address
+from redeliver_proton._limits import artemis_limit, unread
 from redeliver_proton._loop import Loop
 from redeliver_proton._manage import Denied, Management
 from redeliver_proton._route import OnPlace, OnRoute, Place, Queue, Route
@@ -102,6 +103,33 @@ class ArtemisTopology:
     ) -> None:  # fmt: skip
         """The same at every source."""
         answer(general)
+
+    def limit_at(self, source: Destination, answer: Callable[[Limit], None]) -> None:
+        """Of its address, and whether its dead-letter address keeps what the broker gives up there."""
+        address, _ = address_and_queue(source)
+        management = self._management
+        if management is None:
+            return answer(unread("there is no connection just now"))
+
+        def told(found: Any) -> None:
+            if isinstance(found, BrokerError):
+                return answer(unread(found.what))
+            settings = json.loads(found)
+            dead = settings.get("deadLetterAddress")
+            if not dead or settings.get("autoCreateDeadLetterResources"):
+                return answer(artemis_limit(settings, kept=bool(dead)))
+            wanted = {"field": "address", "operation": "EQUALS", "value": dead}
+            return management.ask(
+                "broker", "listQueues", json.dumps(wanted), 1, UNLIMITED,
+                answer=lambda rows: listed(settings, dead, rows),
+            )  # fmt: skip
+
+        def listed(settings: Any, dead: str, rows: Any) -> None:
+            queues = [] if isinstance(rows, BrokerError) else [_queue(row) for row in json.loads(rows)["data"]]
+            kept = any(q.address == dead and filter_takes(q.filter, address) for q in queues)
+            answer(artemis_limit(settings, kept=kept))
+
+        return management.ask("broker", "getAddressSettingsAsJSON", address, answer=told)
 
     # -- routes -----------------------------------------------------------------------------------
 

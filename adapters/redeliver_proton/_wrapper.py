@@ -256,7 +256,8 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     - `publisher`: a URL for a companion connection on which copies go out.
     - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the mark of `@redeliver` on `on_message`, else
       the default policy.
-    - `delay`: `auto`, `hold` or `schedule`.
+    - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
+    - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: with `callback`, returning is not success; the callback's own word for `event.delivery`, later and also
@@ -265,7 +266,7 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
 
     ConfigError for what cannot be; PolicyError for a policy that cannot be read.
     """
-    terms = Terms(**options)
+    terms = Terms(publisher=publisher, **options)
     on_message = getattr(handler, "on_message", None)
     parts: Any = getattr(handler, "handlers", None)
     name = f"{handler!r:.200}"

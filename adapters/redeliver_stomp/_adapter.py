@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
-from redeliver_mw.capabilities import Capabilities, Settlement
+from redeliver_mw.capabilities import Capabilities, Limit, Settlement
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
@@ -125,6 +125,10 @@ class StompAdapter:
             return False
 
         self._loop.call(lambda: self._look(source, seen, lambda error: answer(error or count)))
+
+    def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None:
+        """ActiveMQ ends a message for nothing but a NACK, which is never sent."""
+        answer(Limit())
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /

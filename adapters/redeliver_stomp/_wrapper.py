@@ -173,7 +173,8 @@ def redelivering(
     - `publisher`: a URL for a companion connection on which copies go out.
     - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the `@redeliver` mark of `on_message`, else the
       default policy.
-    - `delay`: `auto`, `hold` or `schedule`.
+    - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
+    - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: with `callback`, returning is not success; the callback's own `conn.ack`, later and from any thread, is.
@@ -185,5 +186,5 @@ def redelivering(
     """
     if not callable(getattr(listener, "on_message", None)):
         raise ConfigError(f"{listener!r:.200} has no on_message", cure="Give a listener of stomp.py's kind")
-    terms = Terms(**options).on(listener.on_message)
+    terms = Terms(publisher=publisher, **options).on(listener.on_message)
     return Redelivering(listener, connection, terms, publisher)

@@ -13,6 +13,7 @@ A wrapper brings five things of its driver's and gets the rest from here:
 
 from .caller import Caller
 from .companion import Companion
+from .own_limbo import OwnLimbo
 from .post import Alive, Ground, Post
 from .seat import Seat
 from .terms import Options, Terms
@@ -28,6 +29,7 @@ __all__ = [
     "Ground",
     "Keeper",
     "Options",
+    "OwnLimbo",
     "Post",
     "Requeued",
     "Seat",

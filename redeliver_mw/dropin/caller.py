@@ -53,8 +53,11 @@ class Caller(Hands):
 
     def learn(self, source: Destination) -> None:
         """Hold the policy of a source against this broker: ConfigError, PolicyError for what cannot be had. To be
-        called before the first message where the driver tells of a subscription."""
+        called before the first message where the driver tells of a subscription. LimboError for a limbo that cannot be
+        opened."""
         plan = self.terms.plan(source, self.capabilities)
+        if self.terms.limbo is not None:
+            self.terms.limbo.open()
         self._ledgers[source] = counting.ledger_of(self._ground.broker, source)
         self._plans[source] = plan
         self._post.provide(plan)

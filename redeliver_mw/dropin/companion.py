@@ -18,7 +18,26 @@ from .post import Alive, Post
 log = logging.getLogger("redeliver_mw.dropin")
 
 
-class Companion(Post):
+class Unheard:
+    """The sink of an adapter that consumes nothing."""
+
+    def connected(self, capabilities: Capabilities, /) -> None:
+        pass
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        pass
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        pass
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        pass
+
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        log.error("copies cannot go out: %s", error)
+
+
+class Companion(Post, Unheard):
     """Publishes through an adapter that consumes nothing. Methods from any thread; answers on the adapter's."""
 
     elsewhere = True
@@ -45,20 +64,3 @@ class Companion(Post):
 
     def close(self, timeout: float = 5.0) -> None:
         self._adapter.close(timeout)
-
-    # -- the adapter's sink: nothing is consumed ---------------------------------------------------
-
-    def connected(self, capabilities: Capabilities, /) -> None:
-        pass
-
-    def ready(self, source: Destination, generation: int, /) -> None:
-        pass
-
-    def arrived(self, batch: Sequence[Delivery], /) -> None:
-        pass
-
-    def lost(self, generation: int, error: BaseException | None, /) -> None:
-        pass
-
-    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
-        log.error("copies cannot go out: %s", error)

@@ -162,7 +162,10 @@ class Hands(ABC):
         def hop(verdict: Verdict, why: str) -> None:
             ground.hop(lambda: answered(verdict, why))
 
-        self._post.store(c.out, c.after, hop if self._post.elsewhere else answered, alive)
+        if c.due_us is None:
+            self._post.store(c.out, c.after, hop if self._post.elsewhere else answered, alive)
+        elif self.terms.limbo is not None:
+            self.terms.limbo.park(c.out, c.due_us / 1e6, hop)
 
     def transact(self, c: Transact) -> None:
         """Only where the capabilities have `atomic_move`, which a post elsewhere takes away."""

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from ..adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
-from ..capabilities import Capabilities, Settlement
+from ..capabilities import Capabilities, Limit, Settlement
 from ..errors import BrokerError, BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError
 from ..message import Delivery, Destination, Outgoing, Reader
 from .broker import MemoryBroker
@@ -133,6 +133,18 @@ class MemoryAdapter:
 
     def _lanes_of(self, source: Destination) -> list[Lane]:
         return [lane for lane in self._lanes.values() if lane.source == source]
+
+    def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None:
+        """The limit with which the queue was declared; one that is made later has none."""
+
+        def look() -> None:
+            queue = self._broker.queue(source)
+            if queue is None or queue.limit is None:
+                return answer(Limit())
+            returns = queue.limit + (not self._broker.ways.limit_is_last)
+            return answer(Limit(returns=returns, buried=queue.dead_letter, spelled=f"limit={queue.limit}"))
+
+        self._loop.call_soon(look)
 
     def browse(
         self,

@@ -285,10 +285,12 @@ def test_counts_that_survive_a_crash_without_a_limbo(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("option", ["broker_limit=3"])
-def test_an_option_that_is_not_built_yet(tmp_path: Path, option: str) -> None:
-    name = option.partition("=")[0]
-    refused(tmp_path, app("memory://", options=option), 2, f"shop.py:2: {name} is not built yet", "Leave")
+@pytest.mark.parametrize("limit", ["-1", "2.5", "True", "'3'"])
+def test_a_limit_of_the_brokers_that_is_no_number_of_returns(tmp_path: Path, limit: str) -> None:
+    source = app("memory://", options=f"broker_limit={limit}")
+    refused(
+        tmp_path, source, 2, f"shop.py:2: broker_limit={limit} is no whole number", "Give broker_limit such a number"
+    )
 
 
 def test_an_app_without_a_handler(tmp_path: Path) -> None:

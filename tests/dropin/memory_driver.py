@@ -4,17 +4,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from redeliver_mw.adapter import OnAnswer, OnMoved, Subscription
 from redeliver_mw.capabilities import Capabilities, Settlement
-from redeliver_mw.dropin import ACK, Alive, Caller, Post, Requeued, Seat, Terms, Turn
+from redeliver_mw.dropin import ACK, Alive, Caller, OwnLimbo, Post, Requeued, Seat, Terms, Turn
 from redeliver_mw.errors import RedeliverError, Reject
+from redeliver_mw.memory.reader import MemoryReader
 from redeliver_mw.message import Delivery, Destination, Outgoing
-from redeliver_mw.testing import Faults, ManualClock, MemoryAdapter, MemoryBroker
+from redeliver_mw.testing import Faults, ManualClock, MemoryAdapter, MemoryBroker, register_broker
 
 SOURCE = Destination("orders")
+_numbers = itertools.count(1)
 
 
 class Message:
@@ -55,6 +58,8 @@ class NativeReader:
     """The native message reads itself."""
 
     def __getattr__(self, name: str) -> Callable[[Delivery], Any]:
+        if not hasattr(MemoryReader, name):
+            raise AttributeError(name)
         return lambda native: getattr(native.reader, name)(native.native)
 
     def unsendable(self, out: Outgoing, /) -> str:
@@ -86,7 +91,7 @@ class Consumer:
 
     def __init__(
         self, callback: Callable[[Message], object], personality: str = "rabbitmq", post: Post | None = None,
-        **options: Any,
+        limbo: str | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.clock, self.faults = ManualClock(), Faults()
         self.memory = MemoryBroker(personality, clock=self.clock, faults=self.faults)
@@ -96,7 +101,11 @@ class Consumer:
         self.broker = self._adapter.broker
         self.post = post or MemoryPost(self._adapter)
         self.seat = MemorySeat(self._adapter)
-        can, terms = self._adapter.capabilities, Terms(**options).on(callback)
+        place = f"memory://dropin-{next(_numbers)}"
+        register_broker(place.removeprefix("memory://"), self.memory)
+        can, terms = self._adapter.capabilities, Terms(publisher=place, limbo=limbo, **options).on(callback)
+        if limbo is not None:
+            terms.limbo = OwnLimbo(limbo, place, terms.app_name, clock=self.clock, driven=True)
         self.hands = MemoryCaller(terms, self, self.post, can, self.clock)
         self.hands.callback = callback
         self._adapter.start(self)

@@ -1,0 +1,68 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`limbo=`: a drop-in's database of parked messages, published from over a connection of its own."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import TYPE_CHECKING
+
+from ..adapter import Adapter, OnAnswer
+from ..message import Outgoing
+from ..ports import Clock, SystemClock
+from ..registry import adapter_for
+from .companion import Unheard
+
+if TYPE_CHECKING:
+    from ..keeper import Keeper
+
+GOODBYE = 2.0  # seconds, when the program ends
+
+
+class OwnLimbo:
+    """Opened with the first source, and closed with the program. Methods from any thread.
+
+    What is due goes out through an adapter for `publisher`, whose threads and the limbo's are none of the user's: so it
+    does also while the user's connection is closed. `driven`: by a clock that is moved by hand.
+    """
+
+    def __init__(
+        self, url: str, publisher: str, app_name: str, *, clock: Clock | None = None, driven: bool = False
+    ) -> None:
+        self._url, self._publisher, self._app_name = url, publisher, app_name
+        self._clock, self._driven = clock or SystemClock(), driven
+        self._keeper: Keeper | None = None
+        self._adapter: Adapter
+        self._opening = threading.Lock()
+
+    def open(self) -> None:
+        """Nothing to do the second time. ConfigError, LimboError where the database cannot be had."""
+        with self._opening:
+            if self._keeper is not None:
+                return
+            from ..keeper import Keeper as Opened  # it brings SQLAlchemy along
+
+            adapter = adapter_for(self._publisher)
+            keeper = Opened(self._url, adapter, self._app_name, self._clock, driven=self._driven)
+            keeper.open()
+            adapter.start(Unheard())
+            keeper.start()
+            self._keeper, self._adapter = keeper, adapter
+            atexit.register(self.close)
+
+    def close(self) -> None:
+        """What is being published is brought to its end, and the next program need not wait for our lease."""
+        with self._opening:
+            keeper, self._keeper = self._keeper, None
+        if keeper is not None:
+            atexit.unregister(self.close)
+            keeper.close(GOODBYE)
+            self._adapter.close(GOODBYE)
+
+    def park(self, out: Outgoing, due: float, answer: OnAnswer) -> None:
+        """As `Park.park`; the answer comes on a thread that is not the driver's."""
+        keeper = self._keeper
+        if keeper is None:
+            return answer("refused", "the limbo is closed")
+        keeper.park(out, due, answer)

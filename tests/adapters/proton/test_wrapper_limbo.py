@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The drop-in with a limbo, on Artemis."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import proton
+import pytest
+
+from tests.adapters.proton.dropins import Consumer, Queues, drive, unsettled
+from tests.brokers import Broker
+from tests.dropin.parking import Kept, parking
+
+
+def test_what_waits_in_the_limbo_comes_back_and_dies_after_its_last_failure(
+    artemis244: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal, q = Kept(), Queues(artemis244)
+
+    def fail(event: Any) -> None:
+        if event.message.body != "heals" or len(consumer.counts["heals"]) == 1:
+            raise ConnectionError("down")
+
+    consumer = Consumer(artemis244, q.name, fail)
+    properties = {"n": proton.int32(1), "price": 1.75}
+    q.put("heals", "dies", properties=properties, correlation_id="c")
+    with parking(tmp_path, artemis244.url, journal, monkeypatch) as options:
+        drive(consumer, lambda: len(journal.records) == 5 and not unsettled(consumer), **options)
+    assert consumer.counts == {"heals": [1, 2], "dies": [1, 2, 3]}
+    assert sorted(map(str, journal.ways)) == ["None", "None", "park", "park", "park"]
+    [letter] = q.dead()
+    assert (letter.body, letter.properties["redeliver_failures"]) == ("dies", "3")
+    assert {name: letter.properties[name] for name in properties} == properties
+    assert isinstance(letter.properties["n"], proton.int32)
+    assert q.left() == []

@@ -1,0 +1,52 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""For the drop-ins' tests of a limbo on real brokers: which attempts were parked, and the limbo's end."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redeliver_mw import RedeliveryPolicy
+from redeliver_mw.dropin import OwnLimbo
+
+POLICY = RedeliveryPolicy(3, 0.5)
+
+
+class Kept:
+    """A journal that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.records: list[Any] = []
+
+    def append(self, work: Any, /) -> None:
+        make, *given = work
+        self.records.append(make(*given))
+
+    def close(self, timeout: float = 5.0) -> None: ...
+
+    @property
+    def ways(self) -> list[str | None]:
+        """The mechanism of each attempt."""
+        return [record.mechanism for record in self.records]
+
+
+@contextmanager
+def parking(folder: Path, publisher: str, journal: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Options of a drop-in whose every rest is parked; its limbo is closed as at the program's end."""
+    opened: list[Any] = []
+    monkeypatch.setattr(atexit, "register", opened.append)
+    try:
+        yield {
+            "policy": POLICY, "delay": "park", "limbo": f"sqlite:///{folder / 'limbo.db'}", "publisher": publisher,
+            "journal": journal,
+        }  # fmt: skip
+    finally:
+        for close in opened:
+            if isinstance(getattr(close, "__self__", None), OwnLimbo):
+                close()
