@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .decorator import redeliver
     from .errors import Reject, RetryAfter
     from .message import Delivery, Destination, Outgoing
+    from .order import Order
     from .policy import PolicyMap, RedeliveryPolicy, load_policies
     from .session import connect
 
@@ -27,6 +28,7 @@ __all__ = [
     "Breaker",
     "Delivery",
     "Destination",
+    "Order",
     "Outgoing",
     "PolicyMap",
     "RedeliveryPolicy",
@@ -43,6 +45,7 @@ _HOME = {
     "Breaker": "breaker",
     "Delivery": "message",
     "Destination": "message",
+    "Order": "order",
     "Outgoing": "message",
     "PolicyMap": "policy",
     "RedeliveryPolicy": "policy",
