@@ -19,6 +19,7 @@ from .message import Delivery
 
 LEAST_REST = 1.0  # seconds that the rest is parked at the least; else as long again as the lane has been sick
 BETWEEN = 0.001  # seconds between two of a lane that are parked, so that they come back in their order
+BEHIND = 0.5  # seconds between those that are parked again, which come one after the other, and those that are new
 
 
 @dataclass(slots=True)
@@ -27,6 +28,7 @@ class Waiter:
 
     delivery: Delivery
     since: float | None = None  # since when it has waited for one that is being retried
+    fresh: bool = True  # it has not been here before
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +42,9 @@ class Lane:
     awaited: str = ""  # the head left, and comes again under this message key
     away_until: float = 0.0  # when it is not awaited any longer
     parked_until: float = 0.0  # when the last that was parked comes back
+    round_at: float = 0.0  # when the first does
+    again: int = 0  # how many of these were parked before
+    anew: int = 0  # and how many were not
 
     @property
     def is_free(self) -> bool:
@@ -103,10 +108,10 @@ class Lanes:
             return Going([delivery])
         lane = self._lanes.setdefault(key, Lane(key))
         if fresh and now < lane.parked_until:
-            return self._park(lane, [delivery], now)  # behind what is parked already
+            return self._park(lane, [Waiter(delivery)], now)  # behind what is parked already
         if lane.is_free:
             return self._first(lane, delivery)
-        lane.waiting.append(Waiter(delivery, None if lane.sick_since is None else now))
+        lane.waiting.append(Waiter(delivery, None if lane.sick_since is None else now, fresh))
         return self._bound(lane, now, room)
 
     def rests(self, delivery: Delivery, now: float, room: int) -> Going:
@@ -207,19 +212,25 @@ class Lanes:
     def _give_up(self, lane: Lane, above: int, now: float, why: str) -> Going:
         """The last so many wait no longer: they are parked, or all of the lane is let go."""
         if self._parks:
-            gone = [lane.waiting.pop().delivery for _ in range(above)]
+            gone = [lane.waiting.pop() for _ in range(above)]
             going = self._park(lane, gone[::-1], now)
         else:
             going = self._next(lane, now)
         going.gave_up = why
         return going
 
-    def _park(self, lane: Lane, deliveries: list[Delivery], now: float) -> Going:
-        sick_for = 0.0 if lane.sick_since is None else max(LEAST_REST, now - lane.sick_since)
+    def _park(self, lane: Lane, waiters: list[Waiter], now: float) -> Going:
+        """For as long again as the lane has been sick, in rounds: who comes back too early is put in front again."""
+        if lane.round_at <= now:
+            sick_for = 0.0 if lane.sick_since is None else now - lane.sick_since
+            lane.round_at, lane.again, lane.anew = now + max(LEAST_REST, sick_for), 0, 0
         parked = []
-        for delivery in deliveries:
-            lane.parked_until = max(lane.parked_until + BETWEEN, now + sick_for)
-            parked.append((delivery, lane.parked_until - now))
+        for waiter in waiters:
+            lane.again += not waiter.fresh
+            lane.anew += waiter.fresh
+            due = lane.round_at + (BEHIND + lane.anew * BETWEEN if waiter.fresh else lane.again * BETWEEN)
+            lane.parked_until = max(lane.parked_until, due)
+            parked.append((waiter.delivery, due - now))
         return Going(park=parked)
 
     def _waited(self, lane: Lane, now: float) -> float:
