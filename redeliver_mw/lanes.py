@@ -150,7 +150,7 @@ class Lanes:
         for lane in list(self._lanes.values()):
             if lane.awaited and lane.away_until <= now:
                 going.join(self._next(lane, now))
-            elif lane.sick_since is not None and lane.waiting and self._waited(lane, now) >= self._longest:
+            elif (until := self._until(lane)) is not None and until <= now:
                 going.join(self._give_up(lane, len(lane.waiting), now, f"they have waited for {self._longest:g} s"))
             elif lane.is_free:
                 self._sweep(lane, now)
@@ -233,15 +233,16 @@ class Lanes:
             parked.append((waiter.delivery, due - now))
         return Going(park=parked)
 
-    def _waited(self, lane: Lane, now: float) -> float:
-        since = lane.waiting[0].since
-        return 0.0 if since is None else now - since
+    def _until(self, lane: Lane) -> float | None:
+        """How long those behind a sick one wait at the most."""
+        since = lane.waiting[0].since if lane.waiting and lane.sick_since is not None else None
+        return None if since is None else since + self._longest
 
     def _times(self) -> Iterator[float]:
         for lane in self._lanes.values():
             if lane.awaited:
                 yield lane.away_until
-            if lane.sick_since is not None and lane.waiting and (since := lane.waiting[0].since) is not None:
-                yield since + self._longest
+            if (until := self._until(lane)) is not None:
+                yield until
             if lane.is_free:
                 yield lane.parked_until
