@@ -116,6 +116,8 @@ class Doing(Stories):
         """Publish every copy that is not confirmed. What cannot be copied exactly is not sent at all."""
         move = story.move
         assert move is not None
+        if _is_retry(move):
+            self._tell_behind(story, rests=True)
         if story.entry is not None:
             story.entry.verdict = move
         if not story.outs and not self._build(story):

@@ -22,13 +22,17 @@ BETWEEN = 0.001  # seconds between two of a lane that are parked, so that they c
 BEHIND = 0.5  # seconds between those that are parked again, which come one after the other, and those that are new
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Waiter:
     """A message behind the head of its lane."""
 
     delivery: Delivery
     since: float | None = None  # since when it has waited for one that is being retried
-    fresh: bool = True  # it has not been here before
+    name: str | None = None  # its message key, if it has been here before
+
+    @property
+    def is_new(self) -> bool:
+        return self.name is None
 
 
 @dataclass(slots=True, eq=False)
@@ -90,28 +94,24 @@ class Lanes:
         """Messages that are being retried here, held or running."""
         return sum(lane.sick_since is not None and lane.head is not None for lane in self._lanes.values())
 
-    @property
-    def awaits(self) -> bool:
-        """One that has left by copy is to come again."""
-        return bool(self._awaited)
-
     # -- what happens ------------------------------------------------------------------------------
 
     def come(
-        self, delivery: Delivery, key: Hashable, now: float, room: int, *, name: str | None = None, fresh: bool = True
+        self, delivery: Delivery, key: Hashable, now: float, room: int, *, name: str | None = None
     ) -> Going:  # fmt: skip
-        """It has arrived. `name`: its message key, if one is awaited; not `fresh`: it has been here before."""
+        """It has arrived. `name`: its message key, or what stands for it, if it has been here before."""
         if name is not None and (lane := self._awaited.pop(name, None)) is not None:
             lane.awaited = ""
             return self._first(lane, delivery)
         if key is None:
             return Going([delivery])
         lane = self._lanes.setdefault(key, Lane(key))
-        if fresh and now < lane.parked_until:
-            return self._park(lane, [Waiter(delivery)], now)  # behind what is parked already
+        waiter = Waiter(delivery, None if lane.sick_since is None else now, name)
+        if waiter.is_new and now < lane.parked_until:
+            return self._park(lane, [waiter], now)  # behind what is parked already
         if lane.is_free:
             return self._first(lane, delivery)
-        lane.waiting.append(Waiter(delivery, None if lane.sick_since is None else now, fresh))
+        lane.waiting.append(waiter)
         return self._bound(lane, now, room)
 
     def rests(self, delivery: Delivery, now: float, room: int) -> Going:
@@ -125,6 +125,9 @@ class Lanes:
         if lane is None or name in self._awaited:
             return self.end(delivery, now)
         del self._heads[delivery]
+        if (come := next((waiter for waiter in lane.waiting if waiter.name == name), None)) is not None:
+            lane.waiting.remove(come)  # it was quicker than the word of it
+            return self._first(lane, come.delivery)
         lane.head, lane.awaited, lane.away_until = None, name, until
         self._awaited[name] = lane
         return self._sickens(lane, now, room)
@@ -226,9 +229,9 @@ class Lanes:
             lane.round_at, lane.again, lane.anew = now + max(LEAST_REST, sick_for), 0, 0
         parked = []
         for waiter in waiters:
-            lane.again += not waiter.fresh
-            lane.anew += waiter.fresh
-            due = lane.round_at + (BEHIND + lane.anew * BETWEEN if waiter.fresh else lane.again * BETWEEN)
+            lane.again += not waiter.is_new
+            lane.anew += waiter.is_new
+            due = lane.round_at + (BEHIND + lane.anew * BETWEEN if waiter.is_new else lane.again * BETWEEN)
             lane.parked_until = max(lane.parked_until, due)
             parked.append((waiter.delivery, due - now))
         return Going(park=parked)

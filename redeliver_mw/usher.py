@@ -119,13 +119,12 @@ class Usher:
     # -- one step ------------------------------------------------------------------------------------
 
     def _take_in(self, delivery: Delivery) -> Going:
-        lanes = self._lanes[delivery.destination]
-        fresh = not (delivery.redelivered or delivery.reader.marked(delivery.native))
-        name = None if fresh or not lanes.awaits else message_key(delivery, read_past(delivery))
+        known = delivery.redelivered or delivery.reader.marked(delivery.native)
+        name = message_key(delivery, read_past(delivery)) or "" if known else None
         key = self._key_of(delivery)
         return self._step(
-            delivery.destination, lambda _, now, room: lanes.come(delivery, key, now, room, name=name, fresh=fresh)
-        )  # fmt: skip
+            delivery.destination, lambda lanes, now, room: lanes.come(delivery, key, now, room, name=name)
+        )
 
     def _key_of(self, delivery: Delivery) -> Hashable:
         try:

@@ -38,9 +38,18 @@ def test_the_copy_of_one_that_left_takes_its_place_again_whatever_its_key() -> N
     machine, first, second, copy = lanes(), message(1), message(2), message(1)
     machine.come(first, "a", 0.0, ROOM)
     assert machine.leaves(first, "lineage", 100.0, 0.0, ROOM) == Going()
-    assert machine.awaits
     assert machine.come(second, "a", 1.0, ROOM) == Going()
-    assert machine.come(copy, None, 2.0, ROOM, name="lineage", fresh=False).go == [copy]
+    assert machine.come(copy, None, 2.0, ROOM, name="lineage").go == [copy]
+    assert machine.end(copy, 3.0).go == [second]
+
+
+def test_the_copy_that_is_quicker_than_the_word_of_it_takes_its_place_too() -> None:
+    machine, first, second, copy = lanes(), message(1), message(2), message(1)
+    machine.come(first, "a", 0.0, ROOM)
+    machine.come(second, "a", 0.0, ROOM)
+    machine.rests(first, 0.0, ROOM)
+    assert machine.come(copy, "a", 1.0, ROOM, name="lineage") == Going()
+    assert machine.leaves(first, "lineage", 100.0, 1.0, ROOM).go == [copy]
     assert machine.end(copy, 3.0).go == [second]
 
 
@@ -52,7 +61,7 @@ def test_one_that_left_is_forgotten_when_it_does_not_come() -> None:
     assert machine.next_look() == 15.0
     assert machine.look(14.9, ROOM) == Going()
     assert machine.look(15.0, ROOM).go == [second]
-    assert machine.come(message(1), "a", 16.0, ROOM, name="lineage", fresh=False) == Going()  # as any other
+    assert machine.come(message(1), "a", 16.0, ROOM, name="lineage") == Going()  # as any other
 
 
 def test_whose_handler_outlives_its_connection_keeps_its_place() -> None:
@@ -61,7 +70,7 @@ def test_whose_handler_outlives_its_connection_keeps_its_place() -> None:
     machine.come(waiting, "a", 0.0, ROOM)
     assert machine.lost(1, [running], 1.0) == Going()
     assert machine.waiting == 0
-    assert machine.come(again, "a", 2.0, ROOM, fresh=False) == Going()
+    assert machine.come(again, "a", 2.0, ROOM, name="") == Going()
     assert machine.end(running, 3.0).go == [again]
 
 
@@ -69,7 +78,7 @@ def test_what_was_lost_unbegun_frees_its_place() -> None:
     machine, first, again = lanes(), message(1), message(1, 2)
     machine.come(first, "a", 0.0, ROOM)
     machine.lost(1, [], 1.0)
-    assert machine.come(again, "a", 2.0, ROOM, fresh=False).go == [again]
+    assert machine.come(again, "a", 2.0, ROOM, name="").go == [again]
     assert machine.end(first, 3.0) == Going()
 
 
@@ -82,9 +91,9 @@ def test_who_is_parked_again_comes_before_who_is_new() -> None:
     [(_, due)] = machine.come(second, "a", 0.0, ROOM).park
     assert LEAST_REST < due < LEAST_REST + BEHIND + 0.1
     now = due + 0.1
-    [(_, again)] = machine.come(first, "a", now, ROOM, fresh=False).park
+    [(_, again)] = machine.come(first, "a", now, ROOM, name="").park
     [(_, late)] = machine.come(new, "a", now, ROOM).park
-    [(_, also)] = machine.come(second, "a", now, ROOM, fresh=False).park
+    [(_, also)] = machine.come(second, "a", now, ROOM, name="").park
     assert again < also < late
 
 
@@ -168,7 +177,7 @@ class Walk(RuleBasedStateMachine):
         self.came.add(delivery)
         if name not in self.lanes._awaited:
             self.disordered = True  # it was not waited for any longer
-        self.follow(self.lanes.come(delivery, key, self.now, ROOM, name=name, fresh=False))
+        self.follow(self.lanes.come(delivery, key, self.now, ROOM, name=name))
 
     @rule(seconds=st.floats(0.1, 15.0))
     def wait(self, seconds: float) -> None:
@@ -213,5 +222,9 @@ class Walk(RuleBasedStateMachine):
 
 TestWalk = Walk.TestCase
 TestWalk.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate], suppress_health_check=[HealthCheck.too_slow]
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
 )
