@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .errors import Reject, RetryAfter
     from .limbo.idempotency import Idempotency
     from .message import Delivery, Destination, Outgoing
+    from .order import Order
     from .policy import PolicyMap, RedeliveryPolicy, load_policies
     from .session import connect
 
@@ -29,6 +30,7 @@ __all__ = [
     "Delivery",
     "Destination",
     "Idempotency",
+    "Order",
     "Outgoing",
     "PolicyMap",
     "RedeliveryPolicy",
@@ -46,6 +48,7 @@ _HOME = {
     "Delivery": "message",
     "Destination": "message",
     "Idempotency": "limbo.idempotency",
+    "Order": "order",
     "Outgoing": "message",
     "PolicyMap": "policy",
     "RedeliveryPolicy": "policy",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a runner does with the deliveries that its gate lets through."""
+"""Which deliveries a runner takes on: those that arrive, in their turn, and those that its gate lets through."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from .commands import Arrived, Input
 from .interceptor import Interceptor, Plan
 from .message import Delivery, Destination
-from .ports import Clock
+from .ports import Clock, Gate
+from .usher import Usher
 from .workers import Crew
 
 
 class Admission:
-    """The gate's `Boss`; a runner is one. Called on the gate's thread."""
+    """The adapter tells it of arrivals; the gate's `Boss`, and the usher's `Host`. A runner is one."""
 
     _interceptor: Interceptor
     _plans: Mapping[Destination, Plan]
@@ -25,20 +26,54 @@ class Admission:
     _live: set[int]
     feed: Callable[[Input], None]
     stopping: bool
+    _gate: Gate | None
+    _usher: Usher | None
     trouble: str = ""  # why no source is handed anything; empty: there is none
+
+    # -- arrivals, on the adapter's thread ----------------------------------------------------------
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        if self.stopping:
+            return  # they stay unsettled, and are the broker's again when we close
+        self.pass_on(batch if self._usher is None else self._usher.come(batch))
+
+    def pass_on(self, batch: Sequence[Delivery], /) -> None:
+        """It is their turn. Any thread."""
+        if self._gate is not None:
+            return self._gate.arrived(batch)
+        fresh: dict[Destination, list[Delivery]] = {}
+        for d in batch:
+            if d.redelivered or d.reader.marked(d.native) or self._interceptor.awaits(d):
+                self._take_on(d)
+            else:
+                fresh.setdefault(d.destination, []).append(d)
+        for source, deliveries in fresh.items():
+            plan = self._plans[source]
+            for d in deliveries:
+                d.plan = plan
+            self._crews[source].put(deliveries)
+
+    def set_aside(self, delivery: Delivery, rest: float, /) -> None:
+        """Its turn is not soon: it is parked for `rest` seconds. Any thread."""
+        self._take_on(delivery, aside=rest)
+
+    def _take_on(self, delivery: Delivery, *, stamp: bool = False, aside: float = 0.0) -> None:
+        """What was lost meanwhile is the broker's again, and comes back."""
+        with self._lock:
+            if not self.stopping and delivery.generation in self._live:
+                delivery.plan = self._plans[delivery.destination]
+                self.feed(Arrived(delivery, self._clock.now(), stamp, aside))
+
+    # -- what the gate lets through, on its thread --------------------------------------------------
 
     def awaits(self, delivery: Delivery, /) -> bool:
         """Has it a past, although nothing on it says so?"""
         return self._interceptor.awaits(delivery)
 
     def admit(self, batch: Sequence[Delivery], /) -> None:
-        """These have a past, or no id. What was lost meanwhile is the broker's again, and comes back."""
+        """These have a past, or no id."""
         for delivery in batch:
-            with self._lock:
-                if self.stopping or delivery.generation not in self._live:
-                    continue
-                delivery.plan = self._plans[delivery.destination]
-                self.feed(Arrived(delivery, self._clock.now(), stamp=True))
+            self._take_on(delivery, stamp=True)
 
     def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None:
         """It is on record that a handler has these."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -18,8 +18,19 @@ from .decorator import policy_on
 from .delay import OPTIONS, Option
 from .engine import Engine, Settings
 from .errors import ConfigError
-from .message import Destination
-from .options import DECLARE, AnyPolicy, at_least, one_of, read_config, refuse_unbuilt, subscribed, whole
+from .message import Delivery, Destination
+from .options import (
+    DECLARE,
+    AnyPolicy,
+    at_least,
+    check_batch,
+    check_order,
+    one_of,
+    read_config,
+    subscribed,
+    whole,
+)  # fmt: skip
+from .order import Order
 from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
 from .policy.watch import PolicyFile
 from .ports import Clock, Journal, SystemClock
@@ -108,7 +119,7 @@ class App:
         policy: AnyPolicy | None = None,
         workers: int | None = None,
         prefetch: int | None = None,
-        key: object = None,
+        key: str | Callable[[Delivery], Hashable] | Order | None = None,
         decode: Callable[[bytes], Any] | None = None,
         subscription: str | None = None,
         selector: str | None = None,
@@ -119,14 +130,22 @@ class App:
         `workers` run at the same time, each on a thread (plain) or as a task (async). `prefetch` deliveries may
         be unsettled at once. With `decode` the handler gets `(decoded, delivery)`. A topic is consumed through
         the durable `subscription` of that name, which the broker keeps filled while nobody consumes. A `selector`,
-        in the broker's own language, lets only some messages come.
+        in the broker's own language, lets only some messages come. Messages of one `key`, the name of a header or a
+        function of the delivery, run one after the other, in their order; an `Order` says how far. With `batch` the
+        handler gets a list of what has arrived, of at most so many deliveries.
         """
-        refuse_unbuilt(key=key, batch=batch)
         destination = subscribed(Destination.parse(source), subscription)
         if destination in self._specs:
             raise ConfigError("two handlers for one source", where=str(destination), cure="Register one")
         if self._engine is not None:
             raise ConfigError("the app is started", where=str(destination), cure="Register handlers before the start")
+
+        order = Order.meant(key)
+        if order is not None:
+            check_order(order, destination, self._delay, limbo=self._limbo is not None, crash_safe=self._crash_safe)
+        window = self._prefetch if prefetch is None else at_least("prefetch", prefetch, 1)
+        if batch is not None:
+            check_batch(batch, destination, window)
 
         def register(fn: F) -> F:
             own = self._meant(policy) if policy is not None else None
@@ -135,9 +154,11 @@ class App:
                 fn,
                 self._url_policy or own or policy_on(fn) or self._policy or RedeliveryPolicy(),
                 self._workers if workers is None else at_least("workers", workers, 1),
-                self._prefetch if prefetch is None else at_least("prefetch", prefetch, 1),
+                window,
                 decode,
                 selector or "",
+                order,
+                batch,
             )
             return fn
 

@@ -111,6 +111,7 @@ class Capabilities:
     count: Literal["none", "flag", "count"] = "flag"  # the broker's hint of earlier deliveries
     marks_returns: bool = True  # what comes back, for whatever reason, has that hint
     keeps_order_on_release: bool = False
+    shows_group: bool = True  # a consumer sees the group that a producer put a message into
     selectors: bool = False  # a consumer may ask for some of the messages
     strip: frozenset[str] = frozenset()  # headers that a copy must not carry
     strip_prefixes: tuple[str, ...] = ()

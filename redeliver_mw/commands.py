@@ -29,11 +29,13 @@ Token = int  # of one story
 @dataclass(frozen=True, slots=True)
 class Arrived:
     """A delivery that may have a past: redelivered, or with headers of ours. `stamp`: where it has no id to be known
-    by, it is exchanged for a copy that has one, and that is run."""
+    by, it is exchanged for a copy that has one, and that is run. `aside`: for others' sake it is parked for so many
+    seconds."""
 
     delivery: Delivery
     at: Moment
     stamp: bool = False
+    aside: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +236,21 @@ class Say:
     text: str
 
 
-Command = Run | Wait | Forget | Store | Transact | Settle | Record | Halt | Resume | Say
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of an ordered source: what those that wait behind this delivery have to know.
+
+    `rests`: it will be run again here. Else it is over, or, where `returns` is not empty, comes again under that
+    message key, not before `not_before_us`.
+    """
+
+    delivery: Delivery
+    rests: bool = False
+    returns: str = ""
+    not_before_us: int | None = None
+
+
+Command = Run | Wait | Forget | Store | Transact | Settle | Record | Halt | Resume | Say | Place
 
 
 class Hands(Protocol):
@@ -250,6 +266,7 @@ class Hands(Protocol):
     def halt(self, c: Halt, /) -> None: ...
     def resume(self, c: Resume, /) -> None: ...
     def say(self, c: Say, /) -> None: ...
+    def place(self, c: Place, /) -> None: ...
 
 
 def carry_out(commands: Sequence[Command], hands: Hands) -> None:
@@ -276,3 +293,5 @@ def carry_out(commands: Sequence[Command], hands: Hands) -> None:
                 hands.resume(c)
             case Say():
                 hands.say(c)
+            case Place():
+                hands.place(c)

@@ -4,13 +4,28 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from .capabilities import Capabilities, Mechanism
-from .commands import Answer, Command, Forget, Halt, Moved, Record, Resume, Run, Say, Settle, Store, Transact, Wait
+from .commands import (
+    Answer,
+    Command,
+    Forget,
+    Halt,
+    Moved,
+    Place,
+    Record,
+    Resume,
+    Run,
+    Say,
+    Settle,
+    Store,
+    Transact,
+    Wait,
+)  # fmt: skip
 from .copies import Move, copies_of
 from .errors import NotCopyable
 from .message import Destination
@@ -32,11 +47,16 @@ class Doing(Stories):
         self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
         self._halted: defaultdict[Destination, dict[object, bool]] = defaultdict(dict)
         self._out: list[Command] = []
+        self.beside: Counter[Destination] = Counter()  # what else takes room of the hold budget
 
     @property
     def held(self) -> int:
         """Deliveries that are held now."""
         return sum(map(len, self._held.values()))
+
+    def held_of(self, source: Destination) -> int:
+        """Those of one source. From any thread."""
+        return len(self._held.get(source, ()))
 
     def _step(self, story: Story, signal: Signal) -> None:
         """Take the table's step for this signal; a late signal changes nothing."""
@@ -62,6 +82,7 @@ class Doing(Stories):
             case Do.POSTPONE:
                 self._out.append(Settle(story.token, story.delivery, "released", story.marks, story.seconds))
             case Do.WAIT:
+                self._tell_behind(story, rests=True)
                 self._held[story.plan.source].add(story.token)
                 self._out.append(Wait(story.token, story.seconds))
             case Do.SEND:
@@ -96,6 +117,8 @@ class Doing(Stories):
         """Publish every copy that is not confirmed. What cannot be copied exactly is not sent at all."""
         move = story.move
         assert move is not None
+        if _is_retry(move):
+            self._tell_behind(story, rests=True)
         if story.entry is not None:
             story.entry.verdict = move
         if not story.outs and not self._build(story):
@@ -147,6 +170,7 @@ class Doing(Stories):
 
     def _back_off(self, story: Story) -> None:
         """Try the unconfirmed targets again later; pause the source when that has not helped (rule 8)."""
+        self._tell_behind(story, rests=True)
         story.tries += 1
         if not story.copyable:
             what = f"{story.delivery!r} cannot be copied exactly: {story.why}. Take that one out by hand"
@@ -183,6 +207,16 @@ class Doing(Stories):
     def _close(self, story: Story) -> None:
         super()._close(story)
         self._lift(story.plan.source, story.token)
+        self._tell_behind(story)
+
+    def _tell_behind(self, story: Story, *, rests: bool = False) -> None:
+        """Those that wait for it learn where it is. One that waits for its sender's date lets them go first."""
+        if not story.plan.ordered:
+            return
+        failed = story.past.last_failed_us is not None
+        leaves = story.state is State.SETTLED and (story.marks is not None or _is_retry(story.move))
+        returns = story.lineage if failed and leaves and not rests else ""
+        self._out.append(Place(story.delivery, rests and failed, returns, story.past.not_before_us))
 
     # -- what the broker says of copies --------------------------------------------------------------------
 
@@ -254,7 +288,7 @@ class Doing(Stories):
     # -- budget and pauses ------------------------------------------------------------------------
 
     def _room(self, plan: Plan) -> bool:
-        return len(self._held[plan.source]) < plan.ways.budget
+        return len(self._held[plan.source]) + self.beside[plan.source] < plan.ways.budget
 
     def _end_hold(self, story: Story) -> None:
         self._held[story.plan.source].discard(story.token)
@@ -275,3 +309,7 @@ class Doing(Stories):
         causes = self._halted[source]
         if causes.pop(cause, None) is not None and not causes:
             self._out.append(Resume(source))
+
+
+def _is_retry(move: Move | None) -> bool:
+    return move is not None and move.outcome == "redelivered"

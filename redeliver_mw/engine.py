@@ -38,6 +38,7 @@ from .recording import Hook, Recorder, Scene
 from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
+from .usher import Usher
 from .workers import Boss, Crew, HandlerSpec, Inline, Threads
 
 if TYPE_CHECKING:
@@ -154,9 +155,8 @@ class Engine:
                     cure="Give the policy another dead_letter target",
                 )
         who = (settings.app_name, socket.gethostname())
-        return Plan(
-            spec.source, policy, ways, Signature(spec.source, *who, policy.text, policy.version, policy.language)
-        )
+        signature = Signature(spec.source, *who, policy.text, policy.version, policy.language)
+        return Plan(spec.source, policy, ways, signature, spec.order is not None)
 
     def _open_limbo(self) -> Keeper | None:
         if self._settings.limbo is None:
@@ -176,7 +176,7 @@ class Engine:
         rng = random.Random(self._settings.seed)
         self.runner = Runner(
             self.adapter, interceptor, self.crews, self._recorder, scene, self._clock, rng, self._keeper,
-            self._gate,
+            self._gate, self._usher(plans, interceptor),
         )  # fmt: skip
         if self._settings.breaker is not None:
             self.guard = Guard(self._settings.breaker, plans, self.runner, self.crews, self.adapter)
@@ -194,6 +194,15 @@ class Engine:
         stage = Stage(plans, ladders, self._plan, declare=self._settings.declare != "none")
         recorder, clock = self._recorder, self._clock
         return Renewal(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
+
+    def _usher(self, plans: Mapping[Destination, Plan], interceptor: Interceptor) -> Usher | None:
+        orders, settings = {}, self._settings
+        for spec in self._specs:
+            if spec.order is not None:
+                able, parks = self._able[spec.source], plans[spec.source].ways.limbo and not settings.crash_safe
+                orders[spec.source] = spec.order.at(spec.source, able.capabilities, able.ack_timeout, parks=parks)
+        windows = {spec.source: spec.prefetch for spec in self._specs}
+        return Usher(orders, windows, interceptor, self.adapter, self._clock) if orders else None
 
     def _ledgers(self, plans: Mapping[Destination, Plan]) -> Mapping[Destination, Ledger]:
         """What outlives connections; with `crash_safe` also this process."""
@@ -323,6 +332,7 @@ class Engine:
             "sources": {
                 str(source): {
                     "waiting": crew.waiting,
+                    "behind": runner.waiting(source) if runner else 0,
                     "paused": crew.paused,
                     "why_paused": (runner.halted.get(source) or runner.trouble or None) if runner else None,
                     "breaker": (self.guard.health(source) if self.guard else None),

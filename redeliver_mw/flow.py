@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from . import counting
@@ -32,7 +32,11 @@ class Teller(Protocol):
 
     def begin(self, delivery: Delivery, /) -> bool: ...
     def ended(self, delivery: Delivery, error: BaseException | None, /, *, counted: bool = True) -> None: ...
+    def ended_as_one(
+        self, batch: Sequence[Delivery], error: BaseException | None, /, *, counted: bool = True
+    ) -> None: ...
     def cancelled(self, delivery: Delivery, /) -> None: ...
+    def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]: ...
 
 
 class Guard:
@@ -62,11 +66,15 @@ class Guard:
         return False
 
     def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
+        self.ended_as_one((delivery,), error)
+
+    def ended_as_one(self, batch: Sequence[Delivery], error: BaseException | None, /) -> None:
         """A run is over. The failure of the one that was tried is not counted."""
+        delivery = batch[0]  # the one that is tried is alone
         source = delivery.destination
         blame = FINE if error is None else self._blame(delivery, error)
         if blame is None:
-            self._boss.ended(delivery, error)
+            self._boss.ended_as_one(batch, error)
             return self._left(delivery)
         with self._lock:
             circuit = self._circuits[source]
@@ -74,7 +82,7 @@ class Guard:
             opening, rest, why = circuit.openings, circuit.rest, circuit.why
             if circuit.is_full:
                 self._follow(source)
-        self._boss.ended(delivery, error, counted=change != "opened again")
+        self._boss.ended_as_one(batch, error, counted=change != "opened again")
         if change in ("opened", "opened again"):
             level = logging.WARNING if change == "opened" else logging.INFO
             log.log(level, "%s: the breaker is open for %g s: %s", source, rest, why)
@@ -122,6 +130,7 @@ class Guard:
             survives = not delivery.failures or counting.read_past(delivery).failures >= delivery.failures
             (back if survives else kept).append(delivery)
         crew.put(kept, first=True)
+        back += self._boss.give_back(source, back)
         for delivery in back:
             if delivery.known:
                 self._boss.cancelled(delivery)

@@ -132,12 +132,13 @@ class Gate:
 
     def _say(self, what: str, about: Any) -> None:
         self._inbox.append((what, about))
-        self._wake()
+        self._wake(soon=what in ("arrived", "run"))
 
-    def _wake(self) -> None:
+    def _wake(self, *, soon: bool = False) -> None:
         if not self._driven:
             self._news.set()
-        elif not self._turning and self._forget is None and not self._closed:
+        elif not self._turning and not self._closed and (soon or self._forget is None):
+            self._forget_turn()
             self._forget = self._adapter.call_later(0.0, self._drive)
 
     # -- the gate's thread --------------------------------------------------------------------------

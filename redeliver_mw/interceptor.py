@@ -109,6 +109,8 @@ class Interceptor(Waiting):
                 return self._crashed(story, entry, x.at)
         if x.stamp and counting.message_key(x.delivery, past) is None and self._send_retry(story, 0.0, x.at):
             return
+        if x.aside and self._set_aside(story, x.aside, x.at):
+            return
         self._begin(story, x.at)
 
     def _crashed(self, story: Story, entry: counting.Entry, at: Moment) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from .errors import ConfigError
 from .message import Destination
+from .order import Order
 from .policy import PolicyMap, RedeliveryPolicy
 from .policy.loading import looks_like_a_file
 
@@ -84,3 +85,28 @@ def subscribed(source: Destination, subscription: str | None) -> Destination:
             where=str(source), cure="Use letters, digits, '.', '-' and '_'",
         )  # fmt: skip
     return replace(source, subscription=name)
+
+
+def check_order(order: Order, source: Destination, delay: str, *, limbo: bool, crash_safe: bool) -> None:
+    """ConfigError for an order by key that these options of an App do not allow."""
+
+    def wrong(what: str, cure: str) -> ConfigError:
+        return ConfigError(what, where=str(source), cure=cure)
+
+    if delay == "nack":
+        raise wrong("with delay='nack' a message goes back behind others of its key", "Use delay='auto'")
+    if order.then == "park" and not (limbo and delay in ("auto", "park")):
+        raise wrong("then='park' needs a limbo that delays may be waited out in", 'Give limbo="sqlite:///limbo.db"')
+    if order.then == "park" and crash_safe:
+        raise wrong("with crash_safe nothing is parked of which the ledger was not asked", 'Write then="let go"')
+
+
+def check_batch(batch: object, source: Destination, prefetch: int) -> None:
+    """ConfigError for a batch that can never be."""
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ConfigError(f"batch={batch!r} is no whole number from 1 on", where=str(source), cure="Write batch=50")
+    if batch > prefetch:
+        raise ConfigError(
+            f"batch={batch} can never be full: at most prefetch={prefetch} messages are here at once",
+            where=str(source), cure=f"Write batch={prefetch}, or raise prefetch",
+        )  # fmt: skip

@@ -22,7 +22,6 @@ from .adapter import Adapter, MoveVerdict, Verdict
 from .admission import Admission
 from .commands import (
     Answer,
-    Arrived,
     Due,
     Failed,
     Forget,
@@ -31,6 +30,7 @@ from .commands import (
     Left,
     Lost,
     Moved,
+    Place,
     Record,
     Resume,
     Run,
@@ -52,6 +52,7 @@ from .ports import Clock, Gate, Moment, Park, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
 from .sending import CLOSED, Outbox, Sending, Terms
 from .timers import Timers
+from .usher import Usher
 from .workers import Crew, Undecodable
 
 log = logging.getLogger("redeliver_mw")
@@ -76,10 +77,13 @@ class Runner(Admission):
     def __init__(
         self, adapter: Adapter, interceptor: Interceptor, crews: Mapping[Destination, Crew], recorder: Recorder,
         scene: Scene, clock: Clock, rng: random.Random, limbo: Park | None = None, gate: Gate | None = None,
+        usher: Usher | None = None,
     ) -> None:  # fmt: skip
         self._adapter, self._interceptor, self._crews = adapter, interceptor, crews
         self._recorder, self._scene, self._clock, self._rng = recorder, scene, clock, rng
-        self._limbo, self._gate = limbo, gate
+        self._limbo, self._gate, self._usher = limbo, gate, usher
+        if usher is not None:
+            usher.start(self)
         self._plans = interceptor.plans  # they may be renewed, by the thread that tells of deliveries
         self._feeder = Feeder(interceptor.feed, self, self._fed)
         self.feed = self._feeder.feed
@@ -107,28 +111,12 @@ class Runner(Admission):
     def ready(self, source: Destination, generation: int, /) -> None:
         self._live.add(generation)
 
-    def arrived(self, batch: Sequence[Delivery], /) -> None:
-        if self.stopping:
-            return  # they stay unsettled, and are the broker's again when we close
-        if self._gate is not None:
-            return self._gate.arrived(batch)
-        fresh: dict[Destination, list[Delivery]] = {}
-        for d in batch:
-            if d.redelivered or d.reader.marked(d.native) or self._interceptor.awaits(d):
-                d.plan = self._plans[d.destination]
-                self.feed(Arrived(d, self._clock.now()))
-            else:
-                fresh.setdefault(d.destination, []).append(d)
-        for source, deliveries in fresh.items():
-            plan = self._plans[source]
-            for d in deliveries:
-                d.plan = plan
-            self._crews[source].put(deliveries)
-
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         self._live.discard(generation)
         running = [d for d in list(self._running) if d.generation == generation and self._claim(d)]
         self.feed(Lost(generation, running))
+        if self._usher is not None:
+            self._usher.lost(generation, running)
 
     def _claim(self, delivery: Delivery) -> bool:
         """Take a run away from the fast path: exactly one of the worker and the loss gets it."""
@@ -146,14 +134,27 @@ class Runner(Admission):
         # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
         if not self._claim(delivery) or delivery.known:
             self.feed(Left(delivery, self._clock.now()))
+        self._is_over(delivery)
+        return False
+
+    def _is_over(self, delivery: Delivery) -> None:
+        """It is in no handler any more, nor will be soon."""
         if self._gate is not None:
             self._gate.ended(delivery)
-        return False
+        if self._usher is not None:
+            self._usher.ended(delivery)
 
     def ended(self, delivery: Delivery, error: BaseException | None, /, *, counted: bool = True) -> None:
         self._ended(delivery, error, counted)
         if self._gate is not None:
             self._gate.ended(delivery)
+        if self._usher is not None and error is None:  # of a failure the interceptor tells what follows
+            self._usher.ended(delivery)
+
+    def ended_as_one(self, batch: Sequence[Delivery], error: BaseException | None, /, *, counted: bool = True) -> None:
+        """Each has its own count, and goes its own way."""
+        for delivery in batch:
+            self.ended(delivery, error, counted=counted)
 
     def _ended(self, delivery: Delivery, error: BaseException | None, counted: bool) -> None:
         if self._spoken:
@@ -212,8 +213,7 @@ class Runner(Admission):
         if self._spoken:
             self._spoken.ended(delivery)
         self.feed(Left(delivery, self._clock.now()))
-        if self._gate is not None:
-            self._gate.ended(delivery)
+        self._is_over(delivery)
 
     def _fed(self) -> None:
         if self._gate is not None:
@@ -272,6 +272,18 @@ class Runner(Admission):
 
     def say(self, c: Say) -> None:
         log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)
+
+    def place(self, c: Place) -> None:
+        if self._usher is not None:
+            self._usher.place(c)
+
+    def waiting(self, source: Destination) -> int:
+        """Messages of this source that wait for one of their key."""
+        return 0 if self._usher is None else self._usher.waiting(source)
+
+    def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]:
+        """These go back to the broker; answers what waited for its turn, and goes with them."""
+        return [] if self._usher is None else self._usher.give_back(source, leaving)
 
     # -- watching and stopping ---------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ class Plan:
     policy: RedeliveryPolicy
     ways: Ways
     signature: Signature
+    ordered: bool = False  # messages wait for their turn, and are to be told of others'
 
     def for_message(self, delivery: Delivery, past: Past) -> Plan:
         """The plan of this one message, where it brings a policy of its own along."""

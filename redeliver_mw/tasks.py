@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 from .context import reset, set_delivery
 from .message import Delivery
-from .workers import Boss, Crew, HandlerSpec
+from .workers import Batch, Boss, Crew, HandlerSpec
 
 
 class LoopThread:
@@ -71,6 +71,8 @@ class Tasks(Crew):
             await self._run_async(self._queue.popleft())
 
     async def _run_async(self, delivery: Delivery) -> None:
+        if self.spec.batch is not None:
+            return await self._run_batch_async(self._gather(delivery))
         if not self._boss.begin(delivery):
             return
         token = set_delivery(delivery)
@@ -88,3 +90,17 @@ class Tasks(Crew):
         else:
             reset(token)
             self._boss.ended(delivery, None)
+
+    async def _run_batch_async(self, batch: Batch) -> None:
+        if not batch.deliveries:
+            return
+        try:
+            await self.spec.fn(batch.items)
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and self.stopping:
+                for delivery in batch.deliveries:
+                    self._boss.cancelled(delivery)
+                raise
+            self._boss.ended_as_one(batch.deliveries, error)
+        else:
+            self._boss.ended_as_one(batch.deliveries, None)

@@ -88,6 +88,15 @@ class Waiting(Doing):
         self._step(story, Signal.POSTPONE)
         return True
 
+    def _set_aside(self, story: Story, rest: float, at: Moment) -> bool:
+        """Park it, for others' sake; False when no exact copy can be made."""
+        was = story.past.not_before_us
+        story.past.not_before_us = max(was or 0, at.us + round(rest * 1e6))
+        if self._send_retry(story, rest, at, parked=True):
+            return True
+        story.past.not_before_us = was
+        return False
+
     def _send_retry(self, story: Story, after: float, at: Moment, *, parked: bool = False) -> bool:
         """Start a retry copy on its way; False when no exact copy can be made."""
         due_us = story.past.not_before_us or at.us

@@ -13,12 +13,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextvars import Token
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .context import reset, set_delivery
 from .decorator import is_async
 from .message import Delivery, Destination
+from .order import Order
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,8 @@ class HandlerSpec:
     prefetch: int
     decode: Callable[[bytes], Any] | None = None
     selector: str = ""
+    order: Order | None = None
+    batch: int | None = None  # None: it is called with one delivery
 
     @property
     def is_async(self) -> bool:
@@ -46,11 +49,24 @@ class Undecodable(Exception):
         super().__init__(str(error))
 
 
+@dataclass(slots=True)
+class Batch:
+    """Deliveries that are handled as one, and what the handler is given: those, or `(decoded, delivery)` for each."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    items: list[Any] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(self.deliveries)
+
+
 class Boss(Protocol):
     """Who hears of runs. Called on the worker's thread; `begin` says whether to run at all."""
 
     def begin(self, delivery: Delivery, /) -> bool: ...
     def ended(self, delivery: Delivery, error: BaseException | None, /) -> None: ...
+    def ended_as_one(self, batch: Sequence[Delivery], error: BaseException | None, /) -> None: ...
     def cancelled(self, delivery: Delivery, /) -> None: ...
 
 
@@ -115,7 +131,36 @@ class Crew:
         except Exception as error:
             raise Undecodable(error) from error
 
+    def _gather(self, first: Delivery) -> Batch:
+        """Up to `batch` deliveries of what waits, begun. One that has failed before comes alone: so a sick message
+        costs its neighbours one attempt, and not their lives."""
+        batch = Batch()
+        self._begin(batch, first)
+        while batch.size < (self.spec.batch or 1) and not (first.failures or self.paused or self.stopping):
+            try:
+                delivery = self._queue.popleft()
+            except IndexError:
+                break
+            if delivery.failures:
+                self._queue.appendleft(delivery)
+                break
+            self._begin(batch, delivery)
+        return batch
+
+    def _begin(self, batch: Batch, delivery: Delivery) -> None:
+        if not self._boss.begin(delivery):
+            return
+        try:
+            (*decoded, _) = self._arguments(delivery)
+        except Undecodable as error:
+            self._boss.ended(delivery, error)
+        else:
+            batch.deliveries.append(delivery)
+            batch.items.append((decoded[0], delivery) if decoded else delivery)
+
     def _run(self, delivery: Delivery) -> None:
+        if self.spec.batch is not None:
+            return self._run_batch(self._gather(delivery))
         if not self._boss.begin(delivery):
             return
         token = set_delivery(delivery)
@@ -127,6 +172,16 @@ class Crew:
         else:
             reset(token)
             self._boss.ended(delivery, None)
+
+    def _run_batch(self, batch: Batch) -> None:
+        if not batch.deliveries:
+            return
+        try:
+            self._call((batch.items,))
+        except BaseException as error:
+            self._boss.ended_as_one(batch.deliveries, error)
+        else:
+            self._boss.ended_as_one(batch.deliveries, None)
 
     def _call(self, arguments: tuple[Any, ...]) -> None:
         self.spec.fn(*arguments)

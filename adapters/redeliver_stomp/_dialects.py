@@ -60,6 +60,7 @@ def capabilities(version: str, *, scheduler: bool, dialect: str = "activemq+stom
         strip=STRIP,
         strip_prefixes=STRIP_PREFIXES,
         selectors=True,
+        shows_group=False,
         marks_returns=False,  # a broker that was killed has forgotten
         queue_address="/queue/{name}",
         topic_address="/topic/{name}",

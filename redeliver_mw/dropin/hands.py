@@ -25,6 +25,7 @@ from ..commands import (
     Forget,
     Halt,
     Moved,
+    Place,
     Record,
     Resume,
     Run,
@@ -203,6 +204,9 @@ class Hands(ABC):
 
     def say(self, c: Say) -> None:
         log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)
+
+    def place(self, c: Place) -> None:
+        return  # nothing is ordered by key in somebody else's driver
 
     def _has_past(self, delivery: Delivery) -> bool:
         """Whether it may have one: a redelivery, a copy of ours, or one whose return carries no mark."""

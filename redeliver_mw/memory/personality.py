@@ -216,6 +216,7 @@ _ACTIVEMQ = Personality(
         depth=True,
         count="flag",
         marks_returns=False,
+        shows_group=False,
         strip=frozenset({"scheduledJobId", "original-destination", "originalExpiration", "redelivered",
                          "redeliveryDelay", "JMSXDeliveryCount", "JMSXUserID", "message-id", "ack"}),
         strip_prefixes=("AMQ_SCHEDULED_",),
