@@ -45,13 +45,6 @@ def read_config(path: Path) -> dict[str, Any]:
     return found | from_environment
 
 
-def refuse_unbuilt(**options: object) -> None:
-    """ConfigError for an option that is given and not built yet."""
-    for name, value in options.items():
-        if value:
-            raise ConfigError(f"{name} is not built yet", cure=f"Leave {name} out")
-
-
 def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ConfigError(f"{name}={value!r} is unknown", cure=f"Choose one of {', '.join(known)}")
