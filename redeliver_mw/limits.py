@@ -60,7 +60,8 @@ def worry(
     cure = "Raise the limit, or take it away" + ("" if kept else ", or give the source a dead-letter queue")
     return (
         f"{source}: {_what_it_does(limit)} at its {_nth(limit.returns)} counted return ({limit.spelled}). A lost "
-        f"connection can count, also for what was only prefetched, and our policy is not asked then (rule 13). {cure}"
+        f"connection or a stop can count, also for what was only prefetched, and our policy is not asked then "
+        f"(rule 13). {cure}"
     )
 
 

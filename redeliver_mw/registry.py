@@ -41,7 +41,7 @@ class BrokerUrl:
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     path: str | None = None  # behind the first slash, decoded; None when there is no slash
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # a password may be among them
     policy: str | None = None  # the whole URL, when it says how to redeliver
 
     def flag(self, name: str, default: bool = False) -> bool:

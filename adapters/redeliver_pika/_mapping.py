@@ -21,6 +21,8 @@ TOPIC_EXCHANGE = "amq.topic"
 PERSISTENT = 2
 NAME_BYTES = 255  # of a queue or a routing key
 LONGEST_TTL_MS = 315_360_000_000  # ten years: RabbitMQ closes the channel for more (seen on 3.10.8 and 4.3.6)
+OURS = "redeliver_"
+MARK = "x-opt-"  # before the names of headers that went onto a message as annotations
 LADDER = "redeliver.retry."  # as `_dialects.rung_queue` names our helper queues
 Native = tuple[Any, Any, bytes]
 
@@ -32,7 +34,12 @@ class PikaReader:
         return native[2]
 
     def headers(self, native: Native, /) -> dict[str, Any]:
-        return dict(native[1].headers or {})
+        """What rabbitmq+proton wrote on a message that it gave back stands in for all headers of ours."""
+        found = dict(native[1].headers or {})
+        marks = {name.removeprefix(MARK): value for name, value in found.items() if name.startswith(MARK + OURS)}
+        if marks:
+            found = {name: value for name, value in found.items() if not name.startswith((OURS, MARK + OURS))} | marks
+        return found
 
     def headers_bytes(self, native: Native, /) -> int:
         properties = native[1]
@@ -66,8 +73,8 @@ class PikaReader:
     def marked(self, native: Native, /) -> bool:
         properties = native[1]
         if isinstance(properties, RawProperties) and properties.raw is not None:
-            return b"redeliver_" in properties.raw
-        return any(name.startswith("redeliver_") for name in properties.headers or ())
+            return OURS.encode() in properties.raw
+        return any(name.startswith((OURS, MARK + OURS)) for name in properties.headers or ())
 
     def death(self, native: Native, /) -> Death | None:
         """The queue it was consumed from when it died last: newest first, `x-death` lists queues and reasons.

@@ -33,7 +33,7 @@ class OwnLimbo:
         self._url, self._publisher, self._app_name = url, publisher, app_name
         self._clock, self._driven = clock or SystemClock(), driven
         self._keeper: Keeper | None = None
-        self._adapter: Adapter
+        self._adapter: Adapter | None = None
         self._opening = threading.Lock()
 
     def open(self) -> None:
@@ -43,22 +43,24 @@ class OwnLimbo:
                 return
             from ..keeper import Keeper as Opened  # it brings SQLAlchemy along
 
-            adapter = adapter_for(self._publisher)
-            keeper = Opened(self._url, adapter, self._app_name, self._clock, driven=self._driven)
+            if self._adapter is None:  # one that was made for nothing is used by the next try
+                self._adapter = adapter_for(self._publisher)
+            keeper = Opened(self._url, self._adapter, self._app_name, self._clock, driven=self._driven)
             keeper.open()
-            adapter.start(Unheard())
+            self._adapter.start(Unheard())
             keeper.start()
-            self._keeper, self._adapter = keeper, adapter
+            self._keeper = keeper
             atexit.register(self.close)
 
     def close(self) -> None:
         """What is being published is brought to its end, and the next program need not wait for our lease."""
         with self._opening:
-            keeper, self._keeper = self._keeper, None
-        if keeper is not None:
+            keeper, adapter = self._keeper, self._adapter
+            self._keeper = self._adapter = None
+        if keeper is not None and adapter is not None:
             atexit.unregister(self.close)
             keeper.close(GOODBYE)
-            self._adapter.close(GOODBYE)
+            adapter.close(GOODBYE)
 
     def park(self, out: Outgoing, due: float, answer: OnAnswer) -> None:
         """As `Park.park`; the answer comes on a thread that is not the driver's."""

@@ -12,6 +12,7 @@ import proton
 import pytest
 
 from redeliver_mw import counting
+from redeliver_mw.capabilities import Limit, Trust
 from redeliver_mw.errors import ConfigError, DestinationMissing, PolicyError, RedeliverError
 from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.policy import RedeliveryPolicy
@@ -65,6 +66,22 @@ def test_the_same_message_comes_back_at_its_time_and_nothing_is_copied(world: Ra
     assert len({record.message_key for record in consumer.records}) == 1
     consumer.stop()
     assert world.depth(queue) == world.depth(dead) == 0
+
+
+def test_a_queues_own_limit_is_read_and_one_that_is_missing_is_ours_to_make(world: RabbitProtonWorld) -> None:
+    queue = world.new_queue(declare=False)
+    with Probe(world.url) as probe:
+
+        def limit() -> Limit:
+            found: Limit = probe.ask(lambda answer: probe.adapter.limit_at(Destination(queue), answer))
+            return found
+
+        assert limit() == Limit()
+        world.raw.declare(queue, {"x-queue-type": "quorum", "x-delivery-limit": 3})
+        assert (limit().returns, limit().trust) == (4, Trust.PROBED)
+        world.delete(queue)
+        world.raw.declare(queue, {"x-queue-type": "quorum"})
+        assert limit().trust is Trust.UNKNOWN  # 20, unless a policy says otherwise
 
 
 def test_a_policy_of_minutes_needs_neither_ladder_nor_limbo(world: RabbitProtonWorld) -> None:
