@@ -103,6 +103,8 @@ class Outbox:
         """What was sent until now; a later `send` is an error."""
         self._closed = True
         self._said.append(None)
+        if self._said[0] is None:
+            return ()  # as for most messages
         return tuple(sending for sending in self._said[: self._said.index(None)] if sending is not None)
 
     def _keep(self, sending: Sending) -> None:

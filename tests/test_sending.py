@@ -160,6 +160,20 @@ def test_what_is_delayed_goes_out_before_the_transaction_it_cannot_join() -> Non
         assert (test.depth("now"), test.depth("later")) == (1, 1)
 
 
+def test_an_exception_that_the_policy_ignores_settles_and_sends_nothing() -> None:
+    app = App("memory://", policy=RedeliveryPolicy(3, 1.0, ignore=KeyError))
+
+    @app.handler("orders")
+    def on_order(delivery: Delivery) -> None:
+        delivery.send("next", b"x")
+        raise KeyError("known, and of no importance")
+
+    with TestApp(app) as test:
+        test.broker.declare("next")
+        test.send("orders", b"one", message_id="m1")
+        assert (test.depth("orders"), test.depth("next")) == (0, 0)
+
+
 def test_a_pulling_loop_sends_when_its_block_succeeds() -> None:
     broker = MemoryBroker("rabbitmq-classic", name="pulling")
     register_broker("pulling", broker)
