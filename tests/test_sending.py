@@ -123,6 +123,18 @@ def test_with_crash_safe_what_was_confirmed_before_the_crash_is_not_sent_again(t
         assert (test.depth("open"), test.depth("full")) == (1, 1)
 
 
+@pytest.mark.parametrize("personality", ["rabbitmq", "activemq"])
+def test_with_crash_safe_a_settle_that_is_lost_runs_no_handler_again(tmp_path: Path, personality: str) -> None:
+    shop = Shop(tmp_path / "limbo.db", crash_safe=True, personality=personality)
+    shop.make_room()
+    with shop.test as test:
+        test.broker.faults.drop_settle()
+        test.send("orders", b"one", message_id="m1")
+        test.broker.cut()
+        test.advance(60)
+        assert (shop.runs, test.depth("orders"), test.depth("open"), test.depth("full")) == (1, 0, 1, 1)
+
+
 def test_where_the_broker_delays_nothing_a_delayed_message_waits_in_limbo(tmp_path: Path) -> None:
     app = App("memory://", limbo=f"sqlite:///{tmp_path}/limbo.db")
 

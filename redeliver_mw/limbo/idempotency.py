@@ -76,7 +76,7 @@ class Idempotency:
 
     def guard(self, handler: F, /) -> F:
         """The handler, plain or async, called only with messages that are to be handled. Below `@app.handler`."""
-        if inspect.iscoroutinefunction(handler):
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
 
             @functools.wraps(handler)
             async def guarded_async(*arguments: Any) -> None:
