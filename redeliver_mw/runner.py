@@ -49,7 +49,7 @@ from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Gate, Moment, Park, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
-from .sending import CLOSED, Outbox, Sending, Terms
+from .sending import CLOSED, Sendable, Sending, outbox_for
 from .timers import Timers
 from .workers import Crew, Undecodable
 
@@ -90,7 +90,7 @@ class Runner(Admission):
             lambda: clock.now().mono,
             lambda token: self.feed(Due(token, clock.now())),
         )
-        self._terms = Terms(adapter.capabilities, limbo is not None)
+        self._outbox = outbox_for(Sendable(adapter.capabilities, limbo is not None))
         self._spoken = Spoken()
         self._warned: set[Delivery] = set()
         self._quiet = threading.Condition(self._lock)
@@ -140,7 +140,7 @@ class Runner(Admission):
         if not self.stopping and delivery.generation in self._live:
             if delivery.plan.policy.language == "jmsjca":
                 self._spoken.begin(delivery)
-            delivery.outbox = Outbox(self._terms)
+            delivery.outbox = self._outbox()
             return True
         # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
         if not self._claim(delivery) or delivery.known:

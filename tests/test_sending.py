@@ -15,7 +15,7 @@ from redeliver_mw.capabilities import Capabilities, Schedule
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.memory import MemoryBroker, register_broker
 from redeliver_mw.message import Destination, Outgoing, Past, Properties
-from redeliver_mw.sending import Outbox, Sending, Terms, sends_of
+from redeliver_mw.sending import Sendable, Sending, outbox_for, sends_of
 from redeliver_mw.testing import TestApp, make_delivery, sent
 
 PLAIN = Capabilities(dialect="plain", broker_kind="plain")
@@ -237,16 +237,16 @@ def test_a_message_id_of_ones_own_is_kept() -> None:
 
 def test_a_delay_is_counted_from_the_success_and_never_below_what_the_broker_knows() -> None:
     tick = Capabilities(dialect="tick", broker_kind="tick", schedule=Schedule(smallest=1.0))
-    sending = Terms(tick).sending(Outgoing(Destination("a"), b"", {}), 0.2)
+    sending = Sendable(tick).sending(Outgoing(Destination("a"), b"", {}), 0.2)
     assert sending.after == 1.0
-    decided = Terms(tick).sending(Outgoing(Destination("a"), b"", {}), 5.0).decided(10_000_000)
+    decided = Sendable(tick).sending(Outgoing(Destination("a"), b"", {}), 5.0).decided(10_000_000)
     assert [decided.later(at, 1.0).after for at in (12_000_000, 14_500_000, 15_000_000)] == [3.0, 1.0, 0.0]
 
 
 def test_of_threads_that_race_with_the_end_each_message_goes_out_or_is_an_error() -> None:
     for _ in range(50):
         delivery = make_delivery(b"x")
-        box = delivery.outbox = Outbox(Terms(PLAIN))
+        box = delivery.outbox = outbox_for(Sendable(PLAIN))()
         start = threading.Barrier(5)
         refused: list[int] = []
 
