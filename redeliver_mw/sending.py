@@ -77,8 +77,8 @@ class Outbox(list[Any]):
     and nothing else.
     """
 
+    __slots__ = ()
     terms: ClassVar[Sendable]
-    barred = ""  # why nothing can be sent just now
 
     def send(
         self, delivery: Delivery, destination: str | Destination, body: bytes | str, headers: Mapping[str, Any] | None,
@@ -89,8 +89,6 @@ class Outbox(list[Any]):
         where = str(target)
         if None in self:
             raise _over(where)
-        if self.barred:
-            raise ConfigError(self.barred, where=where, cure="Send after the block, whatever it has found")
         if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after < math.inf:
             raise ConfigError(f"after={after!r} is no number of seconds from 0 on", where=where, cure="Give seconds")
         out = Outgoing(
@@ -116,10 +114,23 @@ class Outbox(list[Any]):
 
 def outbox_for(terms: Sendable) -> type[Outbox]:
     """The kind of outbox of one consumer."""
-    return type("Outbox", (Outbox,), {"terms": terms})
+    return type("Outbox", (Outbox,), {"__slots__": (), "terms": terms})
 
 
 CLOSED = Outbox((None,))
+
+
+class Barred:
+    """In the place of an outbox, for a time: nothing can be sent, and `why`."""
+
+    def __init__(self, why: str, cure: str) -> None:
+        self._why, self._cure = why, cure
+
+    def send(self, delivery: Delivery, destination: str | Destination, *_: object) -> None:
+        raise ConfigError(self._why, where=str(Destination.parse(destination)), cure=self._cure)
+
+    def close(self) -> tuple[Sending, ...]:
+        return ()
 
 
 def sends_of(
