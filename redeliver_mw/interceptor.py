@@ -130,7 +130,8 @@ class Interceptor(Waiting):
         story.move = move = self._rest_of(move, story, at)
         story.doubt = True
         story.how = "hold" if move.not_before_us is None else "park" if move.parked else "schedule"
-        self._draft(story, move.outcome, at, reason=move.reason, failure=move.failure, targets=move.targets)
+        targets = () if move.sends else move.targets
+        self._draft(story, move.outcome, at, reason=move.reason, failure=move.failure, targets=targets)
         self._step(story, Signal.MOVE)
 
     def _begin(self, story: Story, at: Moment) -> None:

@@ -50,7 +50,7 @@ from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Gate, Moment, Park, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
-from .sending import CLOSED, Outbox, Sending, Terms
+from .sending import CLOSED, Sendable, Sending, outbox_for
 from .timers import Timers
 from .usher import Usher
 from .workers import Crew, Undecodable
@@ -95,7 +95,7 @@ class Runner(Admission):
             lambda: clock.now().mono,
             lambda token: self.feed(Due(token, clock.now())),
         )
-        self._terms = Terms(adapter.capabilities, limbo is not None)
+        self._outbox = outbox_for(Sendable(adapter.capabilities, limbo is not None))
         self._spoken = Spoken()
         self._warned: set[Delivery] = set()
         self._quiet = threading.Condition(self._lock)
@@ -129,7 +129,7 @@ class Runner(Admission):
         if not self.stopping and delivery.generation in self._live:
             if delivery.plan.policy.language == "jmsjca":
                 self._spoken.begin(delivery)
-            delivery.outbox = Outbox(self._terms)
+            delivery.outbox = self._outbox()
             return True
         # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
         if not self._claim(delivery) or delivery.known:

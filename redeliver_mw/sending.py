@@ -12,7 +12,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from .capabilities import Capabilities
 from .counting import PREFIX
@@ -48,7 +48,7 @@ class Sending:
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class Sendable:
     """What can be sent from here."""
 
     capabilities: Capabilities
@@ -69,16 +69,16 @@ class Terms:
         return Sending(out, after, parked=True)
 
 
-class Outbox:
-    """Of one run of a handler. `send` from any thread, `close` by who ran it."""
+class Outbox(list[Any]):
+    """Of one run of a handler: its `Sending`s, and behind them None once the run is over. One is made for each message
+    that is handled, which is why it is no more than a list; `outbox_for` binds it to its terms.
 
-    __slots__ = ("_closed", "_said", "_terms", "barred")
+    `send` from any thread, `close` by who ran the handler. Appending is atomic: what stands before the None goes out,
+    and nothing else.
+    """
 
-    def __init__(self, terms: Terms) -> None:
-        self._terms = terms
-        self._said: list[Sending | None] = []
-        self._closed = False
-        self.barred = ""  # why nothing can be sent just now
+    __slots__ = ()
+    terms: ClassVar[Sendable]
 
     def send(
         self, delivery: Delivery, destination: str | Destination, body: bytes | str, headers: Mapping[str, Any] | None,
@@ -87,39 +87,50 @@ class Outbox:
         """ConfigError for what cannot be sent, and when the run is over."""
         target = Destination.parse(destination)
         where = str(target)
-        if self.barred:
-            raise ConfigError(self.barred, where=where, cure="Send after the block, whatever it has found")
+        if None in self:
+            raise _over(where)
         if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after < math.inf:
             raise ConfigError(f"after={after!r} is no number of seconds from 0 on", where=where, cure="Give seconds")
         out = Outgoing(
-            target, _bytes(body, where), _headers(headers, where, self._terms.capabilities.header_bytes),
+            target, _bytes(body, where), _headers(headers, where, self.terms.capabilities.header_bytes),
             _properties(properties, where), cause=delivery,
         )  # fmt: skip
         if isinstance(delivery.reader, Checking) and (why := delivery.reader.unsendable(out)):
             raise ConfigError(why, where=where, cure="Send it otherwise: this driver would never take it")
-        self._keep(self._terms.sending(out, float(after)))
+        self._keep(self.terms.sending(out, float(after)), where)
 
     def close(self) -> tuple[Sending, ...]:
         """What was sent until now; a later `send` is an error."""
-        self._closed = True
-        self._said.append(None)
-        return tuple(sending for sending in self._said[: self._said.index(None)] if sending is not None)
+        self.append(None)
+        if self[0] is None:
+            return ()  # as for most messages
+        return tuple(self[: self.index(None)])
 
-    def _keep(self, sending: Sending) -> None:
-        """Appending is atomic, and `close` appends, too: what stands before its mark goes out, and nothing else."""
-        self._said.append(sending)
-        if not self._closed:
-            return
-        for said in self._said:
-            if said is sending:
-                return
-            if said is None:
-                break
-        raise _over()
+    def _keep(self, sending: Sending, where: str) -> None:
+        self.append(sending)
+        if None in self and self.index(None) < self.index(sending):
+            raise _over(where)
 
 
-CLOSED = Outbox(Terms(Capabilities(dialect="", broker_kind="")))
-CLOSED.close()
+def outbox_for(terms: Sendable) -> type[Outbox]:
+    """The kind of outbox of one consumer."""
+    return type("Outbox", (Outbox,), {"__slots__": (), "terms": terms})
+
+
+CLOSED = Outbox((None,))
+
+
+class Barred:
+    """In the place of an outbox, for a time: nothing can be sent, and `why`."""
+
+    def __init__(self, why: str, cure: str) -> None:
+        self._why, self._cure = why, cure
+
+    def send(self, delivery: Delivery, destination: str | Destination, *_: object) -> None:
+        raise ConfigError(self._why, where=str(Destination.parse(destination)), cure=self._cure)
+
+    def close(self) -> tuple[Sending, ...]:
+        return ()
 
 
 def sends_of(
@@ -159,11 +170,11 @@ def _id(lineage: str, generation: int, n: int, out: Outgoing) -> str:
     return hashlib.sha256(said.encode("utf-8", "backslashreplace") + b"\0" + out.body).hexdigest()[:32]
 
 
-def _over() -> ConfigError:
+def _over(where: str) -> ConfigError:
     return ConfigError(
-        "Delivery.send came after its handler was over",
+        "Delivery.send came after its handler was over", where=where,
         cure="Send before the handler returns, and wait for its threads",
-    )
+    )  # fmt: skip
 
 
 def _bytes(body: object, where: str) -> bytes:

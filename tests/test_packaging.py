@@ -28,8 +28,8 @@ ADAPTERS = {
 }
 PACKAGES = {"redeliver_mw", *ADAPTERS.values()}
 PUBLIC = [  # the promised names, in ASCII order
-    "App", "Breaker", "Delivery", "Destination", "Order", "Outgoing", "PolicyMap", "RedeliveryPolicy", "Reject",
-    "RetryAfter", "connect", "current_delivery", "load_policies", "redeliver",
+    "App", "Breaker", "Delivery", "Destination", "Idempotency", "Order", "Outgoing", "PolicyMap", "RedeliveryPolicy",
+    "Reject", "RetryAfter", "connect", "current_delivery", "load_policies", "redeliver",
 ]  # fmt: skip
 # What `import redeliver_mw` must not cost.
 HEAVY = {"pika", "stomp", "proton", "sqlalchemy", "pydantic", "typer", "click", "rich", "structlog", "orjson"}

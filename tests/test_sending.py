@@ -15,7 +15,7 @@ from redeliver_mw.capabilities import Capabilities, Schedule
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.memory import MemoryBroker, register_broker
 from redeliver_mw.message import Destination, Outgoing, Past, Properties
-from redeliver_mw.sending import Outbox, Sending, Terms, sends_of
+from redeliver_mw.sending import Sendable, Sending, outbox_for, sends_of
 from redeliver_mw.testing import TestApp, make_delivery, sent
 
 PLAIN = Capabilities(dialect="plain", broker_kind="plain")
@@ -123,6 +123,18 @@ def test_with_crash_safe_what_was_confirmed_before_the_crash_is_not_sent_again(t
         assert (test.depth("open"), test.depth("full")) == (1, 1)
 
 
+@pytest.mark.parametrize("personality", ["rabbitmq", "activemq"])
+def test_with_crash_safe_a_settle_that_is_lost_runs_no_handler_again(tmp_path: Path, personality: str) -> None:
+    shop = Shop(tmp_path / "limbo.db", crash_safe=True, personality=personality)
+    shop.make_room()
+    with shop.test as test:
+        test.broker.faults.drop_settle()
+        test.send("orders", b"one", message_id="m1")
+        test.broker.cut()
+        test.advance(60)
+        assert (shop.runs, test.depth("orders"), test.depth("open"), test.depth("full")) == (1, 0, 1, 1)
+
+
 def test_where_the_broker_delays_nothing_a_delayed_message_waits_in_limbo(tmp_path: Path) -> None:
     app = App("memory://", limbo=f"sqlite:///{tmp_path}/limbo.db")
 
@@ -158,6 +170,20 @@ def test_what_is_delayed_goes_out_before_the_transaction_it_cannot_join() -> Non
         assert (test.depth("orders"), test.depth("now"), test.depth("later")) == (0, 1, 0)
         test.advance(6)
         assert (test.depth("now"), test.depth("later")) == (1, 1)
+
+
+def test_an_exception_that_the_policy_ignores_settles_and_sends_nothing() -> None:
+    app = App("memory://", policy=RedeliveryPolicy(3, 1.0, ignore=KeyError))
+
+    @app.handler("orders")
+    def on_order(delivery: Delivery) -> None:
+        delivery.send("next", b"x")
+        raise KeyError("known, and of no importance")
+
+    with TestApp(app) as test:
+        test.broker.declare("next")
+        test.send("orders", b"one", message_id="m1")
+        assert (test.depth("orders"), test.depth("next")) == (0, 0)
 
 
 def test_a_pulling_loop_sends_when_its_block_succeeds() -> None:
@@ -211,16 +237,16 @@ def test_a_message_id_of_ones_own_is_kept() -> None:
 
 def test_a_delay_is_counted_from_the_success_and_never_below_what_the_broker_knows() -> None:
     tick = Capabilities(dialect="tick", broker_kind="tick", schedule=Schedule(smallest=1.0))
-    sending = Terms(tick).sending(Outgoing(Destination("a"), b"", {}), 0.2)
+    sending = Sendable(tick).sending(Outgoing(Destination("a"), b"", {}), 0.2)
     assert sending.after == 1.0
-    decided = Terms(tick).sending(Outgoing(Destination("a"), b"", {}), 5.0).decided(10_000_000)
+    decided = Sendable(tick).sending(Outgoing(Destination("a"), b"", {}), 5.0).decided(10_000_000)
     assert [decided.later(at, 1.0).after for at in (12_000_000, 14_500_000, 15_000_000)] == [3.0, 1.0, 0.0]
 
 
 def test_of_threads_that_race_with_the_end_each_message_goes_out_or_is_an_error() -> None:
     for _ in range(50):
         delivery = make_delivery(b"x")
-        box = delivery.outbox = Outbox(Terms(PLAIN))
+        box = delivery.outbox = outbox_for(Sendable(PLAIN))()
         start = threading.Barrier(5)
         refused: list[int] = []
 

@@ -18,7 +18,7 @@ from ..errors import ConfigError
 from ..failure import describe
 from ..message import Destination
 from ..recording import healthy_record
-from ..sending import CLOSED, Outbox, Terms
+from ..sending import CLOSED
 from .hands import Hands
 from .seat import Seat
 from .turn import Turn
@@ -107,7 +107,7 @@ class Caller(Hands):
     def begin(self, turn: Turn) -> None:
         turn.in_hand = turn.inside = True
         turn.word, turn.before, turn.since = None, sys.exc_info()[1], time.perf_counter()
-        turn.delivery.outbox = Outbox(Terms(self.capabilities))
+        turn.delivery.outbox = self.outbox()
 
     def ended(self, turn: Turn, error: BaseException | None) -> None:
         """The callback is over; its own word, if it gave one, comes before how it ended."""

@@ -41,6 +41,7 @@ from ..interceptor import Interceptor, Plan
 from ..message import Delivery, Destination
 from ..ports import Clock, Ledger, Moment, SystemClock
 from ..recording import Scene, attempt_record
+from ..sending import Sendable, outbox_for
 from .post import Ground, Post
 from .seat import Seat
 from .terms import Terms
@@ -61,6 +62,7 @@ class Hands(ABC):
         self.capabilities = (
             replace(capabilities, atomic_move=False, atomic_schedule=False) if post.elsewhere else capabilities
         )
+        self.outbox = outbox_for(Sendable(self.capabilities))
         self._plans: dict[Destination, Plan] = {}
         self._ledgers: dict[Destination, Ledger] = {}
         # An id of its own: tokens begin anew with each interceptor, and both together are a message's lineage.

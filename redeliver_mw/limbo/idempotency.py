@@ -28,6 +28,7 @@ from .. import counting
 from ..errors import ConfigError, RedeliverError, RetryAfter
 from ..message import Delivery
 from ..ports import Clock, SystemClock
+from ..sending import Barred
 from .database import Database
 from .schema import handled
 from .values import is_plain
@@ -38,9 +39,9 @@ HANDLED = ""  # instead of the name of a claim
 BUSY_REST = 5.0  # seconds, at most, until a message is tried again that another handler has just now
 PRUNE_EVERY = 200  # messages between two looks for what has expired
 PRUNED = 500  # lines at most, at each of these
-NOT_HERE = (
-    "Delivery.send within a block of Idempotency: a crash before it is sent would leave the message marked, and it "
-    "would never be"
+NOT_HERE = Barred(
+    "Delivery.send within a block of Idempotency: a crash between mark and sending would mean that nobody sends it",
+    "Send after the block, whatever it has found",
 )
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -76,7 +77,7 @@ class Idempotency:
 
     def guard(self, handler: F, /) -> F:
         """The handler, plain or async, called only with messages that are to be handled. Below `@app.handler`."""
-        if inspect.iscoroutinefunction(handler):
+        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
 
             @functools.wraps(handler)
             async def guarded_async(*arguments: Any) -> None:
@@ -213,10 +214,12 @@ class Block:
         self._once, self._delivery = once, delivery
         self._claim = uuid.uuid4().hex[:16]
         self._fresh = False
+        self._outbox: Any = None
 
     def __enter__(self) -> bool:
         self._fresh = self._once._claim(self._delivery, self._claim)
-        self._bar(NOT_HERE if self._fresh else "")
+        if self._fresh and self._delivery.outbox is not None:
+            self._outbox, self._delivery.outbox = self._delivery.outbox, NOT_HERE
         return self._fresh
 
     def __exit__(
@@ -224,7 +227,8 @@ class Block:
     ) -> None:
         if not self._fresh:
             return
-        self._bar("")
+        if self._delivery.outbox is NOT_HERE:
+            self._delivery.outbox = self._outbox
         if error is None:
             self._once._mark(self._delivery, self._claim)
         else:
@@ -237,10 +241,6 @@ class Block:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.__exit__, kind, error, trace)
-
-    def _bar(self, why: str) -> None:
-        if self._delivery.outbox is not None:
-            self._delivery.outbox.barred = why
 
 
 def _kept(text: str) -> str:

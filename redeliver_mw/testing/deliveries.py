@@ -11,10 +11,10 @@ from typing import Any
 
 from ..capabilities import Capabilities
 from ..message import Delivery, Destination, Outgoing, Past, Properties
-from ..sending import Outbox, Terms
+from ..sending import Sendable, outbox_for
 
 _tags = itertools.count(1)
-_TERMS = Terms(Capabilities(dialect="testing", broker_kind="testing"), limbo=True)
+_Outbox = outbox_for(Sendable(Capabilities(dialect="testing", broker_kind="testing"), limbo=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ def make_delivery(
     delivery = Delivery(source, 0, next(_tags), failures > 0, native, _Reader())
     delivery.failures = failures
     delivery.past = Past(failures=failures)
-    delivery.outbox = Outbox(_TERMS)
+    delivery.outbox = _Outbox()
     return delivery
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, create_engine, text
 
-from redeliver_mw import App, Delivery, Idempotency, RedeliveryPolicy, RetryAfter
+from redeliver_mw import App, Delivery, Idempotency, RedeliveryPolicy, RetryAfter, redeliver
+from redeliver_mw.decorator import policy_on
 from redeliver_mw.errors import ConfigError, LimboError
 from redeliver_mw.limbo.idempotency import PRUNE_EVERY, PRUNED
 from redeliver_mw.memory.clock import ManualClock
@@ -280,6 +282,17 @@ def test_a_guarded_handler_may_be_async_and_get_a_decoded_body(url: str) -> None
             test.send("orders", b"one lamp", message_id="m1")
     assert ran == [("one lamp", "m1")]
     once.close()
+
+
+def test_a_guarded_handler_keeps_its_policy_and_may_be_an_object_that_is_awaited() -> None:
+    class Charging:
+        async def __call__(self, delivery: Delivery) -> None:
+            raise AssertionError("not called here")
+
+    once = Idempotency()
+    marked = redeliver("3:1000")(lambda delivery: None)
+    assert policy_on(once.guard(marked)) is policy_on(marked) is not None
+    assert inspect.iscoroutinefunction(once.guard(Charging()))
 
 
 def test_a_send_within_the_block_is_refused_and_after_it_goes_out_each_time(url: str) -> None:

@@ -15,6 +15,7 @@ from redeliver_mw import (
     App,
     Delivery,
     Destination,
+    Idempotency,
     PolicyMap,
     RedeliveryPolicy,
     Reject,
@@ -54,6 +55,17 @@ assert_type(load_policies("3:25").resolve("orders", kind="queue"), RedeliveryPol
 
 
 # Handlers
+once = Idempotency("sqlite:///limbo.db", ttl=86400.0, key=lambda delivery: str(delivery.json()["order"]))
+
+
+@once.guard
+async def on_return(delivery: Delivery) -> None:
+    async with once(delivery) as fresh:
+        assert_type(fresh, bool)
+    delivery.send("topic:prices", "1.75", {"currency": "EUR"}, after=5, content_type="text/plain")
+    delivery.send(Destination("invoices"), delivery.body, delivery.headers)
+
+
 @redeliver("3:1000; 6:5000; 8:move(queue:dlq.$)")
 def on_order(delivery: Delivery) -> None:
     assert_type(delivery.body, bytes)

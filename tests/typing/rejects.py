@@ -37,6 +37,8 @@ def on_order(delivery: Delivery) -> None:
     delivery.failures.append(1)  # expect: error
     delivery.body = "text"  # expect: error
     delivery.state["count"] = 1  # expect: error
+    delivery.send("next", {"order": 7})  # expect: error
+    delivery.send("next", b"x", after="5 s")  # expect: error
 
 
 @redeliver("3:25")

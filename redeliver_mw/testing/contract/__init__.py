@@ -25,13 +25,16 @@ from .sending import Sending
 from .starting import Starting
 from .stopping import Stopping
 from .targets import Targets
+from .unsendable import Unsendable
 from .world import Raw, World
 
 __all__ = [
     "AdapterContract", "Copying", "Doubts", "Letters", "Raw", "Retries", "Sending", "Starting", "Stopping", "Targets",
-    "World",
+    "Unsendable", "World",
 ]  # fmt: skip
 
 
-class AdapterContract(Stopping, Doubts, Sending, Starting, Targets, Copying, Letters, Retries):  # last runs first
+class AdapterContract(
+    Stopping, Doubts, Sending, Unsendable, Starting, Targets, Copying, Letters, Retries
+):  # fmt: skip  # pytest runs the last first
     """All of it; the parts may be inherited one by one where another class keeps the rest."""
