@@ -78,6 +78,7 @@ class Lanes:
         self._lanes: dict[Hashable, Lane] = {}
         self._heads: dict[Delivery, Lane] = {}
         self._awaited: dict[str, Lane] = {}
+        self._troubled: set[Lane] = set()  # sick ones, and free ones with something parked; there are few of them
 
     @property
     def waiting(self) -> int:
@@ -87,12 +88,12 @@ class Lanes:
     @property
     def behind(self) -> int:
         """Those of them that wait for one that is being retried."""
-        return sum(len(lane.waiting) for lane in self._lanes.values() if lane.sick_since is not None)
+        return sum(len(lane.waiting) for lane in self._troubled if lane.sick_since is not None)
 
     @property
     def sick(self) -> int:
         """Messages that are being retried here, held or running."""
-        return sum(lane.sick_since is not None and lane.head is not None for lane in self._lanes.values())
+        return sum(lane.sick_since is not None and lane.head is not None for lane in self._troubled)
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -150,7 +151,7 @@ class Lanes:
     def look(self, now: float, room: int) -> Going:
         """Time has passed."""
         going = Going()
-        for lane in list(self._lanes.values()):
+        for lane in [lane for lane in self._lanes.values() if lane in self._troubled]:
             if lane.awaited and lane.away_until <= now:
                 going.join(self._next(lane, now))
             elif (until := self._until(lane)) is not None and until <= now:
@@ -183,6 +184,7 @@ class Lanes:
             del self._heads[lane.head]
         self._awaited.pop(lane.awaited, None)
         lane.head, lane.awaited, lane.sick_since = None, "", None
+        self._troubled.discard(lane)
         if lane.waiting:
             return self._first(lane, lane.waiting.popleft().delivery)
         self._sweep(lane, now)
@@ -191,10 +193,14 @@ class Lanes:
     def _sweep(self, lane: Lane, now: float) -> None:
         if lane.parked_until <= now:
             del self._lanes[lane.key]
+            self._troubled.discard(lane)
+        else:
+            self._troubled.add(lane)
 
     def _sickens(self, lane: Lane, now: float, room: int) -> Going:
         if lane.sick_since is None:
             lane.sick_since = now
+            self._troubled.add(lane)
         for waiter in lane.waiting:
             waiter.since = now if waiter.since is None else waiter.since
         return self._bound(lane, now, room)
@@ -242,7 +248,7 @@ class Lanes:
         return None if since is None else since + self._longest
 
     def _times(self) -> Iterator[float]:
-        for lane in self._lanes.values():
+        for lane in self._troubled:
             if lane.awaited:
                 yield lane.away_until
             if (until := self._until(lane)) is not None:
