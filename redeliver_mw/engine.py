@@ -38,6 +38,7 @@ from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
 from .usher import Usher
+from .watching import watch_handlers
 from .workers import Boss, Crew, HandlerSpec, Inline, Threads
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class Engine:
             crew.start()
         ack_timeout = self._settings.ack_timeout or capabilities.ack_timeout
         if ack_timeout and self._drive is None:
-            self.runner.watch_handlers(ack_timeout)
+            watch_handlers(self.runner, self.adapter, self._clock, ack_timeout)
         ladders = {plan.source: ladder_of(plan) for plan in plans.values()}
         stage = Stage(plans, ladders, self._plan, declare=self._settings.declare != "none")
         recorder, clock = self._recorder, self._clock
