@@ -49,6 +49,7 @@ class Lane:
     round_at: float = 0.0  # when the first does
     again: int = 0  # how many of these were parked before
     anew: int = 0  # and how many were not
+    back: int = 0  # how many went back to the broker, which may not say so when they come again
 
     @property
     def is_free(self) -> bool:
@@ -95,6 +96,10 @@ class Lanes:
         """Messages that are being retried here, held or running."""
         return sum(lane.sick_since is not None and lane.head is not None for lane in self._troubled)
 
+    def has(self, delivery: Delivery) -> bool:
+        """It is the first of its key. From any thread."""
+        return delivery in self._heads
+
     # -- what happens ------------------------------------------------------------------------------
 
     def come(
@@ -107,6 +112,8 @@ class Lanes:
         if key is None:
             return Going([delivery])
         lane = self._lanes.setdefault(key, Lane(key))
+        if lane.back:
+            lane.back, name = lane.back - 1, name or ""
         waiter = Waiter(delivery, None if lane.sick_since is None else now, name)
         if waiter.is_new and now < lane.parked_until:
             return self._park(lane, [waiter], now)  # behind what is parked already
@@ -142,9 +149,11 @@ class Lanes:
         """A generation is over. Whose handler still runs keeps its place until that has ended."""
         going = Going()
         for lane in list(self._lanes.values()):
-            lane.waiting = deque(w for w in lane.waiting if w.delivery.generation != generation)
+            stay = deque(w for w in lane.waiting if w.delivery.generation != generation)
+            lane.back, lane.waiting = len(lane.waiting) - len(stay), stay
             head = lane.head
             if head is not None and head.generation == generation and head not in running:
+                lane.back += 1
                 going.join(self._next(lane, now))
         return going
 

@@ -110,9 +110,9 @@ class Runner(Admission):
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         self._live.discard(generation)
         running = [d for d in list(self.running) if d.generation == generation and self._claim(d)]
-        self.feed(Lost(generation, running))
         if self._usher is not None:
-            self._usher.lost(generation, running)
+            self._usher.lost(generation, running)  # before the stories end, and let others go on
+        self.feed(Lost(generation, running))
 
     def _claim(self, delivery: Delivery) -> bool:
         """Take a run away from the fast path: exactly one of the worker and the loss gets it."""

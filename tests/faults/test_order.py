@@ -72,7 +72,7 @@ def app_on(
     broker: Broker, handler: Any, *, url: str = "", rest: float = 0.3, key: str = "customer", **more: Any
 ) -> App:
     policy = RedeliveryPolicy(4, rest, f"queue:{DEAD}")
-    app = App(url or broker.url, policy=policy, workers=4, prefetch=100, app_name="order", **more)
+    app = App(url or broker.url, policy=policy, workers=4, prefetch=200, app_name="order", **more)
     app.handler(SOURCE, key=key)(handler)
     return app
 
