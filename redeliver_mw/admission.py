@@ -64,6 +64,14 @@ class Admission:
                 delivery.plan = self._plans[delivery.destination]
                 self.feed(Arrived(delivery, self._clock.now(), stamp, aside))
 
+    def waiting(self, source: Destination) -> int:
+        """Messages of this source that wait for one of their key."""
+        return 0 if self._usher is None else self._usher.waiting(source)
+
+    def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]:
+        """These go back to the broker; answers what waited for its turn, and goes with them."""
+        return [] if self._usher is None else self._usher.give_back(source, leaving)
+
     # -- what the gate lets through, on its thread --------------------------------------------------
 
     def awaits(self, delivery: Delivery, /) -> bool:

@@ -39,6 +39,7 @@ from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
 from .usher import Usher
+from .watching import watch_handlers
 from .workers import Boss, Crew, HandlerSpec, Inline, Threads
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class Engine:
             crew.start()
         timeouts = {source: able.ack_timeout for source, able in self._able.items() if able.ack_timeout}
         if timeouts and self._drive is None:
-            self.runner.watch_handlers(timeouts)
+            watch_handlers(self.runner, self.adapter, self._clock, timeouts)
         ladders = {plan.source: ladder_of(plan) for plan in plans.values()}
         stage = Stage(plans, ladders, self._plan, declare=self._settings.declare != "none")
         recorder, clock = self._recorder, self._clock

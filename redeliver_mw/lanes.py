@@ -49,6 +49,7 @@ class Lane:
     round_at: float = 0.0  # when the first does
     again: int = 0  # how many of these were parked before
     anew: int = 0  # and how many were not
+    back: int = 0  # how many went back to the broker, which may not say so when they come again
 
     @property
     def is_free(self) -> bool:
@@ -78,6 +79,7 @@ class Lanes:
         self._lanes: dict[Hashable, Lane] = {}
         self._heads: dict[Delivery, Lane] = {}
         self._awaited: dict[str, Lane] = {}
+        self._troubled: set[Lane] = set()  # sick ones, and free ones with something parked; there are few of them
 
     @property
     def waiting(self) -> int:
@@ -87,12 +89,16 @@ class Lanes:
     @property
     def behind(self) -> int:
         """Those of them that wait for one that is being retried."""
-        return sum(len(lane.waiting) for lane in self._lanes.values() if lane.sick_since is not None)
+        return sum(len(lane.waiting) for lane in self._troubled if lane.sick_since is not None)
 
     @property
     def sick(self) -> int:
         """Messages that are being retried here, held or running."""
-        return sum(lane.sick_since is not None and lane.head is not None for lane in self._lanes.values())
+        return sum(lane.sick_since is not None and lane.head is not None for lane in self._troubled)
+
+    def has(self, delivery: Delivery) -> bool:
+        """It is the first of its key. From any thread."""
+        return delivery in self._heads
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -106,6 +112,8 @@ class Lanes:
         if key is None:
             return Going([delivery])
         lane = self._lanes.setdefault(key, Lane(key))
+        if lane.back:
+            lane.back, name = lane.back - 1, name or ""
         waiter = Waiter(delivery, None if lane.sick_since is None else now, name)
         if waiter.is_new and now < lane.parked_until:
             return self._park(lane, [waiter], now)  # behind what is parked already
@@ -141,16 +149,18 @@ class Lanes:
         """A generation is over. Whose handler still runs keeps its place until that has ended."""
         going = Going()
         for lane in list(self._lanes.values()):
-            lane.waiting = deque(w for w in lane.waiting if w.delivery.generation != generation)
+            stay = deque(w for w in lane.waiting if w.delivery.generation != generation)
+            lane.back, lane.waiting = len(lane.waiting) - len(stay), stay
             head = lane.head
             if head is not None and head.generation == generation and head not in running:
+                lane.back += 1
                 going.join(self._next(lane, now))
         return going
 
     def look(self, now: float, room: int) -> Going:
         """Time has passed."""
         going = Going()
-        for lane in list(self._lanes.values()):
+        for lane in [lane for lane in self._lanes.values() if lane in self._troubled]:
             if lane.awaited and lane.away_until <= now:
                 going.join(self._next(lane, now))
             elif (until := self._until(lane)) is not None and until <= now:
@@ -183,6 +193,7 @@ class Lanes:
             del self._heads[lane.head]
         self._awaited.pop(lane.awaited, None)
         lane.head, lane.awaited, lane.sick_since = None, "", None
+        self._troubled.discard(lane)
         if lane.waiting:
             return self._first(lane, lane.waiting.popleft().delivery)
         self._sweep(lane, now)
@@ -191,10 +202,14 @@ class Lanes:
     def _sweep(self, lane: Lane, now: float) -> None:
         if lane.parked_until <= now:
             del self._lanes[lane.key]
+            self._troubled.discard(lane)
+        else:
+            self._troubled.add(lane)
 
     def _sickens(self, lane: Lane, now: float, room: int) -> Going:
         if lane.sick_since is None:
             lane.sick_since = now
+            self._troubled.add(lane)
         for waiter in lane.waiting:
             waiter.since = now if waiter.since is None else waiter.since
         return self._bound(lane, now, room)
@@ -242,7 +257,7 @@ class Lanes:
         return None if since is None else since + self._longest
 
     def _times(self) -> Iterator[float]:
-        for lane in self._lanes.values():
+        for lane in self._troubled:
             if lane.awaited:
                 yield lane.away_until
             if (until := self._until(lane)) is not None:

@@ -11,7 +11,6 @@ its settle joins the adapter's batch.
 from __future__ import annotations
 
 import logging
-import math
 import random
 import threading
 import time
@@ -48,7 +47,7 @@ from .feeding import Feeder
 from .idioms import Spoken
 from .interceptor import Interceptor
 from .message import Delivery, Destination
-from .ports import Clock, Gate, Moment, Park, SystemClock
+from .ports import Clock, Gate, Park, SystemClock
 from .recording import Recorder, Scene, attempt_record, healthy_record
 from .sending import CLOSED, Sendable, Sending, outbox_for
 from .timers import Timers
@@ -89,7 +88,7 @@ class Runner(Admission):
         self.feed = self._feeder.feed
         self._lock = self._feeder.lock
         self._live: set[int] = set()
-        self._running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
+        self.running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
         self._timers = Timers(
             lambda seconds, _: adapter.call_later(seconds, self._ring),
             lambda: clock.now().mono,
@@ -97,7 +96,6 @@ class Runner(Admission):
         )
         self._outbox = outbox_for(Sendable(adapter.capabilities, limbo is not None))
         self._spoken = Spoken()
-        self._warned: set[Delivery] = set()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
         self._tick = time.perf_counter if isinstance(clock, SystemClock) else lambda: clock.now().mono
@@ -113,25 +111,25 @@ class Runner(Admission):
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         self._live.discard(generation)
-        running = [d for d in list(self._running) if d.generation == generation and self._claim(d)]
-        self.feed(Lost(generation, running))
+        running = [d for d in list(self.running) if d.generation == generation and self._claim(d)]
         if self._usher is not None:
-            self._usher.lost(generation, running)
+            self._usher.lost(generation, running)  # before the stories end, and let others go on
+        self.feed(Lost(generation, running))
 
     def _claim(self, delivery: Delivery) -> bool:
         """Take a run away from the fast path: exactly one of the worker and the loss gets it."""
-        return self._running.pop(delivery, None) is not None
+        return self.running.pop(delivery, None) is not None
 
     # -- what the crews tell -----------------------------------------------------------------------
 
     def begin(self, delivery: Delivery, /) -> bool:
-        self._running[delivery] = self._tick() if self._timed else 0.0
+        self.running[delivery] = self._tick() if self._timed else 0.0
         if not self.stopping and delivery.generation in self._live:
             if delivery.plan.policy.language == "jmsjca":
                 self._spoken.begin(delivery)
             delivery.outbox = self._outbox()
             return True
-        # Looked at only now, so that a loss in between finds it in `_running` and not on its way there.
+        # Looked at only now, so that a loss in between finds it in `running` and not on its way there.
         if not self._claim(delivery) or delivery.known:
             self.feed(Left(delivery, self._clock.now()))
         self._is_over(delivery)
@@ -166,7 +164,7 @@ class Runner(Admission):
         if sends:
             self._sent(delivery, sends)
             return self._nudge() if self.stopping else None
-        since = self._running.pop(delivery, None)
+        since = self.running.pop(delivery, None)
         ran = self._tick() - since if since else 0.0
         if since is not None and not delivery.known:
             self._adapter.settle(((delivery, "accepted"),))
@@ -185,7 +183,7 @@ class Runner(Admission):
         """A success is as much the interceptor's as a failure when something goes out with it."""
         at, tick = self._clock.now(), self._tick()
         with self._lock:  # as for a failure
-            since = self._running.pop(delivery, None)
+            since = self.running.pop(delivery, None)
             self.handled += 1
             self.feed(Handled(delivery, at, tick - since if since else 0.0, sends))
 
@@ -203,12 +201,12 @@ class Runner(Admission):
         cause = error.error if isinstance(error, Undecodable) else error
         at, tick, failure = self._clock.now(), self._tick(), describe(cause)
         with self._lock:  # no loss comes in between: it finds either a run, or its result
-            since = self._running.pop(delivery, None)
+            since = self.running.pop(delivery, None)
             ran = tick - since if since else 0.0
             self.feed(Failed(delivery, cause, failure, at, self._rng.random(), ran, undecodable, counted))
 
     def cancelled(self, delivery: Delivery, /) -> None:
-        self._running.pop(delivery, None)
+        self.running.pop(delivery, None)
         delivery.outbox = CLOSED
         if self._spoken:
             self._spoken.ended(delivery)
@@ -277,39 +275,7 @@ class Runner(Admission):
         if self._usher is not None:
             self._usher.place(c)
 
-    def waiting(self, source: Destination) -> int:
-        """Messages of this source that wait for one of their key."""
-        return 0 if self._usher is None else self._usher.waiting(source)
-
-    def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]:
-        """These go back to the broker; answers what waited for its turn, and goes with them."""
-        return [] if self._usher is None else self._usher.give_back(source, leaving)
-
-    # -- watching and stopping ---------------------------------------------------------------------
-
-    def watch_handlers(self, ack_timeouts: Mapping[Destination, float]) -> None:
-        """Warn once of a handler that has run for half the broker's ack timeout, seconds, of its source."""
-        every = min(ack_timeouts.values()) / 8
-        seen: dict[Delivery, Moment] = {}
-
-        def look() -> None:
-            now = self._clock.now()
-            running = set(self._running)
-            for delivery in [d for d in seen if d not in running]:
-                del seen[delivery]
-            for delivery in running:
-                since, half = seen.setdefault(delivery, now), ack_timeouts.get(delivery.destination, math.inf) / 2
-                if now.mono - since.mono >= half - every and delivery not in self._warned:
-                    self._warned.add(delivery)
-                    log.warning(
-                        "a handler has had %r for %.0f s, half of the broker's ack timeout: it stays unsettled, and "
-                        "a redelivery of it here waits for this run", delivery, half,
-                    )  # fmt: skip
-            self._warned &= running
-            if not self.stopping:
-                self._adapter.call_later(every, look)
-
-        self._adapter.call_later(every, look)
+    # -- stopping ---------------------------------------------------------------------
 
     def begin_stop(self) -> None:
         """No new message is begun; what is held leaves with its count or stays the broker's."""
@@ -341,7 +307,7 @@ class Runner(Admission):
     @property
     def busy(self) -> int:
         """Deliveries in a handler, and stories that wait for an answer."""
-        return len(self._running) + self._interceptor.waiting_for_answers
+        return len(self.running) + self._interceptor.waiting_for_answers
 
     def _nudge(self) -> None:
         with self._lock:

@@ -74,7 +74,7 @@ class Usher:
 
     def ended(self, delivery: Delivery, /) -> None:
         """Its handler has succeeded, or will not be called."""
-        if delivery.destination in self._orders:
+        if (lanes := self._lanes.get(delivery.destination)) is not None and lanes.has(delivery):
             self._do(delivery.destination, lambda lanes, now, _: lanes.end(delivery, now))
 
     def place(self, c: Place) -> None:
@@ -122,6 +122,8 @@ class Usher:
         known = delivery.redelivered or delivery.reader.marked(delivery.native)
         name = message_key(delivery, read_past(delivery)) or "" if known else None
         key = self._key_of(delivery)
+        if key is None and name is None:
+            return Going([delivery])
         return self._step(
             delivery.destination, lambda lanes, now, room: lanes.come(delivery, key, now, room, name=name)
         )

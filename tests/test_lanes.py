@@ -217,7 +217,7 @@ class Walk(RuleBasedStateMachine):
             self.now = max(self.now, self.lanes.next_look() or 0.0)
             self.follow(self.lanes.look(self.now, ROOM))
         if self.count:
-            assert (self.came, self.lanes.waiting, self.lanes._lanes, self.lanes._awaited) == (set(), 0, {}, {})
+            assert (self.came, self.lanes._lanes, self.lanes._awaited, self.lanes._troubled) == (set(), {}, {}, set())
 
 
 TestWalk = Walk.TestCase

@@ -405,3 +405,18 @@ def test_with_workers_side_by_side_one_of_a_key_runs_at_a_time_in_order(kind: st
         assert over.wait(20)
     assert together == []
     assert dict(done) == {who: list(range(20)) for who in "abcdefgh"}
+
+
+@pytest.mark.parametrize("personality", KINDS)
+def test_a_lost_connection_keeps_the_order_of_what_is_parked_too(personality: str, tmp_path: Path) -> None:
+    shop = Shop(a0=3)
+    limbo = f"sqlite:///{tmp_path / 'limbo.db'}"
+    key, policy = Order("customer", most=2), RedeliveryPolicy(9, 3.0)
+    with shop.app(key, personality, limbo=limbo, policy=policy) as test:
+        send(test, *[f"a{n}" for n in range(5)])
+        test.broker.cut()
+        test.advance(0.5)
+        send(test, "a5")
+        test.advance(60)
+        assert list(dict.fromkeys(shop.of("a"))) == [f"a{n}" for n in range(6)]
+        assert (test.dead_letters("orders"), test.depth("orders")) == ([], 0)

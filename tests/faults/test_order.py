@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw import App, Breaker, Delivery, RedeliveryPolicy
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.faults.letters import declare, take
-from tests.faults.load import until
+from tests.faults.load import channel_on, until
 from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.broker
@@ -39,6 +39,7 @@ class Shop:
 
     def __init__(self, **failures: int) -> None:
         self.left = Counter(failures)
+        self.away = False
         self._lock = threading.Lock()
         self._running = set[str]()
         self.together: list[str] = []
@@ -52,7 +53,7 @@ class Shop:
             self.together += {text[0]} & self._running
             self._running.add(text[0])
             self.counts[text].append(delivery.delivery_count)
-            fails = self.left[text] > 0
+            fails = self.away or self.left[text] > 0
             self.left[text] -= fails
         time.sleep(0.002)  # so that runs overlap
         with self._lock:
@@ -67,10 +68,12 @@ class Shop:
         return [text for text in dict.fromkeys(self.done) if text[0] == key]
 
 
-def app_on(broker: Broker, handler: Any, *, url: str = "", delay: Any = "auto", rest: float = 0.3, **more: Any) -> App:
+def app_on(
+    broker: Broker, handler: Any, *, url: str = "", rest: float = 0.3, key: str = "customer", **more: Any
+) -> App:
     policy = RedeliveryPolicy(4, rest, f"queue:{DEAD}")
-    app = App(url or broker.url, policy=policy, delay=delay, workers=4, prefetch=100, app_name="order")
-    app.handler(SOURCE, **({"key": "customer"} | more))(handler)
+    app = App(url or broker.url, policy=policy, workers=4, prefetch=200, app_name="order", **more)
+    app.handler(SOURCE, key=key)(handler)
     return app
 
 
@@ -128,6 +131,48 @@ def test_lost_connections_keep_the_order(broker: Broker) -> None:
     for key in KEYS:
         assert shop.of(key) == [f"{key}{n}" for n in range(EACH)]
     assert take(broker, DEAD) == []
+
+
+def test_an_open_breaker_keeps_the_order(broker: Broker) -> None:
+    shop = Shop()
+    shop.away = True
+    publish(broker, ALL)
+    breaker = Breaker(failure_rate=0.5, window=10, min_calls=4, open_for=0.3, longest=0.6)
+    with app_on(broker, shop, breaker=breaker) as app:
+        until(
+            lambda: app.health()["sources"][f"queue:{SOURCE}"]["breaker"]["openings"] >= 3, PATIENCE, "it is not open"
+        )
+        shop.away = False
+        until(lambda: len(shop.done) >= len(ALL), PATIENCE, "they are not all handled")
+    assert shop.together == []
+    for key in KEYS:
+        assert shop.of(key) == [f"{key}{n}" for n in range(EACH)]
+    assert Counter(shop.done) == Counter(ALL)
+    assert (take(broker, DEAD), take(broker, SOURCE)) == ([], [])
+
+
+def test_a_key_waits_for_a_message_that_rabbitmq_keeps_until_it_is_due(rabbitmq43: Broker) -> None:
+    """Over AMQP 1.0 it is given back with a delay, and is the same message."""
+    declare(rabbitmq43, DEAD)
+    with channel_on(rabbitmq43) as channel:
+        channel.queue_delete(SOURCE)
+        channel.queue_declare(SOURCE, durable=True, arguments={"x-queue-type": "quorum"})
+    shop = Shop(a2=1, b0=1)
+    try:
+        with connect(rabbitmq43.url) as session:
+            for text in ALL:
+                session.publish(SOURCE, text.encode(), {"JMSXGroupID": text[0]})
+        url = rabbitmq43.url.replace("rabbitmq://", "rabbitmq+proton://", 1)
+        with app_on(rabbitmq43, shop, url=url, rest=10.5, key="JMSXGroupID"):
+            until(lambda: len(shop.done) >= len(ALL), PATIENCE, "they are not all handled")
+    finally:
+        with channel_on(rabbitmq43) as channel:
+            channel.queue_delete(SOURCE)
+    assert shop.together == []
+    for key in KEYS:
+        assert shop.of(key) == [f"{key}{n}" for n in range(EACH)]
+    assert (shop.counts["a2"], Counter(shop.done)) == ([1, 2], Counter(ALL))
+    assert max(shop.at[f"{key}{EACH - 1}"] for key in "cdef") < shop.at["b0"]
 
 
 def test_the_group_of_a_message_is_a_key_where_the_broker_shows_it(broker: Broker) -> None:

@@ -25,6 +25,7 @@ from redeliver_mw import (
     load_policies,
     redeliver,
 )
+from redeliver_mw import Order as OrderByKey
 from redeliver_mw.errors import ConfigError, PolicyError
 from redeliver_mw.policy import Backoff
 from redeliver_mw.record import AttemptRecord
@@ -93,6 +94,10 @@ def on_decoded(order: Order, delivery: Delivery) -> None:
     assert_type(order.number, int)
 
 
+def on_batch(deliveries: list[Delivery]) -> None:
+    assert_type(deliveries[0].text, str)
+
+
 def on_record(record: AttemptRecord) -> None:
     outcome: str = record.outcome
     assert_type(outcome, str)
@@ -109,6 +114,11 @@ App(policy="3:1000", delay="hold", stop_timeout=10.0)
 app.handler("orders", workers=4, prefetch=100)(on_order)
 app.handler(Destination("prices", "topic"))(on_price)
 app.handler("decoded", decode=Order.parse)(on_decoded)
+app.handler("ordered", key="customer")(on_order)
+app.handler("bounded", key=OrderByKey(lambda delivery: delivery.text[0], most=20, longest=60.0, then="let go"))(
+    on_order
+)
+app.handler("batched", batch=50)(on_batch)
 app.handler("partial")(functools.partial(on_decoded, Order(1)))
 app.on_attempt(on_record)
 
