@@ -37,6 +37,7 @@ from .recording import Hook, Recorder, Scene
 from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
+from .walltime import Watched
 from .workers import Boss, Crew, HandlerSpec, Inline, Threads
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Engine:
         drive: Callable[[], object] | None = None, crew: type[Crew] | None = None,
     ) -> None:  # fmt: skip
         self.adapter, self._specs, self._policies = adapter, specs, policies
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock = settings, Watched(clock)
         self._drive = drive  # of a hand-driven test: does all there is to do; None: threads do it
         self._crew_type = crew  # None: by the handler's kind
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None)

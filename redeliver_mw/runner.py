@@ -47,9 +47,10 @@ from .feeding import Feeder
 from .idioms import Spoken
 from .interceptor import Interceptor
 from .message import Delivery, Destination
-from .ports import Clock, Gate, Moment, Park, SystemClock
+from .ports import Clock, Gate, Moment, Park
 from .recording import Recorder, Scene, attempt_record, healthy_record
 from .timers import Timers
+from .walltime import ticker
 from .workers import Crew, Undecodable
 
 log = logging.getLogger("redeliver_mw")
@@ -93,7 +94,7 @@ class Runner(Admission):
         self._warned: set[Delivery] = set()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
-        self._tick = time.perf_counter if isinstance(clock, SystemClock) else lambda: clock.now().mono
+        self._tick = ticker(clock)
         self.stopping = False
         self._hurried = False
         self.halted: dict[Destination, str] = {}

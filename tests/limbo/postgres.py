@@ -63,7 +63,9 @@ class Postgres:
         return [*change, *argv]
 
     def start(self) -> None:
-        """Start it, again after `kill`; returns when it answers."""
+        """Start it, again after `kill`, unless it runs; returns when it answers."""
+        if self._leash.pids():
+            return
         argv = [
             str(self._programs / "postgres"), "-D", str(self._folder / "data"), "-p", str(self.port), "-h", "127.0.0.1",
             "-k", "", "-c", "shared_buffers=16MB", "-c", "max_connections=30",
