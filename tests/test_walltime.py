@@ -147,7 +147,9 @@ def test_on_a_real_broker_consuming_goes_on_and_an_early_rest_is_no_longer_than_
     rests = [later - earlier for earlier, later in pairwise(at)]
     first, second = rests
     assert rest - EARLY <= second <= rest + LATE, rests
-    assert first <= (rest if step > 0 else 2 * rest) + LATE, rests  # forward: what comes after a first hop is due already
+    assert first <= (rest if step > 0 else 2 * rest) + LATE, (
+        rests
+    )  # forward: what comes after a first hop is due already
     assert step > 0 or first >= rest - EARLY, rests
     assert len(said(caplog)) == 1
     assert (len(take(every_broker, dead)), take(every_broker, source)) == (1, [])

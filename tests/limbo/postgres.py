@@ -87,6 +87,13 @@ class Postgres:
         self._leash.kill()
         (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)
 
+    def pause(self) -> None:
+        """Stop all its processes where they are, until `resume`."""
+        self._leash.pause()
+
+    def resume(self) -> None:
+        self._leash.resume()
+
     def stop(self) -> None:
         """End it, and delete its data."""
         self._leash.end()
