@@ -198,7 +198,7 @@ class Chaos:
         self._say("handled, and always fails", handled.keys() & self._poison)
         self._say("dead, and could be handled", dead.keys() - self._poison)
         self._say("not dead", self._poison - dead.keys())
-        self._say("two different dead letters of one message", _of_two_kinds(letters))
+        self._say("dead letters of two lineages", _of_two_lineages(letters))
         self._say("a dead letter with another count", {
             letter.body for letter in letters if letter.headers["redeliver_failures"] != "4"
         })  # fmt: skip
@@ -210,8 +210,9 @@ class Chaos:
             self.report.wrong.append(f"{what}: {len(which)}, such as {', '.join(sorted(which)[:5])}")
 
 
-def _of_two_kinds(letters: list[Letter]) -> set[str]:
-    copies: dict[str, set[str]] = {}
+def _of_two_lineages(letters: list[Letter]) -> set[str]:
+    """A copy that was published twice may go two ways: through limbo, or, where that refused it, past it."""
+    lineages: dict[str, set[str]] = {}
     for body, headers in letters:
-        copies.setdefault(body, set()).add(str(headers["redeliver_copy_id"]))
-    return {body for body, ids in copies.items() if len(ids) > 1}
+        lineages.setdefault(body, set()).add(str(headers["redeliver_lineage"]))
+    return {body for body, ids in lineages.items() if len(ids) > 1}
