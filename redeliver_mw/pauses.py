@@ -50,6 +50,6 @@ class Pauses:
         for said in self._said.values():
             said -= {about for about in said if one in about}
 
-    def state(self, source: Destination) -> tuple[object, ...]:
-        """What the next answers depend on: whether there is a grave cause, or another, and how much was said."""
-        return frozenset(self._causes[source].values()), len(self._said[source])
+    def causes(self, source: Destination) -> frozenset[bool]:
+        """Whether there is a grave one, and whether there is another one."""
+        return frozenset(self._causes[source].values())

@@ -300,3 +300,30 @@ def test_a_database_of_a_newer_release_is_refused_before_anything_is_consumed(tm
     with pytest.raises(ConfigError, match="version 1000"):
         shop.test.start()
     assert (shop.on_the_broker, shop.done) == (1, {})
+
+
+def test_where_the_journals_disk_is_full_all_goes_on_without_it_and_it_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with small_disk_at(tmp_path / "disk") as disk:
+        app = App("memory://", policy=RedeliveryPolicy(2, 1.0, "queue:dead"), journal=disk / "journal")
+        done: list[bytes] = []
+
+        @app.handler("orders")
+        def handle(delivery: Delivery) -> None:
+            if delivery.body.startswith(b"sick"):
+                raise ConnectionError("x" * 5000)
+            done.append(delivery.body)
+
+        with TestApp(app) as test:
+            with suppress(OSError):
+                fill(disk / "ballast")
+            for n in range(SICK):
+                test.send("orders", b"sick %d" % n)
+                test.send("orders", b"well %d" % n)
+            test.advance(10.0)
+            assert (len(done), len(test.dead_letters("orders"))) == (SICK, SICK)
+            journal = app._engine._recorder._journal  # type: ignore[union-attr]
+            assert not journal.flush(1.0)  # type: ignore[union-attr, attr-defined]
+            assert len(said(caplog, logging.ERROR)) == 1
+            (disk / "ballast").unlink()
