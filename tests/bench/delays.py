@@ -44,8 +44,10 @@ class Way(NamedTuple):
 
 
 WAYS = [
-    Way("hold", 1000, 2500, "20"), Way("schedule", 1000, 500, "the broker's own"), Way("park", 2000, 500, "250"),
-]  # fmt: skip
+    Way("hold", 1000, 2500, "p99 20 ms"),
+    Way("schedule", 1000, 500, "the broker's own"),
+    Way("park", 2000, 500, "p99 250 ms"),
+]
 
 
 def fill(own: Broker, queue: str, bodies: list[bytes]) -> None:
@@ -121,26 +123,29 @@ def late(own: Broker, way: Way, folder: Path) -> list[float]:
     return sorted(found)
 
 
-def on_broker(kind: str, rounds: int, folder: Path) -> tuple[list[str], list[str]]:
-    stalls, lates = [], []
+def on_broker(kind: str, rounds: int, folder: Path) -> None:
+    """Print a row for each figure, as soon as there is one."""
     with broker(kind, version=BROKERS[kind]) as own:
         without, with_sick = [], []
         for _ in range(rounds + 1):  # the first one warms a JVM
             without.append(stalled(own, 0))
             with_sick.append(stalled(own, SICK))
         ratios = [sick / bare for sick, bare in zip(with_sick[1:], without[1:], strict=True)]
-        stalls.append(
-            f"| {kind} {BROKERS[kind]} | {spread(without[1:])} | {spread(with_sick[1:])} | {spread(ratios)} | 1.2 |"
-        )
+        seconds = f"{statistics.median(without[1:]):.2f} s alone, {statistics.median(with_sick[1:]):.2f} s behind them"
+        row(kind, f"{HEALTHY} healthy behind {SICK} sick", f"{seconds}; ratio {spread(ratios)}", "1.2")
         for way in WAYS:
+            what = f"lateness, {way.delay}: median / p99 / max"
             try:
                 values = late(own, way, folder)
             except Exception as error:
-                lates.append(f"| {kind} {BROKERS[kind]} | {way.delay} | not to be had: {error} | | | {way.goal} |")
+                row(kind, what, f"not to be had: {error}", way.goal)
                 continue
-            shares = " | ".join(f"{values[round(share * (len(values) - 1))] * 1000:.0f}" for share in (0.5, 0.99, 1.0))
-            lates.append(f"| {kind} {BROKERS[kind]} | {way.delay} | {shares} | {way.goal} |")
-    return stalls, lates
+            shares = " / ".join(f"{values[round(share * (len(values) - 1))] * 1000:.0f}" for share in (0.5, 0.99, 1.0))
+            row(kind, what, f"{shares} ms", way.goal)
+
+
+def row(kind: str, *cells: str) -> None:
+    print("|", " | ".join((f"{kind} {BROKERS[kind]}", *cells)), "|", flush=True)
 
 
 def spread(values: list[float]) -> str:
@@ -159,15 +164,12 @@ def main() -> None:
     parser.add_argument("--brokers", nargs="*", choices=BROKERS, default=list(BROKERS))
     parser.add_argument("--without-limbo", action="store_true", help="not what limbo and the ledger cost")
     asked = parser.parse_args()
-    print(machine(), flush=True)
+    print(
+        f"{machine()}; ratios: min / median / max\n\n| broker | what | | goal, at most |\n|---|---|---|---|", flush=True
+    )
     with tempfile.TemporaryDirectory(prefix="redeliver-bench-") as folder:
-        found = [on_broker(kind, asked.rounds, Path(folder)) for kind in asked.brokers]
-    print(f"\n| {HEALTHY} healthy, min / median / max | alone, s | behind {SICK} sick, s | ratio | goal, at most |")
-    print("|---|---|---|---|---|")
-    print(*(line for stalls, _ in found for line in stalls), sep="\n")
-    print(f"\n| lateness at {RATE} due per second | by | median, ms | p99, ms | max, ms | goal for p99, ms |")
-    print("|---|---|---|---|---|---|")
-    print(*(line for _, lates in found for line in lates), sep="\n")
+        for kind in asked.brokers:
+            on_broker(kind, asked.rounds, Path(folder))
     if not asked.without_limbo:
         print(flush=True)
         subprocess.run([sys.executable, "-m", "tests.bench.limbo", "--rounds", str(asked.rounds)], check=True)
