@@ -13,7 +13,7 @@ from tests.faults.chaos import Chaos
 from tests.faults.sites import site_of
 from tests.limbo.postgres import Postgres
 
-SEED, BLOWS = 20260101, 10
+SEED, BLOWS = 20260101, 6
 
 
 @pytest.mark.broker
