@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +14,9 @@ from .commands import (
     Answer,
     Command,
     Forget,
-    Halt,
     Moved,
     Place,
     Record,
-    Resume,
     Run,
     Say,
     Settle,
@@ -29,6 +27,7 @@ from .commands import (
 from .copies import Move, copies_of
 from .errors import NotCopyable
 from .message import Destination
+from .pauses import LIMBO, Pauses
 from .ports import Ledger, Moment
 from .sending import sends_of
 from .stories import Plan, Stories, Story
@@ -45,7 +44,7 @@ class Doing(Stories):
         super().__init__(ledgers, capabilities, run_id)
         self._held: defaultdict[Destination, set[int]] = defaultdict(set)
         self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
-        self._halted: defaultdict[Destination, dict[object, bool]] = defaultdict(dict)
+        self._pauses = Pauses()
         self._out: list[Command] = []
         self.beside: Counter[Destination] = Counter()  # what else takes room of the hold budget
 
@@ -179,10 +178,15 @@ class Doing(Stories):
         if story.tries == TRIES_BEFORE_HALT and self._park_instead(story):
             return self._step(story, Signal.AGAIN)
         if story.tries == TRIES_BEFORE_HALT:
-            waiting = ", ".join(str(o.target) for i, o in story.outs.items() if i not in story.confirmed)
-            self._halt(story.plan.source, story.token, f"{waiting} takes no copy: {story.why or 'no answer'}")
+            self._say_who_refuses(story)
         seconds = min(BACK_OFF_MAX, BACK_OFF_FIRST * 2 ** min(story.tries - 1, 10))
         self._out.append(Wait(story.token, seconds))
+
+    def _say_who_refuses(self, story: Story) -> None:
+        missing = [out.target for copy_id, out in story.outs.items() if copy_id not in story.confirmed]
+        of = [LIMBO] if story.move is not None and story.move.parked else missing
+        why = f"{', '.join(map(str, of))} takes no copy: {story.why or 'no answer'}"
+        self._halt(story.plan.source, story.token, why, of=of)
 
     def _park_instead(self, story: Story) -> bool:
         """What its targets do not take goes into limbo, if there is one and it was not limbo that refused it."""
@@ -227,7 +231,9 @@ class Doing(Stories):
         story.open -= {x.copy_id}
         if x.ok:
             story.confirmed |= {x.copy_id}
-            self._refusing.discard(story.outs[x.copy_id].target)
+            target = story.outs[x.copy_id].target
+            self._refusing.discard(target)
+            self._pauses.works(LIMBO if story.move is not None and story.move.parked else target)
             if story.entry is not None:
                 story.entry.confirmed |= {x.copy_id}
                 self._save(story)
@@ -297,18 +303,13 @@ class Doing(Stories):
             self._lift(story.plan.source, "budget")
 
     def _halt(
-        self, source: Destination, cause: object, reason: str = "the hold budget is full", *, loud: bool = True
-    ) -> None:
-        """Pause a source for one more cause; it is said when it begins and when it becomes serious, not each time."""
-        causes = self._halted[source]
-        if not causes or (loud and not any(causes.values())):
-            self._out.append(Halt(source, reason, loud))
-        causes[cause] = loud
+        self, source: Destination, cause: object, reason: str = "the hold budget is full", *, loud: bool = True,
+        of: Sequence[object] = (),
+    ) -> None:  # fmt: skip
+        self._out += self._pauses.halt(source, cause, reason, loud=loud, of=of)
 
     def _lift(self, source: Destination, cause: object) -> None:
-        causes = self._halted[source]
-        if causes.pop(cause, None) is not None and not causes:
-            self._out.append(Resume(source))
+        self._out += self._pauses.lift(source, cause)
 
 
 def _is_retry(move: Move | None) -> bool:

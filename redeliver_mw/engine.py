@@ -39,6 +39,7 @@ from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
 from .tasks import LoopThread, Tasks
 from .usher import Usher
+from .walltime import Watched
 from .watching import watch_handlers
 from .workers import Boss, Crew, HandlerSpec, Inline, Threads
 
@@ -75,7 +76,7 @@ class Engine:
         drive: Callable[[], object] | None = None, crew: type[Crew] | None = None,
     ) -> None:  # fmt: skip
         self.adapter, self._specs, self._policies = adapter, specs, policies
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock = settings, Watched(clock)
         self._drive = drive  # of a hand-driven test: does all there is to do; None: threads do it
         self._crew_type = crew  # None: by the handler's kind
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None)

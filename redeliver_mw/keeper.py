@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .adapter import Adapter, OnAnswer, Verdict
+from .errors import RedeliverError
 from .limbo import Clerk, Limbo, Parked, Parking
 from .limbo.store import LEASE
 from .message import Delivery, Imaging, Outgoing
@@ -58,7 +59,12 @@ class Keeper:
         """What the clerk's thread does, and again when the next is due: nobody else changes the database meanwhile."""
         self._forget_turn()
         rest = self._clerk.turn()
-        due = self._limbo.next_due()
+        try:
+            due = self._limbo.next_due()
+        except RedeliverError:  # the clerk has said it
+            due = self._clock.now().wall + rest
+        if due is None and self._clerk.owes:
+            due = self._clock.now().wall + rest
         if due is not None:
             rest = max(min(rest, 0.1), due - self._clock.now().wall)
             self._forget = self._adapter.call_later(rest, self._turn)

@@ -47,11 +47,12 @@ from .feeding import Feeder
 from .idioms import Spoken
 from .interceptor import Interceptor
 from .message import Delivery, Destination
-from .ports import Clock, Gate, Park, SystemClock
+from .ports import Clock, Gate, Park
 from .recording import Recorder, Scene, attempt_record, healthy_record
 from .sending import CLOSED, Sendable, Sending, outbox_for
 from .timers import Timers
 from .usher import Usher
+from .walltime import ticker
 from .workers import Crew, Undecodable
 
 log = logging.getLogger("redeliver_mw")
@@ -98,7 +99,7 @@ class Runner(Admission):
         self._spoken = Spoken()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
-        self._tick = time.perf_counter if isinstance(clock, SystemClock) else lambda: clock.now().mono
+        self._tick = ticker(clock)
         self.stopping = False
         self._hurried = False
         self.halted: dict[Destination, str] = {}

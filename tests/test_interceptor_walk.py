@@ -468,7 +468,7 @@ class World:
             frozenset(i._refusing),
             frozenset((no[s.token], no[i._heirs[s.delivery].token] if s.delivery in i._heirs else None)
                       for s in i._runs.values()),
-            (self.stopping, self.halted, self.bad_answers, self.losses, frozenset(i._halted[SOURCE].values())),
+            (self.stopping, self.halted, self.bad_answers, self.losses, i._pauses.causes(SOURCE)),
         )  # fmt: skip
 
 

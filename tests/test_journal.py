@@ -23,6 +23,7 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.journal import Journal, read_segments
 from redeliver_mw.record import FIELDS, AttemptRecord, to_line
 from redeliver_mw.segments import recover
+from tests.disks import fill, small_disk_at
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="kills, forks and locks of POSIX")
 
@@ -517,19 +518,8 @@ def test_a_file_that_may_not_grow_is_said_once_and_heals_without_loss(tmp_path: 
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    place = tmp_path / "disk"
-    place.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(place)]
-    if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a file system of its own can be mounted by root only")
-    yield place
-    subprocess.run(["umount", "-l", str(place)], check=True)
-
-
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
+    with small_disk_at(tmp_path / "disk") as place:
+        yield place
 
 
 def test_on_a_full_disk_memory_is_bounded_the_lost_are_counted_and_it_heals(

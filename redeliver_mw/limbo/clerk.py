@@ -70,6 +70,11 @@ class Clerk:
         self._thread = threading.Thread(target=self._work, name="redeliver-limbo", daemon=True)
         self._thread.start()
 
+    @property
+    def owes(self) -> bool:
+        """Was something said that is not in the database yet?"""
+        return bool(self._said)
+
     def park(self, parking: Parking, answer: OnAnswer) -> None:
         """`answer("ok", "")` once it is on the disk; `answer("refused", why)` when nothing was kept of it.
 

@@ -20,6 +20,7 @@ from ..redaction import redact, redact_url
 from .schema import prepare
 
 EXAMPLE = "Write sqlite:///limbo.db or postgresql://user@host/database"
+NOT_OPEN = -1, -1  # the inode of no file
 # SQLite's own codes, where their names say less than one wants to read: what is wrong, the cure, your input.
 _OF_SQLITE = {
     sqlite3.SQLITE_BUSY: ("another program holds it locked", "End what holds it, and try again", False),
@@ -79,7 +80,7 @@ class Database:
     def close(self) -> None:
         """Disconnect. A second call does nothing."""
         with self.lock:
-            engine, self._engine = self._engine, None
+            engine, self._engine, self._opened = self._engine, None, None
             if engine is not None:
                 engine.dispose()
 
@@ -88,14 +89,32 @@ class Database:
         """One transaction: all of it is in the database for good when this ends, or nothing is. LimboError."""
         with self._transaction({}) as connection:
             yield connection
-        if self._inode() != self._opened:  # SQLite goes on writing into a file that was deleted under it
-            raise LimboError("its file was moved or deleted", where=self.where, cure="Put it back, and start again")
+        if self._inode() != self._opened:  # while it was written to
+            raise self._gone()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """One look at the database, which nobody has to wait for. LimboError."""
         with self._transaction({"redeliver_reading": True}) as connection:
             yield connection
+
+    def _open_again(self) -> None:
+        """Open what lies in the file's place: SQLite would go on writing into one that was deleted under it."""
+        if self.file is None or not self.file.exists():
+            raise self._gone()
+        assert self._engine is not None
+        self._engine.dispose()
+        self._opened = self._inode()
+        try:
+            with self.reading() as connection:
+                prepare(connection, self.where, create=False)
+        except BaseException:
+            self._engine.dispose()
+            self._opened = NOT_OPEN
+            raise
+
+    def _gone(self) -> LimboError:
+        return LimboError("its file was moved or deleted", where=self.where, cure="Put it back")
 
     def _inode(self) -> tuple[int, int] | None:
         if self.file is None:
@@ -111,6 +130,8 @@ class Database:
         with self.lock:
             if self._engine is None:
                 raise LimboError("it is closed", where=self.where)
+            if self._opened is not None and self._inode() != self._opened:
+                self._open_again()
             try:
                 with self._engine.execution_options(**options).begin() as connection:
                     yield connection

@@ -71,16 +71,17 @@ class Lines:
         try:
             with self._db.writing() as connection:
                 self._bury(connection)
-                connection.execute(
-                    runs.insert().values(
-                        run=self.run, host=self._host, pid=self._pid, born=_born(self._pid), beat=0, beat_us=now_us
-                    )
-                )
+                self._list(connection, now_us)
         except BaseException:
             self._db.close()
             raise
         with _here_lock:
             _here.add(self.run)
+
+    def _list(self, connection: Connection, now_us: int) -> None:
+        born = _born(self._pid)
+        us = {"run": self.run, "host": self._host, "pid": self._pid, "born": born, "beat": 0, "beat_us": now_us}
+        connection.execute(runs.insert().values(us))
 
     def _bury(self, connection: Connection) -> None:
         """Of a run that is not listed everybody knows that it is over."""
@@ -118,7 +119,8 @@ class Lines:
     def beat(self, connection: Connection, now_us: int) -> None:
         """A sign of life."""
         alive = update(runs).where(runs.c.run == self.run).values(beat=runs.c.beat + 1, beat_us=now_us)
-        connection.execute(alive)
+        if not connection.execute(alive).rowcount:  # it is an older copy of the database that was put back
+            self._list(connection, now_us)
 
     # -- reading ----------------------------------------------------------------------------------
 

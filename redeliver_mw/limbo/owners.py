@@ -52,10 +52,10 @@ class Watch:
         return now - known[2]
 
 
-def claim_own(connection: Connection, who: Holder, now: Moment) -> tuple[int, int, int]:
+def claim_own(connection: Connection, who: Holder, now: Moment) -> tuple[int, int]:
     """A part of one's own: the one with this name, or, where another program holds that, `name/2` and so on.
 
-    Answers `limbo_id`, token, and the next id of a message.
+    Answers `limbo_id` and token.
     """
     number = 1
     while True:
@@ -68,10 +68,10 @@ def claim_own(connection: Connection, who: Holder, now: Moment) -> tuple[int, in
         if row is None or (row.app, row.broker, row.holder) != (who.app, who.broker, FREE):
             continue
         if (token := _take(connection, limbo_id, row.token, row.beat, who, now)) is not None:
-            return limbo_id, token, row.next_id
+            return limbo_id, token
 
 
-def _made(connection: Connection, name: str, who: Holder, now: Moment) -> tuple[int, int, int]:
+def _made(connection: Connection, name: str, who: Holder, now: Moment) -> tuple[int, int]:
     limbo_id = (connection.execute(select(func.max(parts.c.limbo_id))).scalar() or 0) + 1
     connection.execute(parts.insert().values(limbo_name=name, limbo_id=limbo_id))
     connection.execute(
@@ -80,7 +80,7 @@ def _made(connection: Connection, name: str, who: Holder, now: Moment) -> tuple[
             lease_s=who.lease, retry=who.retry, next_id=limbo_id * IDS_OF_A_PART + 1,
         )
     )  # fmt: skip
-    return limbo_id, 1, limbo_id * IDS_OF_A_PART + 1
+    return limbo_id, 1
 
 
 def _take(connection: Connection, limbo_id: int, token: int, beat: int, who: Holder, now: Moment) -> int | None:
@@ -136,10 +136,13 @@ def still_held(connection: Connection, held: dict[int, int], *, for_writing: boo
     return {limbo_id for limbo_id, token in rows if held[limbo_id] == token}
 
 
-def reserve(connection: Connection, limbo_id: int, token: int, count: int) -> bool:
-    """`count` ids for new messages in a part; False, and nothing done, where the part is another's by now."""
+def reserve(connection: Connection, limbo_id: int, token: int, count: int) -> int | None:
+    """The first of `count` ids for new messages in a part; None, and nothing done, where it is another's by now."""
     more = update(owners).where(_ours(limbo_id, token)).values(next_id=owners.c.next_id + count)
-    return connection.execute(more).rowcount == 1
+    if connection.execute(more).rowcount != 1:
+        return None
+    after: int = connection.execute(select(owners.c.next_id).where(owners.c.limbo_id == limbo_id)).scalar_one()
+    return after - count
 
 
 def _ours(limbo_id: int, token: int) -> Any:

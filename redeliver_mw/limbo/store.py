@@ -61,7 +61,6 @@ class Limbo:
         self._who = owners.Holder(clean(app), clean(broker), name, f"{clean(app)}@{host}", lease, retry)
         self._watch = owners.Watch()
         self._own = 0  # the part in which we park
-        self._next_id = 0
         self._held: dict[int, int] = {}  # part -> token
         self._out: dict[int, int] = {}  # message that is handed out -> its part
         self._alive = 0.0  # monotonic: until then nobody can have taken our parts
@@ -120,8 +119,8 @@ class Limbo:
         now = self._clock.now()
         with self._db.writing() as connection:
             schema.alone(connection)
-            limbo_id, token, next_id = owners.claim_own(connection, self._who, now)
-        self._own, self._next_id = limbo_id, next_id
+            limbo_id, token = owners.claim_own(connection, self._who, now)
+        self._own = limbo_id
         self._held[limbo_id] = token
         self._alive = now.mono + self._who.lease
 
@@ -176,23 +175,16 @@ class Limbo:
         with self._db.writing() as connection:
             copy_ids = [copy_id for _, copy_id in batch if copy_id]
             there = known_copies(connection, copy_ids, self._who.app, self._who.broker)
-            ids, fresh, next_id = [], [], self._next_id
-            for lines, copy_id in batch:
-                if copy_id and copy_id in there:
-                    ids.append(there[copy_id])
-                    continue
-                ids.append(next_id)
-                fresh.append((next_id, lines))
-                if copy_id:
-                    there[copy_id] = next_id
-                next_id += 1
-            if not owners.reserve(connection, own, token, len(fresh)):
+            fresh = {copy_id or n: lines for n, (lines, copy_id) in enumerate(batch) if copy_id not in there}
+            first = owners.reserve(connection, own, token, len(fresh))
+            if first is None:
                 return None
+            numbered = list(enumerate(fresh.values(), first))
             common = {"limbo_id": own, "msg_src_name": self._who.app}
-            for table, rows in insertions(fresh, common):
+            for table, rows in insertions(numbered, common):
                 connection.execute(table.insert(), rows)
-        self._next_id = next_id
-        return ids
+        known = there | dict(zip(fresh, range(first, first + len(fresh)), strict=True))
+        return [known[copy_id or n] for n, (_, copy_id) in enumerate(batch)]
 
     # -- publishing --------------------------------------------------------------------------------
 

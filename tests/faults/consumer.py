@@ -1,14 +1,16 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A consumer to be killed: `python -m tests.faults.consumer WAY URL QUEUE LOG`.
+"""A consumer to be killed: `python -m tests.faults.consumer WAY URL QUEUE LOG [LIMBO]`.
 
-WAY is `app`, `sending`, `drop-in`, `decorated` or `pull`. What it does with a message is in `handling`.
+WAY is `app`, `sending`, `drop-in`, `decorated` or `pull`; `app` with a LIMBO, the URL of its database, parks whatever
+rests. What it does with a message is in `handling`.
 """
 
 from __future__ import annotations
 
 import sys
 from importlib import import_module
+from typing import Any
 
 from redeliver_mw import App, Delivery, connect
 from redeliver_mw.registry import parse_url
@@ -17,8 +19,9 @@ from tests.faults.handling import POLICY, PREFETCH, Log
 CONSUMERS = {"rabbitmq": "pika_consumers", "activemq": "stomp_consumers", "artemis": "proton_consumers"}
 
 
-def by_app(url: str, queue: str, log: Log) -> None:
-    app = App(url, policy=POLICY, prefetch=PREFETCH, workers=2, stop_timeout=5)
+def by_app(url: str, queue: str, log: Log, limbo: str | None = None) -> None:
+    parks: dict[str, Any] = {"limbo": limbo, "delay": "park", "app_name": "killed"} if limbo else {}
+    app = App(url, policy=POLICY, prefetch=PREFETCH, workers=2, stop_timeout=5, **parks)
 
     @app.handler(queue)
     def handle(delivery: Delivery) -> None:
@@ -47,11 +50,11 @@ def by_session(url: str, queue: str, log: Log) -> None:
 
 
 def main() -> None:
-    way, url, queue, path = sys.argv[1:]
+    way, url, queue, path, *limbo = sys.argv[1:]
     log = Log(path)
     driver = import_module(f"tests.faults.{CONSUMERS[parse_url(url).dialect.partition('+')[0]]}")
     if way == "app":
-        by_app(url, queue, log)
+        by_app(url, queue, log, *limbo)
     elif way == "sending":
         by_sending(url, queue, log)
     elif way == "pull":

@@ -32,11 +32,11 @@ class Line(NamedTuple):
     at: float
 
 
-def bodies() -> list[str]:
-    """300 messages: 30 always fail, 30 heal at the second attempt, 30 at the third."""
+def bodies(count: int = 300) -> list[str]:
+    """Of ten messages one always fails, one heals at the second attempt, one at the third."""
     return [
         f"poison:{n}" if n % 10 == 0 else f"heal:{2 + n // 10 % 2}:{n}" if n % 10 in (3, 7) else f"fine:{n}"
-        for n in range(300)
+        for n in range(count)
     ]
 
 
@@ -51,7 +51,11 @@ def channel_on(broker: Broker) -> Iterator[pika.adapters.blocking_connection.Blo
 
 
 def start(way: str, broker: Broker, queue: str, log: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tests.faults.consumer", way, broker.url, queue, str(log)]
+    return start_at(broker.url, way, queue, log)
+
+
+def start_at(url: str, way: str, queue: str, log: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.faults.consumer", way, url, queue, str(log), *more]
     with log.with_suffix(".err").open("ab") as errors:  # pytest keeps the folder of a failed test
         return subprocess.Popen(command, stderr=errors, start_new_session=True)
 

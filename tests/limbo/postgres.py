@@ -63,7 +63,9 @@ class Postgres:
         return [*change, *argv]
 
     def start(self) -> None:
-        """Start it, again after `kill`; returns when it answers."""
+        """Start it, again after `kill`, unless it runs; returns when it answers."""
+        if self._leash.pids():
+            return
         argv = [
             str(self._programs / "postgres"), "-D", str(self._folder / "data"), "-p", str(self.port), "-h", "127.0.0.1",
             "-k", "", "-c", "shared_buffers=16MB", "-c", "max_connections=30",
@@ -84,6 +86,13 @@ class Postgres:
         """SIGKILL; its data stays."""
         self._leash.kill()
         (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+    def pause(self) -> None:
+        """Stop all its processes where they are, until `resume`."""
+        self._leash.pause()
+
+    def resume(self) -> None:
+        self._leash.resume()
 
     def stop(self) -> None:
         """End it, and delete its data."""

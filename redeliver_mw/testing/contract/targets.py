@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .case import Case, needs_ability
 from .handlers import fail
 from .world import World
@@ -28,6 +30,32 @@ class Targets(Case):
         assert consumer.bodies == [b"sick", b"well"]
         consumer.stop()
         assert world.depth(queue) == 0
+
+    def test_what_refuses_several_is_spoken_of_once_and_has_each_of_them_in_the_end(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        queue, dead = world.new_queue(), world.new_queue(refusing=True)
+        sick = {b"sick 1", b"sick 2", b"sick 3"}
+        consumer = world.consume(queue, lambda d: fail(d) if d.body in sick else None, self.policy(world, dead, 1))
+        for body in sorted(sick):
+            world.send(queue, body, message_id=body.decode())
+        assert world.wait_until(lambda: consumer.paused is not None)
+        world.advance(12 * world.tick)  # each of them has been refused three times, and once more
+        world.send(queue, b"well")
+        world.advance(world.tick)
+        assert set(consumer.bodies) == sick
+        world.relent(dead)
+        letters: list[bytes] = []
+
+        def over() -> bool:
+            letters.extend(raw.body for raw in world.take_all(dead))  # there may be room for one at a time only
+            return set(letters) == sick and consumer.handler.done[b"well"] == 1
+
+        assert world.wait_until(over, 4 * world.patience)
+        consumer.stop()
+        assert (len(consumer.bodies), world.depth(queue)) == (4, 0)
+        spoken = [record.getMessage() for record in caplog.records if "is paused" in record.getMessage()]
+        assert len(spoken) == 1
 
     def test_a_target_that_vanished_loses_nothing(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()

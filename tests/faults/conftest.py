@@ -1,0 +1,7 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The limbo's PostgreSQL, for faults that strike it."""
+
+from tests.limbo.conftest import postgres
+
+__all__ = ["postgres"]

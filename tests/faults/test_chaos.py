@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""An app that parks, while everything about it is killed or frozen. What may happen then is in `chaos`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import Broker
+from tests.faults.chaos import Chaos
+from tests.faults.sites import site_of
+from tests.limbo.postgres import Postgres
+
+SEED, BLOWS = 20260101, 6
+
+
+@pytest.mark.broker
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fixture", "kind", "database"),
+    [
+        ("rabbitmq43", "quorum", "sqlite"),
+        ("activemq63", "queue", "postgresql"),
+        ("artemis244", "queue", "sqlite"),
+    ],
+)
+def test_nothing_is_lost_when_an_app_that_parks_is_struck_from_all_sides(
+    fixture: str, kind: str, database: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    broker: Broker = request.getfixturevalue(fixture)
+    if not broker.can_restart:
+        pytest.skip("this broker came from the environment and cannot be killed")
+    server: Postgres | None = request.getfixturevalue("postgres") if database == "postgresql" else None
+    report = Chaos(site_of(broker, kind), server, tmp_path, seed=SEED, blows=BLOWS).play()
+    print(f"\n{broker.describe()}, limbo on {database}, seed {SEED}: {report}")
+    assert report.wrong == []
