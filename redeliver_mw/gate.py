@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -34,6 +35,7 @@ BEAT = 2.5  # seconds between two signs of life
 GRACE = 30.0  # seconds that a line is kept after its settle was written: it may be lost on its way
 LOOK = 0.5  # seconds between two looks at what only time changes
 TROUBLED_REST = 1.0
+ENOUGH, GATHER = 30, 0.005  # deliveries with handlers or on their way there; seconds
 PRUNE_EVERY = 1000  # lines written
 BARE: dict[str, Any] = {
     "failures": 0, "done": 0, "not_before_us": None, "first_failed_us": None, "last_failed_us": None,
@@ -147,6 +149,8 @@ class Gate:
         rest = 0.0
         while not self._closed:
             self._news.wait(rest)
+            if self._turnstile.crowd - len(self._inbox) > ENOUGH:
+                time.sleep(GATHER)  # handlers have enough to do: who comes meanwhile goes with the same transaction
             self._news.clear()
             try:
                 rest = self.turn()

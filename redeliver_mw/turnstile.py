@@ -69,6 +69,11 @@ class Turnstile:
         self._numbers = itertools.count(1)
 
     @property
+    def crowd(self) -> int:
+        """Deliveries that were let through, and of which no end was heard."""
+        return len(self._out)
+
+    @property
     def crowded(self) -> bool:
         """Somebody waits for the end of a run. From any thread."""
         return bool(self.again or self.waiting or self.suspects or self._alone is not None)

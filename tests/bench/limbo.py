@@ -117,8 +117,8 @@ def opened(url: str) -> None:
         print(seconds, pages * os.sysconf("SC_PAGE_SIZE") / 2**20)
 
 
-def handled(url: str, count: int, *, crash_safe: bool, work: float = 0.0) -> float:
-    """Healthy messages that an App handles per second, from the start on; `work`: seconds that a handler takes."""
+def handled(url: str, count: int, *, crash_safe: bool, takes: float = 0.0) -> float:
+    """Healthy messages that an App handles per second, from the start on; `takes`: seconds of a handler."""
     broker = MemoryBroker("rabbitmq")
     broker.declare("orders")
     for n in range(count):
@@ -128,8 +128,8 @@ def handled(url: str, count: int, *, crash_safe: bool, work: float = 0.0) -> flo
 
     @app.handler("orders")
     def handle(delivery: Delivery) -> None:
-        if work:
-            time.sleep(work)
+        if takes:
+            time.sleep(takes)
         if next(left) == 1:
             done.set()
 
@@ -146,12 +146,12 @@ def handled(url: str, count: int, *, crash_safe: bool, work: float = 0.0) -> flo
 def compare_ledger(asked: argparse.Namespace, folder: Path) -> None:
     print("\n| App on the memory broker, msg/s | without `crash_safe` | with it | ratio |\n|---|---|---|---|")
     kinds = (("a handler that does nothing", 0.0, asked.messages), ("one that takes 1 ms", 0.001, 2000))
-    for what, work, count in kinds:
+    for what, takes, count in kinds:
         off, on = [], []
         for n in range(asked.rounds):
             for crash_safe, rates in ((False, off), (True, on)):
                 url = asked.url or f"sqlite:///{folder}/ledger{n}{crash_safe}{count}.db"
-                rates.append(handled(url, count, crash_safe=crash_safe, work=work))
+                rates.append(handled(url, count, crash_safe=crash_safe, takes=takes))
         ratios = [with_ / without for with_, without in zip(on, off, strict=True)]
         print(f"| {what} | {spread(off)} | {spread(on)} | {spread(ratios, 2)} |")
 
