@@ -137,7 +137,8 @@ class Gate:
     def _wake(self) -> None:
         if not self._driven:
             self._news.set()
-        elif not self._turning and self._forget is None and not self._closed:
+        elif not self._turning and not self._closed:
+            self._forget_turn()  # it may lie far ahead
             self._forget = self._adapter.call_later(0.0, self._drive)
 
     # -- the gate's thread --------------------------------------------------------------------------
