@@ -134,7 +134,7 @@ class WatchedPublisher(Publisher):
                 if key not in self._unanswered:
                     self._answer(key, "ok", "")
             return
-        self.world.book.stalled(out.body.decode())
+        self.world.book.stalled.add(answer)
         key = next(self._keys)
         self._unanswered[key] = answer
         self._loop.call_later(self._timeout, functools.partial(self._give_up, key))
@@ -157,7 +157,9 @@ class WatchedMover(Mover):
 
     def move(self, lane: Any, delivery: Delivery, outs: Any, answer: OnMoved) -> None:
         self.world.point("transaction")
-        super().move(lane, delivery, outs, answer)
+        with self.world.at_one_stroke():
+            super().move(lane, delivery, outs, answer)
+        self.world.point("transaction over")
 
     def _commit(self, lane: Any, delivery: Delivery, outs: Any) -> None:
         with self.world.at_one_stroke():
@@ -183,7 +185,7 @@ class WatchedAdapter(MemoryAdapter):
         book.open_publish(body)
 
         def answered(verdict: Any, why: str) -> None:
-            book.answered(body, verdict)
+            book.answered(body, verdict, nowhere=answered in book.stalled)
             self.world.note(f"the copy of {body} for {out.target}: {verdict}")
             answer(verdict, why)
 

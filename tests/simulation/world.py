@@ -28,7 +28,7 @@ from .plan import FAULTS, SOURCE, TARGETS, Fault, Letter, Plan
 
 FAULTY = 40.0  # seconds, after which nothing goes wrong any more
 QUIET = 3 * 3600.0  # seconds until everything must have come to its end, an hour of a wrong clock included
-POLL = 1.0  # seconds until a clerk looks again
+POLL, POLLS = LEASE / 3, 9  # seconds until a clerk looks again; so often that a dead one's lease is over by then
 LATER = 1.0  # seconds that a handler asks for
 _disk: list[Disk] = []
 
@@ -84,13 +84,14 @@ class Life:
         self.engine.start()
         if self.engine._keeper is not None:
             self.world.book.watch_parking(self.engine._keeper)
-            self.adapter.call_later(POLL, self._look)
+            self.adapter.call_later(POLL, partial(self._look, 1))
 
-    def _look(self) -> None:
-        """The clerk's thread looks every now and then; with nothing in limbo there is nothing to see."""
+    def _look(self, number: int) -> None:
+        """The clerk's thread looks every now and then, here ever more rarely; an empty limbo is not worth a look."""
         if self.world.is_parked and self.engine._keeper is not None:
             self.engine._keeper._turn()
-        self.adapter.call_later(POLL, self._look)
+        rest = POLL if number < POLLS else POLL * 2.0 ** (number - POLLS)
+        self.adapter.call_later(rest, partial(self._look, number + 1))
 
     def drive(self) -> None:
         runner = self.engine.runner
@@ -320,6 +321,15 @@ class World:
         for name, target in self._parked():
             found.setdefault(name, []).extend(("limbo", target.removeprefix("queue:")))
         return found
+
+    def suspects(self) -> set[str]:
+        """Those that the gate runs alone, or is about to: of a crash now each may be the culprit."""
+        gate = self.life.engine._gate if self.life is not None else None
+        if gate is None:
+            return set()
+        turnstile = gate._turnstile
+        alone = [turnstile._alone] if turnstile._alone is not None else []
+        return {one.delivery.body.decode() for one in (*alone, *turnstile.suspects)}
 
     def places(self, name: str) -> list[str]:
         return self.all_places().get(name, [])
