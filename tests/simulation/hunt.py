@@ -4,15 +4,13 @@
 
 import sys
 
-from . import plan
+from .plan import plan_of
 from .run import fault_of
 
 
 def main(histories: int, *, limbo: bool) -> int:
-    if limbo:
-        plan.LIMBO_SHARE = 1.0
     for seed in range(histories):
-        if what := fault_of(plan.plan_of(seed)):
+        if what := fault_of(plan_of(seed, limbos=limbo)):
             print(seed + 1, seed, " ".join(what.split()), sep="\t")
             return 1
     return 0

@@ -340,7 +340,7 @@ _make_engine = Database._made
 
 
 def one_engine(database: Database, *, durable: bool = True) -> DatabaseEngine:
-    """The same for every process of every history, with a new connection: it remembers the statements it has compiled."""
+    """The same for every process of every history, with a new connection: it keeps the statements it has compiled."""
     kind = (durable, database._lasting)
     if kind not in _engines:
         _engines[kind] = _make_engine(database, durable=durable)

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 
 from redeliver_mw.policy import RedeliveryPolicy
@@ -84,7 +84,8 @@ class Plan:
     workers: int
     replay: bool  # what is dead at the end is sent back, with all its headers, by somebody else's tool
     letters: tuple[Letter, ...]
-    faults: tuple[Fault, ...] = field(default=())
+    faults: tuple[Fault, ...] = ()
+    limbos: bool = False  # was a limbo asked for?
 
     @property
     def policy(self) -> RedeliveryPolicy:
@@ -110,11 +111,11 @@ class Plan:
         return "\n".join(f"    {line}" for line in lines)
 
 
-def plan_of(seed: int) -> Plan:
-    """The history of this seed."""
+def plan_of(seed: int, *, limbos: bool = False) -> Plan:
+    """The history of this seed. `limbos`: one with a limbo in any case, which is another history."""
     rng = Random(seed)
     broker = rng.choice(("rabbitmq", "rabbitmq-classic", "activemq", "artemis"))
-    limbo = rng.random() < LIMBO_SHARE
+    limbo = rng.random() < LIMBO_SHARE or limbos
     crash_safe = limbo and rng.random() < 0.4
     delay = _delay(rng, broker, limbo)
     prefetch = rng.choice((1, 2, 4, 10))
@@ -127,11 +128,11 @@ def plan_of(seed: int) -> Plan:
     return Plan(
         seed, broker, delay, limbo, crash_safe, dead_after, backoff, rng.choice((1, 1, 2)),
         rng.choice(("dead-letter",) * 5 + ("discard",)), prefetch, rng.choice((1, 1, 2, 3)), rng.random() < 0.15,
-        letters, faults,
+        letters, faults, limbos,
     )  # fmt: skip
 
 
-LIMBO_SHARE = 0.02  # of the histories: each costs as much as thirty others
+LIMBO_SHARE = 0.008  # of the histories: each costs as much as fifteen others
 
 
 def _delay(rng: Random, broker: str, limbo: bool) -> str:

@@ -37,14 +37,13 @@ def fault_of(plan: Plan) -> str:
     return ""
 
 
-def failures_in(start: int, end: int) -> list[int]:
+def failures_in(start: int, end: int, limbos: bool = False) -> list[int]:
     """The seeds from `start` to before `end` whose history is bad."""
-    return [seed for seed in range(start, end) if fault_of(plan_of(seed))]
+    return [seed for seed in range(start, end) if fault_of(plan_of(seed, limbos=limbos))]
 
 
-def tell(which: int | Plan) -> tuple[str, bool]:
+def tell(plan: Plan) -> tuple[str, bool]:
     """A history as a numbered story, and whether it is a bad one."""
-    plan = plan_of(which) if isinstance(which, int) else which
     world, bad, trace = World(plan, telling=True), "", ""
     with _silence():
         try:
@@ -54,5 +53,6 @@ def tell(which: int | Plan) -> tuple[str, bool]:
         except Exception as error:
             bad, trace = f"{type(error).__name__}: {error}", traceback.format_exc()
     lines = [f"{number:4}  {line}" for number, line in enumerate(world.story, 1)]
-    end = f"BROKEN: {bad}\nagain: python -m tests.simulation {plan.seed}" if bad else "no rule was broken"
+    again = f"python -m tests.simulation{' --limbo' * plan.limbos} {plan.seed}"
+    end = f"BROKEN: {bad}\nagain: {again}" if bad else "no rule was broken"
     return "\n".join([f"history {plan.seed}", str(plan), *lines, trace, end]), bool(bad)

@@ -11,15 +11,14 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, find, settings
 from hypothesis.errors import NoSuchExample
 
-from .plan import Fault, Letter, Plan, plan_of
+from .plan import Fault, Letter, Plan
 from .run import fault_of
 
 EXAMPLES = 400
 
 
-def smaller(seed: int, bad: Callable[[Plan], str] = fault_of) -> Plan:
-    """The smallest plan found that is as bad as the one of this seed."""
-    plan = plan_of(seed)
+def smaller(plan: Plan, bad: Callable[[Plan], str] = fault_of) -> Plan:
+    """The smallest one found that is bad as this one is."""
     house = settings(max_examples=EXAMPLES, database=None, deadline=None, suppress_health_check=list(HealthCheck))
     try:
         return find(parts_of(plan), lambda some: bool(bad(some)), settings=house)
