@@ -40,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests bench bench-policies fuzz lock wheel clean
+.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests bench bench-policies fuzz prove mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -97,6 +97,20 @@ bench-policies: $(READY) ## what policies cost: to decide, to read and write a m
 fuzz: $(READY) ## each reader of a policy language under atheris, for SECONDS (60); what it finds stays in .fuzz
 	@test -d .fuzz/atheris || $(VENV)/bin/python -m pip install --quiet --target .fuzz/atheris "atheris>=3,<4"
 	PYTHONPATH=.fuzz/atheris $(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS)
+
+# HISTORIES, STATES and LIMBOS make it smaller or larger. What is random here comes from seeds that are told.
+HISTORIES ?= 1000000
+LIMBOS ?= 20000
+STATES ?= 1000000
+prove: $(READY) ## that nothing is lost: a million simulated histories, a million states walked, every mutant caught
+	$(VENV)/bin/python -m tests.simulation --histories $(HISTORIES)
+	$(VENV)/bin/python -m tests.simulation --histories $(LIMBOS) --limbo
+	$(VENV)/bin/python -m tests.simulation.exhaustive --states $(STATES)
+	$(VENV)/bin/python -m tests.simulation.mutants
+# --- real kills: their line of `make prove` goes here ---
+
+mutants: $(READY) ## the real code with one rule broken at a time; the simulation has to notice each
+	$(VENV)/bin/python -m tests.simulation.mutants
 
 lock: $(READY) ## write requirements.lock anew, with as few changes as can be; UPGRADE=1: the newest of all
 	@echo "locking the dependencies of pyproject.toml"

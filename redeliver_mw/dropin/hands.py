@@ -62,7 +62,7 @@ class Hands(ABC):
         self.capabilities = (
             replace(capabilities, atomic_move=False, atomic_schedule=False) if post.elsewhere else capabilities
         )
-        self.outbox = outbox_for(Sendable(self.capabilities))
+        self.outbox = outbox_for(Sendable(self.capabilities, limbo=terms.limbo is not None))
         self._plans: dict[Destination, Plan] = {}
         self._ledgers: dict[Destination, Ledger] = {}
         # An id of its own: tokens begin anew with each interceptor, and both together are a message's lineage.

@@ -253,6 +253,15 @@ def test_what_is_settled_leaves_nothing_in_the_database(tmp_path: Path) -> None:
         assert process.sql(f"SELECT * FROM redeliver_limbo_{table}") == []
 
 
+def test_what_comes_later_does_not_wait_for_the_lines_of_earlier_ones_to_grow_old(tmp_path: Path) -> None:
+    process = Process(tmp_path, policy=RedeliveryPolicy(3, 1000.0, "queue:dead"))
+    test = process.start()
+    test.send("orders", b"sick", message_id="s")  # leaves by a copy: its line is of no use after a while
+    test.advance(0.5)
+    test.send("orders", b"fine", message_id="f")
+    assert process.done == [b"fine"]
+
+
 def test_the_ledger_is_bounded_and_the_oldest_line_goes_first(tmp_path: Path) -> None:
     lines = ledger.Lines(f"sqlite:///{tmp_path}/limbo.db", broker="b")
     lines.open(0)

@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m tests.simulation SEED` tells a history; `--histories N` runs so many on all cores, to the first bad one."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from .plan import plan_of
+from .run import failures_in, tell
+from .shrink import smaller
+
+CHUNK = 100
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("seed", nargs="*", type=int, help="histories to tell, as numbered stories")
+    parser.add_argument("--histories", type=int, default=0, metavar="N", help="run N histories")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of them")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
+    parser.add_argument("--whole", action="store_true", help="tell a bad history as it is, not shrunk")
+    parser.add_argument("--limbo", action="store_true", help="the history of that seed which has a limbo")
+    given = parser.parse_args()
+    if given.histories:
+        bad = _many(given.first, given.histories, given.workers, limbos=given.limbo)
+        given.seed = [] if bad is None else [bad]
+    elif not given.seed:
+        parser.error("give a seed, or --histories N")
+    return max([_one(seed, limbos=given.limbo, whole=given.whole) for seed in given.seed], default=0)
+
+
+def _one(seed: int, *, limbos: bool, whole: bool) -> int:
+    plan = plan_of(seed, limbos=limbos)
+    story, bad = tell(plan)
+    if bad and not whole:
+        story, _ = tell(smaller(plan))
+    print(story)
+    return int(bad)
+
+
+def _many(first: int, number: int, workers: int, *, limbos: bool) -> int | None:
+    """The seed of a bad one."""
+    began = time.monotonic()
+    chunks = [(start, min(start + CHUNK, first + number)) for start in range(first, first + number, CHUNK)]
+    columns = ("histories", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.fields[rate]}"))
+    with Progress(*columns) as progress, ProcessPoolExecutor(workers) as pool:
+        task = progress.add_task("", total=number, rate="")
+        for (start, end), bad in zip(chunks, _answers(pool, chunks, limbos), strict=True):
+            rate = f"{(end - first) / (time.monotonic() - began):.0f}/s"
+            progress.update(task, advance=end - start, rate=rate)
+            if bad:
+                progress.stop()
+                pool.shutdown(wait=False, cancel_futures=True)
+                return bad[0]
+    took = time.monotonic() - began
+    print(f"{number} histories in {took:.0f} s, {number / took:.0f} a second on {workers} cores: no rule was broken")
+    return None
+
+
+def _answers(pool: ProcessPoolExecutor, chunks: list[tuple[int, int]], limbos: bool) -> Iterator[list[int]]:
+    """In order; no more at once than are worked at soon."""
+    waiting = []
+    for chunk in chunks:
+        waiting.append(pool.submit(failures_in, *chunk, limbos))
+        if len(waiting) > 16:
+            yield waiting.pop(0).result()
+    for one in waiting:
+        yield one.result()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

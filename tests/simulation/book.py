@@ -1,0 +1,274 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What happened to each message, and what may never have happened to it.
+
+A message is *exposed* when a fault hits it while it is on its way from one place to another, or while all that is
+known of it is in a process that dies. Only an exposed one may be run once more than it should be, or be in two places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from redeliver_mw.adapter import OnAnswer, Verdict
+from redeliver_mw.message import Delivery, Destination, Outgoing
+
+from .plan import SOURCE, TARGETS, Letter
+
+if TYPE_CHECKING:
+    from redeliver_mw.keeper import Keeper
+
+    from .world import World
+
+SLACK = 0.003  # seconds that an attempt may be early: an arrival this little before its time is on time
+
+SHORT = 1.5  # seconds: no broker schedules less, the half second included by which ActiveMQ may be late
+
+
+class Broken(Exception):
+    """A rule does not hold."""
+
+
+@dataclass
+class Rest:
+    """Until when nobody may try again."""
+
+    mono: float
+    wall: float
+    steps: int  # of the wall clock, before it
+
+
+@dataclass
+class Message:
+    letter: Letter
+    sent_at: float
+    exposed: int = 0
+    charged: int = 0  # crashes while it was in a handler
+    runs: int = 0
+    failed: int = 0  # runs that count as failures
+    handled: int = 0
+    ended: str = ""  # by a verdict, without having been handled: dead, discarded, ignored
+    running: int = 0
+    unsettled: bool = False  # a handler has had it, and its broker does not know the end
+    publishes: int = 0  # that are not answered
+    rests: dict[int, Rest] = field(default_factory=dict)  # by F
+    begun_at: dict[int, int] = field(default_factory=dict)  # F -> runs
+
+
+class Book:
+    def __init__(self, world: World) -> None:
+        self.world, self.plan = world, world.plan
+        self.messages: dict[str, Message] = {}
+        self.stalled: set[Any] = set()  # who waits for the answer about a copy that got stuck
+        self._copies: dict[str, tuple[str, ...]] = {}  # copy id -> what it is the id of
+
+    def wrong(self, what: str) -> None:
+        self.world.note(f"WRONG: {what}")
+        raise Broken(what)
+
+    def sent(self, letter: Letter, *, again: bool = False) -> None:
+        self.messages[letter.name] = Message(letter, self.world.clock.now().mono)
+
+    # -- runs -----------------------------------------------------------------------------------------------
+
+    def begins(self, delivery: Delivery) -> Message:
+        m = self.messages[delivery.body.decode()]
+        name, failures, now = m.letter.name, delivery.failures, self.world.clock.now()
+        if failures > m.failed + m.charged:
+            self.wrong(f"{name} is said to have failed {failures} times, and has {m.failed} times")
+        if failures >= self.plan.dead_after:
+            self.wrong(f"{name} is run after {failures} failures of {self.plan.dead_after} allowed")
+        if not m.exposed:
+            self._begins_unexposed(m, failures)
+        self._not_early(m, failures, now.mono, now.wall)
+        if not m.runs and self.world.undisturbed:
+            self._not_behind_sick_ones(m, now.mono)
+        m.runs += 1
+        m.running += 1
+        m.unsettled = True
+        m.begun_at[failures] = m.begun_at.get(failures, 0) + 1
+        often = m.begun_at[failures] - (m.letter.kind == "later" and not failures)
+        if often > 2 ** (m.exposed + m.charged):
+            self.wrong(f"{name} is run {often} times after {failures} failures, with {m.exposed} faults that hit it")
+        return m
+
+    def _begins_unexposed(self, m: Message, failures: int) -> None:
+        name = m.letter.name
+        if failures != m.failed:
+            self.wrong(f"{name} has failed {m.failed} times, and {failures} are remembered, though no fault hit it")
+        if m.running:
+            self.wrong(f"{name} is run twice at once, though no fault hit it")
+        if m.handled or m.ended:
+            self.wrong(f"{name} is run although it is {m.ended or 'handled'}, and no fault hit it")
+
+    def _not_early(self, m: Message, failures: int, mono: float, wall: float) -> None:
+        rest = m.rests.get(failures)
+        if rest is None or (not failures and m.exposed) or rest.steps != self.world.steps_forward:
+            return
+        early = min(rest.mono - mono, rest.wall - wall)
+        if early > SLACK:
+            self.wrong(f"{m.letter.name} is tried {early:.3f} s before its time")
+
+    def _not_behind_sick_ones(self, m: Message, now: float) -> None:
+        plan = self.plan
+        if plan.prefetch < 2 or plan.delay in ("hold", "nack"):
+            return  # there a full budget pauses the source: rule 7 says so
+        most = sum(letter.lasts * (plan.dead_after + 1) for letter in plan.letters) + 0.05
+        short = [rest for rest in plan.backoff if 0 < rest <= SHORT]
+        most += sum(short) * len(plan.letters) * plan.dead_after  # too short for a copy: held in spite of the budget
+        if now - m.sent_at > most:
+            self.wrong(f"{m.letter.name} waited {now - m.sent_at:.2f} s, and handlers took {most:.2f} s at most")
+
+    def ends(self, m: Message, failures: int, *, outcome: str, rest: float = 0.0) -> None:
+        """`outcome`: handled, failed, later, dead, discarded or ignored."""
+        m.running -= 1
+        now = self.world.clock.now()
+        if outcome == "handled":
+            m.handled += 1
+            return
+        m.failed += outcome in ("failed", "dead", "discarded")
+        if outcome in ("failed", "later"):
+            count = failures + (outcome == "failed")
+            known = m.rests.get(count)
+            if known is None or not m.exposed or known.mono > now.mono + rest:
+                m.rests[count] = Rest(now.mono + rest, now.wall + rest, self.world.steps_forward)
+        else:
+            m.ended = m.ended or outcome
+
+    # -- copies and settles -----------------------------------------------------------------------------------
+
+    def stored(self, name: str, target: Destination, headers: Mapping[str, Any]) -> None:
+        """A copy is the broker's."""
+        copy_id = headers.get("redeliver_copy_id")
+        sent_back = "redeliver_reason" in headers and target.name == SOURCE  # by the stranger, under its old id
+        if copy_id is not None and name in self.messages and not sent_back:
+            what = (name, str(target), str(headers["redeliver_hop"]), str(headers["redeliver_generation"]))
+            if self._copies.setdefault(copy_id, what) != what:
+                self.wrong(f"one copy id for two copies: {self._copies[copy_id]} and {what}")
+
+    def accepted(self, name: str, queue: str) -> None:
+        """The broker forgets one copy of a message."""
+        m = self.messages.get(name)
+        if m is None or queue != SOURCE:
+            return
+        m.unsettled = m.running > 0
+        if m.handled or m.ended in ("discarded", "ignored") or self._may_be_dropped(m):
+            return
+        places = self.world.places(name)
+        retried = SOURCE in places
+        dead = self.plan.on_dead == "dead-letter" and all(target in places for target in TARGETS[: self.plan.targets])
+        if not (retried or dead):
+            self.wrong(f"{name} is settled, and neither handled nor safe elsewhere; it is at {places or 'no place'}")
+
+    def _may_be_dropped(self, m: Message) -> bool:
+        """Crashes, or runs of it side by side, have brought it to its end, and the policy discards what is dead."""
+        return self.plan.on_dead == "discard" and m.exposed > 0 and m.failed + m.charged >= self.plan.dead_after
+
+    def open_publish(self, name: str) -> None:
+        if (m := self.messages.get(name)) is not None:
+            m.publishes += 1
+
+    def answered(self, name: str, verdict: str, *, nowhere: bool = False) -> None:
+        """`nowhere`: what was not answered got stuck, and has gone down with its link."""
+        if (m := self.messages.get(name)) is None:
+            return
+        m.publishes -= 1
+        if verdict == "silent" and not nowhere:
+            self.expose(m, "its copy may be there or not")
+
+    def watch_parking(self, keeper: Keeper) -> None:
+        """What is to be parked is on its way until that is answered."""
+        park = keeper.park
+
+        def watched(out: Outgoing, due: float, answer: OnAnswer, /) -> None:
+            name = out.body.decode()
+            self.open_publish(name)
+
+            def answered(verdict: Verdict, why: str) -> None:
+                self.answered(name, verdict)
+                self.world.note(f"the copy of {name} for limbo: {verdict}")
+                answer(verdict, why)
+
+            park(out, due, answered)
+
+        keeper.park = watched  # type: ignore[method-assign]
+
+    # -- faults -------------------------------------------------------------------------------------------------
+
+    def connection_lost(self) -> None:
+        """Results and settles of this instant may be lost; what only rests is not."""
+        places = self.world.all_places()
+        for name, m in self.messages.items():
+            moved = m.handled or m.ended or len(places.get(name, ())) > 1
+            if m.running or m.publishes or (m.unsettled and moved):
+                self.expose(m, "the connection is lost")
+            elif not m.letter.has_id and m.unsettled:
+                self.expose(m, "it has no id to be known by")
+
+    def process_lost(self) -> None:
+        """All that was in hand, or in two places, is."""
+        places, suspects = self.world.all_places(), self.world.suspects()
+        for name, m in self.messages.items():
+            m.charged += m.running or name in suspects
+            if m.unsettled or m.publishes or len(places.get(name, ("", ""))) > 1:
+                self.expose(m, "its process is dead")
+            m.running = m.publishes = 0
+
+    def process_stopped(self, *, gently: bool) -> None:
+        """What it had in hand is the broker's again. `gently`: nothing hindered it from taking the counts along."""
+        for m in self.messages.values():
+            counted = m.unsettled and m.failed and not m.running and not m.ended
+            if gently and counted and self.plan.delay != "nack":  # what was given back has its count in our memory
+                self.wrong(f"{m.letter.name} has failed {m.failed} times, and the stop left it without its count")
+            if m.unsettled:
+                self.expose(m, "it was in hand when its process was stopped")
+            m.running = m.publishes = 0
+
+    def expose(self, m: Message, why: str) -> None:
+        m.exposed += 1
+        self.world.note(f"{m.letter.name} is exposed: {why}")
+
+    # -- the end ------------------------------------------------------------------------------------------------
+
+    def done(self) -> bool:
+        """Has every message come to an end, as far as anybody knows?"""
+        return not any(m.running or m.publishes for m in self.messages.values()) and all(
+            m.handled or m.ended for m in self.messages.values()
+        )
+
+    def check_end(self) -> None:
+        places = self.world.all_places()
+        for name, m in self.messages.items():
+            self._check_place(name, m, places.get(name, []))
+
+    def _check_place(self, name: str, m: Message, places: list[str]) -> None:
+        if "limbo" in places and any(fault.kind == "refuse" for fault in self.plan.faults):
+            return  # its target has refused it too often: it waits there for somebody
+        if SOURCE in places:
+            self.wrong(f"{name} is still at {places}, and nothing moves it")
+        if "limbo" in places:
+            self.wrong(f"{name} is left in limbo")
+        letters = [sum(place == target for place in places) for target in TARGETS[: self.plan.targets]]
+        dead = all(letters)
+        over = m.handled or dead or m.ended in ("discarded", "ignored") or self._may_be_dropped(m)
+        if not over:
+            self.wrong(f"{name} is lost: neither handled, nor dropped by its policy, nor at any place but {places}")
+        if any(letters) and m.letter.kind != "rejected" and m.failed + m.charged < self.plan.dead_after:
+            self.wrong(f"{name} is a dead letter, and has failed {m.failed} times")
+        if not m.exposed:
+            self._check_unexposed(name, m, letters)
+
+    def _check_unexposed(self, name: str, m: Message, letters: list[int]) -> None:
+        kind, plan = m.letter.kind, self.plan
+        well = kind in ("healthy", "sick", "later", "killer")
+        dies = kind in ("poison", "rejected")
+        runs = {"sick": m.letter.sick + 1, "poison": plan.dead_after, "later": 2}.get(kind, 1)
+        if m.handled != well:
+            self.wrong(f"{name} was handled {m.handled} times, though no fault hit it")
+        if m.runs != runs:
+            self.wrong(f"{name} was run {m.runs} times instead of {runs}, though no fault hit it")
+        wanted = int(dies and plan.on_dead == "dead-letter")
+        if letters != [wanted] * len(letters):
+            self.wrong(f"{name} left {letters} dead letters instead of {wanted} each, though no fault hit it")

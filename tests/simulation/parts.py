@@ -1,0 +1,371 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The world's parts: the memory broker, its adapter, the clock, the database and the crew, each with points in it.
+
+A point is a place where the plan may let something go wrong. Whatever is not one is the real code.
+"""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import event
+from sqlalchemy.engine import Engine as DatabaseEngine
+
+from redeliver_mw.adapter import OnAnswer, OnMoved
+from redeliver_mw.capabilities import Settlement
+from redeliver_mw.errors import BrokerUnavailable
+from redeliver_mw.limbo.database import Database
+from redeliver_mw.memory import Link, ManualClock, MemoryAdapter, MemoryBroker
+from redeliver_mw.memory.clock import Loop
+from redeliver_mw.memory.mover import Mover
+from redeliver_mw.memory.publisher import Publisher
+from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
+from redeliver_mw.workers import Boss, Crew, HandlerSpec
+
+if TYPE_CHECKING:
+    from .world import Life, World
+
+PUBLISH_TIMEOUT = 2.0  # seconds
+
+
+class Died(BaseException):
+    """The process is dead: whatever its code still does on the way out has no effect."""
+
+
+class SteppedClock(ManualClock):
+    """Every callback is a point."""
+
+    world: World
+
+    def step(self) -> bool:
+        agenda = self._agenda
+        if not agenda.ready and not agenda.pop_due(self._mono):
+            return False
+        self.world.point("callback")
+        return super().step()
+
+    def sleep_until(self, when: float) -> None:
+        self._mono = max(self._mono, when)
+
+    @property
+    def next_instant(self) -> float | None:
+        return self._mono if self._agenda.ready else self._agenda.next_instant()
+
+    def forget(self, loop: Loop) -> None:
+        """Nothing of this loop happens any more."""
+        loop._finished = True  # type: ignore[attr-defined]
+        ready = [entry for entry in self._agenda.ready if entry[0] is not loop]
+        self._agenda.ready.clear()
+        self._agenda.ready.extend(ready)
+
+
+class WatchedLink(Link):
+    """What is settled on it is looked at."""
+
+    world: World
+
+    def accept(self, tag: Any, *, multiple: bool = False) -> None:
+        world = self.world
+        world.point("settle")
+        if not self.is_open:
+            return super().accept(tag)
+        going = [held for number, held in self._held.items() if number == tag]
+        if multiple and going:
+            going += [self._held[number] for number in self._before(tag) if number != tag]
+        if not going:
+            world.book.wrong(f"a settle with tag {tag} hits nothing: settled twice, or in another generation")
+        super().accept(tag, multiple=multiple)
+        for held in going:
+            world.book.accepted(held.message.body.decode(), held.queue.destination.name)
+        world.point("settled")
+
+    def _give_back(self, tag: Any, way: Any) -> None:
+        self.world.point("give back")
+        super()._give_back(tag, way)
+
+    def nack(self, tag: Any, *, requeue: bool = True) -> None:
+        self.world.point("give back")
+        super().nack(tag, requeue=requeue)
+
+
+class WatchedBroker(MemoryBroker):
+    world: World
+
+    def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> Link:
+        link = super().connect(protocol, closed)
+        link.__class__ = WatchedLink
+        link.world = self.world  # type: ignore[attr-defined]
+        return link
+
+    def store(
+        self, target: Destination, body: bytes, headers: Mapping[str, Any], properties: Properties, *,
+        durable: bool = True, after: float = 0.0,
+    ) -> str:  # fmt: skip
+        self.world.point("publish")
+        why = super().store(target, body, headers, properties, durable=durable, after=after)
+        if not why:
+            self.world.book.stored(body.decode(), target, headers)
+        self.world.point("published")
+        return why
+
+
+class WatchedPublisher(Publisher):
+    """A copy may get stuck on its link: it arrives if the link lives long enough."""
+
+    world: World
+    link_number = 0
+
+    def lost(self, why: str) -> None:
+        self.link_number += 1
+        super().lost(why)
+
+    def _send(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
+        fault = self.world.take_of_publish()
+        if fault is None or self._link is None or not self._link.is_open:
+            return super()._send(out, answer, after)
+        if fault.kind == "repeat":
+            super()._send(out, answer, after)
+            for key in range(1, 50):  # what is not open any more must not mind
+                if key not in self._unanswered:
+                    self._answer(key, "ok", "")
+            return
+        self.world.book.stalled.add(answer)
+        key = next(self._keys)
+        self._unanswered[key] = answer
+        self._loop.call_later(self._timeout, functools.partial(self._give_up, key))
+        self._loop.call_later(fault.arg, functools.partial(self._arrive, key, self.link_number, out, after))
+
+    def _arrive(self, key: int, link_number: int, out: Outgoing, after: float) -> None:
+        if link_number != self.link_number:
+            return  # it went down with its link
+        try:
+            why = self._broker.store(out.target, out.body, out.headers, out.properties, after=after)
+        except BrokerUnavailable:
+            return
+        self._answer(key, "refused" if why else "ok", why)
+
+
+class WatchedMover(Mover):
+    """The broker commits at one stroke: nothing comes in between."""
+
+    world: World
+
+    def move(self, lane: Any, delivery: Delivery, outs: Any, answer: OnMoved) -> None:
+        self.world.point("transaction")
+        with self.world.at_one_stroke():
+            super().move(lane, delivery, outs, answer)
+        self.world.point("transaction over")
+
+    def _commit(self, lane: Any, delivery: Delivery, outs: Any) -> None:
+        with self.world.at_one_stroke():
+            super()._commit(lane, delivery, outs)
+
+
+class WatchedAdapter(MemoryAdapter):
+    def __init__(self, world: World) -> None:
+        super().__init__(world.broker, publish_timeout=PUBLISH_TIMEOUT)
+        self.world = world
+        publisher = self._publisher
+        publisher.__class__ = WatchedPublisher
+        publisher.world = world  # type: ignore[attr-defined]
+        self._mover.__class__ = WatchedMover
+        self._mover.world = world  # type: ignore[attr-defined]
+
+    @property
+    def loop(self) -> Loop:
+        return self._loop
+
+    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
+        body, book = out.body.decode(), self.world.book
+        book.open_publish(body)
+
+        def answered(verdict: Any, why: str) -> None:
+            book.answered(body, verdict, nowhere=answered in book.stalled)
+            self.world.note(f"the copy of {body} for {out.target}: {verdict}")
+            answer(verdict, why)
+
+        super().publish(out, answered, after=after)
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved, /) -> None:
+        body, book = delivery.body.decode(), self.world.book
+        book.open_publish(body)
+
+        def answered(verdict: Any, why: str) -> None:
+            book.answered(body, "silent" if verdict in ("abandoned", "lost") else verdict)
+            self.world.note(f"the transaction of {body}: {verdict}")
+            answer(verdict, why)
+
+        super().move(delivery, outs, answered)
+
+    def settle(
+        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+    ) -> None:
+        self.world.point("word")
+        super().settle(words, written=written)
+
+    def _cut(self) -> None:
+        self.world.book.connection_lost()
+        super()._cut()
+
+    def has(self, delivery: Delivery) -> bool:
+        """Does the broker still think that we have it?"""
+        lane = self._lanes.get(delivery.generation)
+        return lane is not None and lane.link.is_open
+
+    def vanish(self) -> None:
+        """As the broker sees a process that died: its connections are gone."""
+        if self._closed:
+            return
+        if self._unwatch is not None:
+            self._unwatch()
+            self._unwatch = None
+        self._closed = True
+        lanes, self._lanes = list(self._lanes.values()), {}
+        for lane in lanes:
+            lane.link.drop()
+        if self._main is not None:
+            self._main.drop()
+
+    def drop_channel(self) -> None:
+        for lane in list(self._lanes.values())[:1]:
+            lane.link.drop()
+
+
+class SteppedCrew(Crew):
+    """A handler begins, takes its time, and ends; `workers` of them at once. In between anything may happen."""
+
+    def __init__(self, spec: HandlerSpec, boss: Boss) -> None:
+        super().__init__(spec, boss)
+        self._life: Life = spec.fn.__self__  # type: ignore[attr-defined]
+        self._free = spec.workers
+        self._coming = False
+
+    def _wake(self, n: int) -> None:
+        if not self._coming:
+            self._coming = True
+            self._life.adapter.call_later(0.0, self._look)
+
+    def _look(self) -> None:
+        self._coming = False
+        while self._free and self._queue and not self.paused and not self.stopping:
+            delivery = self._queue.popleft()
+            if self._boss.begin(delivery):
+                self._free -= 1
+                self.spec.fn(delivery, functools.partial(self._over, delivery))
+
+    def _over(self, delivery: Delivery, error: BaseException | None) -> None:
+        self._free += 1
+        self._boss.ended(delivery, error)
+        self._wake(1)
+
+
+# -- the database -------------------------------------------------------------------------------------------------
+
+URL = "sqlite:///file:simulation?mode=memory&cache=shared&uri=true"
+_PLACE = "file:simulation?mode=memory&cache=shared"
+_worlds: list[World] = []  # the one that is at it now
+
+
+class WatchedCursor(sqlite3.Cursor):
+    def execute(self, statement: str, *parameters: Any) -> Any:
+        self.connection.point("sql", statement)  # type: ignore[attr-defined]
+        return super().execute(statement, *parameters)
+
+    def executemany(self, statement: str, *parameters: Any) -> Any:
+        self.connection.point("sql", statement)  # type: ignore[attr-defined]
+        return super().executemany(statement, *parameters)
+
+
+class WatchedConnection(sqlite3.Connection):
+    """Every statement is a point, and a commit is two. With its process it dies, and what was not committed is gone."""
+
+    life: Life | None = None
+    wrote = False  # in this transaction
+
+    def point(self, what: str, statement: str = "") -> None:
+        life = self.life
+        if life is None:
+            return
+        if life.dead:
+            raise Died
+        life.world.point(what)
+        writes = (what == "commit" and self.wrote) or statement[:6] in ("INSERT", "UPDATE", "DELETE", "CREATE")
+        self.wrote = what == "sql" and (self.wrote or writes) and statement[:5] != "BEGIN"
+        if writes and life.world.disk_full:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+
+    def cursor(self, *_: Any) -> Any:
+        return super().cursor(WatchedCursor)
+
+    def commit(self) -> None:
+        self.point("commit")
+        super().commit()
+        self.point("committed")
+
+    def rollback(self) -> None:
+        if self.life is None or not self.life.dead:
+            super().rollback()
+
+    def close(self) -> None:
+        if self.life is None or not self.life.dead:
+            super().close()
+
+    def die(self) -> None:
+        with suppress(sqlite3.ProgrammingError):  # closed already
+            super().rollback()
+            super().close()
+
+
+@event.listens_for(DatabaseEngine, "do_connect")
+def _connected(dialect: Any, record: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+    if not _worlds:
+        return None
+    connection = sqlite3.connect(_PLACE, uri=True, factory=WatchedConnection, check_same_thread=False, timeout=0.0)
+    world = _worlds[-1]
+    connection.life = world.life
+    if world.life is not None:
+        world.life.connections.append(connection)
+    return connection
+
+
+_engines: dict[Any, DatabaseEngine] = {}
+_make_engine = Database._made
+
+
+def one_engine(database: Database, *, durable: bool = True) -> DatabaseEngine:
+    """The same for every process of every history, with a new connection: it keeps the statements it has compiled."""
+    kind = (durable, database._lasting)
+    if kind not in _engines:
+        _engines[kind] = _make_engine(database, durable=durable)
+    _engines[kind].dispose(close=False)
+    return _engines[kind]
+
+
+class Disk:
+    """The database that outlives the processes of a history, and is empty at the beginning of the next."""
+
+    def __init__(self) -> None:
+        self._anchor = sqlite3.connect(_PLACE, uri=True, check_same_thread=False, timeout=0.0, isolation_level=None)
+        database = Database(URL)
+        database.open()  # makes the tables
+        database.close()
+        names = self._anchor.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+        self._tables = [name for (name,) in names if "version" not in name and not name.startswith("sqlite_")]
+
+    def wipe(self) -> None:
+        for name in self._tables:
+            self._anchor.execute(f'DELETE FROM "{name}"')
+
+    def parked(self) -> list[tuple[str, str]]:
+        """Body and target of everything in limbo. sqlite3.OperationalError in the middle of a transaction."""
+        found = self._anchor.execute(
+            "SELECT msg_body, port_name FROM dms_limbo_msg JOIN dms_limbo_body USING (msg_id)"
+        ).fetchall()
+        return [(bytes(body).decode(), str(target)) for body, target in found]

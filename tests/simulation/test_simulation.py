@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""20 000 histories in which things go wrong; whichever is bad is told as a story. `make prove` runs a million."""
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation.exhaustive import walk
+from tests.simulation.mutants import MUTANTS, ROOT, caught
+from tests.simulation.plan import Fault, Plan, plan_of
+from tests.simulation.run import failures_in, tell
+from tests.simulation.shrink import smaller
+
+HISTORIES, EACH = 20_000, 1000
+WITH_LIMBO = 300
+
+
+def told(bad: list[int], *, limbos: bool = False) -> str:
+    return f"{len(bad)} histories, the first of them:\n{tell(plan_of(bad[0], limbos=limbos))[0]}" if bad else ""
+
+
+@pytest.mark.parametrize("first", range(0, HISTORIES, EACH))
+def test_nothing_is_lost_and_no_rule_is_broken_whatever_goes_wrong(first: int) -> None:
+    bad = failures_in(first, first + EACH)
+    assert not bad, told(bad)
+
+
+@pytest.mark.parametrize("first", range(0, WITH_LIMBO, 100))
+def test_nothing_is_lost_where_there_is_a_limbo_either(first: int) -> None:
+    bad = failures_in(first, first + 100, limbos=True)
+    assert not bad, told(bad, limbos=True)
+
+
+def test_a_history_is_the_same_in_every_process() -> None:
+    program = (
+        "from tests.simulation.__main__ import *; [print(tell(plan_of(n, limbos=n % 9 == 0))[0]) for n in range(60)]"
+    )
+    stories = [
+        subprocess.run(
+            [sys.executable, "-c", program], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed}, check=True,
+            capture_output=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert stories[0] == stories[1]
+    assert stories[0].count(b"FAULT") > 40
+
+
+def test_a_bad_history_is_shrunk_to_what_makes_it_bad() -> None:
+    def bad(plan: Plan) -> str:
+        kinds = {fault.kind for fault in plan.faults}
+        return "bad" if {"cut", "crash"} <= kinds and any(letter.kind == "sick" for letter in plan.letters) else ""
+
+    seed = next(n for n in range(10_000) if bad(plan_of(n)) and len(plan_of(n).letters) > 3)
+    small = smaller(plan_of(seed), bad)
+    assert sorted(fault.kind for fault in small.faults) == ["crash", "cut"]
+    assert [letter.kind for letter in small.letters] == ["sick"]
+
+
+def test_a_story_tells_what_went_wrong_and_how_to_see_it_again() -> None:
+    plan = replace(plan_of(7), faults=(Fault(3, "cut"), Fault(9, "crash", 1.0)))
+    story, bad = tell(plan)
+    assert not bad
+    assert "every connection is cut" in story
+    assert "the process dies" in story
+    assert story.count("a process starts") >= 2
+
+
+@pytest.mark.parametrize("name", ["swap settle and publish", "take a replayed count for a live one"])
+def test_a_mutant_of_the_real_code_is_noticed(name: str) -> None:
+    (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
+    assert caught(mutant, histories=100)
+
+
+def test_the_far_walk_goes_on_where_the_near_one_ends() -> None:
+    found = walk("nack", False, 800)
+    assert found.states >= 800
+    assert not found.all_there_are
