@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from threading import Condition
 from typing import TypeVar, cast
 
 from .adapter import Adapter, Limiting, Postponing, Verdict
-from .capabilities import Capabilities, Limit, Trust
+from .capabilities import Ability, Capabilities, Limit, Trust
 from .errors import RedeliverError
 from .limits import limit_meant, unknown, worry
 from .message import Destination
@@ -21,15 +20,6 @@ from .stories import Plan
 
 log = logging.getLogger("redeliver_mw")
 Found = TypeVar("Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Ability:
-    """Of one source. `ack_timeout`: seconds after which the broker takes an unsettled delivery back; None: never."""
-
-    capabilities: Capabilities
-    limit: Limit
-    ack_timeout: float | None
 
 
 class Asking:

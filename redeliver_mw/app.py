@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -15,21 +16,12 @@ from typing import Any, Literal, Self, TypeVar
 from .adapter import Adapter
 from .breaker import Breaker
 from .decorator import policy_on
-from .delay import OPTIONS, Option
-from .engine import Engine, Settings
+from .delay import Option
+from .engine import Engine
 from .errors import ConfigError
+from .handlers import HandlerSpec
 from .message import Delivery, Destination
-from .options import (
-    DECLARE,
-    AnyPolicy,
-    at_least,
-    check_batch,
-    check_order,
-    one_of,
-    read_config,
-    subscribed,
-    whole,
-)  # fmt: skip
+from .options import AnyPolicy, Settings, at_least, check_batch, check_order, read_config, subscribed
 from .order import Order
 from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
 from .policy.watch import PolicyFile
@@ -38,7 +30,6 @@ from .recording import Hook
 from .registry import BrokerUrl, adapter_for, parse_url
 from .runner import StopReport
 from .signals import run_until_signal
-from .workers import HandlerSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,28 +62,19 @@ class App:
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
-        if delay == "park" and not limbo:
-            raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
-        if crash_safe and not limbo:
-            raise ConfigError(
-                "crash_safe=True needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"'
-            )  # fmt: skip
-        one_of("delay", delay, OPTIONS)
-        one_of("declare", declare, DECLARE)
         self._url: BrokerUrl = parse_url(given)
         self._files: dict[Path, PolicyFile] = {}
         self._policy = None if policy is None else self._meant(policy)
         self._url_policy = load_policies(self._url.policy) if self._url.policy else None
-        self._journal, self._limbo = journal, limbo or None
-        self._crash_safe = bool(crash_safe)
-        self._delay, self._declare = delay, declare
-        self._breaker = Breaker.meant(breaker)
+        self._journal = journal
+        self._settings = Settings(
+            app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare,
+            ack_timeout=ack_timeout, limbo=limbo or None, crash_safe=bool(crash_safe), breaker=Breaker.meant(breaker),
+            broker_limit=broker_limit,
+        )  # fmt: skip
         self._prefetch = at_least("prefetch", prefetch, 1)
         self._workers = at_least("workers", workers, 1)
-        self._ack_timeout = None if ack_timeout is None else float(at_least("ack_timeout", ack_timeout, 1))
-        self._broker_limit = None if broker_limit is None else whole("broker_limit", broker_limit)
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
-        self.app_name = app_name or Path(sys.argv[0] or "python").stem
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
         self._engine: Engine | None = None
@@ -142,7 +124,7 @@ class App:
 
         order = Order.meant(key)
         if order is not None:
-            check_order(order, destination, self._delay, limbo=self._limbo is not None, crash_safe=self._crash_safe)
+            check_order(order, destination, self._settings)
         window = self._prefetch if prefetch is None else at_least("prefetch", prefetch, 1)
         if batch is not None:
             check_batch(batch, destination, window)
@@ -194,6 +176,10 @@ class App:
         return self._url.text
 
     @property
+    def app_name(self) -> str:
+        return self._settings.app_name
+
+    @property
     def is_started(self) -> bool:
         return self._engine is not None
 
@@ -236,11 +222,7 @@ class App:
         if not self._specs:
             raise ConfigError("no handler is registered", cure='Write @app.handler("orders") above a function')
         policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
-        settings = Settings(
-            app_name=self.app_name, delay=self._delay, declare=self._declare, ack_timeout=self._ack_timeout,
-            seed=0 if drive else None, limbo=self._limbo, crash_safe=self._crash_safe, breaker=self._breaker,
-            broker_limit=self._broker_limit,
-        )  # fmt: skip
+        settings = replace(self._settings, seed=0) if drive else self._settings
         self._engine = Engine(
             adapter, list(self._specs.values()), policies, settings, clock,
             journal=self._open_journal(), hooks=self._hooks, drive=drive,

@@ -129,3 +129,12 @@ class Capabilities:
         template = self.queue_address if destination.kind == "queue" else self.topic_address
         template = self.subscription_address if destination.subscription else template
         return template.format(name=destination.name, subscription=destination.subscription)
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """What can be done at one source. `ack_timeout`: seconds until an unsettled delivery is taken back; None: never."""
+
+    capabilities: Capabilities
+    limit: Limit
+    ack_timeout: float | None

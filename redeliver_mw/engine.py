@@ -16,21 +16,18 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from . import counting
-from .abilities import Ability, Asking, abilities, check_targets, warn_of_limits
+from .abilities import Asking, abilities, check_targets, warn_of_limits
 from .adapter import Adapter, Subscription
-from .breaker import Breaker
-from .capabilities import Capabilities
-from .copies import Signature
-from .delay import Option, ways_of
-from .errors import BrokerUnavailable, ConfigError, RedeliverError
+from .capabilities import Ability, Capabilities
+from .errors import BrokerUnavailable, RedeliverError
 from .flow import Guard
+from .handlers import HandlerSpec, ordered, plan_of
 from .interceptor import Interceptor, Plan
-from .limits import check_limit
 from .message import Delivery, Destination
+from .options import Settings
 from .planning import ladder_of
 from .policy import RedeliveryPolicy
 from .ports import Clock, Journal, Ledger
@@ -41,7 +38,7 @@ from .tasks import LoopThread, Tasks
 from .usher import Usher
 from .walltime import Watched
 from .watching import watch_handlers
-from .workers import Boss, Crew, HandlerSpec, Inline, Threads
+from .workers import Boss, Crew, Inline, Threads
 
 if TYPE_CHECKING:
     from .gate import Gate
@@ -50,21 +47,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("redeliver_mw")
 START_TIMEOUT = 60.0  # seconds for connecting, checking and subscribing, each
 LOOK = 0.1  # seconds after which a start sees that it was given up: a signal does not wake who waits for a lock
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """An App's options, checked."""
-
-    app_name: str
-    delay: Option = "auto"
-    declare: str = "own"
-    ack_timeout: float | None = None
-    seed: int | None = None  # of the jitter; for tests
-    limbo: str | None = None  # the URL of its database
-    crash_safe: bool = False
-    breaker: Breaker | None = None
-    broker_limit: int | None = None  # the counted return that none survives; 0: there is no limit
 
 
 class Engine:
@@ -135,30 +117,7 @@ class Engine:
         )  # fmt: skip
 
     def _plan(self, spec: HandlerSpec, policy: RedeliveryPolicy) -> Plan:
-        able, settings = self._able[spec.source], self._settings
-        capabilities = able.capabilities
-        if spec.selector and not capabilities.selectors:
-            raise ConfigError(
-                f"{capabilities.dialect} knows no selectors",
-                where=str(spec.source), cure="Leave selector out, and let the handler return early",
-            )  # fmt: skip
-        ways = ways_of(
-            spec.source, capabilities, option=settings.delay, prefetch=spec.prefetch, longest=policy.longest_delay,
-            ack_timeout=able.ack_timeout, exclusive=settings.delay == "nack",
-            helpers=settings.declare != "none",
-            limbo=settings.limbo is not None,
-        )  # fmt: skip
-        check_limit(spec.source, policy, ways, capabilities, able.limit)
-        for target in policy.places:
-            if target.resolve(spec.source) == spec.source:
-                raise ConfigError(
-                    f"its dead letters would go to {spec.source}, where they come from",
-                    where=str(spec.source),
-                    cure="Give the policy another dead_letter target",
-                )
-        who = (settings.app_name, socket.gethostname())
-        signature = Signature(spec.source, *who, policy.text, policy.version, policy.language)
-        return Plan(spec.source, policy, ways, signature, spec.order is not None)
+        return plan_of(spec, policy, self._settings, self._able[spec.source])
 
     def _open_limbo(self) -> Keeper | None:
         if self._settings.limbo is None:
@@ -198,11 +157,10 @@ class Engine:
         return Renewal(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
 
     def _usher(self, plans: Mapping[Destination, Plan], interceptor: Interceptor) -> Usher | None:
-        orders, settings = {}, self._settings
-        for spec in self._specs:
-            if spec.order is not None:
-                able, parks = self._able[spec.source], plans[spec.source].ways.limbo and not settings.crash_safe
-                orders[spec.source] = spec.order.at(spec.source, able.capabilities, able.ack_timeout, parks=parks)
+        orders = {
+            spec.source: ordered(spec, plans[spec.source], self._settings, self._able[spec.source])
+            for spec in self._specs if spec.order is not None
+        }  # fmt: skip
         windows = {spec.source: spec.prefetch for spec in self._specs}
         return Usher(orders, windows, interceptor, self.adapter, self._clock) if orders else None
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import string
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .breaker import Breaker
+from .delay import OPTIONS, Option
 from .errors import ConfigError
 from .message import Destination
 from .order import Order
@@ -20,6 +22,33 @@ from .policy.loading import looks_like_a_file
 AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap
 DECLARE = ("own", "all", "none")
 SUBSCRIPTION_CHARACTERS = frozenset(string.ascii_letters + string.digits + ".-_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """An App's options that do not belong to one handler."""
+
+    app_name: str
+    delay: Option = "auto"
+    declare: str = "own"
+    ack_timeout: float | None = None
+    seed: int | None = None  # of the jitter; for tests
+    limbo: str | None = None  # the URL of its database
+    crash_safe: bool = False
+    breaker: Breaker | None = None
+    broker_limit: int | None = None  # the counted return that none survives; 0: there is no limit
+
+    def __post_init__(self) -> None:
+        """ConfigError for what they may not be."""
+        one_of("delay", self.delay, OPTIONS)
+        one_of("declare", self.declare, DECLARE)
+        for said, needs in (("delay='park'", self.delay == "park"), ("crash_safe=True", self.crash_safe)):
+            if needs and not self.limbo:
+                raise ConfigError(f"{said} needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
+        if self.ack_timeout is not None:
+            at_least("ack_timeout", self.ack_timeout, 1)
+        if self.broker_limit is not None:
+            whole("broker_limit", self.broker_limit)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -80,17 +109,17 @@ def subscribed(source: Destination, subscription: str | None) -> Destination:
     return replace(source, subscription=name)
 
 
-def check_order(order: Order, source: Destination, delay: str, *, limbo: bool, crash_safe: bool) -> None:
-    """ConfigError for an order by key that these options of an App do not allow."""
+def check_order(order: Order, source: Destination, settings: Settings) -> None:
+    """ConfigError for an order by key that these settings do not allow."""
 
     def wrong(what: str, cure: str) -> ConfigError:
         return ConfigError(what, where=str(source), cure=cure)
 
-    if delay == "nack":
+    if settings.delay == "nack":
         raise wrong("with delay='nack' a message goes back behind others of its key", "Use delay='auto'")
-    if order.then == "park" and not (limbo and delay in ("auto", "park")):
+    if order.then == "park" and not (settings.limbo and settings.delay in ("auto", "park")):
         raise wrong("then='park' needs a limbo that delays may be waited out in", 'Give limbo="sqlite:///limbo.db"')
-    if order.then == "park" and crash_safe:
+    if order.then == "park" and settings.crash_safe:
         raise wrong("with crash_safe nothing is parked of which the ledger was not asked", 'Write then="let go"')
 
 

@@ -17,6 +17,7 @@ from functools import partial
 
 from .adapter import Adapter, OnAnswer, Prolonging, Verdict
 from .errors import ConfigError, PolicyError, RedeliverError
+from .handlers import HandlerSpec
 from .message import Destination
 from .planning import check_together, ladder_of, target_refused, targets_of
 from .policy import RedeliveryPolicy
@@ -26,7 +27,6 @@ from .record import PolicyRecord
 from .recording import Recorder, Scene
 from .redaction import clean, redact, trim_utf8
 from .stories import Plan
-from .workers import HandlerSpec
 
 log = logging.getLogger("redeliver_mw")
 LOOK_EVERY = 1.0  # seconds

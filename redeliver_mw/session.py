@@ -21,14 +21,15 @@ from typing import Any, Self, TypeVar
 from .adapter import Adapter, Subscription, Verdict
 from .capabilities import Capabilities, Settlement
 from .delay import Option
-from .engine import Engine, Settings
+from .engine import Engine
 from .errors import BrokerError, BrokerUnavailable, ConfigError, RedeliverError
+from .handlers import HandlerSpec
 from .message import Delivery, Destination, Outgoing, Properties
-from .options import subscribed
+from .options import Settings, subscribed
 from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
 from .ports import SystemClock
 from .registry import BrokerUrl, adapter_for, parse_url
-from .workers import HandlerSpec, Pull
+from .workers import Pull
 
 T = TypeVar("T")
 ANSWER_TIMEOUT = 60.0  # seconds; the adapter's own patience with a silent broker is shorter

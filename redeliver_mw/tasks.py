@@ -9,8 +9,9 @@ import threading
 from concurrent.futures import Future
 
 from .context import reset, set_delivery
+from .handlers import HandlerSpec
 from .message import Delivery
-from .workers import Batch, Boss, Crew, HandlerSpec
+from .workers import Batch, Boss, Crew
 
 
 class LoopThread:

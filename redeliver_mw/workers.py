@@ -11,34 +11,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextvars import Token
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .context import reset, set_delivery
-from .decorator import is_async
-from .message import Delivery, Destination
-from .order import Order
-
-
-@dataclass(frozen=True, slots=True)
-class HandlerSpec:
-    """One registered handler."""
-
-    source: Destination
-    fn: Callable[..., Any]
-    policy: Any  # a RedeliveryPolicy, PolicyMap or PolicyFile
-    workers: int
-    prefetch: int
-    decode: Callable[[bytes], Any] | None = None
-    selector: str = ""
-    order: Order | None = None
-    batch: int | None = None  # None: it is called with one delivery
-
-    @property
-    def is_async(self) -> bool:
-        return is_async(self.fn)
+from .handlers import HandlerSpec
+from .message import Delivery
 
 
 class Undecodable(Exception):

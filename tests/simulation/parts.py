@@ -19,13 +19,14 @@ from sqlalchemy.engine import Engine as DatabaseEngine
 from redeliver_mw.adapter import OnAnswer, OnMoved
 from redeliver_mw.capabilities import Settlement
 from redeliver_mw.errors import BrokerUnavailable
+from redeliver_mw.handlers import HandlerSpec
 from redeliver_mw.limbo.database import Database
 from redeliver_mw.memory import Link, ManualClock, MemoryAdapter, MemoryBroker
 from redeliver_mw.memory.clock import Loop
 from redeliver_mw.memory.mover import Mover
 from redeliver_mw.memory.publisher import Publisher
 from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
-from redeliver_mw.workers import Boss, Crew, HandlerSpec
+from redeliver_mw.workers import Boss, Crew
 
 if TYPE_CHECKING:
     from .world import Life, World

@@ -13,14 +13,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from redeliver_mw import counting, engine, keeper
-from redeliver_mw.engine import Engine, Settings
+from redeliver_mw.engine import Engine
 from redeliver_mw.errors import BrokerError, ConfigError, LimboError, Reject, RetryAfter
+from redeliver_mw.handlers import HandlerSpec
 from redeliver_mw.limbo import ledger
 from redeliver_mw.limbo.database import Database
 from redeliver_mw.limbo.store import LEASE
 from redeliver_mw.memory import Faults
 from redeliver_mw.message import Delivery, Destination
-from redeliver_mw.workers import HandlerSpec
+from redeliver_mw.options import Settings
 
 from .book import Book, Message
 from .parts import URL, Died, Disk, SteppedClock, SteppedCrew, WatchedAdapter, WatchedBroker, _worlds, one_engine
