@@ -131,17 +131,10 @@ class App:
 
         def register(fn: F) -> F:
             own = self._meant(policy) if policy is not None else None
-            self._specs[destination] = HandlerSpec(
-                destination,
-                fn,
-                self._url_policy or own or policy_on(fn) or self._policy or RedeliveryPolicy(),
-                self._workers if workers is None else at_least("workers", workers, 1),
-                window,
-                decode,
-                selector or "",
-                order,
-                batch,
-            )
+            chosen = self._url_policy or own or policy_on(fn) or self._policy or RedeliveryPolicy()
+            crew = self._workers if workers is None else at_least("workers", workers, 1)
+            spec = HandlerSpec(destination, fn, chosen, crew, window, decode, selector or "", order, batch)
+            self._specs[destination] = spec
             return fn
 
         return register

@@ -192,18 +192,13 @@ class Engine:
         return Tasks(spec, boss, self._loop_thread)
 
     def _subscribe(self, spec: HandlerSpec, plan: Plan) -> None:
-        self.adapter.subscribe(
-            Subscription(
-                source=spec.source,
-                prefetch=spec.prefetch,
-                exclusive=self._settings.delay == "nack" and plan.ways.postpone is None,
-                declare=self._settings.declare == "all",
-                helpers=self._settings.declare != "none",
-                ladder=ladder_of(plan),
-                selector=spec.selector,
-                postpones=plan.ways.postpone is not None,
-            )
-        )
+        settings, postpones = self._settings, plan.ways.postpone is not None
+        subscription = Subscription(
+            source=spec.source, prefetch=spec.prefetch, exclusive=settings.delay == "nack" and not postpones,
+            declare=settings.declare == "all", helpers=settings.declare != "none", ladder=ladder_of(plan),
+            selector=spec.selector, postpones=postpones,
+        )  # fmt: skip
+        self.adapter.subscribe(subscription)
 
     def _await(self, done: Callable[[], bool], what: str) -> None:
         """Until `done()`, or the adapter has said that it cannot be had."""

@@ -15,7 +15,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from .adapter import Adapter
@@ -27,6 +27,7 @@ from .limbo.ledger import NONE, Changes, Lines
 from .message import Delivery, Destination
 from .ports import Clock, Moment
 from .recognition import Found, LastingLedger, Recognition, key_of
+from .timers import Alarm
 from .turnstile import Choice, One, Place, Turnstile
 
 log = logging.getLogger("redeliver_mw.limbo")
@@ -77,7 +78,7 @@ class Gate:
         self._written = 0
         self._turning = self._stopped = self._closed = False
         self._in_trouble = ""
-        self._forget: Callable[[], None] | None = None
+        self._alarm = Alarm(adapter.call_later, self._drive)
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
@@ -124,7 +125,7 @@ class Gate:
     def close(self, timeout: float) -> None:
         """Write what there is to be written: nothing is in a handler any more, as far as anybody waited for it."""
         self._closed = True
-        self._forget_turn()
+        self._alarm.off()
         self._wake()
         if self._thread is not None:
             self._thread.join(timeout)
@@ -139,9 +140,8 @@ class Gate:
     def _wake(self, *, soon: bool = False) -> None:
         if not self._driven:
             self._news.set()
-        elif not self._turning and not self._closed and (soon or self._forget is None):
-            self._forget_turn()
-            self._forget = self._adapter.call_later(0.0, self._drive)
+        elif not self._turning and not self._closed and (soon or not self._alarm.is_set):
+            self._alarm.set(0.0)
 
     # -- the gate's thread --------------------------------------------------------------------------
 
@@ -159,16 +159,10 @@ class Gate:
                 rest = TROUBLED_REST
 
     def _drive(self) -> None:
-        self._forget_turn()
+        self._alarm.off()
         rest = self.turn()
         if self._inbox or rest < float("inf"):
-            self._forget_turn()
-            self._forget = self._adapter.call_later(0.0 if self._inbox else rest, self._drive)
-
-    def _forget_turn(self) -> None:
-        if self._forget is not None:
-            self._forget()
-            self._forget = None
+            self._alarm.set(0.0 if self._inbox else rest)
 
     def turn(self) -> float:
         """Do what there is to be done, in one transaction; answers in how many seconds to look again."""

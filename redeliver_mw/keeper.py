@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from .adapter import Adapter, OnAnswer, Verdict
@@ -13,6 +12,7 @@ from .limbo import Clerk, Limbo, Parked, Parking
 from .limbo.store import LEASE
 from .message import Delivery, Imaging, Outgoing
 from .ports import Clock
+from .timers import Alarm
 
 DRIVEN_LEASE = 1e6  # seconds: nobody else can be about, and no sign of life has to be given
 
@@ -30,7 +30,7 @@ class Keeper:
         self._limbo = Limbo(url, app=app_name, broker=adapter.broker, clock=clock, lease=lease)
         self._clerk = Clerk(self._limbo, self._publish, clock=clock)
         self._open = False
-        self._forget: Callable[[], None] | None = None
+        self._alarm = Alarm(adapter.call_later, self._turn)
 
     def open(self) -> None:
         """ConfigError, LimboError where the database cannot be had."""
@@ -51,13 +51,13 @@ class Keeper:
 
     def close(self, timeout: float) -> None:
         """What was said is written first."""
-        self._forget_turn()
+        self._alarm.off()
         if self._open:
             self._clerk.stop(timeout)
 
     def _turn(self) -> None:
         """What the clerk's thread does, and again when the next is due: nobody else changes the database meanwhile."""
-        self._forget_turn()
+        self._alarm.off()
         rest = self._clerk.turn()
         try:
             due = self._limbo.next_due()
@@ -67,17 +67,11 @@ class Keeper:
             due = self._clock.now().wall + rest
         if due is not None:
             rest = max(min(rest, 0.1), due - self._clock.now().wall)
-            self._forget = self._adapter.call_later(rest, self._turn)
+            self._alarm.set(rest)
 
     def _hurry(self) -> None:
         if self._driven:
-            self._forget_turn()
-            self._forget = self._adapter.call_later(0.0, self._turn)
-
-    def _forget_turn(self) -> None:
-        if self._forget is not None:
-            self._forget()
-            self._forget = None
+            self._alarm.set(0.0)
 
     def _publish(self, row: Parked) -> None:
         def answered(verdict: Verdict, why: str) -> None:

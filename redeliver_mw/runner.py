@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out, for an App, what the interceptor commands: workers, adapter, timers, records.
+"""Where all that happens in an App becomes inputs of its interceptor: arrivals, runs, answers, losses, the end.
 
 Three kinds of threads meet here: the adapter's, which tells of deliveries and answers; the workers', which
 run handlers; and the caller's. Whatever is more than a first delivery that was handled becomes an input, and
@@ -17,30 +17,15 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from .adapter import Adapter, MoveVerdict, Verdict
-from .admission import Admission
+from .adapter import Adapter
+from .carrying import Carrying
 from .commands import (
-    Answer,
     Due,
     Failed,
-    Forget,
-    Halt,
     Handled,
     Left,
     Lost,
-    Moved,
-    Place,
-    Record,
-    Resume,
-    Run,
-    Say,
-    Settle,
     Stopping,
-    Store,
-    Transact,
-    Wait,
-    Written,
-    tell,
 )  # fmt: skip
 from .failure import describe
 from .feeding import Feeder
@@ -48,7 +33,7 @@ from .idioms import Spoken
 from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Gate, Park
-from .recording import Recorder, Scene, attempt_record, healthy_record
+from .recording import Recorder, Scene, healthy_record
 from .sending import CLOSED, Sendable, Sending, outbox_for
 from .timers import Timers
 from .usher import Usher
@@ -71,7 +56,7 @@ class StopReport:
     clean: bool  # everything that was begun was brought to its end in time
 
 
-class Runner(Admission):
+class Runner(Carrying):
     """Sink of the adapter, hands of the interceptor, boss of the crews."""
 
     def __init__(
@@ -219,62 +204,6 @@ class Runner(Admission):
             self._gate.fed()
         if self.stopping:
             self._quiet.notify_all()
-
-    # -- what the interceptor commands: the hands --------------------------------------------------
-
-    def run(self, c: Run) -> None:
-        if self._gate is not None:
-            return self._gate.run(c.delivery)
-        self._crews[c.delivery.destination].put((c.delivery,), first=True)
-
-    def wait(self, c: Wait) -> None:
-        self._timers.wait(c.token, c.seconds)
-
-    def forget(self, c: Forget) -> None:
-        self._timers.forget(c.token)
-
-    def _ring(self) -> None:
-        with self._lock:
-            self._timers.run_out()
-
-    def store(self, c: Store) -> None:
-        def answered(verdict: Verdict, why: str) -> None:
-            self.feed(Answer(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now(), verdict == "silent"))
-
-        if c.due_us is None:
-            self._adapter.publish(c.out, answered, after=c.after)
-        elif self._limbo is not None:
-            self._limbo.park(c.out, c.due_us / 1e6, answered)
-
-    def transact(self, c: Transact) -> None:
-        def answered(verdict: MoveVerdict, why: str) -> None:
-            self.feed(Moved(c.token, verdict, why, self._clock.now()))
-
-        self._adapter.move(c.delivery, c.outs, answered)
-
-    def settle(self, c: Settle) -> None:
-        tell(self._adapter, c, lambda: self.feed(Written(c.token)))
-
-    def record(self, c: Record) -> None:
-        if self._recorder.wanted:
-            self._recorder.append(attempt_record, c, self._scene)
-
-    def halt(self, c: Halt) -> None:
-        self._crews[c.source].pause("us")
-        self.halted[c.source] = c.reason
-        if c.loud:
-            log.error("%s is paused: %s. Nothing is lost; it goes on once that is over", c.source, c.reason)
-
-    def resume(self, c: Resume) -> None:
-        if self.halted.pop(c.source, None) is not None:
-            self._crews[c.source].resume("us")
-
-    def say(self, c: Say) -> None:
-        log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)
-
-    def place(self, c: Place) -> None:
-        if self._usher is not None:
-            self._usher.place(c)
 
     # -- stopping ---------------------------------------------------------------------
 

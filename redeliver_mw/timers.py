@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of waiting stories on one timer of the connection's: a heap of (due, token). Not thread-safe."""
+"""Thousands of waiting stories on one timer of the connection's: a heap of (due, token). And one call to come."""
 
 from __future__ import annotations
 
@@ -12,8 +12,30 @@ from .adapter import Cancel
 SLACK = 1e-6  # seconds: what two floats may differ by
 
 
+class Alarm:
+    """One call of `fn`, set anew each time; of a hand-driven part, whose turns others would do on a thread."""
+
+    def __init__(self, call_later: Callable[[float, Callable[[], None]], Cancel], fn: Callable[[], None]) -> None:
+        self._call_later, self._fn = call_later, fn
+        self._cancel: Cancel | None = None
+
+    @property
+    def is_set(self) -> bool:
+        return self._cancel is not None
+
+    def set(self, seconds: float) -> None:
+        """Call in so many seconds, and at no other time."""
+        self.off()
+        self._cancel = self._call_later(seconds, self._fn)
+
+    def off(self) -> None:
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+
 class Timers:
-    """`wait` and `forget` by token; `fire(token)` is called once for each that runs out.
+    """Not thread-safe. `wait` and `forget` by token; `fire(token)` is called once for each that runs out.
 
     `call_later` is the adapter's, `now` its monotonic clock in seconds. A cancelled wait stays in the heap
     until its time, and is passed over then.

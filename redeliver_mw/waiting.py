@@ -14,9 +14,9 @@ from . import idioms
 from .capabilities import Capabilities
 from .copies import Move, marks_of
 from .delay import choose
-from .doing import Doing
 from .errors import NotCopyable
 from .message import Destination
+from .outcomes import Outcomes
 from .ports import Ledger, Moment
 from .stories import NO_COPIES, Story
 from .story import Signal, State
@@ -24,7 +24,7 @@ from .story import Signal, State
 SLACK_US = 2_000  # an arrival this little before its time is on time
 
 
-class Waiting(Doing):
+class Waiting(Outcomes):
     """Which way a rest takes, and who leaves when there is no room."""
 
     def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:

@@ -20,6 +20,7 @@ from .broker import MemoryBroker
 from .clock import loop_for
 from .lane import Lane
 from .link import Held, Link
+from .looks import Looks
 from .mover import Mover
 from .publisher import Publisher
 from .queue import Queue
@@ -50,6 +51,7 @@ class MemoryAdapter:
         self._sink: Sink | None = None
         self._main: Link | None = None  # None: not connected
         self._unwatch: Callable[[], None] | None = None
+        self._looks = Looks(broker, self._is_open)
         self._closed = False
 
     @property
@@ -106,7 +108,7 @@ class MemoryAdapter:
 
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
         """Is `target` there? Made when `declare` says so."""
-        self._loop.call_soon(functools.partial(self._check, target, answer, declare))
+        self._loop.call_soon(lambda: answer(*self._looks.check(target, declare=declare)))
 
     def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None:
         """Nothing has to be made: this broker has all its delays at once."""
@@ -136,15 +138,7 @@ class MemoryAdapter:
 
     def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None:
         """The limit with which the queue was declared; one that is made later has none."""
-
-        def look() -> None:
-            queue = self._broker.queue(source)
-            if queue is None or queue.limit is None:
-                return answer(Limit())
-            returns = queue.limit + (not self._broker.ways.limit_is_last)
-            return answer(Limit(returns=returns, buried=queue.dead_letter, spelled=f"limit={queue.limit}"))
-
-        self._loop.call_soon(look)
+        self._loop.call_soon(lambda: answer(self._looks.limit(source)))
 
     def browse(
         self,
@@ -154,16 +148,18 @@ class MemoryAdapter:
         /,
     ) -> None:
         """The first `limit` waiting messages; as `Capabilities.browse` says they are marked by it."""
-        self._loop.call_soon(functools.partial(self._browse, source, limit, answer))
+
+        def look() -> None:
+            found = self._looks.browse(source, limit)
+            if isinstance(found, RedeliverError):
+                return answer(found)
+            answer([self._delivery(source, 0, held) for held in found])
+
+        self._loop.call_soon(look)
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
         """How many messages wait."""
-
-        def look() -> None:
-            problem = self._absent(source)
-            answer(problem if problem is not None else self._broker.depth(source))
-
-        self._loop.call_soon(look)
+        self._loop.call_soon(lambda: answer(self._looks.depth(source)))
 
     def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
         """`fn` on the adapter's loop, after `seconds`."""
@@ -174,6 +170,9 @@ class MemoryAdapter:
         if not self._closed:
             self._closed = True
             self._loop.finish(self._goodbye, timeout)
+
+    def _is_open(self) -> bool:
+        return self._main is not None and self._main.is_open
 
     # -- the connection; from here on on the loop ------------------------------------------------------------
 
@@ -270,7 +269,7 @@ class MemoryAdapter:
         if lane is None or self._sink is None:
             return
         self._sink.lost(generation, error)
-        if self._main is not None and self._main.is_open:  # only this channel: subscribe again
+        if self._is_open():  # only this channel: subscribe again
             self._loop.call_later(self._reconnect_after, functools.partial(self._open, lane.subscription))
 
     # -- settling --------------------------------------------------------------------------------------------
@@ -306,29 +305,3 @@ class MemoryAdapter:
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         self._mover.move(self._lanes.get(delivery.generation), delivery, outs, answer)
-
-    def _check(self, target: Destination, answer: OnAnswer, declare: bool) -> None:
-        if self._main is None or not self._main.is_open:
-            return answer("silent", "not connected")
-        if fault := self._broker.faults.take(target, "missing"):
-            return answer("refused", fault.text)
-        if declare:
-            self._broker.declare(target)
-        missing = self._absent(target) if target.kind == "queue" else None
-        return answer("ok", "") if missing is None else answer("refused", missing.what)
-
-    def _absent(self, source: Destination) -> RedeliverError | None:
-        if self._main is None or not self._main.is_open:
-            return BrokerUnavailable("not connected", where=self.broker)
-        if self._broker.queue(source) is None:
-            return DestinationMissing(f"no queue {source.name}", where=self.broker)
-        return None
-
-    def _browse(
-        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None]
-    ) -> None:
-        problem = self._absent(source)
-        if problem is not None:
-            return answer(problem)
-        found = self._broker.look(source, limit)
-        return answer([self._delivery(source, 0, held) for held in found])
