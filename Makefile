@@ -98,16 +98,17 @@ fuzz: $(READY) ## each reader of a policy language under atheris, for SECONDS (6
 	@test -d .fuzz/atheris || $(VENV)/bin/python -m pip install --quiet --target .fuzz/atheris "atheris>=3,<4"
 	PYTHONPATH=.fuzz/atheris $(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS)
 
-# HISTORIES, STATES and LIMBOS make it smaller or larger. What is random here comes from seeds that are told.
+# HISTORIES, LIMBOS, STATES and KILLS make it smaller or larger. What is random here comes from seeds that are told.
 HISTORIES ?= 1000000
 LIMBOS ?= 20000
 STATES ?= 1000000
-prove: $(READY) ## that nothing is lost: a million simulated histories, a million states walked, every mutant caught
+KILLS ?= 1000
+prove: $(READY) ## that nothing is lost: a million simulated histories, a million states walked, every mutant caught, a thousand kills
 	$(VENV)/bin/python -m tests.simulation --histories $(HISTORIES)
 	$(VENV)/bin/python -m tests.simulation --histories $(LIMBOS) --limbo
 	$(VENV)/bin/python -m tests.simulation.exhaustive --states $(STATES)
 	$(VENV)/bin/python -m tests.simulation.mutants
-# --- real kills: their line of `make prove` goes here ---
+	$(VENV)/bin/python -m tests.faults.prove --kills $(KILLS)
 
 mutants: $(READY) ## the real code with one rule broken at a time; the simulation has to notice each
 	$(VENV)/bin/python -m tests.simulation.mutants

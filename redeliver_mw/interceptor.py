@@ -285,8 +285,9 @@ class Interceptor(Waiting):
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
             runs = story.state is State.RUNNING
             self._step(story, Signal.LOST)
-            if runs and story.key is not None and self._runs.setdefault(story.key, story) is not story:
-                del self._heirs[self._runs[story.key].delivery]  # it only waited for that run, and does no more
+            first = self._runs.setdefault(story.key, story) if runs and story.key is not None else story
+            if first is not story and self._heirs.get(first.delivery) is story:
+                del self._heirs[first.delivery]  # it only waited for that run, and does no more
                 self._close(story)
 
     def _stop(self, at: Moment) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.simulation SEED` tells a history; `--histories N` runs so many on all cores, to the first bad one."""
+"""`python -m tests.simulation SEED` tells a history; `--histories N` runs many, on all cores, to the first bad one."""
 
 from __future__ import annotations
 

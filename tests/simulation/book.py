@@ -201,8 +201,9 @@ class Book:
         """Results and settles of this instant may be lost; what only rests is not."""
         places = self.world.all_places()
         for name, m in self.messages.items():
-            moved = m.handled or m.ended or len(places.get(name, ())) > 1
-            if m.running or m.publishes or (m.unsettled and moved):
+            moved = m.handled or m.ended
+            twice = len(places.get(name, ())) > 1
+            if m.running or m.publishes or twice or (m.unsettled and moved):
                 self.expose(m, "the connection is lost")
             elif not m.letter.has_id and m.unsettled:
                 self.expose(m, "it has no id to be known by")
@@ -218,11 +219,12 @@ class Book:
 
     def process_stopped(self, *, gently: bool) -> None:
         """What it had in hand is the broker's again. `gently`: nothing hindered it from taking the counts along."""
-        for m in self.messages.values():
+        places = self.world.all_places()
+        for name, m in self.messages.items():
             counted = m.unsettled and m.failed and not m.running and not m.ended
             if gently and counted and self.plan.delay != "nack":  # what was given back has its count in our memory
                 self.wrong(f"{m.letter.name} has failed {m.failed} times, and the stop left it without its count")
-            if m.unsettled:
+            if m.unsettled or len(places.get(name, ())) > 1:
                 self.expose(m, "it was in hand when its process was stopped")
             m.running = m.publishes = 0
 

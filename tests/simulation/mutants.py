@@ -96,7 +96,8 @@ MUTANTS = (
     Mutant(
         "commit before the send's outcome", "memory/mover.py",
         "        if refused:\n            returned",
-        '        if refused:\n            lane.settle([(delivery, "accepted")], cumulative=False)\n            returned',
+        '        if refused:\n            lane.settle([(delivery, "accepted")], cumulative=False)\n'
+        "            returned",
         "redeliver_proton",
     ),
     Mutant(

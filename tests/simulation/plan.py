@@ -33,6 +33,7 @@ class Letter:
 
 
 KINDS = ("healthy", "sick", "poison", "rejected", "ignored", "later", "killer")
+LIKELY = ("healthy", "sick", "healthy", "sick", "poison", *KINDS)
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,7 @@ def _backoff(rng: Random, delay: str, prefetch: int) -> tuple[float, ...]:
 
 
 def _letter(rng: Random, n: int, dead_after: int, crash_safe: bool) -> Letter:
-    kind = rng.choice(("healthy", "healthy", "healthy", "sick", "sick", "sick", "poison", "poison", "rejected", "ignored",
-                       "later", "killer"))  # fmt: skip
+    kind = rng.choice(LIKELY)
     sick = rng.randint(1, max(1, dead_after - 1)) if kind == "sick" else 0
     if kind == "sick" and dead_after == 1:
         kind = "poison"

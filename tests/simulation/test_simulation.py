@@ -11,8 +11,8 @@ import pytest
 
 from tests.simulation.exhaustive import walk
 from tests.simulation.mutants import MUTANTS, ROOT, caught
-from tests.simulation.plan import Fault, Plan, plan_of
-from tests.simulation.run import failures_in, tell
+from tests.simulation.plan import Fault, Letter, Plan, plan_of
+from tests.simulation.run import failures_in, fault_of, tell
 from tests.simulation.shrink import smaller
 
 HISTORIES, EACH = 20_000, 1000
@@ -80,3 +80,15 @@ def test_the_far_walk_goes_on_where_the_near_one_ends() -> None:
     found = walk("nack", False, 800)
     assert found.states >= 800
     assert not found.all_there_are
+
+
+def test_two_losses_while_a_message_runs_twice_cost_no_other_message_its_count() -> None:
+    """ActiveMQ, killed, marks nothing: what still runs is run again, in doubt, and both runs are lost at once."""
+    letters = (Letter("a", "poison", 0.0, lasts=4.0), Letter("b", "poison", 0.0), Letter("c", "poison", 0.2, lasts=0.5))
+    plan = Plan(
+        seed=0, broker="activemq", delay="hold", limbo=False, crash_safe=False, dead_after=3, backoff=(1.0, 8.0),
+        targets=1, on_dead="dead-letter", prefetch=10, workers=2, replay=False, letters=letters,
+    )  # fmt: skip
+    for at in range(24, 40):
+        assert not fault_of(replace(plan, faults=(Fault(18, "kill", 0.5), Fault(at, "channel"))))
+    assert not fault_of(plan_of(902_098))

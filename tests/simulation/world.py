@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One history: an app's engine, with all that is real in it, on a broker in memory, while things go wrong as planned."""
+"""One history: an app's engine, with all that is real in it, on a broker in memory, while things go wrong."""
 
 from __future__ import annotations
 
