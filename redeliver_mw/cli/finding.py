@@ -86,7 +86,7 @@ def _raised_at(error: BaseException) -> str:
     """`file:line` of the last frame in the user's own code; where there is none, of the frame that raised."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<frozen")]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]  # no file
     theirs = [f for f in frames if not _is_foreign(Path(f.filename))]
     last = (theirs or frames)[-1]
     return f"{_short(last.filename)}:{last.lineno}"

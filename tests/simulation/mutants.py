@@ -40,17 +40,17 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "swap settle and publish", "doing.py",
-        "            self._out += [Store(story.token, out, move.after) for out in missing]\n",
-        '            self._out.append(Settle(story.token, story.delivery, "accepted"))\n'
-        "            self._out += [Store(story.token, out, move.after) for out in missing]\n",
+        "        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]\n",
+        '        self._out.append(Settle(story.token, story.delivery, "accepted"))\n'
+        "        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]\n",
     ),
     Mutant(
         "drop the confirm wait", "doing.py",
-        "            self._out += [Store(story.token, out, move.after) for out in missing]\n",
-        "            self._out += [Store(story.token, out, move.after) for out in missing]\n"
-        "            self._step(story, Signal.COMPLETE)\n",
+        "        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]\n",
+        "        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]\n"
+        "        self._step(story, Signal.COMPLETE)\n",
     ),
-    Mutant("settle on timeout", "doing.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
+    Mutant("settle on timeout", "outcomes.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
     Mutant(
         "count prefetch as failure", "interceptor.py",
         "        past = counting.read_past(x.delivery)\n        story = self._open(",
@@ -66,7 +66,7 @@ MUTANTS = (
         "the check of each adapter's own settle",
         (
             "runner.py",
-            "        running = [d for d in list(self._running) if d.generation == generation and self._claim(d)]\n",
+            "        running = [d for d in list(self.running) if d.generation == generation and self._claim(d)]\n",
             "        running: list[Delivery] = []\n",
         ),
     ),

@@ -32,6 +32,7 @@ class Letter:
         )
 
 
+LATER = 1.0  # seconds that a handler asks for
 KINDS = ("healthy", "sick", "poison", "rejected", "ignored", "later", "killer")
 LIKELY = ("healthy", "sick", "healthy", "sick", "poison", *KINDS)
 

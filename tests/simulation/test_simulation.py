@@ -6,11 +6,12 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.simulation.exhaustive import walk
-from tests.simulation.mutants import MUTANTS, ROOT, caught
+from tests.simulation.mutants import MUTANTS, ROOT, Mutant, caught, made
 from tests.simulation.plan import Fault, Letter, Plan, plan_of
 from tests.simulation.run import failures_in, fault_of, tell
 from tests.simulation.shrink import smaller
@@ -74,6 +75,11 @@ def test_a_story_tells_what_went_wrong_and_how_to_see_it_again() -> None:
 def test_a_mutant_of_the_real_code_is_noticed(name: str) -> None:
     (mutant,) = [mutant for mutant in MUTANTS if mutant.name == name]
     assert caught(mutant, histories=100)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_what_a_mutant_changes_is_still_in_the_code(mutant: Mutant, tmp_path: Path) -> None:
+    made(mutant, tmp_path)  # it says so, else
 
 
 def test_the_far_walk_goes_on_where_the_near_one_ends() -> None:

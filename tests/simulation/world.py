@@ -25,12 +25,11 @@ from redeliver_mw.options import Settings
 
 from .book import Book, Message
 from .parts import URL, Died, Disk, SteppedClock, SteppedCrew, WatchedAdapter, WatchedBroker, _worlds, one_engine
-from .plan import FAULTS, SOURCE, TARGETS, Fault, Letter, Plan
+from .plan import FAULTS, LATER, SOURCE, TARGETS, Fault, Letter, Plan
 
 FAULTY = 40.0  # seconds, after which nothing goes wrong any more
 QUIET = 3 * 3600.0  # seconds until everything must have come to its end, an hour of a wrong clock included
 POLL, POLLS = LEASE / 3, 9  # seconds until a clerk looks again; so often that a dead one's lease is over by then
-LATER = 1.0  # seconds that a handler asks for
 _disk: list[Disk] = []
 
 
