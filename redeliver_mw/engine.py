@@ -88,7 +88,6 @@ class Engine:
             assert self._capabilities is not None
             self._able = self._abilities(self._capabilities)
             plans = {spec.source: self._plan(spec, self._policies[spec.source]) for spec in self._specs}
-            warn_of_limits(plans.values(), self._able)
             check_targets(self._asking, plans, declare=self._settings.declare != "none")
             self._keeper = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
@@ -104,6 +103,7 @@ class Engine:
             self._close(5.0)
             raise
         self.started = True
+        warn_of_limits(plans.values(), self._able)
 
     def give_up(self) -> None:
         """Let a start that is under way raise StartGivenUp. Safe in a signal handler."""

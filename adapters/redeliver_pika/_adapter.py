@@ -19,7 +19,7 @@ from typing import Any
 from pika.adapters.select_connection import IOLoop
 
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
-from redeliver_mw.capabilities import Capabilities, Limit, Schedule, Settlement, Trust
+from redeliver_mw.capabilities import Capabilities, Limit, Schedule, Settlement
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
@@ -124,7 +124,7 @@ class PikaAdapter:
 
     def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None:
         if self._management is None:
-            answer(Limit(trust=Trust.UNKNOWN, why="AMQP does not tell; ?management=http://host:15672 would"))
+            self._call(lambda: self._topology.limit_of(queue_of(source), answer))
         else:
             self._management.limit_of(queue_of(source), self._capabilities.broker_version, answer)
 

@@ -14,6 +14,7 @@ from typing import Any
 from pika import exceptions
 
 from redeliver_mw.adapter import Subscription
+from redeliver_mw.capabilities import Limit, Trust
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
 from redeliver_mw.message import Destination
 from redeliver_pika._dialects import CLASSIC, YOUNG, queue_of, rung_arguments, rung_queue, rungs_for
@@ -66,6 +67,26 @@ class Topology:
             if arguments.get("x-queue-type") == "quorum" and not isinstance(outcome, RedeliverError):
                 _first_seen.setdefault((self._name, queue), time.monotonic())
             answer(outcome)
+
+        self.look_up(queue, looked)
+
+    def limit_of(self, queue: str, answer: Callable[[Limit], None]) -> None:
+        """As far as AMQP shows it: a durable classic queue without arguments has none, nor has one that is missing.
+
+        The queue is declared again as such: that changes nothing where it is one, and is refused where it is not.
+        """
+
+        def looked(found: int | RedeliverError) -> None:
+            if isinstance(found, RedeliverError):
+                known(found)
+            else:
+                self._make(queue, CLASSIC, known)
+
+        def known(found: int | RedeliverError) -> None:
+            if isinstance(found, RedeliverError) and not isinstance(found, DestinationMissing):
+                answer(Limit(trust=Trust.UNKNOWN, why="AMQP does not tell; ?management=http://host:15672 would"))
+            else:
+                answer(Limit())
 
         self.look_up(queue, looked)
 

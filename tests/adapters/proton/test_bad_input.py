@@ -244,7 +244,7 @@ def test_a_selector_that_nobody_matches_leaves_every_message_in_peace(
         world.send(queue, b"%d" % n, {"colour": "red"})
     world.advance(0.5)
     assert app.health()["sources"][f"queue:{queue}"] == {
-        "waiting": 0, "paused": False, "why_paused": None, "breaker": None,
+        "waiting": 0, "behind": 0, "paused": False, "why_paused": None, "breaker": None,
     }  # fmt: skip
     app.stop(2.0)
     assert [(raw.body, raw.redelivered) for raw in world.take_all(queue)] == [(b"%d" % n, False) for n in range(3)]
