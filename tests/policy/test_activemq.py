@@ -16,23 +16,9 @@ from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import DeadLetter, Decision, Discard, PolicyMap, Redeliver, RedeliveryPolicy, Target
 from redeliver_mw.policy.formats import activemq
+from tests.policy.examples import EXAMPLES
 
-BILLING = """<broker xmlns="http://activemq.apache.org/schema/core" schedulerSupport="true">
-  <plugins><redeliveryPlugin sendToDlqIfMaxRetriesExceeded="true" fallbackToDeadLetter="true">
-    <redeliveryPolicyMap><redeliveryPolicyMap>
-      <redeliveryPolicyEntries>
-        <redeliveryPolicy queue="BILLING.&gt;"
-                          maximumRedeliveries="2" initialRedeliveryDelay="1500" redeliveryDelay="4000"/>
-      </redeliveryPolicyEntries>
-      <defaultEntry><redeliveryPolicy maximumRedeliveries="5"/></defaultEntry>
-    </redeliveryPolicyMap></redeliveryPolicyMap>
-  </redeliveryPlugin></plugins>
-  <destinationPolicy><policyMap><policyEntries><policyEntry queue="BILLING.&gt;">
-    <deadLetterStrategy>
-      <individualDeadLetterStrategy queuePrefix="DEAD." processExpired="false" processNonPersistent="true"/>
-    </deadLetterStrategy>
-  </policyEntry></policyEntries></policyMap></destinationPolicy>
-</broker>"""
+BILLING = EXAMPLES["activemq"]
 
 
 def url(**options: object) -> str:
@@ -96,8 +82,9 @@ def test_the_manuals_plugin_waits_three_seconds_and_then_one() -> None:
     assert policies.resolve("SpecialQueue").version == policies.resolve("Other").version
 
 
-def test_the_minimal_example_retries_billing_twice_and_buries_it_by_name() -> None:
-    policies = activemq.read(BILLING)
+@pytest.mark.parametrize("text", [BILLING, BILLING.replace("&gt;", ">")])
+def test_the_minimal_example_retries_billing_twice_and_buries_it_by_name(text: str) -> None:
+    policies = activemq.read(text)
     assert delays(policies.resolve("BILLING.eu")) == [1500, 4000]
     assert buried(policies, "BILLING.eu") == "queue:DEAD.BILLING.eu"
     assert policies.resolve("BILLING.eu").expired() == Discard("expired")
