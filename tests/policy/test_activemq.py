@@ -16,6 +16,7 @@ from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import DeadLetter, Decision, Discard, PolicyMap, Redeliver, RedeliveryPolicy, Target
 from redeliver_mw.policy.formats import activemq
+from redeliver_mw.policy.growth import Growth
 from tests.policy.examples import EXAMPLES
 
 BILLING = EXAMPLES["activemq"]
@@ -581,3 +582,8 @@ def test_maps_whose_patterns_all_overlap_are_refused_before_they_take_long() -> 
             <policyEntry queue="{names("b")}"><deadLetterStrategy><discarding/></deadLetterStrategy></policyEntry>
             </policyEntries></destinationPolicy></b>"""
         )
+
+
+def test_the_jitter_of_a_message_that_is_kept_at_its_first_failure_is_not_lost_in_silence() -> None:
+    kept = RedeliveryPolicy(1, Growth(10, 0.5, None, 0.15), None)
+    assert any("jitter" in line for line in activemq.write(PolicyMap({}, default=kept)).lost)
