@@ -10,23 +10,21 @@ A segment that is being written is `_seg-<host>-<pid>-<run>.<n>.jsonl.open`, and
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from .record import AttemptRecord, OtherKind, PolicyRecord, from_line, policy_from_line
-
-try:
-    import fcntl
-except ImportError:  # Windows: no flock; there the pid in the name has to do
-    fcntl = None  # type: ignore[assignment]  # where there is none
 
 _log = logging.getLogger("redeliver_mw.journal")
 _OPEN = re.compile(r"_(?P<stem>seg-(?P<host>.+)-(?P<pid>\d+)-(?P<run>[0-9a-f]+)\.\d+\.jsonl)\.open")
 _BLOCK = 64 * 1024
+# Windows has no flock; there the pid in the name has to do.
+_fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
 
 Record = TypeVar("Record")
 OnBad = Callable[[Path, int, ValueError], None]
@@ -195,10 +193,10 @@ def _whole_lines(fd: int, size: int) -> int:
 
 def _lock(fd: int) -> bool | None:
     """True: the lock is ours; False: another has it; None: there are no locks on this file system."""
-    if fcntl is None:
+    if _fcntl is None:
         return None
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _fcntl.flock(fd, _fcntl.LOCK_EX | _fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:

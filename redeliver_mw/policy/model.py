@@ -50,6 +50,7 @@ from .wording import describe
 
 OnDead = Literal["dead-letter", "discard", "keep"]
 Act = Literal["failure", "arrival"]
+_BACKOFF, _EXPIRY = Backoff.exponential(1.0, 2.0, cap=60.0), Expiry()  # what holds where nothing is said
 _VERY_OFTEN = 10**18
 _REMEMBERED = 128  # failures whose rest is kept at hand
 TEXT_LIMIT = 500  # characters of `text`
@@ -87,14 +88,14 @@ class RedeliveryPolicy:
     def __init__(
         self,
         dead_after: Limit = 7,
-        backoff: Delays = Backoff.exponential(1.0, 2.0, cap=60.0),  # noqa: B008  (frozen)
+        backoff: Delays = _BACKOFF,
         dead_letter: Targets = "queue:DLQ.$",
         on_dead: OnDead = "dead-letter",
         *,
         retry_on: Errors | None = None,
         fatal: Errors | None = None,
         ignore: Errors | None = None,
-        expiry: Expiry = Expiry(),  # noqa: B008  (frozen)
+        expiry: Expiry = _EXPIRY,
         act: Act = "failure",
         name: str = "",
         language: str = "native",

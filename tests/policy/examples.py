@@ -8,13 +8,13 @@ EXAMPLES = {
   <plugins><redeliveryPlugin sendToDlqIfMaxRetriesExceeded="true" fallbackToDeadLetter="true">
     <redeliveryPolicyMap><redeliveryPolicyMap>
       <redeliveryPolicyEntries>
-        <redeliveryPolicy queue="BILLING.>" maximumRedeliveries="2"
-                          initialRedeliveryDelay="1500" redeliveryDelay="4000"/>
+        <redeliveryPolicy queue="BILLING.&gt;"
+                          maximumRedeliveries="2" initialRedeliveryDelay="1500" redeliveryDelay="4000"/>
       </redeliveryPolicyEntries>
       <defaultEntry><redeliveryPolicy maximumRedeliveries="5"/></defaultEntry>
     </redeliveryPolicyMap></redeliveryPolicyMap>
   </redeliveryPlugin></plugins>
-  <destinationPolicy><policyMap><policyEntries><policyEntry queue="BILLING.>">
+  <destinationPolicy><policyMap><policyEntries><policyEntry queue="BILLING.&gt;">
     <deadLetterStrategy>
       <individualDeadLetterStrategy queuePrefix="DEAD." processExpired="false" processNonPersistent="true"/>
     </deadLetterStrategy>

@@ -16,23 +16,10 @@ from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import DeadLetter, Decision, Discard, PolicyMap, Redeliver, RedeliveryPolicy, Target
 from redeliver_mw.policy.formats import activemq
+from redeliver_mw.policy.growth import Growth
+from tests.policy.examples import EXAMPLES
 
-BILLING = """<broker xmlns="http://activemq.apache.org/schema/core" schedulerSupport="true">
-  <plugins><redeliveryPlugin sendToDlqIfMaxRetriesExceeded="true" fallbackToDeadLetter="true">
-    <redeliveryPolicyMap><redeliveryPolicyMap>
-      <redeliveryPolicyEntries>
-        <redeliveryPolicy queue="BILLING.&gt;"
-                          maximumRedeliveries="2" initialRedeliveryDelay="1500" redeliveryDelay="4000"/>
-      </redeliveryPolicyEntries>
-      <defaultEntry><redeliveryPolicy maximumRedeliveries="5"/></defaultEntry>
-    </redeliveryPolicyMap></redeliveryPolicyMap>
-  </redeliveryPlugin></plugins>
-  <destinationPolicy><policyMap><policyEntries><policyEntry queue="BILLING.&gt;">
-    <deadLetterStrategy>
-      <individualDeadLetterStrategy queuePrefix="DEAD." processExpired="false" processNonPersistent="true"/>
-    </deadLetterStrategy>
-  </policyEntry></policyEntries></policyMap></destinationPolicy>
-</broker>"""
+BILLING = EXAMPLES["activemq"]
 
 
 def url(**options: object) -> str:
@@ -96,8 +83,9 @@ def test_the_manuals_plugin_waits_three_seconds_and_then_one() -> None:
     assert policies.resolve("SpecialQueue").version == policies.resolve("Other").version
 
 
-def test_the_minimal_example_retries_billing_twice_and_buries_it_by_name() -> None:
-    policies = activemq.read(BILLING)
+@pytest.mark.parametrize("text", [BILLING, BILLING.replace("&gt;", ">")])
+def test_the_minimal_example_retries_billing_twice_and_buries_it_by_name(text: str) -> None:
+    policies = activemq.read(text)
     assert delays(policies.resolve("BILLING.eu")) == [1500, 4000]
     assert buried(policies, "BILLING.eu") == "queue:DEAD.BILLING.eu"
     assert policies.resolve("BILLING.eu").expired() == Discard("expired")
@@ -594,3 +582,8 @@ def test_maps_whose_patterns_all_overlap_are_refused_before_they_take_long() -> 
             <policyEntry queue="{names("b")}"><deadLetterStrategy><discarding/></deadLetterStrategy></policyEntry>
             </policyEntries></destinationPolicy></b>"""
         )
+
+
+def test_the_jitter_of_a_message_that_is_kept_at_its_first_failure_is_not_lost_in_silence() -> None:
+    kept = RedeliveryPolicy(1, Growth(10, 0.5, None, 0.15), None)
+    assert any("jitter" in line for line in activemq.write(PolicyMap({}, default=kept)).lost)

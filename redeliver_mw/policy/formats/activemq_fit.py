@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from itertools import pairwise
 
 from ..backoff import LONGEST, Backoff
+from ..decisions import Keep, Redeliver
 from ..model import RedeliveryPolicy
 from ..recurrence import FARTHEST, Recurrence
 from . import sampled
@@ -87,7 +88,8 @@ def _delays(candidate: Recurrence, counts: list[int]) -> Iterator[int]:
 
 
 def _jittered(best: Recurrence, policy: RedeliveryPolicy, counts: list[int], lost: list[str]) -> Recurrence:
-    spans = [policy.backoff.span(count) for count in counts if policy.dead_after is None or count < policy.dead_after]
+    rests = [rest for count in counts if isinstance(rest := policy.decide(count), Redeliver | Keep)]
+    spans = [(rest.base, rest.low, rest.high) for rest in rests]
     shares = [max(high - base, base - low) / base for base, low, high in spans if base]
     if not any(shares):
         return best

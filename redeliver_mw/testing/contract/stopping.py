@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from ...app import App
 from ...capabilities import Capabilities
 from ...message import Delivery
 from .case import Case, needs, needs_ability, needs_marks
@@ -20,6 +21,12 @@ _NO_NACK = "a return counts towards a limit of its own, or is not honoured"
 
 def _nackable(capabilities: Capabilities) -> bool:
     return capabilities.released_uncounted and "released" in capabilities.honours
+
+
+def _consumes(app: App) -> bool:
+    """Whether one of its subscriptions is live."""
+    runner = app._engine.runner if app._engine is not None else None
+    return runner is not None and bool(runner._live)
 
 
 class Stopping(Case):
@@ -125,7 +132,7 @@ class Stopping(Case):
         world.send(queue, b"one", message_id="m1")
         assert begun.wait(world.patience)
         world.cut_connections()
-        assert world.wait_until(lambda: world.depth(queue) == 0 and bool(consumer.app._engine.runner._live))  # type: ignore[union-attr]
+        assert world.wait_until(lambda: world.depth(queue) == 0 and _consumes(consumer.app))
         world.advance(0.3)
         go_on.set()
         world.advance(0.3)

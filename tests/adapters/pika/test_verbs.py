@@ -66,7 +66,7 @@ class Bench:
         return self.queue(dead_letter_exchange="", dead_letter_routing_key=back, **more, **arguments)
 
     def put(self, queue: str, body: bytes = b"m", expiration: str | None = None) -> None:
-        properties = pika.BasicProperties(delivery_mode=2, expiration=expiration)  # type: ignore[no-untyped-call]
+        properties = pika.BasicProperties(delivery_mode=2, expiration=expiration)
         self._channel.basic_publish("", queue, body, properties, mandatory=True)
 
     def met(self, queue: str, channel: BlockingChannel | None = None, seconds: float = PATIENCE) -> Met | None:

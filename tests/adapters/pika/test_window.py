@@ -9,6 +9,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redeliver_mw.capabilities import Settlement
 from redeliver_pika._source import Window
 
 
@@ -25,8 +26,9 @@ def test_a_cumulative_ack_reaches_up_to_the_first_that_is_not_accepted() -> None
 
 def test_a_tag_that_goes_back_is_never_covered_by_an_ack() -> None:
     window = Window()
-    for tag, word in ((1, "accepted"), (2, "released"), (3, "accepted")):
-        window.decide(tag, word)  # type: ignore[arg-type]
+    words: list[Settlement] = ["accepted", "released", "accepted"]
+    for tag, word in enumerate(words, 1):
+        window.decide(tag, word)
     assert window.take() == (1, [3], [2])
 
 

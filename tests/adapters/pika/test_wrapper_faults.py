@@ -87,11 +87,15 @@ def test_a_channel_closed_by_the_broker_while_a_message_is_held_keeps_the_count(
 def test_the_count_is_kept_over_a_new_connection(q: Queues, rabbitmq43: Broker) -> None:
     seen = fails(2)
     wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.3))
+
+    def had(attempts: int) -> bool:
+        return len(seen.counts) == attempts
+
     q.put("1")
     for attempts in (1, 2, 3):
         with channel_on(rabbitmq43) as channel:
             channel.basic_consume(q.name, wrapped)
-            until(channel.connection, lambda attempts=attempts: len(seen.counts) == attempts)  # type: ignore[misc]
+            until(channel.connection, functools.partial(had, attempts))
     assert (seen.counts, q.left(), q.dead()) == ([1, 2, 3], [], [])
 
 
@@ -265,7 +269,7 @@ def test_a_coroutine_that_outlives_its_connection_is_not_run_twice_at_once(q: Qu
 
         connection = AsyncioConnection(
             parameters(rabbitmq43),
-            on_open_callback=lambda c: c.channel(on_open_callback=opened),  # type: ignore[arg-type]
+            on_open_callback=lambda c: c.channel(on_open_callback=opened),
         )
         await ready.wait()
         return connection
