@@ -83,7 +83,7 @@ class Book:
         if not m.exposed:
             self._begins_unexposed(m, failures)
         self._not_early(m, failures, now.mono, now.wall)
-        if not m.runs and self.world.undisturbed:
+        if not m.runs and self.world.weather.undisturbed:
             self._not_behind_sick_ones(m, now.mono)
         m.runs += 1
         m.running += 1
@@ -105,7 +105,7 @@ class Book:
 
     def _not_early(self, m: Message, failures: int, mono: float, wall: float) -> None:
         rest = m.rests.get(failures)
-        if rest is None or (not failures and m.exposed) or rest.steps != self.world.steps_forward:
+        if rest is None or (not failures and m.exposed) or rest.steps != self.world.weather.steps_forward:
             return
         early = min(rest.mono - mono, rest.wall - wall)
         if early > SLACK:
@@ -135,7 +135,7 @@ class Book:
             count = failures + (outcome == "failed")
             known = m.rests.get(count)
             if known is None or not m.exposed or known.mono > now.mono + rest:
-                m.rests[count] = Rest(now.mono + rest, now.wall + rest, self.world.steps_forward)
+                m.rests[count] = Rest(now.mono + rest, now.wall + rest, self.world.weather.steps_forward)
         else:
             m.ended = m.ended or outcome
 

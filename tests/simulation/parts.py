@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The world's parts: the memory broker, its adapter, the clock, the database and the crew, each with points in it.
+"""The world's parts: the memory broker, its adapter, the clock and the crew, each with points in it.
 
 A point is a place where the plan may let something go wrong. Whatever is not one is the real code.
 """
@@ -8,19 +8,13 @@ A point is a place where the plan may let something go wrong. Whatever is not on
 from __future__ import annotations
 
 import functools
-import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
-
-from sqlalchemy import event
-from sqlalchemy.engine import Engine as DatabaseEngine
 
 from redeliver_mw.adapter import OnAnswer, OnMoved
 from redeliver_mw.capabilities import Settlement
 from redeliver_mw.errors import BrokerUnavailable
 from redeliver_mw.handlers import HandlerSpec
-from redeliver_mw.limbo.database import Database
 from redeliver_mw.memory import Link, ManualClock, MemoryAdapter, MemoryBroker
 from redeliver_mw.memory.clock import Loop
 from redeliver_mw.memory.mover import Mover
@@ -29,7 +23,8 @@ from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
 from redeliver_mw.workers import Boss, Crew
 
 if TYPE_CHECKING:
-    from .world import Life, World
+    from .life import Life
+    from .world import World
 
 PUBLISH_TIMEOUT = 2.0  # seconds
 
@@ -126,7 +121,7 @@ class WatchedPublisher(Publisher):
         super().lost(why)
 
     def _send(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
-        fault = self.world.take_of_publish()
+        fault = self.world.weather.take_of_publish()
         if fault is None or self._link is None or not self._link.is_open:
             return super()._send(out, answer, after)
         if fault.kind == "repeat":
@@ -263,110 +258,3 @@ class SteppedCrew(Crew):
         self._free += 1
         self._boss.ended(delivery, error)
         self._wake(1)
-
-
-# -- the database -------------------------------------------------------------------------------------------------
-
-URL = "sqlite:///file:simulation?mode=memory&cache=shared&uri=true"
-_PLACE = "file:simulation?mode=memory&cache=shared"
-_worlds: list[World] = []  # the one that is at it now
-
-
-class WatchedCursor(sqlite3.Cursor):
-    def execute(self, statement: str, *parameters: Any) -> Any:
-        self.connection.point("sql", statement)  # type: ignore[attr-defined]
-        return super().execute(statement, *parameters)
-
-    def executemany(self, statement: str, *parameters: Any) -> Any:
-        self.connection.point("sql", statement)  # type: ignore[attr-defined]
-        return super().executemany(statement, *parameters)
-
-
-class WatchedConnection(sqlite3.Connection):
-    """Every statement is a point, and a commit is two. With its process it dies, and what was not committed is gone."""
-
-    life: Life | None = None
-    wrote = False  # in this transaction
-
-    def point(self, what: str, statement: str = "") -> None:
-        life = self.life
-        if life is None:
-            return
-        if life.dead:
-            raise Died
-        life.world.point(what)
-        writes = (what == "commit" and self.wrote) or statement[:6] in ("INSERT", "UPDATE", "DELETE", "CREATE")
-        self.wrote = what == "sql" and (self.wrote or writes) and statement[:5] != "BEGIN"
-        if writes and life.world.disk_full:
-            error = sqlite3.OperationalError("database or disk is full")
-            error.sqlite_errorcode = sqlite3.SQLITE_FULL
-            raise error
-
-    def cursor(self, *_: Any) -> Any:
-        return super().cursor(WatchedCursor)
-
-    def commit(self) -> None:
-        self.point("commit")
-        super().commit()
-        self.point("committed")
-
-    def rollback(self) -> None:
-        if self.life is None or not self.life.dead:
-            super().rollback()
-
-    def close(self) -> None:
-        if self.life is None or not self.life.dead:
-            super().close()
-
-    def die(self) -> None:
-        with suppress(sqlite3.ProgrammingError):  # closed already
-            super().rollback()
-            super().close()
-
-
-@event.listens_for(DatabaseEngine, "do_connect")
-def _connected(dialect: Any, record: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
-    if not _worlds:
-        return None
-    connection = sqlite3.connect(_PLACE, uri=True, factory=WatchedConnection, check_same_thread=False, timeout=0.0)
-    world = _worlds[-1]
-    connection.life = world.life
-    if world.life is not None:
-        world.life.connections.append(connection)
-    return connection
-
-
-_engines: dict[Any, DatabaseEngine] = {}
-_make_engine = Database._made
-
-
-def one_engine(database: Database, *, durable: bool = True) -> DatabaseEngine:
-    """The same for every process of every history, with a new connection: it keeps the statements it has compiled."""
-    kind = (durable, database._lasting)
-    if kind not in _engines:
-        _engines[kind] = _make_engine(database, durable=durable)
-    _engines[kind].dispose(close=False)
-    return _engines[kind]
-
-
-class Disk:
-    """The database that outlives the processes of a history, and is empty at the beginning of the next."""
-
-    def __init__(self) -> None:
-        self._anchor = sqlite3.connect(_PLACE, uri=True, check_same_thread=False, timeout=0.0, isolation_level=None)
-        database = Database(URL)
-        database.open()  # makes the tables
-        database.close()
-        names = self._anchor.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-        self._tables = [name for (name,) in names if "version" not in name and not name.startswith("sqlite_")]
-
-    def wipe(self) -> None:
-        for name in self._tables:
-            self._anchor.execute(f'DELETE FROM "{name}"')
-
-    def parked(self) -> list[tuple[str, str]]:
-        """Body and target of everything in limbo. sqlite3.OperationalError in the middle of a transaction."""
-        found = self._anchor.execute(
-            "SELECT msg_body, port_name FROM dms_limbo_msg JOIN dms_limbo_body USING (msg_id)"
-        ).fetchall()
-        return [(bytes(body).decode(), str(target)) for body, target in found]

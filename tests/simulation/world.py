@@ -4,163 +4,25 @@
 
 from __future__ import annotations
 
-import itertools
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
-from redeliver_mw import counting, engine, keeper
-from redeliver_mw.engine import Engine
-from redeliver_mw.errors import BrokerError, ConfigError, LimboError, Reject, RetryAfter
-from redeliver_mw.handlers import HandlerSpec
-from redeliver_mw.limbo import ledger
-from redeliver_mw.limbo.database import Database
-from redeliver_mw.limbo.store import LEASE
+from redeliver_mw.errors import BrokerError, ConfigError, LimboError
 from redeliver_mw.memory import Faults
-from redeliver_mw.message import Delivery, Destination
-from redeliver_mw.options import Settings
+from redeliver_mw.message import Destination
 
-from .book import Book, Message
-from .parts import URL, Died, Disk, SteppedClock, SteppedCrew, WatchedAdapter, WatchedBroker, _worlds, one_engine
-from .plan import FAULTS, LATER, SOURCE, TARGETS, Fault, Letter, Plan
+from .book import Book
+from .disk import WORLDS, disk
+from .life import Life, same_every_time
+from .parts import Died, SteppedClock, WatchedBroker
+from .plan import SOURCE, TARGETS, Letter, Plan
+from .weather import Weather
 
 FAULTY = 40.0  # seconds, after which nothing goes wrong any more
 QUIET = 3 * 3600.0  # seconds until everything must have come to its end, an hour of a wrong clock included
-POLL, POLLS = LEASE / 3, 9  # seconds until a clerk looks again; so often that a dead one's lease is over by then
-_disk: list[Disk] = []
-
-
-def disk() -> Disk:
-    """One for all histories of this process."""
-    if not _disk:
-        _disk.append(Disk())
-    return _disk[0]
-
-
-@contextmanager
-def same_every_time() -> Iterator[None]:
-    """No real time and nothing drawn elsewhere; and a lease as it is where nobody moves the clock."""
-    numbers = itertools.count(1)
-    drawn = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"{next(numbers):032x}"[::-1]))
-    stubs: list[Any] = [
-        (engine, "time", SimpleNamespace(monotonic=lambda: 100.0 * next(numbers))),  # what is not there now never comes
-        (engine, "uuid", drawn), (ledger, "uuid", drawn), (keeper, "DRIVEN_LEASE", LEASE),
-        (Database, "_made", one_engine),
-    ]  # fmt: skip
-    real: list[Any] = [(module, name, getattr(module, name)) for module, name, _ in stubs]
-    for module, name, stub in stubs:
-        setattr(module, name, stub)
-    try:
-        yield
-    finally:
-        for module, name, value in real:
-            setattr(module, name, value)
-
-
-class Life:
-    """One life of the process."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.dead = self.stopping = False
-        self.connections: list[Any] = []
-        self.adapter = WatchedAdapter(world)
-        plan = world.plan
-        source = Destination(SOURCE)
-        settings = Settings(
-            app_name="simulated", delay=plan.delay, seed=plan.seed, limbo=URL if plan.limbo else None,  # type: ignore[arg-type]
-            crash_safe=plan.crash_safe,
-        )  # fmt: skip
-        spec = HandlerSpec(source, self.handle, None, plan.workers, plan.prefetch)
-        self.engine = Engine(
-            self.adapter, [spec], {source: world.policy}, settings, world.clock, hooks=[self.told],
-            drive=self.drive, crew=SteppedCrew,
-        )  # fmt: skip
-
-    def start(self) -> None:
-        self.engine.start()
-        if self.engine._keeper is not None:
-            self.world.book.watch_parking(self.engine._keeper)
-            self.adapter.call_later(POLL, partial(self._look, 1))
-
-    def _look(self, number: int) -> None:
-        """The clerk's thread looks every now and then, here ever more rarely; an empty limbo is not worth a look."""
-        if self.world.is_parked and self.engine._keeper is not None:
-            self.engine._keeper._turn()
-        rest = POLL if number < POLLS else POLL * 2.0 ** (number - POLLS)
-        self.adapter.call_later(rest, partial(self._look, number + 1))
-
-    def drive(self) -> None:
-        runner = self.engine.runner
-        if runner is not None and runner.stopping:
-            self.world.go_with(self, 5.0, lambda: not runner.busy)
-        else:
-            self.world.clock.run_until_idle()
-
-    def told(self, record: Any) -> None:
-        self.world.note(f"told: {record.outcome} {record.mechanism or ''} {record.reason or ''}")
-        if self.world.hook_fails:
-            raise OSError("no space left on device")
-
-    # -- the handler ------------------------------------------------------------------------------------------
-
-    def handle(self, delivery: Delivery, over: Callable[[BaseException | None], None]) -> None:
-        world = self.world
-        world.point("handler begins")
-        message = world.book.begins(delivery)
-        world.note(f"the handler gets {message.letter.name}, F={delivery.failures}, tag {delivery.tag}")
-        if not self.adapter.has(delivery):
-            world.book.expose(message, "its connection is lost already")
-        letter = message.letter
-        if letter.kind == "killer" and message.runs <= letter.sick:
-            world.note(f"{letter.name} kills the process")
-            world.crash(1.0)
-        self.adapter.call_later(letter.lasts, partial(self._end, message, delivery, delivery.failures, over))
-
-    def _end(self, m: Message, delivery: Delivery, failures: int, over: Callable[[Any], None]) -> None:
-        world, plan = self.world, self.world.plan
-        world.point("handler ends")
-        outcome, error = self._result(m.letter, failures, m.runs)
-        rest = LATER
-        if outcome == "failed" and failures + 1 >= plan.dead_after:
-            outcome = "dead" if plan.on_dead == "dead-letter" else "discarded"
-        elif outcome == "failed":
-            rest = plan.rest_after(failures + 1)
-        elif outcome == "dead" and plan.on_dead == "discard":
-            outcome = "discarded"
-        world.note(f"the handler of {m.letter.name} ends: {outcome}")
-        world.book.ends(m, failures, outcome=outcome, rest=rest)
-        over(error)
-
-    def _result(self, letter: Letter, failures: int, runs: int) -> tuple[str, BaseException | None]:
-        match letter.kind:
-            case "sick" if failures < letter.sick:
-                return "failed", ValueError("no")
-            case "poison":
-                return "failed", ValueError("never")
-            case "rejected":
-                return "dead", Reject("not wanted")
-            case "ignored":
-                return "ignored", LookupError("gone")
-            case "later" if runs == 1:
-                return "later", RetryAfter(LATER, count=False)
-        return "handled", None
-
-    # -- its end ------------------------------------------------------------------------------------------------
-
-    def die(self) -> None:
-        self.dead = True
-        world = self.world
-        for connection in self.connections:
-            connection.die()
-        if (gate := self.engine._gate) is not None:
-            ledger._here.discard(gate._lines.run)
-        world.clock.forget(self.adapter.loop)
-        self.adapter.vanish()
-        counting._ledgers.pop((world.broker.id, Destination(SOURCE)), None)
 
 
 class World:
@@ -178,16 +40,11 @@ class World:
         self.book = Book(self)
         self.life: Life | None = None
         self.points = 0
-        self.steps_forward = 0
-        self.undisturbed = self._gently = True
-        self.disk_full = self.hook_fails = False
-        self._faults = list(plan.faults)
-        self._of_publish: list[Fault] = []
+        self.weather = Weather(self, plan)
         self._stop_in: float | None = None  # a stop is wanted, and the next life after so many seconds
         self._start_wanted = False
-        self._loop = self.broker.stock._loop
+        self.loop = self.broker.stock._loop
         self._calm = False
-        self._busy = False
 
     # -- telling ------------------------------------------------------------------------------------------------
 
@@ -206,12 +63,7 @@ class World:
         if self._calm:
             return
         self.points += 1
-        while self._faults and self._faults[0].at <= self.points:
-            fault = self._faults.pop(0)
-            self.note(f"FAULT before or at '{what}': {FAULTS[fault.kind].format(arg=fault.arg)}")
-            self.undisturbed = False
-            self._gently &= fault.kind in ("stop", "clock", "hook", "repeat")
-            getattr(self, f"_fault_{fault.kind}")(fault)
+        self.weather.strike(self.points, what)
 
     @contextmanager
     def at_one_stroke(self) -> Iterator[None]:
@@ -222,82 +74,19 @@ class World:
         finally:
             self._calm = calm
 
-    def _fault_crash(self, fault: Fault) -> None:
-        self.crash(fault.arg)
-
     def crash(self, rest: float) -> None:
+        """The process dies here and now; the next starts in `rest` seconds."""
         if self.life is None:
             return
-        self.undisturbed = self._gently = False
+        self.weather.undisturbed = self.weather.gently = False
         self.book.process_lost()
         self.life.die()
         self.start_in(rest)
         raise Died
 
-    def _fault_stop(self, fault: Fault) -> None:
+    def want_stop(self, rest: float) -> None:
         if self.life is not None:
-            self._stop_in = fault.arg
-
-    def _fault_cut(self, fault: Fault) -> None:
-        self.book.connection_lost()
-        self.broker.cut()
-
-    def _fault_channel(self, fault: Fault) -> None:
-        if self.life is not None:
-            self.book.connection_lost()
-            self.life.adapter.drop_channel()
-
-    def _fault_kill(self, fault: Fault) -> None:
-        if not self.broker.down:
-            self.book.connection_lost()
-            self.broker.kill()
-            self._loop.call_later(fault.arg, self._broker_back)
-
-    def _broker_back(self) -> None:
-        if self.broker.down:
-            self.note("the broker is back")
-            self.broker.restart()
-
-    def _fault_lost(self, fault: Fault) -> None:
-        self.broker.faults.silence(None, stored=True)
-
-    def _fault_unsent(self, fault: Fault) -> None:
-        self.broker.faults.silence(None, stored=False)
-
-    def _fault_late(self, fault: Fault) -> None:
-        self.broker.faults.late(None, fault.arg)
-
-    def _fault_refuse(self, fault: Fault) -> None:
-        self.broker.faults.refuse(None, int(fault.arg))
-
-    def _fault_stall(self, fault: Fault) -> None:
-        self._of_publish.append(fault)
-
-    _fault_repeat = _fault_stall
-
-    def take_of_publish(self) -> Fault | None:
-        return self._of_publish.pop(0) if self._of_publish else None
-
-    def _fault_settle(self, fault: Fault) -> None:
-        self.broker.faults.drop_settle()
-
-    def _fault_full(self, fault: Fault) -> None:
-        self.disk_full = True
-        self._loop.call_later(fault.arg, self._room_again)
-
-    def _room_again(self) -> None:
-        self.disk_full = False
-
-    def _fault_clock(self, fault: Fault) -> None:
-        self.clock.wall_step(fault.arg)
-        self.steps_forward += fault.arg > 0
-
-    def _fault_alarm(self, fault: Fault) -> None:
-        self.broker.block()
-        self._loop.call_later(fault.arg, self.broker.unblock)
-
-    def _fault_hook(self, fault: Fault) -> None:
-        self.hook_fails = True
+            self._stop_in = rest
 
     # -- where messages are -------------------------------------------------------------------------------------
 
@@ -338,11 +127,11 @@ class World:
 
     def run(self) -> World:
         with same_every_time():
-            _worlds.append(self)
+            WORLDS.append(self)
             try:
                 self._run()
             finally:
-                _worlds.remove(self)
+                WORLDS.remove(self)
                 if self.life is not None and not self.life.dead:
                     self.life.die()
         return self
@@ -353,7 +142,7 @@ class World:
         for name in (SOURCE, *TARGETS):
             self.broker.declare(name)
         for letter in self.plan.letters:
-            self._loop.call_later(letter.at, partial(self._send, letter))
+            self.loop.call_later(letter.at, partial(self._send, letter))
         self._start_wanted = True
         self.go(FAULTY, self._over)
         self.calm_down()
@@ -366,7 +155,7 @@ class World:
 
     def _send(self, letter: Letter) -> None:
         if self.broker.down:
-            self._loop.call_later(1.0, partial(self._send, letter))
+            self.loop.call_later(1.0, partial(self._send, letter))
             return
         self.note(f"{letter.name} is sent")
         self.book.sent(letter)
@@ -377,7 +166,7 @@ class World:
             self.broker.send(SOURCE, name.encode(), headers, **properties)
 
     def _over(self) -> bool:
-        return not self._faults and self._at_rest()
+        return self.weather.is_over and self._at_rest()
 
     def _at_rest(self) -> bool:
         if len(self.book.messages) < len(self.plan.letters) or not self.book.done():
@@ -388,12 +177,7 @@ class World:
         """Nothing goes wrong from here on."""
         self.note("the faults are over")
         self._calm = True
-        self._faults.clear()
-        self._of_publish.clear()
-        self.broker.faults.clear()
-        self._room_again()
-        self._broker_back()
-        self.hook_fails = False
+        self.weather.calm_down()
 
     def _send_back(self) -> None:
         """A tool that knows nothing of us puts dead letters back where they came from, headers and all."""
@@ -447,7 +231,7 @@ class World:
         return when is not None and when <= until
 
     def start_in(self, seconds: float) -> None:
-        self._loop.call_later(seconds, self._want_start)
+        self.loop.call_later(seconds, self._want_start)
 
     def _want_start(self) -> None:
         self._start_wanted = True
@@ -478,6 +262,6 @@ class World:
         self.start_in(rest)
         life.engine.stop(0.0)
         self.note("it has stopped")
-        self.book.process_stopped(gently=self._gently)
+        self.book.process_stopped(gently=self.weather.gently)
         life.die()
         self.life = None
