@@ -25,6 +25,7 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.limbo import Limbo, ledger
 from redeliver_mw.testing import TestApp
 from tests.disks import fill, small_disk_at
+from tests.faults.load import until
 from tests.limbo.messages import count, sql
 from tests.limbo.postgres import Postgres
 
@@ -158,6 +159,15 @@ class ReadOnly(OnPostgres):
             connection.execute("SET default_transaction_read_only TO off")
             connection.execute(f"ALTER SYSTEM SET default_transaction_read_only TO {word}".encode())
             connection.execute("SELECT pg_reload_conf()")
+        until(lambda: self._is() == word, 10, "the server does not read its settings again")
+
+    def _is(self) -> str:
+        """What a new connection is told: by then the server has told all others, too."""
+        import psycopg
+
+        with psycopg.connect(self.server.dsn("postgres")) as connection:
+            row = connection.execute("SHOW default_transaction_read_only").fetchone()
+        return row[0] if row else ""
 
 
 WEATHERS = [Locked, Full, Moved, Restored, Damaged, Killed, ReadOnly]

@@ -374,6 +374,13 @@ class Live:
         engine._gate._lines.abandon()
         engine.adapter.close(0.0)
 
+    def bury(self, app: App) -> None:
+        """Its limbo's thread, which did not die with it, says things while later tests listen."""
+        engine = app._engine
+        assert engine is not None
+        assert engine._keeper is not None
+        engine._keeper.close(10.0)
+
 
 def test_two_apps_on_one_queue_and_one_ledger_count_for_each_other(url: str) -> None:
     world = Live(url)
@@ -395,6 +402,8 @@ def test_two_apps_on_one_queue_and_one_ledger_count_for_each_other(url: str) -> 
     until(lambda: len(set(world.done)) == 19, 20, "neighbours are missing")
     world.over.set()
     last.stop()
+    for app in (first, second, third):
+        world.bury(app)
     assert b"poison" not in world.done
     assert [letter.headers["redeliver_reason"] for letter in world.broker.peek("dead")] == ["crashed"]
 

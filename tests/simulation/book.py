@@ -8,7 +8,7 @@ known of it is in a process that dies. Only an exposed one may be run once more 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -206,7 +206,7 @@ class Book:
             moved = m.handled or m.ended
             twice = len(places.get(name, ())) > 1
             if m.running or m.publishes or twice or (m.unsettled and moved):
-                self.expose(m, "the connection is lost")
+                self.expose(m, "the connection is lost", places.get(name, ()))
             elif not m.letter.has_id and m.unsettled:
                 self.expose(m, "it has no id to be known by")
 
@@ -216,7 +216,7 @@ class Book:
         for name, m in self.messages.items():
             m.charged += m.running or name in suspects
             if m.unsettled or m.publishes or len(places.get(name, ("", ""))) > 1:
-                self.expose(m, "its process is dead")
+                self.expose(m, "its process is dead", places.get(name, ()))
             m.running = m.publishes = 0
 
     def process_stopped(self, *, gently: bool) -> None:
@@ -227,11 +227,12 @@ class Book:
             if gently and counted and self.plan.delay != "nack":  # what was given back has its count in our memory
                 self.wrong(f"{m.letter.name} has failed {m.failed} times, and the stop left it without its count")
             if m.unsettled or len(places.get(name, ())) > 1:
-                self.expose(m, "it was in hand when its process was stopped")
+                self.expose(m, "it was in hand when its process was stopped", places.get(name, ()))
             m.running = m.publishes = 0
 
-    def expose(self, m: Message, why: str) -> None:
-        m.exposed += 1
+    def expose(self, m: Message, why: str, places: Sequence[str] = ()) -> None:
+        """Of two copies that are to be handled here, an original whose copy is not answered yet, each may be again."""
+        m.exposed += max(1, places.count(SOURCE))
         self.world.note(f"{m.letter.name} is exposed: {why}")
 
     # -- the end ------------------------------------------------------------------------------------------------
