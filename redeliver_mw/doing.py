@@ -44,6 +44,8 @@ class Doing(Stories):
         self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
         self._pauses = Pauses()
         self._out: list[Command] = []
+        self._flying: dict[str, Story] = {}  # copy id -> who sent it, not answered yet
+        self._awaited: dict[str, list[Story]] = {}  # copy id -> redeliveries that sent none, and hear that answer
         self.beside: Counter[Destination] = Counter()  # what else takes room of the hold budget
 
     @property
@@ -128,14 +130,25 @@ class Doing(Stories):
         when = {id_of_copy: move.when(n) for n, id_of_copy in enumerate(story.outs)}
         if self._as_one(story, move):  # what cannot be part of it goes first
             apart = {i for i, (after, due_us) in when.items() if due_us is not None or not self._joins(after)}
-            first = [out for out in missing if out.copy_id in apart]
+            first = [out for out in missing if out.copy_id in apart or out.copy_id in self._flying]
             if not first and story.confirmed <= apart:
                 story.wave = story.open = frozenset(out.copy_id for out in missing)
                 outs = tuple((out, when[out.copy_id][0]) for out in missing)
                 return self._out.append(Transact(story.token, story.delivery, outs))
             missing = first or missing
         story.wave = story.open = frozenset(out.copy_id for out in missing)
-        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]
+        for out in missing:
+            if (sender := self._flying.setdefault(out.copy_id, story)) is story:
+                self._out.append(Store(story.token, out, *when[out.copy_id]))
+            else:
+                self._await(out.copy_id, story, sender)
+
+    def _await(self, copy_id: str, story: Story, sender: Story) -> None:
+        """An earlier delivery's copy is out on a link that lives: sent again, it would be there twice (rule 8)."""
+        waiting = self._awaited.setdefault(copy_id, [])
+        for earlier in (sender, *waiting):
+            earlier.draft = None  # the newest tells how it ended
+        waiting.append(story)
 
     def _joins(self, after: float) -> bool:
         """Whether what the broker is to delay for so long can be part of a transaction."""

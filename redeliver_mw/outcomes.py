@@ -7,6 +7,7 @@ from __future__ import annotations
 from .commands import Answer, Moved
 from .doing import Doing
 from .pauses import LIMBO
+from .stories import Story
 from .story import Signal, State
 
 
@@ -14,9 +15,16 @@ class Outcomes(Doing):
     """Stories that hear of their copies."""
 
     def _answered(self, x: Answer) -> None:
+        sender = self._flying.get(x.copy_id)
         story = self._stories.get(x.token)
-        if story is None:
-            return
+        if sender is not None and sender.token == x.token:
+            del self._flying[x.copy_id]
+        if story is not None:
+            self._hears(story, x)
+        for waiting in self._awaited.pop(x.copy_id, ()):
+            self._hears(waiting, x)
+
+    def _hears(self, story: Story, x: Answer) -> None:
         story.open -= {x.copy_id}
         if x.ok:
             story.confirmed |= {x.copy_id}

@@ -129,7 +129,7 @@ class Incoming(proton.Handler):
         seat = self._ground.seats.get(link) if self._ground is not None else None  # its link was looked at before
         if (seat is None and not link.is_receiver) or delivery.aborted or not delivery.readable or delivery.partial:
             self.original.on_delivery(event)
-        elif (seat is None and passes_through(link)) or delivery.settled:
+        elif (seat is None and not was_seated(link) and passes_through(link)) or delivery.settled:
             self._say_settled(link, delivery)
             self.original.on_delivery(event)
         else:
@@ -145,6 +145,7 @@ class Incoming(proton.Handler):
         seat = ground.seats.get(link)
         if seat is None:
             seat = ground.seats[link] = LinkSeat(ground, link, source_of(link))
+            link.redeliver_seated = True
         return seat
 
     def _message(self, event: Any, came: Any, seat: LinkSeat) -> None:
@@ -199,6 +200,11 @@ class PausingFlow(proton.Handler):
 
 
 # -- links -----------------------------------------------------------------------------------------
+
+
+def was_seated(link: Any) -> bool:
+    """Its messages were ours before its connection was lost, and are for as long as it lives."""
+    return getattr(link, "redeliver_seated", False)
 
 
 def passes_through(link: Any) -> bool:

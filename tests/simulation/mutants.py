@@ -40,15 +40,15 @@ class Mutant:
 MUTANTS = (
     Mutant(
         "swap settle and publish", "doing.py",
-        "        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]\n",
+        "        for out in missing:\n            if (sender :=",
         '        self._out.append(Settle(story.token, story.delivery, "accepted"))\n'
-        "        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]\n",
+        "        for out in missing:\n            if (sender :=",
     ),
     Mutant(
         "drop the confirm wait", "doing.py",
-        "        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]\n",
-        "        self._out += [Store(story.token, out, *when[out.copy_id]) for out in missing]\n"
-        "        self._step(story, Signal.COMPLETE)\n",
+        "                self._await(out.copy_id, story, sender)\n\n",
+        "                self._await(out.copy_id, story, sender)\n"
+        "        self._step(story, Signal.COMPLETE)\n\n",
     ),
     Mutant("settle on timeout", "outcomes.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
     Mutant(
@@ -82,6 +82,11 @@ MUTANTS = (
         '        self.lost(f"no answer within {self._timeout:g} s")\n        if link is not None:\n',
         '        self._answer(key, "silent", f"no answer within {self._timeout:g} s")\n        if link is None:\n',
         "each adapter's publishing link",
+    ),
+    Mutant(
+        "send again what an earlier delivery has sent", "doing.py",
+        "            if (sender := self._flying.setdefault(out.copy_id, story)) is story:\n",
+        "            sender = self._flying[out.copy_id] = story\n            if sender is story:\n",
     ),
     Mutant(
         "take a replayed count for a live one", "counting.py",

@@ -165,6 +165,7 @@ class WatchedMover(Mover):
 class WatchedAdapter(MemoryAdapter):
     def __init__(self, world: World) -> None:
         super().__init__(world.broker, publish_timeout=PUBLISH_TIMEOUT)
+        self._open_copies: set[str] = set()
         self.world = world
         publisher = self._publisher
         publisher.__class__ = WatchedPublisher
@@ -178,9 +179,13 @@ class WatchedAdapter(MemoryAdapter):
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         body, book = out.body.decode(), self.world.book
+        if out.copy_id in self._open_copies:
+            book.wrong(f"a copy of {body} is sent again before its answer")
+        self._open_copies.add(out.copy_id)
         book.open_publish(body)
 
         def answered(verdict: Any, why: str) -> None:
+            self._open_copies.discard(out.copy_id)
             book.answered(body, verdict, nowhere=answered in book.stalled)
             self.world.note(f"the copy of {body} for {out.target}: {verdict}")
             answer(verdict, why)

@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ...app import App
 from ...message import Delivery
 from .case import Case, needs_ability, needs_marks
 from .handlers import Handler, Trouble, fail, fail_first
-from .world import World
+from .world import Consumer, World
 
 
 class Doubts(Case):
@@ -97,8 +98,7 @@ class Doubts(Case):
     def test_a_copy_confirmed_and_its_settle_lost_makes_no_second_one(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
         consumer = world.consume(queue, fail, self.policy(world, dead, 1))
-        world.lose_next_settle()
-        world.send(queue, b"one", message_id="m1")
+        lose_a_settle(world, consumer, lambda: world.send(queue, b"one", message_id="m1"))
         assert world.wait_until(lambda: world.depth(dead) == 1)
         world.send(queue, b"two", message_id="m2")
         assert world.wait_until(lambda: world.depth(dead) >= 2)
@@ -202,3 +202,15 @@ class Doubts(Case):
 def engine(app: App) -> Any:
     """What an App is made of: the only way to its adapter."""
     return app._engine
+
+
+def lose_a_settle(world: World, consumer: Consumer, send: Callable[[], None]) -> None:
+    """Of what is sent now; the connection is lost with it, and there again."""
+    live = engine(consumer.app).runner._live
+    before = set(live)
+    world.lose_next_settle()
+    send()
+    if not world.wait_until(lambda: bool(live - before), 3.0) and world.capabilities.atomic_move:
+        world.cut_connections()  # a transaction has no settle of its own that could be lost
+    assert world.wait_until(lambda: bool(live - before))
+    world.advance(world.tick)

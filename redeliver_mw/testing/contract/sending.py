@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 from ...message import Delivery
 from .case import Case, needs, needs_ability, needs_marks
-from .doubts import engine
+from .doubts import lose_a_settle
 from .handlers import Trouble
-from .world import Consumer, World
+from .world import World
 
 
 def sender(*targets: str, fails: int = 0) -> Callable[[Delivery], None]:
@@ -133,21 +133,10 @@ class Sending(Case):
         assert consumer.bodies == [b"one"]
         assert (world.depth(queue), world.depth(good), world.depth(missing)) == (0, 1, 1)
 
-    def lose_a_settle(self, world: World, consumer: Consumer, send: Callable[[], None]) -> None:
-        """Of what is sent now; the connection is lost with it, and there again."""
-        live = engine(consumer.app).runner._live
-        before = set(live)
-        world.lose_next_settle()
-        send()
-        if not world.wait_until(lambda: bool(live - before), 3.0) and world.capabilities.atomic_move:
-            world.cut_connections()  # a transaction has no settle of its own that could be lost
-        assert world.wait_until(lambda: bool(live - before))
-        world.advance(world.tick)
-
     def test_a_settle_that_is_lost_makes_no_second_message(self, world: World) -> None:
         queue, target = world.new_queue(), world.new_queue()
         consumer = world.consume(queue, sender(target), self.policy(world, None))
-        self.lose_a_settle(world, consumer, lambda: world.send(queue, b"one", message_id="m1"))
+        lose_a_settle(world, consumer, lambda: world.send(queue, b"one", message_id="m1"))
         world.send(queue, b"two", message_id="m2")
         assert world.wait_until(lambda: consumer.handler.done[b"two"] == 1)
         assert world.wait_until(lambda: world.depth(target) >= 2)
@@ -197,7 +186,7 @@ class Sending(Case):
     def test_a_message_without_an_id_loses_nothing_either(self, world: World) -> None:
         queue, target = world.new_queue(), world.new_queue()
         consumer = world.consume(queue, sender(target), self.policy(world, None))
-        self.lose_a_settle(world, consumer, lambda: world.send(queue, b"one"))
+        lose_a_settle(world, consumer, lambda: world.send(queue, b"one"))
         assert world.wait_until(lambda: world.depth(target) >= 1)
         world.send(queue, b"one")  # behind what comes back
         assert world.wait_until(lambda: consumer.handler.done[b"one"] >= 2)
