@@ -168,6 +168,7 @@ def test_after_a_crash_between_two_confirms_only_the_missing_copy_is_sent_and_no
     good, missing = core.of(Store)
     core.answer(good)
     core.feed(Lost(1))
+    core.answer(missing, "refused")
     core.arrive(again(d))
     assert core.the(Store).out.copy_id == missing.out.copy_id
     assert core.of(Run) == []
@@ -189,18 +190,29 @@ def test_a_late_answer_after_the_loss_finishes_the_ledger() -> None:
     assert core.of(Run) == core.of(Store) == []
 
 
-def test_a_late_confirm_of_the_earlier_delivery_saves_the_next_try() -> None:
+def test_a_copy_that_is_out_on_a_living_link_is_awaited_and_its_end_told_once() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.fail(d)
+    first = core.the(Store)
+    for generation in (1, 2):  # it is lost twice meanwhile
+        core.feed(Lost(generation))
+        core.arrive(d := again(d))
+        assert core.of(Store) == core.of(Settle) == []
+    core.answer(first)
+    assert (core.the(Settle).word, core.the(Settle).delivery.generation) == ("accepted", 3)
+    assert [record.outcome for record in core.of(Record)] == ["dead_lettered"]
+
+
+def test_a_copy_that_was_awaited_and_refused_is_sent_again_by_who_waited() -> None:
     core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
     core.fail(d)
     first = core.the(Store)
     core.feed(Lost(1))
     core.arrive(again(d))
-    core.answer(core.the(Store), "refused")
-    wait = core.the(Wait)
-    core.answer(first)
-    core.due(wait)
-    assert core.of(Store) == []
-    assert core.the(Settle).word == "accepted"
+    core.answer(first, "refused")
+    core.due(core.the(Wait))
+    core.answer(core.the(Store))
+    assert core.the(Settle).delivery.generation == 2
 
 
 def test_reject_is_dead_lettered_at_once_and_ignored_errors_are_accepted() -> None:

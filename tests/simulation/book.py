@@ -45,6 +45,7 @@ class Message:
     letter: Letter
     sent_at: float
     exposed: int = 0
+    overlapped: bool = False  # run twice at once: each run was handed an F to which the other has added since
     charged: int = 0  # crashes while it was in a handler
     runs: int = 0
     failed: int = 0  # runs that count as failures
@@ -86,6 +87,7 @@ class Book:
         if not m.runs and self.world.weather.undisturbed:
             self._not_behind_sick_ones(m, now.mono)
         m.runs += 1
+        m.overlapped |= m.running > 0
         m.running += 1
         m.unsettled = True
         m.begun_at[failures] = m.begun_at.get(failures, 0) + 1
@@ -105,7 +107,12 @@ class Book:
 
     def _not_early(self, m: Message, failures: int, mono: float, wall: float) -> None:
         rest = m.rests.get(failures)
-        if rest is None or (not failures and m.exposed) or rest.steps != self.world.weather.steps_forward:
+        if (
+            rest is None
+            or m.overlapped
+            or (not failures and m.exposed)
+            or rest.steps != self.world.weather.steps_forward
+        ):
             return
         early = min(rest.mono - mono, rest.wall - wall)
         if early > SLACK:
