@@ -353,6 +353,7 @@ def test_a_killed_broker_gives_back_what_was_held_with_its_count(rabbitmq310: Br
         seen = fails(1)
         wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=5.0))
         q.put("1")
+        rabbitmq310.sync()
         connection = pika.BlockingConnection(parameters(rabbitmq310))
         channel = connection.channel()
         channel.basic_consume(q.name, wrapped)
