@@ -19,6 +19,7 @@ from .run import failures_in, tell
 from .shrink import smaller
 
 CHUNK = 100
+TOLD_EVERY = 20_000  # histories, where there is no terminal for a bar
 
 
 def main() -> int:
@@ -57,6 +58,8 @@ def _many(first: int, number: int, workers: int, *, limbos: bool) -> int | None:
         for (start, end), bad in zip(chunks, _answers(pool, chunks, limbos), strict=True):
             rate = f"{(end - first) / (time.monotonic() - began):.0f}/s"
             progress.update(task, advance=end - start, rate=rate)
+            if not progress.console.is_terminal and end % TOLD_EVERY == 0:
+                print(f"{end - first} of {number} histories, {rate}", file=sys.stderr, flush=True)
             if bad:
                 progress.stop()
                 pool.shutdown(wait=False, cancel_futures=True)

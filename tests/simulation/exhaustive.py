@@ -84,6 +84,8 @@ def main() -> int:
             found = done.result()
             total += found.states
             progress.advance(task)
+            if not progress.console.is_terminal:
+                print(f"{found.plan}: {found.states} states in {found.seconds:.0f} s", file=sys.stderr, flush=True)
             end = "all there are" if found.all_there_are else "there are more"
             table.add_row(
                 found.plan, "yes" if found.atomic else "", f"{found.states}", f"{found.steps}", f"{found.depth}", end,
