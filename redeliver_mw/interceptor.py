@@ -174,7 +174,7 @@ class Interceptor(Waiting):
         sends = tuple(sending.decided(x.at.us) for sending in x.sends)
         targets = tuple(dict.fromkeys(sending.out.target for sending in sends))
         story.move = Move("accepted", targets, decided_us=x.at.us, sends=sends)
-        self._step(story, Signal.MOVE)
+        self._move(story, x.at)
 
     def _failed(self, x: Failed) -> None:
         story = self._story_of_run(x.delivery)
@@ -225,7 +225,7 @@ class Interceptor(Waiting):
                     lives=lives, decided_us=at.us,
                 )  # fmt: skip
                 draft("dead_lettered", reason=decision.reason, targets=targets)
-                self._step(story, Signal.MOVE)
+                self._move(story, at)
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
                 story.past.not_before_us = at.us + round(delay * 1e6)
@@ -235,6 +235,13 @@ class Interceptor(Waiting):
                 reason = reason if x is None or x.counted else "breaker"
                 draft(outcome, reason=reason, delay=delay, delay_base=decision.base)
                 self._wait_out(story, delay, at)
+
+    def _move(self, story: Story, at: Moment) -> None:
+        """The end is decided; of a delivery that is lost it is that of its redelivery, if that rests here already."""
+        heir, move = story.entry.story if story.entry is not None else None, story.move
+        self._step(story, Signal.MOVE)
+        if move is not None and heir is not None and heir is not story and heir.state is State.HELD:
+            self._resume_move(heir, move, at)
 
     # -- timers, losses, the end --------------------------------------------------------------------
 

@@ -215,6 +215,18 @@ def test_a_copy_that_was_awaited_and_refused_is_sent_again_by_who_waited() -> No
     assert core.the(Settle).delivery.generation == 2
 
 
+def test_what_is_held_here_dies_when_a_lost_run_of_it_was_its_last() -> None:
+    """On Artemis what comes back after a cut is not marked, and is run beside the run that was lost."""
+    core, d = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$")), delivery()
+    core.feed(Lost(1, [d]))
+    second = delivery("m1", generation=2)
+    core.arrive(second)
+    core.fail(second)
+    core.fail(d)
+    assert core.the(Store).out.settles is second
+    assert core.the(Store).out.headers["redeliver_failures"] == "2"
+
+
 def test_reject_is_dead_lettered_at_once_and_ignored_errors_are_accepted() -> None:
     core = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$", ignore=KeyError))
     core.fail(delivery("a"), Reject("no such customer"))
