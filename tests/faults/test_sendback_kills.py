@@ -48,8 +48,9 @@ def test_a_replay_that_is_ended_by_force_loses_nothing(
         told = json.loads(process.out)
         assert told["interrupted"]
         assert (told["replayed"] + again, twice) == (len(BODIES), 0)
-    # In flight, or confirmed and not settled yet; in one transaction there is nothing between the two.
-    assert twice <= (UNCONFIRMED * 2 if every_broker.kind == "rabbitmq" else 0)
+    # In flight, confirmed and not settled yet, or settled in words that a busy broker had not read when the socket
+    # was reset: of those it says nothing. In one transaction there is nothing between the two.
+    assert twice <= (UNCONFIRMED * 4 if every_broker.kind == "rabbitmq" else 0)
     print(f"\n{every_broker.describe()}: {how.name} at {progress}: {again} were left, {twice} are there twice")
 
 
