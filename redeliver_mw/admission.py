@@ -8,9 +8,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 
 from .commands import Arrived, Input
-from .interceptor import Interceptor, Plan
+from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Gate
+from .stories import Plan
 from .usher import Usher
 from .workers import Crew
 

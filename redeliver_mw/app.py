@@ -15,7 +15,6 @@ from typing import Any, Literal, Self, TypeVar
 
 from .adapter import Adapter
 from .breaker import Breaker
-from .decorator import policy_on
 from .delay import Option
 from .engine import Engine
 from .errors import ConfigError
@@ -23,9 +22,8 @@ from .handlers import HandlerSpec
 from .message import Delivery, Destination
 from .options import AnyPolicy, Settings, at_least, check_batch, check_order, read_config, subscribed
 from .order import Order
-from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
-from .policy.watch import PolicyFile
 from .ports import Clock, Journal, SystemClock
+from .precedence import Policies
 from .recording import Hook
 from .registry import BrokerUrl, adapter_for, parse_url
 from .runner import StopReport
@@ -63,9 +61,7 @@ class App:
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
         self._url: BrokerUrl = parse_url(given)
-        self._files: dict[Path, PolicyFile] = {}
-        self._policy = None if policy is None else self._meant(policy)
-        self._url_policy = load_policies(self._url.policy) if self._url.policy else None
+        self._policies = Policies(self._url.policy, policy)
         self._journal = journal
         self._settings = Settings(
             app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare,
@@ -130,23 +126,13 @@ class App:
             check_batch(batch, destination, window)
 
         def register(fn: F) -> F:
-            own = self._meant(policy) if policy is not None else None
-            chosen = self._url_policy or own or policy_on(fn) or self._policy or RedeliveryPolicy()
+            chosen = self._policies.of(policy, fn)
             crew = self._workers if workers is None else at_least("workers", workers, 1)
             spec = HandlerSpec(destination, fn, chosen, crew, window, decode, selector or "", order, batch)
             self._specs[destination] = spec
             return fn
 
         return register
-
-    def _meant(self, policy: AnyPolicy) -> RedeliveryPolicy | PolicyMap | PolicyFile:
-        """A file is read once however often it is named, so that all who name it change together."""
-        if not isinstance(policy, Path):
-            return policy_of(policy)
-        path = policy.absolute()
-        if path not in self._files:
-            self._files[path] = PolicyFile(path)
-        return self._files[path]
 
     def on_attempt(self, fn: Hook) -> Hook:
         """Call `fn` with every AttemptRecord, on a thread of its own. What it raises is logged."""

@@ -25,7 +25,7 @@ from .capabilities import Ability, Capabilities
 from .errors import BrokerUnavailable, RedeliverError
 from .flow import Guard
 from .handlers import HandlerSpec, ordered, plan_of
-from .interceptor import Interceptor, Plan
+from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .options import Settings
 from .planning import ladder_of
@@ -34,6 +34,7 @@ from .ports import Clock, Journal, Ledger
 from .recording import Hook, Recorder, Scene
 from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
+from .stories import Plan
 from .tasks import LoopThread, Tasks
 from .usher import Usher
 from .walltime import Watched

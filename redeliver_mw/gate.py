@@ -29,19 +29,15 @@ from .ports import Clock, Moment
 from .recognition import Found, LastingLedger, Recognition, key_of
 from .timers import Alarm
 from .turnstile import Choice, One, Place, Turnstile
+from .unwritten import Unwritten
 
 log = logging.getLogger("redeliver_mw.limbo")
 
 BEAT = 2.5  # seconds between two signs of life
-GRACE = 30.0  # seconds that a line is kept after its settle was written: it may be lost on its way
 LOOK = 0.5  # seconds between two looks at what only time changes
 TROUBLED_REST = 1.0
 ENOUGH, GATHER = 30, 0.005  # deliveries with handlers or on their way there; seconds
 PRUNE_EVERY = 1000  # lines written
-BARE: dict[str, Any] = {
-    "failures": 0, "done": 0, "not_before_us": None, "first_failed_us": None, "last_failed_us": None,
-    "last_error": None, "digest": None, "rest": None,
-}  # fmt: skip
 
 
 class Boss(Protocol):
@@ -70,10 +66,7 @@ class Gate:
         self._news = threading.Event()
         self._inbox: deque[tuple[str, Any]] = deque()
         self._arrivals: list[Delivery] = []  # not looked up yet
-        self._changes: dict[Place, dict[str, Any]] = {}  # unwritten lines
-        self._over: deque[tuple[float, Place]] = deque()  # from when on a line is of no use
-        self._unmarked: set[Place] = set()
-        self._ended: list[int] = []  # batches
+        self._unwritten = Unwritten()
         self._beat_at = float("inf") if driven else 0.0  # who moves the clock by hand is alone
         self._written = 0
         self._turning = self._stopped = self._closed = False
@@ -124,7 +117,7 @@ class Gate:
 
     def close(self, timeout: float) -> None:
         """Write what there is to be written: nothing is in a handler any more, as far as anybody waited for it."""
-        self._closed = True
+        self._closed = self._unwritten.closing = True
         self._alarm.off()
         self._wake()
         if self._thread is not None:
@@ -185,26 +178,18 @@ class Gate:
                 crashed = (about.past.last_error or "").startswith(f"{CRASH.type}: ")
                 self._turnstile.come(One(about, key_of(about, read_past(about))), now, suspect=crashed)
             elif what == "ended":
-                self._take_end(self._turnstile.end(about, now))
+                if (one := self._turnstile.end(about, now)) is not None:
+                    self._unwritten.ended(one)
             elif what == "changed":
-                self._changes[about[0]] = about[1]
+                self._unwritten.changed(*about)
             else:
-                self._over.append((now + GRACE, about))
-
-    def _take_end(self, one: One | None) -> None:
-        if one is None:
-            return
-        if one.batch is None:
-            self._unmarked.add(one.place)
-        elif not one.batch.left:
-            self._ended.append(one.batch.number)
+                self._unwritten.settled(about, now)
 
     # -- one transaction ----------------------------------------------------------------------------
 
     def _do(self, now: Moment) -> float:
         beats = now.mono >= self._beat_at
-        said = self._arrivals or self._changes or self._unmarked or self._ended or self._is_over(now)
-        if not (said or beats or self._choose([], now).ones):
+        if not (self._arrivals or self._unwritten.is_due(now) or beats or self._choose([], now).ones):
             return self._rest(now)
         with self._lines.writing() as connection:
             if beats:
@@ -216,7 +201,8 @@ class Gate:
         self._trouble("")
         if beats:
             self._beat_at = now.mono + BEAT
-        self._forget_written(found, now)
+        self._unwritten.written(now)
+        self._arrivals = found.undecided
         self._let_through(found, choice, now)
         self._written += len(changes.lines) + len(changes.begun)
         if self._written >= PRUNE_EVERY:
@@ -234,34 +220,12 @@ class Gate:
         return self._turnstile.choose(fresh, now.mono, lambda source: self._boss.can_run(source))
 
     def _to_write(self, choice: Choice, now: Moment) -> Changes:
-        marks = self._turnstile.marks | choice.marks
-        changed = dict(self._changes)
-        for place in choice.marks.keys() - changed.keys():
-            one = self._turnstile.line_of(place, choice)
-            changed[place] = {} if one is None else self._recognition.line_of(one)
-        over = [place for at, place in self._over if at <= now.mono or self._closed]
-        return Changes(
-            lines=[
-                BARE | line | {
-                    "source": str(source), "message": key, "mark": marks.get((source, key), NONE),
-                    "changed_us": now.us,
-                }
-                for (source, key), line in changed.items()
-            ],
-            unmarked=[(str(source), key) for source, key in self._unmarked - changed.keys()],
-            over=[(str(source), key) for source, key in over if (source, key) not in marks],
-            begun=[(batch.number, str(batch.source), [one.key for one in batch.members]) for batch in choice.batches],
-            ended=list(self._ended),
-            at_us=now.us,
-        )  # fmt: skip
+        marked = {place: self._line_at(place, choice) for place in choice.marks}
+        return self._unwritten.changes(choice.batches, marked, self._turnstile.marks | choice.marks, now)
 
-    def _forget_written(self, found: Found, now: Moment) -> None:
-        self._changes.clear()
-        self._unmarked.clear()
-        self._ended.clear()
-        self._arrivals = found.undecided
-        while self._is_over(now):
-            self._over.popleft()
+    def _line_at(self, place: Place, choice: Choice) -> dict[str, Any]:
+        one = self._turnstile.line_of(place, choice)
+        return {} if one is None else self._recognition.line_of(one)
 
     def _let_through(self, found: Found, choice: Choice, now: Moment) -> None:
         self._turnstile.let(choice, now.mono)
@@ -276,13 +240,8 @@ class Gate:
         for (_, first), some in going.items():
             self._boss.hand(some, first=first)
 
-    def _is_over(self, now: Moment) -> bool:
-        return bool(self._over) and (self._closed or self._over[0][0] <= now.mono)
-
     def _rest(self, now: Moment) -> float:
-        rest = max(0.0, self._beat_at - now.mono)
-        if self._over:
-            rest = min(rest, max(0.0, self._over[0][0] - now.mono))
+        rest = max(0.0, min(self._beat_at, self._unwritten.next_over) - now.mono)
         return min(rest, LOOK) if self._arrivals or self._turnstile.stuck else rest
 
     def _prune(self) -> None:

@@ -10,10 +10,11 @@ waited out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
+from typing import Any
 
 from . import counting, history, idioms
 from .capabilities import Capabilities
@@ -33,18 +34,16 @@ from .commands import (
     Stopping,
     Written,
 )  # fmt: skip
-from .copies import ERROR_BYTES, Move, Signature
-from .delay import Ways
+from .copies import ERROR_BYTES, Move
 from .errors import RetryAfter
 from .failure import CRASH, trim_utf8
+from .heirs import Heirs
 from .message import Delivery, Destination
 from .policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
 from .ports import Ledger, Moment
 from .stories import Plan, Story
 from .story import Signal, State
 from .waiting import SLACK_US, Waiting
-
-__all__ = ["Interceptor", "Plan", "Signature", "Ways"]
 
 
 class Interceptor(Waiting):
@@ -56,33 +55,17 @@ class Interceptor(Waiting):
     ) -> None:  # fmt: skip
         super().__init__(ledgers, capabilities, run_id)
         self.plans = plans
-        self._runs: dict[str, Story] = {}  # ledger key -> abandoned story whose handler still runs
-        self._heirs: dict[Delivery, Story] = {}  # that handler's delivery -> the redelivery that waits for it
+        self._heirs = Heirs()
+        self._takes: dict[type[Input], Callable[[Any], None]] = {
+            Arrived: self._arrived, Handled: self._handled, Failed: self._failed, Due: self._due,
+            Answer: self._answered, Moved: self._moved, Written: self._written, Lost: self._lost, Left: self._left,
+            Stopping: self._stop,
+        }  # fmt: skip
 
     def feed(self, x: Input, /) -> Sequence[Command]:
         """What is to be done now. Never raises for anything that a broker, handler or policy can cause."""
         self._out: list[Command] = []
-        match x:
-            case Arrived():
-                self._arrived(x)
-            case Handled():
-                self._handled(x)
-            case Failed():
-                self._failed(x)
-            case Due():
-                self._due(x)
-            case Answer():
-                self._answered(x)
-            case Moved():
-                self._moved(x)
-            case Written():
-                self._told(x.token, Signal.WRITTEN)
-            case Lost():
-                self._lost(x)
-            case Left():
-                self._left(x)
-            case Stopping():
-                self._stop(x.at)
+        self._takes[type(x)](x)
         return self._out
 
     def awaits(self, delivery: Delivery) -> bool:
@@ -102,8 +85,7 @@ class Interceptor(Waiting):
                 return self._step(story, Signal.DROP)
             if isinstance(entry.verdict, Move):
                 return self._resume_move(story, entry.verdict, x.at)
-            if marked and (running := self._runs.get(story.key or "")) is not None:
-                self._heirs[running.delivery] = story
+            if marked and self._heirs.waits(story):
                 return self._step(story, Signal.RUNS)
             if entry.crashed:
                 return self._crashed(story, entry, x.at)
@@ -150,11 +132,9 @@ class Interceptor(Waiting):
     def _story_of_run(self, delivery: Delivery) -> Story | None:
         """The story that a handler's result belongs to: the waiting redelivery's, if there is one."""
         story = self._of.get(delivery)
-        if story is not None and story.key is not None and self._runs.get(story.key) is story:
-            del self._runs[story.key]
-            if (heir := self._heirs.pop(delivery, None)) is not None:
-                self._close(story)
-                return heir
+        if story is not None and (heir := self._heirs.ended(story)) is not None:
+            self._close(story)
+            return heir
         return story
 
     def _open_running(self, delivery: Delivery) -> Story:
@@ -170,11 +150,11 @@ class Interceptor(Waiting):
             return
         self._draft(story, "accepted", x.at, ran=x.ran)
         if not x.sends:
-            return self._step(story, Signal.HANDLED)
+            return self._end(story, Signal.HANDLED, x.at)
         sends = tuple(sending.decided(x.at.us) for sending in x.sends)
         targets = tuple(dict.fromkeys(sending.out.target for sending in sends))
         story.move = Move("accepted", targets, decided_us=x.at.us, sends=sends)
-        self._move(story, x.at)
+        self._end(story, Signal.MOVE, x.at)
 
     def _failed(self, x: Failed) -> None:
         story = self._story_of_run(x.delivery)
@@ -211,12 +191,12 @@ class Interceptor(Waiting):
         match decision:
             case Accept():
                 draft("accepted", reason="ignored")
-                self._step(story, Signal.DROP)
+                self._end(story, Signal.DROP, at)
             case Discard():
                 if decision.reason == "expired" and (line := idioms.expired_line(story.plan.policy, story.delivery)):
                     self._out.append(Say("info", line))
                 draft("discarded", reason=decision.reason)
-                self._step(story, Signal.DROP)
+                self._end(story, Signal.DROP, at)
             case DeadLetter():
                 targets = tuple(t.resolve(story.plan.source) for t in decision.targets)
                 lives = story.plan.policy.expiry.time_to_live if decision.reason == "expired" else None
@@ -225,7 +205,7 @@ class Interceptor(Waiting):
                     lives=lives, decided_us=at.us,
                 )  # fmt: skip
                 draft("dead_lettered", reason=decision.reason, targets=targets)
-                self._move(story, at)
+                self._end(story, Signal.MOVE, at)
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
                 story.past.not_before_us = at.us + round(delay * 1e6)
@@ -236,12 +216,20 @@ class Interceptor(Waiting):
                 draft(outcome, reason=reason, delay=delay, delay_base=decision.base)
                 self._wait_out(story, delay, at)
 
-    def _move(self, story: Story, at: Moment) -> None:
-        """The end is decided; of a delivery that is lost it is that of its redelivery, if that rests here already."""
+    def _end(self, story: Story, signal: Signal, at: Moment) -> None:
+        """Of a delivery that is lost it is the end of its redelivery, too, if that rests here already.
+
+        One that rests beside a lost run has no mark, and may be another message (rule 6): a success does not end it.
+        """
         heir, move = story.entry.story if story.entry is not None else None, story.move
-        self._step(story, Signal.MOVE)
-        if move is not None and heir is not None and heir is not story and heir.state is State.HELD:
+        discarded = story.draft is not None and story.draft.outcome == "discarded"
+        self._step(story, signal)
+        if heir is None or heir is story or heir.state is not State.HELD:
+            return
+        if move is not None:
             self._resume_move(heir, move, at)
+        elif discarded:
+            self._step(heir, Signal.DROP)
 
     # -- timers, losses, the end --------------------------------------------------------------------
 
@@ -280,9 +268,9 @@ class Interceptor(Waiting):
         else:
             self._out.append(Run(story.delivery))  # the redelivery waited for a run that will not come
 
-    def _told(self, token: int, signal: Signal) -> None:
-        if (story := self._stories.get(token)) is not None:
-            self._step(story, signal)
+    def _written(self, x: Written) -> None:
+        if (story := self._stories.get(x.token)) is not None:
+            self._step(story, Signal.WRITTEN)
 
     def _lost(self, x: Lost) -> None:
         """Its stories are over; what still runs is remembered, so that a redelivery waits for the result."""
@@ -292,15 +280,13 @@ class Interceptor(Waiting):
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
             runs = story.state is State.RUNNING
             self._step(story, Signal.LOST)
-            first = self._runs.setdefault(story.key, story) if runs and story.key is not None else story
-            if first is not story and self._heirs.get(first.delivery) is story:
-                del self._heirs[first.delivery]  # it only waited for that run, and does no more
+            if runs and self._heirs.lost(story):
                 self._close(story)
 
-    def _stop(self, at: Moment) -> None:
+    def _stop(self, x: Stopping) -> None:
         self._stopping = True
         for story in list(self._stories.values()):
             if story.state is State.HELD:
-                self._leave(story, at)
+                self._leave(story, x.at)
             elif story.state is State.BACKING_OFF:
                 self._step(story, Signal.LEAVE)

@@ -12,6 +12,21 @@ from .adapter import Cancel
 SLACK = 1e-6  # seconds: what two floats may differ by
 
 
+def revocable(fn: Callable[[], None]) -> tuple[Callable[[], None], Cancel]:
+    """`fn` for a loop whose timers cannot be taken back from another thread, and what makes it do nothing."""
+    wanted = True
+
+    def cancel() -> None:
+        nonlocal wanted
+        wanted = False
+
+    def due() -> None:
+        if wanted:
+            fn()
+
+    return due, cancel
+
+
 class Alarm:
     """One call of `fn`, set anew each time; of a hand-driven part, whose turns others would do on a thread."""
 

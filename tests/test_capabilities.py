@@ -37,4 +37,4 @@ def test_what_is_not_said_is_the_careful_answer() -> None:
 
 def test_capabilities_cannot_be_changed() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Capabilities(dialect="x", broker_kind="x").cumulative = True  # type: ignore[misc]
+        Capabilities(dialect="x", broker_kind="x").cumulative = True

@@ -125,7 +125,7 @@ def test_a_suppressed_context_is_left_out_and_an_unsuppressed_one_is_told() -> N
         except KeyError:
             if suppress:
                 raise RuntimeError("second") from None
-            raise RuntimeError("second")  # noqa: B904
+            raise RuntimeError("second")  # noqa: B904 (its context is to be told)
 
     hidden = caught(lambda: during(True)).text
     assert "KeyError: 'first'" not in hidden

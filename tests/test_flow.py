@@ -161,7 +161,7 @@ def test_an_app_takes_a_breaker_true_or_a_table_and_nothing_else() -> None:
     with pytest.raises(ConfigError, match="'windows'"):
         App("memory://", breaker={"windows": 3})
     with pytest.raises(ConfigError, match="breaker"):
-        App("memory://", breaker=3)  # type: ignore[arg-type]  # what a user may write
+        App("memory://", breaker=3)  # what a user may write
 
 
 # -- an App, by hand ----------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from redeliver_mw.commands import (
     Command,
     Due,
     Failed,
+    Forget,
     Halt,
     Handled,
     Left,
@@ -31,14 +32,16 @@ from redeliver_mw.commands import (
     Wait,
     Written,
 )  # fmt: skip
+from redeliver_mw.copies import Signature
 from redeliver_mw.counting import Entry, MemoryLedger, digest, iso, ledger_key, message_key
 from redeliver_mw.delay import Ways
 from redeliver_mw.errors import Reject, RetryAfter
 from redeliver_mw.failure import describe
-from redeliver_mw.interceptor import Interceptor, Plan, Signature
+from redeliver_mw.interceptor import Interceptor
 from redeliver_mw.message import Delivery, Destination, Outgoing, Past
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.ports import Moment
+from redeliver_mw.stories import Plan
 from redeliver_mw.testing import make_delivery
 
 SOURCE, DLQ, AUDIT = Destination("orders"), Destination("DLQ.orders"), Destination("audit")
@@ -103,7 +106,7 @@ def delivery(name: str = "m1", body: bytes = b"x", generation: int = 1, redelive
 
 
 def arrival_of(out: Outgoing, **more: Any) -> Delivery:
-    return delivery(out.properties.message_id, out.body, headers=dict(out.headers), **more)  # type: ignore[arg-type]
+    return delivery(out.properties.message_id, out.body, headers=dict(out.headers), **more)
 
 
 def again(d: Delivery, **more: Any) -> Delivery:
@@ -225,6 +228,33 @@ def test_what_is_held_here_dies_when_a_lost_run_of_it_was_its_last() -> None:
     core.fail(d)
     assert core.the(Store).out.settles is second
     assert core.the(Store).out.headers["redeliver_failures"] == "2"
+
+
+def held_beside_a_lost_run(policy: RedeliveryPolicy) -> tuple[Core, Delivery]:
+    """What rests is the second delivery; the handler of the first, which is returned, still runs."""
+    core, d = Core(policy), delivery()
+    core.feed(Lost(1, [d]))
+    second = delivery("m1", generation=2)
+    core.arrive(second)
+    core.fail(second)
+    core.the(Wait)
+    return core, d
+
+
+def test_what_is_held_here_is_discarded_when_a_lost_run_of_it_was_its_last() -> None:
+    core, d = held_beside_a_lost_run(RedeliveryPolicy(2, 5.0, on_dead="discard"))
+    core.fail(d)
+    assert (core.the(Settle).word, core.the(Settle).delivery.generation) == ("accepted", 2)
+    assert [record.outcome for record in core.of(Record)] == ["discarded"]
+
+
+@pytest.mark.parametrize("error", [None, KeyError("k")], ids=["handled", "ignored"])
+def test_what_is_held_here_is_run_again_although_a_lost_run_was_a_success_for_it_may_be_another_message(
+    error: KeyError | None,
+) -> None:
+    core, d = held_beside_a_lost_run(RedeliveryPolicy(3, 5.0, "queue:DLQ.$", ignore=KeyError))
+    core.feed(Handled(d, core.at)) if error is None else core.fail(d, error)
+    assert core.of(Settle) == core.of(Forget) == []
 
 
 def test_reject_is_dead_lettered_at_once_and_ignored_errors_are_accepted() -> None:

@@ -46,14 +46,16 @@ from redeliver_mw.commands import (
     Wait,
     Written,
 )  # fmt: skip
+from redeliver_mw.copies import Signature
 from redeliver_mw.counting import Entry
 from redeliver_mw.delay import Ways
 from redeliver_mw.failure import Failure
-from redeliver_mw.interceptor import Interceptor, Plan, Signature
+from redeliver_mw.interceptor import Interceptor
 from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.ports import Moment
 from redeliver_mw.sending import Sending
+from redeliver_mw.stories import Plan
 from redeliver_mw.story import State
 
 SOURCE = Destination("orders")
@@ -404,7 +406,7 @@ class World:
         i = self.interceptor
         assert i.held <= 1 or self.halted, "the hold budget is exceeded without a pause"
         running = {i._of.get(d) for d in self.running}
-        heirs = {heir for d, heir in i._heirs.items() if d in self.running}
+        heirs = {heir for d, heir in i._heirs._waiting.items() if d in self.running}
         sent = {copy_id for _, copy_id in self.open}
 
         def awaits(story: Any) -> bool:
@@ -422,7 +424,7 @@ class World:
             }
             assert ways_out[story.state], f"no way out of {story.state}"
         if not (self.running or self.open or self.transactions or self.message_of or self.timers):
-            left = (i._stories, i._of, i._runs, i._heirs, i.held, i._flying, i._awaited)
+            left = (i._stories, i._of, i._heirs._runs, i._heirs._waiting, i.held, i._flying, i._awaited)
             assert not any(left), f"something is kept for ever: {left}"
             assert not self.halted, "paused for ever"
 
@@ -472,8 +474,8 @@ class World:
             frozenset((no[t], c.delivery.generation == self.generation) for t, c in self.transactions.items()),
             frozenset(i._refusing),
             frozenset((copy_id, tuple(no[s.token] for s in waiting)) for copy_id, waiting in i._awaited.items()),
-            frozenset((no[s.token], no[i._heirs[s.delivery].token] if s.delivery in i._heirs else None)
-                      for s in i._runs.values()),
+            frozenset((no[s.token], no[heir.token] if (heir := i._heirs._waiting.get(s.delivery)) is not None else None)
+                      for s in i._heirs._runs.values()),
             (self.stopping, self.halted, self.bad_answers, self.losses, i._pauses.causes(SOURCE)),
         )  # fmt: skip
 
@@ -483,7 +485,7 @@ def world_of(
 ) -> World:
     ledger = PlainLedger()
     interceptor = Interceptor({SOURCE: PLANS[name]}, {SOURCE: ledger}, CAPABILITIES[atomic], "run")
-    interceptor._tokens = Tokens()  # type: ignore[assignment]
+    interceptor._tokens = Tokens()
     natives = [Native(b"%d" % n, {}, Properties(message_id=f"id-{n}")) for n in range(messages)]
     first = [Message("ab"[n], native) for n, native in enumerate(natives)]
     return World(interceptor, ledger, first, bad_answers=bad_answers, losses=losses, sends=sends)

@@ -454,8 +454,7 @@ def test_a_target_is_looked_up_and_made_only_when_told_to() -> None:
     fresh = Destination("fresh")
 
     def check(target: Destination, declare: bool) -> None:
-        note = lambda verdict, text: bench.answers.append((verdict, text))  # noqa: E731
-        bench.adapter.check(target, note, declare=declare)
+        bench.adapter.check(target, lambda verdict, text: bench.answers.append((verdict, text)), declare=declare)
         bench.broker.run_until_idle()
 
     check(fresh, False)

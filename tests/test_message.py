@@ -49,7 +49,7 @@ class CountingReader:
 def test_the_body_is_read_on_first_use_and_once() -> None:
     plain = make_delivery(b"x")
     reader = CountingReader(plain)
-    delivery = Delivery(plain.destination, 1, 7, False, plain.native, reader)  # type: ignore[arg-type]
+    delivery = Delivery(plain.destination, 1, 7, False, plain.native, reader)
     assert reader.asked == 0
     assert (delivery.body, delivery.text, delivery.body) == (b"x", "x", b"x")
     assert reader.asked == 1

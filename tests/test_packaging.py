@@ -193,7 +193,7 @@ def test_a_public_name_leads_to_a_thing_of_that_name(name: str) -> None:
 
 def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="Redeliver"):
-        redeliver_mw.Redeliver  # type: ignore[attr-defined]  # noqa: B018
+        _ = redeliver_mw.Redeliver
 
 
 def test_every_public_name_is_listed_by_dir() -> None:

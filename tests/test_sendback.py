@@ -90,7 +90,7 @@ def test_our_reason_counts_for_more_than_the_brokers_marks() -> None:
 def test_an_original_destination_alone_makes_no_letter() -> None:
     healthy = {"original-destination": "/topic/VirtualTopic.T"}
     delivery = letter(healthy)
-    delivery.reader = Buried(delivery, None)  # type: ignore[arg-type]  # no marks
+    delivery.reader = Buried(delivery, None)  # no marks
     found = letter_of(delivery, ACTIVEMQ)
     assert (found.evidence, found.source) == ("", None)
     assert found.problem == "no dead letter: no original destination"

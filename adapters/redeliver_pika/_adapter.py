@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,8 @@ from redeliver_mw.capabilities import Capabilities, Limit, Schedule, Settlement
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
+from redeliver_mw.timers import revocable
+from redeliver_mw.words import Words
 from redeliver_pika._browse import browse
 from redeliver_pika._connect import Connection, Link
 from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, queue_of, rung_queue
@@ -53,7 +54,7 @@ class PikaAdapter:
         self._thread = threading.Thread(target=self._run, name="redeliver-pika", daemon=True)
         self._sources: dict[Destination, Source] = {}
         self._live: dict[int, Source] = {}  # by generation
-        self._words: deque[tuple[Sequence[tuple[Delivery, Settlement]], Callable[[], None] | None]] = deque()
+        self._words: Words[Settlement] = Words(self._decide, lambda: self._call(self._words.write))
         self._closed = threading.Event()
         self._calling = threading.Lock()
         self._over = False
@@ -84,10 +85,7 @@ class PikaAdapter:
     def settle(
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        wake = not self._words
-        self._words.append((words, written))
-        if wake:
-            self._call(self._flush_words)
+        self._words.add(words, written)
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         self._call(lambda: self._publish(out, answer, after))
@@ -134,16 +132,7 @@ class PikaAdapter:
         self._call(lambda: browse(self._link.connection, source, limit, answer))
 
     def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
-        cancelled = False
-
-        def cancel() -> None:
-            nonlocal cancelled
-            cancelled = True
-
-        def due() -> None:
-            if not cancelled:
-                fn()
-
+        due, cancel = revocable(fn)
         if threading.current_thread() is self._thread:
             self._ioloop.call_later(max(0.0, seconds), due)
         else:
@@ -181,7 +170,7 @@ class PikaAdapter:
                 self._ioloop.add_callback_threadsafe(fn)
 
     def _close(self) -> None:
-        self._flush_words()
+        self._words.write()
         self._publisher.close()
         for source in list(self._live.values()):
             self._lost(source, None)
@@ -268,27 +257,11 @@ class PikaAdapter:
 
     # -- settling and publishing ------------------------------------------------------------------
 
-    def _flush_words(self) -> None:
-        """Every word that was given until now, each to the channel of its generation; stale ones are dropped."""
-        touched: set[Source] = set()
-        told: list[Callable[[], None]] = []
-        while self._words:
-            words, written = self._words.popleft()
-            fresh = False
-            for delivery, word in words:
-                source = self._live.get(delivery.generation)
-                if source is None:
-                    log.debug("%r is of a lost generation: not settled", delivery)
-                    continue
-                source.decide(delivery.tag, word)
-                touched.add(source)
-                fresh = True
-            if written is not None and fresh:
-                told.append(written)
-        for source in touched:
-            source.write()
-        for written in told:
-            written()
+    def _decide(self, delivery: Delivery, word: Settlement) -> Source | None:
+        source = self._live.get(delivery.generation)
+        if source is not None:
+            source.decide(delivery.tag, word)
+        return source
 
     def _publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
         exchange, key = route_to(out.target)

@@ -21,9 +21,9 @@ from redeliver_mw.adapter import OnAnswer, Verdict
 from redeliver_mw.capabilities import Schedule
 from redeliver_mw.dropin import Alive, Post
 from redeliver_mw.errors import ConfigError, RedeliverError
-from redeliver_mw.interceptor import Plan
 from redeliver_mw.message import Outgoing
 from redeliver_mw.registry import parse_url
+from redeliver_mw.stories import Plan
 from redeliver_pika._dialects import CLASSIC, RUNGS, rung_arguments, rung_queue
 from redeliver_pika._mapping import route_to
 from redeliver_pika._publish import Publisher

@@ -89,8 +89,8 @@ class Source:
             self._hand_over()
             rested()
 
-        cancel = spec.Basic.Cancel(consumer)  # type: ignore[no-untyped-call]  # the driver's frames have no types
-        channel._rpc(cancel, ended, [(spec.Basic.CancelOk, {"consumer_tag": consumer})])
+        frame: Any = spec.Basic.Cancel  # the driver's frames have no types
+        channel._rpc(frame(consumer), ended, [(spec.Basic.CancelOk, {"consumer_tag": consumer})])
 
     def go_on(self) -> None:
         """Consume again, in the same generation if it lives."""

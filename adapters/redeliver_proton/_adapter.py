@@ -21,8 +21,10 @@ from redeliver_mw.capabilities import Capabilities, Limit, Settlement
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
+from redeliver_mw.timers import revocable
+from redeliver_mw.words import Words
 from redeliver_proton._artemis import ARTEMIS
-from redeliver_proton._browse import Browse
+from redeliver_proton._browse import Browses
 from redeliver_proton._codec import NotEncodable
 from redeliver_proton._connect import Line
 from redeliver_proton._dialect import Dialect
@@ -32,10 +34,9 @@ from redeliver_proton._once import Salts
 from redeliver_proton._outlet import Sent
 from redeliver_proton._publish import Publisher
 from redeliver_proton._route import Route
-from redeliver_proton._source import Later, Source, why_refused
+from redeliver_proton._source import Later, Source, Word, why_refused
 from redeliver_proton._transact import Job, Mover
 from redeliver_proton._wire import Refused
-from redeliver_proton._words import Words
 
 log = logging.getLogger("redeliver_mw.proton")
 
@@ -57,8 +58,8 @@ class ProtonAdapter:
         self._sink: Sink
         self._sources: dict[Destination, Source] = {}
         self._live: dict[int, Source] = {}  # by generation
-        self._browses: set[Browse] = set()
-        self._words = Words(self._live, self._salts)
+        self._browses = Browses(self._loop, self._line, self._topology, dialect.delivery)
+        self._words: Words[Word] = Words(self._decide, lambda: self._loop.call(self._words.write))
         self._closed = threading.Event()
 
     @property
@@ -86,14 +87,12 @@ class ProtonAdapter:
     def settle(
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        if self._words.add(words, written):
-            self._loop.call(self._words.write)
+        self._words.add(words, written)
 
     def postpone(
         self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
     ) -> None:
-        if self._words.add(((delivery, Later(marks, time.time() + after if after > 0 else None)),), written):
-            self._loop.call(self._words.write)
+        self._words.add(((delivery, Later(marks, time.time() + after if after > 0 else None)),), written)
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         self._loop.call(lambda: self._publish(out, answer, after))
@@ -132,19 +131,10 @@ class ProtonAdapter:
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
     ) -> None:
-        self._loop.call(lambda: self._browse(source, limit, answer))
+        self._loop.call(lambda: self._browses.look(source, limit, answer, copying=self._capabilities.browse == "copy"))
 
     def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
-        cancelled = False
-
-        def cancel() -> None:
-            nonlocal cancelled
-            cancelled = True
-
-        def due() -> None:
-            if not cancelled:
-                fn()
-
+        due, cancel = revocable(fn)
         due_at = time.monotonic() + seconds
         self._loop.call(lambda: self._loop.call_later(due_at - time.monotonic(), due))
         return cancel
@@ -197,8 +187,7 @@ class ProtonAdapter:
                 self._sink.failed(why_refused(source.subscription, error), source.subscription.source)
         for source in list(self._live.values()):
             self._lost(source, error)
-        for one in list(self._browses):
-            one.lost(error)
+        self._browses.lost(error)
         self._ended()
 
     def _subscribe(self, subscription: Subscription) -> None:
@@ -262,6 +251,14 @@ class ProtonAdapter:
 
     # -- settling and publishing ------------------------------------------------------------------
 
+    def _decide(self, delivery: Delivery, word: Word) -> Source | None:
+        source = self._live.get(delivery.generation)
+        if source is not None:
+            source.decide(delivery.tag, word)
+            if delivery.known:
+                self._salts.settled(delivery)
+        return source
+
     def _publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
         try:
             data, seen = self._dialect.encode(out, after, self._salts)
@@ -284,26 +281,6 @@ class ProtonAdapter:
             answer(verdict, why)
 
         return self._mover.move(Job(source, delivery, encoded, moved))
-
-    # -- looking ----------------------------------------------------------------------------------
-
-    def _browse(
-        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None]
-    ) -> None:
-        def routed(route: Route | RedeliverError) -> None:
-            if isinstance(route, RedeliverError) or self._line.session is None:
-                return answer(route if isinstance(route, RedeliverError) else BrokerError("there is no connection"))
-
-            def finished(found: Sequence[Delivery] | RedeliverError) -> None:
-                self._browses.discard(one)
-                answer(found)
-
-            deliver, copying = self._dialect.delivery, self._capabilities.browse == "copy"
-            one = Browse(self._loop, self._line.session, source, route, limit, finished, deliver, copying=copying)
-            self._browses.add(one)
-            return None
-
-        self._topology.route(source, routed, consuming=True)
 
 
 def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:

@@ -11,12 +11,46 @@ import proton
 
 from redeliver_mw.errors import BrokerError, RedeliverError
 from redeliver_mw.message import Delivery, Destination
+from redeliver_proton._connect import Line
+from redeliver_proton._dialect import Topology
 from redeliver_proton._loop import Loop
 from redeliver_proton._route import Route
 
 TIMEOUT = 10.0  # seconds without anything
 AT_ONCE = 500  # messages that one drain asks for
 _Answer = Callable[[Sequence[Delivery] | RedeliverError], None]
+_Deliver = Callable[[Destination, int, int, bytes], Delivery]
+
+
+class Browses:
+    """All looks of one connection; each ends with its answer, or with the connection."""
+
+    def __init__(self, loop: Loop, line: Line, topology: Topology, deliver: _Deliver) -> None:
+        self._loop, self._line, self._topology, self._deliver = loop, line, topology, deliver
+        self._open: set[Browse] = set()
+
+    def look(self, source: Destination, limit: int, answer: _Answer, *, copying: bool) -> None:
+        """Up to `limit` messages of `source`, which are not taken by that, or taken and given back."""
+
+        def routed(route: Route | RedeliverError) -> None:
+            if isinstance(route, RedeliverError) or self._line.session is None:
+                return answer(route if isinstance(route, RedeliverError) else BrokerError("there is no connection"))
+
+            def finished(found: Sequence[Delivery] | RedeliverError) -> None:
+                self._open.discard(one)
+                answer(found)
+
+            session, deliver = self._line.session, self._deliver
+            one = Browse(self._loop, session, source, route, limit, finished, deliver, copying=copying)
+            self._open.add(one)
+            return None
+
+        self._topology.route(source, routed, consuming=True)
+
+    def lost(self, error: BaseException) -> None:
+        """The connection is."""
+        for one in list(self._open):
+            one.lost(error)
 
 
 class Browse(proton.Handler):
@@ -27,7 +61,7 @@ class Browse(proton.Handler):
 
     def __init__(
         self, loop: Loop, session: proton.Session, source: Destination, route: Route, limit: int, answer: _Answer,
-        deliver: Callable[[Destination, int, int, bytes], Delivery], *, copying: bool,
+        deliver: _Deliver, *, copying: bool,
     ) -> None:  # fmt: skip
         self._loop, self._source, self._limit, self._answer = loop, source, limit, answer
         self._deliver, self._copying = deliver, copying

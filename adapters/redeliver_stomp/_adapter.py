@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from redeliver_mw.adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
@@ -19,6 +18,7 @@ from redeliver_mw.capabilities import Capabilities, Limit, Settlement
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing, Reader
 from redeliver_mw.registry import BrokerUrl
+from redeliver_mw.words import Words
 from redeliver_stomp._browse import Browser
 from redeliver_stomp._connect import PORT
 from redeliver_stomp._dialects import capabilities, client_id, problem, version_of
@@ -50,8 +50,7 @@ class StompAdapter:
         self._sources: dict[Destination, Source] = {}
         self._live: dict[int, Source] = {}  # by generation
         self._browsers: set[Browser] = set()
-        self._words: deque[tuple[Sequence[tuple[Delivery, Settlement]], Callable[[], None] | None]] = deque()
-        self._called = False  # `_flush_words` is on its way
+        self._words: Words[Settlement] = Words(self._decide, lambda: self._loop.call(self._words.write))
         self._probed = False  # on the connection that there is now
         self._closing = False
         self._closed = threading.Event()
@@ -94,10 +93,7 @@ class StompAdapter:
     def settle(
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        self._words.append((words, written))
-        if not self._called:  # asked after the append, and cleared before the reading: nothing stays behind
-            self._called = True
-            self._loop.call(self._flush_words)
+        self._words.add(words, written)
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
         self._loop.call(lambda: self._publisher.publish(out, answer, after))
@@ -164,7 +160,7 @@ class StompAdapter:
 
     def _close(self) -> None:
         self._closing = True
-        self._flush_words()
+        self._words.write()
         self._publisher.close()
         for browser in list(self._browsers):
             browser.close()
@@ -258,28 +254,11 @@ class StompAdapter:
 
     # -- settling, moving, looking ----------------------------------------------------------------
 
-    def _flush_words(self) -> None:
-        """Every word that was given until now, to the connection of its generation; stale ones are dropped."""
-        self._called = False
-        touched: set[Source] = set()
-        told: list[Callable[[], None]] = []
-        while self._words:
-            words, written = self._words.popleft()
-            fresh = False
-            for delivery, word in words:
-                source = self._live.get(delivery.generation)
-                if source is None:
-                    log.debug("%r is of a lost generation: not settled", delivery)
-                    continue
-                source.decide(delivery, word)
-                touched.add(source)
-                fresh = True
-            if written is not None and fresh:
-                told.append(written)
-        for source in touched:
-            source.write()
-        for written in told:
-            written()
+    def _decide(self, delivery: Delivery, word: Settlement) -> Source | None:
+        source = self._live.get(delivery.generation)
+        if source is not None:
+            source.decide(delivery, word)
+        return source
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         source = self._live.get(delivery.generation)

@@ -24,15 +24,15 @@ REPOSITORY = HERE.parents[1]
 for _folder in (REPOSITORY / "adapters", REPOSITORY, HERE):
     sys.path.insert(0, str(_folder))
 
-import main as service  # noqa: E402
-from board import Board, Screen, name_of  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.table import Table  # noqa: E402
-from rich.text import Text  # noqa: E402
-from where import KINDS, the_broker  # noqa: E402
+import main as service
+from board import Board, Screen, name_of
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from where import KINDS, the_broker
 
-from redeliver_mw import Delivery, connect  # noqa: E402
-from redeliver_mw.errors import RedeliverError  # noqa: E402
+from redeliver_mw import Delivery, connect
+from redeliver_mw.errors import RedeliverError
 
 PREFIX = "redeliver-demo."  # never the queues of somebody's real service
 PATIENCE = 60.0  # seconds that the last message may take

@@ -37,11 +37,12 @@ from ..commands import (
     Written,
 )  # fmt: skip
 from ..feeding import Feeder
-from ..interceptor import Interceptor, Plan
+from ..interceptor import Interceptor
 from ..message import Delivery, Destination
 from ..ports import Clock, Ledger, Moment, SystemClock
 from ..recording import Scene, attempt_record
 from ..sending import Sendable, outbox_for
+from ..stories import Plan
 from .post import Ground, Post
 from .seat import Seat
 from .terms import Terms

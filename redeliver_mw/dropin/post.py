@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..adapter import OnAnswer, OnMoved
-from ..interceptor import Plan
 from ..message import Delivery, Outgoing
+from ..stories import Plan
 
 Alive = Callable[[], bool]
 

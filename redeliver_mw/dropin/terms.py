@@ -16,12 +16,12 @@ from ..copies import Signature
 from ..decorator import policy_on
 from ..delay import Option, ways_of
 from ..errors import ConfigError
-from ..interceptor import Plan
 from ..message import Destination
 from ..options import AnyPolicy
 from ..policy import RedeliveryPolicy, policy_of
 from ..ports import Journal
 from ..recording import Recorder
+from ..stories import Plan
 from .own_limbo import OwnLimbo
 
 WhenSettled = Literal["return", "callback"]

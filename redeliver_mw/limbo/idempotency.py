@@ -19,7 +19,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from sqlalchemy import Connection, delete, select, tuple_
 from sqlalchemy.dialects import postgresql, sqlite
@@ -85,7 +85,7 @@ class Idempotency:
                     if fresh:
                         await handler(*arguments)
 
-            return guarded_async  # type: ignore[return-value]  # it has the signature of what it wraps
+            return cast("F", guarded_async)  # it has the signature of what it wraps
 
         @functools.wraps(handler)
         def guarded(*arguments: Any) -> None:
@@ -93,7 +93,7 @@ class Idempotency:
                 if fresh:
                     handler(*arguments)
 
-        return guarded  # type: ignore[return-value]  # as above
+        return cast("F", guarded)
 
     def first(self, delivery: Delivery, connection: Connection, /) -> bool:
         """Mark it as handled within your own transaction: True the first time, and only if that is committed.

@@ -123,7 +123,10 @@ def _plain(base: type, value: Any) -> Any:
         return bytes.__getitem__(value, slice(None))
     if base is Decimal:
         return Decimal(value.as_tuple())
-    return dict(dict.items(value)) if base is dict else base(base.__iter__(value))  # type: ignore[attr-defined] # list, tuple
+    if base is dict:
+        return dict(dict.items(value))
+    sequence: Any = base  # list or tuple
+    return sequence(sequence.__iter__(value))
 
 
 def _attributes(value: Any) -> dict[str, Any]:

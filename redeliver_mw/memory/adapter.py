@@ -8,25 +8,20 @@ All state belongs to the adapter's loop: every method only puts its work there, 
 from __future__ import annotations
 
 import functools
-import itertools
-import logging
 from collections.abc import Callable, Sequence
 
 from ..adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
 from ..capabilities import Capabilities, Limit, Settlement
-from ..errors import BrokerError, BrokerUnavailable, ConfigError, DestinationMissing, RedeliverError
+from ..errors import ConfigError, RedeliverError
 from ..message import Delivery, Destination, Outgoing, Reader
 from .broker import MemoryBroker
 from .clock import loop_for
-from .lane import Lane
-from .link import Held, Link
+from .lanes import Lanes
+from .link import Link
 from .looks import Looks
 from .mover import Mover
 from .publisher import Publisher
-from .queue import Queue
 from .reader import MemoryReader
-
-logger = logging.getLogger("redeliver_mw.memory")
 
 
 class MemoryAdapter:
@@ -44,10 +39,7 @@ class MemoryAdapter:
         self._publisher = Publisher(broker, self._loop, publish_timeout)
         self._mover = Mover(broker, self._loop, publish_timeout, self._cut)
         self._reader = MemoryReader(broker.ways)
-        self._subscriptions: list[Subscription] = []
-        self._at_rest: set[Destination] = set()
-        self._lanes: dict[int, Lane] = {}  # by generation; a generation that is not here is over
-        self._generations = itertools.count(1)
+        self._lanes = Lanes(broker, self._loop, self._reader, self._is_open, reconnect_after)
         self._sink: Sink | None = None
         self._main: Link | None = None  # None: not connected
         self._unwatch: Callable[[], None] | None = None
@@ -80,7 +72,7 @@ class MemoryAdapter:
             raise ConfigError("the memory broker knows no selectors", where=str(subscription.source))
         if subscription.source.kind == "topic" and not subscription.source.subscription:
             raise ConfigError("a topic needs a subscription with a name", where=str(subscription.source))
-        self._loop.call_soon(functools.partial(self._subscribe, subscription))
+        self._loop.call_soon(functools.partial(self._lanes.subscribe, subscription))
 
     def settle(
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
@@ -118,23 +110,13 @@ class MemoryAdapter:
         """Stop consuming `source`; what is unsettled stays ours."""
 
         def stop() -> None:
-            self._at_rest.add(source)
-            for lane in self._lanes_of(source):
-                lane.link.rest()
+            self._lanes.rest(source)
             rested()
 
         self._loop.call_soon(stop)
 
     def go_on(self, source: Destination, /) -> None:
-        def start() -> None:
-            self._at_rest.discard(source)
-            for lane in self._lanes_of(source):
-                lane.link.go_on()
-
-        self._loop.call_soon(start)
-
-    def _lanes_of(self, source: Destination) -> list[Lane]:
-        return [lane for lane in self._lanes.values() if lane.source == source]
+        self._loop.call_soon(functools.partial(self._lanes.go_on, source))
 
     def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None:
         """The limit with which the queue was declared; one that is made later has none."""
@@ -153,7 +135,7 @@ class MemoryAdapter:
             found = self._looks.browse(source, limit)
             if isinstance(found, RedeliverError):
                 return answer(found)
-            answer([self._delivery(source, 0, held) for held in found])
+            answer([self._lanes.delivery(source, 0, held) for held in found])
 
         self._loop.call_soon(look)
 
@@ -174,134 +156,50 @@ class MemoryAdapter:
     def _is_open(self) -> bool:
         return self._main is not None and self._main.is_open
 
-    # -- the connection; from here on on the loop ------------------------------------------------------------
+    # -- from here on on the loop ----------------------------------------------------------------------------
 
     def _connect(self) -> None:
         if self._closed or self._main is not None or self._broker.down or self._sink is None:
             return
-        self._main = self._broker.connect(closed=functools.partial(self._later, self._disconnected))
+        self._main = self._broker.connect(closed=self._disconnected_soon)
         self._publisher.open(self._main)
         self._sink.connected(self.capabilities)
-        for subscription in self._subscriptions:
-            self._open(subscription)
+        self._lanes.connected(self._sink)
 
     def _changed(self) -> None:
         """The broker came up again, or its alarm is over."""
         self._connect()
         self._publisher.flush()
 
+    def _disconnected_soon(self, error: BaseException) -> None:
+        """The broker calls this with its lock held, from any thread."""
+        self._loop.call_soon(functools.partial(self._disconnected, error))
+
     def _disconnected(self, error: BaseException) -> None:
         self._main = None
         self._publisher.lost(str(error))
         self._loop.call_later(self._reconnect_after, self._connect)
 
-    def _later(self, fn: Callable[[BaseException], None], error: BaseException) -> None:
-        """The broker calls this with its lock held, from any thread."""
-        self._loop.call_soon(functools.partial(fn, error))
+    def _cut(self) -> None:
+        self._lanes.drop()
+        if self._main is not None:
+            self._main.drop()
 
     def _goodbye(self) -> None:
         if self._unwatch is not None:
             self._unwatch()
-        lanes, self._lanes = list(self._lanes.values()), {}
-        for lane in lanes:
-            lane.link.close()
+        self._lanes.close()
         self._publisher.close()
         if self._main is not None:
             self._main.close()
             self._main = None
 
-    # -- consuming -------------------------------------------------------------------------------------------
-
-    def _subscribe(self, subscription: Subscription) -> None:
-        self._subscriptions.append(subscription)
-        if self._main is not None:
-            self._open(subscription)
-
-    def _open(self, subscription: Subscription) -> None:
-        """A channel of its own, and with it a new generation."""
-        source, sink = subscription.source, self._sink
-        if self._main is None or sink is None or self._closed:
-            return
-        if any(lane.subscription is subscription for lane in self._lanes.values()):
-            return  # two reasons to open it again
-        try:
-            queue = self._queue(subscription)
-        except RedeliverError as error:
-            return sink.failed(error, source)
-        generation = next(self._generations)
-        lost = functools.partial(self._lost, generation)
-        try:
-            link = self._broker.connect(closed=functools.partial(self._later, lost))
-            lane = self._lanes[generation] = Lane(link, subscription, generation)
-            sink.ready(source, generation)
-            wake = functools.partial(self._loop.call_soon, functools.partial(self._pull, lane))
-            link.consume(queue, subscription.prefetch, wake, exclusive=subscription.exclusive)
-            if source in self._at_rest:
-                link.rest()
-        except BrokerUnavailable:
-            return  # gone meanwhile: `_disconnected` and `_lost` are on their way
-
-    def _queue(self, subscription: Subscription) -> Queue:
-        source = subscription.source
-        made = self._broker.ways.auto_create or (self._broker.makes_queues and subscription.helpers)
-        if subscription.declare or made or source.kind == "topic":
-            self._broker.declare(source)
-        queue = self._broker.queue(source)
-        if queue is None:
-            cure = "Declare it, or let `declare=` make it"
-            raise DestinationMissing(f"no queue {source.name}", where=self.broker, cure=cure)
-        if queue.taken(subscription.exclusive):
-            raise BrokerError(f"{source} has another consumer already", where=self.broker)
-        return queue
-
-    def _pull(self, lane: Lane) -> None:
-        if self._closed or self._sink is None or lane.generation not in self._lanes:
-            return
-        batch = [self._delivery(lane.source, lane.generation, held) for held in lane.fetch()]
-        if batch:
-            self._sink.arrived(batch)
-
-    def _delivery(self, source: Destination, generation: int, held: Held) -> Delivery:
-        return Delivery(source, generation, held.tag, held.redelivered, held, self._reader)
-
-    def _lost(self, generation: int, error: BaseException) -> None:
-        lane = self._lanes.pop(generation, None)
-        if lane is None or self._sink is None:
-            return
-        self._sink.lost(generation, error)
-        if self._is_open():  # only this channel: subscribe again
-            self._loop.call_later(self._reconnect_after, functools.partial(self._open, lane.subscription))
-
-    # -- settling --------------------------------------------------------------------------------------------
-
     def _settle(self, words: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None) -> None:
-        if self._broker.faults.take(None, "drop_settle"):
-            if written is not None:
-                written()
-            self._cut()
-            return
-        live: dict[int, list[tuple[Delivery, Settlement]]] = {}
-        for delivery, word in words:
-            if delivery.generation in self._lanes:
-                live.setdefault(delivery.generation, []).append((delivery, word))
-            else:
-                logger.debug("%r: its generation is over, %s is dropped", delivery, word)
-        try:
-            for generation, its_words in live.items():
-                self._lanes[generation].settle(its_words, self.capabilities.cumulative)
-        except BrokerUnavailable as error:
-            logger.debug("settle not written: %s", error)  # `_lost` is on its way
-            return
-        if live and written is not None:
+        if not self._broker.faults.take(None, "drop_settle"):
+            return self._lanes.settle(words, written)
+        if written is not None:
             written()
-
-    def _cut(self) -> None:
-        for lane in self._lanes.values():
-            lane.link.drop()
-        if self._main is not None:
-            self._main.drop()
-
-    # -- sending ---------------------------------------------------------------------------------------------
+        return self._cut()
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
         self._mover.move(self._lanes.get(delivery.generation), delivery, outs, answer)

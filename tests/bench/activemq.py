@@ -28,7 +28,7 @@ def fill(url: str, queue: str, count: int, kind: str) -> None:
     """The queue is empty: the side before this has taken all there was."""
     stored = threading.Event()
 
-    class Stored(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no types
+    class Stored(stomp.ConnectionListener):
         def on_receipt(self, frame: Any) -> None:
             stored.set()
 
@@ -52,7 +52,7 @@ def consume(url: str, queue: str, count: int, listener: Any) -> None:
     connection.disconnect("bye")
 
 
-class ByHand(stomp.ConnectionListener):  # type: ignore[misc]  # as above
+class ByHand(stomp.ConnectionListener):
     """The tutorial's listener: ack each."""
 
     def __init__(self, connection: Any, counter: Count) -> None:

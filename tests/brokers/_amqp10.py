@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def server_version(host: str, port: int, user: str, password: str) -> str:
     """What the server says of itself, as in "2.44.0". ConnectionError with the cause in words."""
     with _connection(host, port, user, password, 10) as connection:
-        properties: Any = connection.conn.remote_properties  # type: ignore[union-attr] # None only once closed
+        properties: Any = connection.conn.remote_properties  # None only once closed
     return str({str(name): value for name, value in (properties or {}).items()}.get("version", "unknown"))
 
 

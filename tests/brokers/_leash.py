@@ -78,7 +78,7 @@ def carry_out(line: str) -> str:
     return "ok"
 
 
-def run(what: dict) -> str:  # type: ignore[type-arg]
+def run(what: dict) -> str:
     with open(what["log"], "ab") as log:
         child = subprocess.Popen(
             what["argv"], env=what["env"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"

@@ -44,7 +44,7 @@ def publish(b: Broker, queue: str, body: bytes, kind: str = "classic") -> None:
     with channel_to(b) as channel:
         channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
         channel.confirm_delivery()
-        durable = pika.BasicProperties(delivery_mode=2)  # type: ignore[no-untyped-call]
+        durable = pika.BasicProperties(delivery_mode=2)
         channel.basic_publish("", queue, body, durable, mandatory=True)
 
 

@@ -159,7 +159,7 @@ class ThreadedMemoryWorld(RealTimeWorld, MemoryWorld):
     def start(self, app: App) -> None:
         app.start()
         assert app._engine is not None
-        app._engine.adapter._publisher._timeout = 1.0  # type: ignore[attr-defined]
+        app._engine.adapter._publisher._timeout = 1.0
 
     def _settle_down(self) -> None:
         pass

@@ -114,7 +114,7 @@ class PikaWorld(BrokerWorld):
         if lifetime is not None:
             properties |= {"expiration": str(round(lifetime * 1000)), "timestamp": int(time.time())}
         with self._channel() as channel:
-            given = pika.BasicProperties(headers=dict(headers or {}), delivery_mode=2, **properties)  # type: ignore[no-untyped-call]
+            given = pika.BasicProperties(headers=dict(headers or {}), delivery_mode=2, **properties)
             channel.basic_publish("", queue, body, given, mandatory=True)
 
     def publish(self, exchange: str, key: str, body: bytes) -> None:

@@ -109,7 +109,7 @@ class Witness:
         return self._connection
 
 
-class _Capability(proton.reactor.SenderOption):  # type: ignore[misc, name-defined]  # proton has no types
+class _Capability(proton.reactor.SenderOption):
     def __init__(self, name: str) -> None:
         self._name = name
 
@@ -117,7 +117,7 @@ class _Capability(proton.reactor.SenderOption):  # type: ignore[misc, name-defin
         sender.target.capabilities.put_object(proton.symbol(self._name))
 
 
-class _Source(proton.reactor.ReceiverOption):  # type: ignore[misc, name-defined]  # as above
+class _Source(proton.reactor.ReceiverOption):
     def __init__(self, name: str) -> None:
         self._name = name
 

@@ -118,7 +118,7 @@ class RabbitWitness:
         return self._connection
 
 
-class _Paired(proton.reactor.LinkOption):  # type: ignore[misc, name-defined]  # proton has no types
+class _Paired(proton.reactor.LinkOption):
     """One of the two links that questions and answers go by."""
 
     def __init__(self, *, settled: bool = False) -> None:

@@ -72,7 +72,7 @@ def lives(
     return run.lives
 
 
-class _Run(MessagingHandler):  # type: ignore[misc]  # proton has no types
+class _Run(MessagingHandler):
     def __init__(self, broker: Broker, plans: Mapping[str, Plan], dead: set[str], messages: int, limit: float) -> None:
         # a window of one stalls with proton, and none may wait behind another of its address
         super().__init__(prefetch=2 * messages + 8, auto_accept=False, auto_settle=False)
@@ -154,7 +154,7 @@ class _Then:
         self._call()
 
 
-class _Queue(SenderOption, ReceiverOption):  # type: ignore[misc]  # as above
+class _Queue(SenderOption, ReceiverOption):
     """ANYCAST, also where the address is not there yet."""
 
     def apply(self, link: Any) -> None:

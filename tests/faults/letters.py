@@ -45,7 +45,7 @@ def declare(broker: Broker, *queues: str) -> None:
             said[queue] = verdict
             asked.notify_all()
 
-    adapter.start(Quiet())  # type: ignore[arg-type]  # a sink that listens to nothing
+    adapter.start(Quiet())  # a sink that listens to nothing
     with asked:
         assert asked.wait_for(lambda: len(said) == len(queues), 30)
     adapter.close()
@@ -108,7 +108,7 @@ def _nacked_on_activemq(broker: Broker, source: str) -> None:
     connection = stomp.Connection12([(broker.host, broker.stomp_port)])
     done = threading.Event()
 
-    class Nacking(stomp.ConnectionListener):  # type: ignore[misc]  # stomp.py has no types
+    class Nacking(stomp.ConnectionListener):
         def on_message(self, frame: Any) -> None:
             connection.nack(frame.headers["ack"], receipt="nacked")
 

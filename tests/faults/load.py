@@ -67,7 +67,9 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def lines(log: Path) -> list[Line]:
+    """Those that are whole: the last may be read while it is being written."""
     text = log.read_text() if log.exists() else ""
+    text = text[: text.rfind("\n") + 1]
     return [Line(w, body, int(count), float(at)) for w, body, count, at in map(str.split, text.splitlines())]
 
 

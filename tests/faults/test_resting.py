@@ -132,7 +132,7 @@ def test_what_is_on_its_way_when_it_comes_to_rest_is_handed_over_once_and_unmark
         Listener.arrived(listener, batch)
         adapter.settle([(delivery, "accepted") for delivery in batch])
 
-    listener.arrived = arrived  # type: ignore[method-assign]  # it keeps the messages coming
+    listener.arrived = arrived  # it keeps the messages coming
     with connect(broker.url) as session:
         for n in range(MESSAGES):
             session.publish(SOURCE, b"%d" % n)

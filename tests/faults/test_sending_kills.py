@@ -32,7 +32,7 @@ def test_every_message_is_sent_on_by_a_consumer_that_is_killed_again_and_again(
     try:
         for _ in range(KILLS):
             wanted = len(lines(log)) + 60
-            until(lambda wanted=wanted: len(lines(log)) >= wanted, 60, "the consumer makes no progress")  # type: ignore[misc]
+            until(lambda wanted=wanted: len(lines(log)) >= wanted, 60, "the consumer makes no progress")
             kill(consumer)
             consumer = start("sending", broker, queue, log)
         until(lambda: site.count(queue) == 0, 90, "not every message came to its end")

@@ -333,7 +333,7 @@ def test_where_the_journals_disk_is_full_all_goes_on_without_it_and_it_is_said_o
                 test.send("orders", b"well %d" % n)
             test.advance(10.0)
             assert (len(done), len(test.dead_letters("orders"))) == (SICK, SICK)
-            journal = app._engine._recorder._journal  # type: ignore[union-attr]
-            assert not journal.flush(1.0)  # type: ignore[union-attr, attr-defined]
+            journal = app._engine._recorder._journal
+            assert not journal.flush(1.0)
             assert len(said(caplog, logging.ERROR)) == 1
             (disk / "ballast").unlink()

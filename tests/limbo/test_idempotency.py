@@ -180,7 +180,7 @@ def test_a_message_without_an_id_is_an_error_with_its_cure(url: str) -> None:
     with pytest.raises(ConfigError, match=r"no id that it could be known by.*key="):
         handle(once, make_delivery(b"x"))
     with pytest.raises(ConfigError, match=r"key= made None of it"):
-        handle(helper(url, key=lambda _: None), message())  # type: ignore[arg-type,return-value]  # what is refused
+        handle(helper(url, key=lambda _: None), message())  # what is refused
     once.close()
 
 

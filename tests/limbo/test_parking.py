@@ -36,7 +36,7 @@ class Sick:
 
 
 def app_of(folder: Path, sick: Sick, policy: RedeliveryPolicy, **options: object) -> App:
-    app = App("memory://", policy=policy, limbo=f"sqlite:///{folder}/limbo.db", app_name="orders", **options)  # type: ignore[arg-type]
+    app = App("memory://", policy=policy, limbo=f"sqlite:///{folder}/limbo.db", app_name="orders", **options)
     app.handler("orders")(sick)
     return app
 

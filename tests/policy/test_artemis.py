@@ -34,7 +34,7 @@ EXAMPLE = """<address-settings>
   <address-setting match="#"><dead-letter-address>DLA</dead-letter-address><max-delivery-attempts>5</max-delivery-attempts></address-setting>
   <address-setting match="shop.orders.#"><redelivery-delay>2000</redelivery-delay><redelivery-delay-multiplier>3</redelivery-delay-multiplier><max-redelivery-delay>9000</max-redelivery-delay></address-setting>
   <address-setting match="shop.orders.vip"><max-delivery-attempts>-1</max-delivery-attempts></address-setting>
-</address-settings>"""  # noqa: E501
+</address-settings>"""
 
 
 class Coin(random.Random):

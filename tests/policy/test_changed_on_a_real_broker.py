@@ -64,7 +64,7 @@ def cleared(q: Queues, *names: str) -> Iterator[None]:
 
 
 def failing(url: str, source: str, file: Path, declare: str = "own") -> tuple[App, threading.Semaphore]:
-    app, dead = App(url, policy=file, declare=declare), threading.Semaphore(0)  # type: ignore[arg-type]  # a literal
+    app, dead = App(url, policy=file, declare=declare), threading.Semaphore(0)
 
     @app.handler(source)
     def handler(delivery: Delivery) -> None:

@@ -105,7 +105,7 @@ class Near(NamedTuple):
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Near) and abs(self.delay - other.delay) <= self.within
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def told(decision: Decision, source: Destination) -> tuple[object, ...]:

@@ -96,5 +96,5 @@ def test_a_bad_text_fails_where_it_is_written() -> None:
 def test_forgetting_the_brackets_is_said_so() -> None:
     with pytest.raises(ConfigError, match="without a policy"):
 
-        @redeliver  # type: ignore[arg-type]
+        @redeliver
         def handler() -> None: ...

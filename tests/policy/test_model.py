@@ -153,7 +153,7 @@ def test_a_predicate_that_raises_lets_the_message_live(rule: str) -> None:
     def broken(error: BaseException) -> bool:
         raise RuntimeError("oops")
 
-    policy = RedeliveryPolicy(**{rule: broken})  # type: ignore[arg-type]
+    policy = RedeliveryPolicy(**{rule: broken})
     assert policy.decide(1, error=ValueError()) == Redeliver(1.0, 1.0, 1.0)
     assert policy.decide(7, error=ValueError()) == DeadLetter(DLQ, "exhausted")
 
@@ -358,7 +358,7 @@ def test_a_policy_serves_where_a_map_of_policies_does() -> None:
     chosen = PolicyMap({}, default=policy)
     assert policy_of(chosen) is chosen
     with pytest.raises(PolicyError, match="no policy"):
-        policy_of(5)  # type: ignore[arg-type]
+        policy_of(5)
 
 
 delays = st.floats(min_value=0, max_value=1e6)

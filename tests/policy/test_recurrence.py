@@ -179,4 +179,4 @@ def test_what_behaves_the_same_is_equal() -> None:
 )
 def test_what_is_no_number_of_milliseconds_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(PolicyError):
-        Recurrence(**wrong)  # type: ignore[arg-type]  # on purpose
+        Recurrence(**wrong)  # on purpose

@@ -187,8 +187,10 @@ class Book:
         if verdict == "silent" and not nowhere:
             self.expose(m, "its copy may be there or not")
 
-    def watch_parking(self, keeper: Keeper) -> None:
+    def watching(self, keeper: Keeper | None) -> Keeper | None:
         """What is to be parked is on its way until that is answered."""
+        if keeper is None:
+            return None
         park = keeper.park
 
         def watched(out: Outgoing, due: float, answer: OnAnswer, /) -> None:
@@ -202,7 +204,8 @@ class Book:
 
             park(out, due, answered)
 
-        keeper.park = watched  # type: ignore[method-assign]
+        keeper.park = watched
+        return keeper
 
     # -- faults -------------------------------------------------------------------------------------------------
 

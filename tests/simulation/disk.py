@@ -27,11 +27,11 @@ WORLDS: list[World] = []  # the one that is at it now
 
 class WatchedCursor(sqlite3.Cursor):
     def execute(self, statement: str, *parameters: Any) -> Any:
-        self.connection.point("sql", statement)  # type: ignore[attr-defined]
+        self.connection.point("sql", statement)
         return super().execute(statement, *parameters)
 
     def executemany(self, statement: str, *parameters: Any) -> Any:
-        self.connection.point("sql", statement)  # type: ignore[attr-defined]
+        self.connection.point("sql", statement)
         return super().executemany(statement, *parameters)
 
 

@@ -63,7 +63,7 @@ class Life:
         plan = world.plan
         source = Destination(SOURCE)
         settings = Settings(
-            app_name="simulated", delay=plan.delay, seed=plan.seed, limbo=URL if plan.limbo else None,  # type: ignore[arg-type]
+            app_name="simulated", delay=plan.delay, seed=plan.seed, limbo=URL if plan.limbo else None,
             crash_safe=plan.crash_safe,
         )  # fmt: skip
         spec = HandlerSpec(source, self.handle, None, plan.workers, plan.prefetch)
@@ -73,9 +73,10 @@ class Life:
         )  # fmt: skip
 
     def start(self) -> None:
+        opened = self.engine._open_limbo
+        self.engine._open_limbo = lambda: self.world.book.watching(opened())  # messages may come before it has started
         self.engine.start()
         if self.engine._keeper is not None:
-            self.world.book.watch_parking(self.engine._keeper)
             self.adapter.call_later(POLL, partial(self._look, 1))
 
     def _look(self, number: int) -> None:

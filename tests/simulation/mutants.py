@@ -58,7 +58,7 @@ MUTANTS = (
         "        story = self._open(",
     ),
     Mutant(
-        "reuse an old generation", "memory/adapter.py",
+        "reuse an old generation", "memory/lanes.py",
         "            if delivery.generation in self._lanes:\n"
         "                live.setdefault(delivery.generation, []).append((delivery, word))\n",
         "            if self._lanes:\n"

@@ -54,7 +54,7 @@ class SteppedClock(ManualClock):
 
     def forget(self, loop: Loop) -> None:
         """Nothing of this loop happens any more."""
-        loop._finished = True  # type: ignore[attr-defined]
+        loop._finished = True
         ready = [entry for entry in self._agenda.ready if entry[0] is not loop]
         self._agenda.ready.clear()
         self._agenda.ready.extend(ready)
@@ -95,7 +95,7 @@ class WatchedBroker(MemoryBroker):
     def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> Link:
         link = super().connect(protocol, closed)
         link.__class__ = WatchedLink
-        link.world = self.world  # type: ignore[attr-defined]
+        link.world = self.world
         return link
 
     def store(
@@ -169,9 +169,9 @@ class WatchedAdapter(MemoryAdapter):
         self.world = world
         publisher = self._publisher
         publisher.__class__ = WatchedPublisher
-        publisher.world = world  # type: ignore[attr-defined]
+        publisher.world = world
         self._mover.__class__ = WatchedMover
-        self._mover.world = world  # type: ignore[attr-defined]
+        self._mover.world = world
 
     @property
     def loop(self) -> Loop:
@@ -226,14 +226,13 @@ class WatchedAdapter(MemoryAdapter):
             self._unwatch()
             self._unwatch = None
         self._closed = True
-        lanes, self._lanes = list(self._lanes.values()), {}
-        for lane in lanes:
-            lane.link.drop()
+        self._lanes._sink = None  # nobody is there to be told
+        self._lanes.drop()
         if self._main is not None:
             self._main.drop()
 
     def drop_channel(self) -> None:
-        for lane in list(self._lanes.values())[:1]:
+        for lane in list(self._lanes)[:1]:
             lane.link.drop()
 
 
@@ -242,7 +241,7 @@ class SteppedCrew(Crew):
 
     def __init__(self, spec: HandlerSpec, boss: Boss) -> None:
         super().__init__(spec, boss)
-        self._life: Life = spec.fn.__self__  # type: ignore[attr-defined]
+        self._life: Life = spec.fn.__self__
         self._free = spec.workers
         self._coming = False
 

@@ -93,7 +93,7 @@ class Plan:
     def policy(self) -> RedeliveryPolicy:
         return RedeliveryPolicy(
             self.dead_after, list(self.backoff), [f"queue:{name}" for name in TARGETS[: self.targets]],
-            self.on_dead, ignore=LookupError,  # type: ignore[arg-type]
+            self.on_dead, ignore=LookupError,
         )  # fmt: skip
 
     def rest_after(self, failures: int) -> float:

@@ -41,7 +41,7 @@ def test_time_does_not_go_backwards(clock: ManualClock) -> None:
 def test_timers_run_in_the_order_of_time_each_at_its_own_instant(clock: ManualClock, loop: Loop) -> None:
     seen: list[tuple[str, float]] = []
     for name, seconds in (("c", 3.0), ("a", 1.0), ("b", 2.0), ("never", 10.0)):
-        loop.call_later(seconds, lambda name=name: seen.append((name, clock.now().mono)))  # type: ignore[misc]
+        loop.call_later(seconds, lambda name=name: seen.append((name, clock.now().mono)))
     clock.advance(5.0)
     assert seen == [("a", 1.0), ("b", 2.0), ("c", 3.0)]
     assert clock.now().mono == 5.0
@@ -50,7 +50,7 @@ def test_timers_run_in_the_order_of_time_each_at_its_own_instant(clock: ManualCl
 def test_timers_of_one_instant_run_in_the_order_of_setting(clock: ManualClock, loop: Loop) -> None:
     seen: list[int] = []
     for number in range(5):
-        loop.call_later(1.0, lambda number=number: seen.append(number))  # type: ignore[misc]
+        loop.call_later(1.0, lambda number=number: seen.append(number))
     clock.advance(1.0)
     assert seen == [0, 1, 2, 3, 4]
 

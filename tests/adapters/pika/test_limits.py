@@ -29,7 +29,7 @@ NEVER = 24  # returns after which a message is taken for one without a limit
 def told(broker: Broker) -> str:
     """The URL with where its management is. A given broker's is not known."""
     if broker.management_url is None:
-        pytest.skip("where this broker's management is, is not told")
+        pytest.skip("a broker of REDELIVER_URL does not tell where its management is")
     return f"{broker.url}?management={broker.management_url}"
 
 
@@ -72,7 +72,7 @@ def returns_survived(channel: Any, queue: str) -> int | None:
     channel.basic_publish("", queue, b"x")
     for number in range(1, NEVER + 1):
         own = channel.connection.channel()
-        assert wait_until(lambda own=own: own.basic_get(queue)[0] is not None)  # type: ignore[misc]
+        assert wait_until(lambda own=own: own.basic_get(queue)[0] is not None)
         own.close()  # counted: it comes back with its channel
         if not wait_until(lambda: channel.queue_declare(queue, passive=True).method.message_count == 1, 1.0):
             return number

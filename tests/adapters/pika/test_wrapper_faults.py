@@ -292,7 +292,7 @@ def test_a_cancelled_coroutine_leaves_its_message_unsettled(q: Queues, rabbitmq4
 
         connection = AsyncioConnection(
             parameters(rabbitmq43),
-            on_open_callback=lambda c: c.channel(on_open_callback=opened),  # type: ignore[arg-type]
+            on_open_callback=lambda c: c.channel(on_open_callback=opened),
             on_close_callback=lambda *_: closed.set(),
         )
         await begun.wait()

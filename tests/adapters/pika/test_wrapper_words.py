@@ -298,7 +298,7 @@ def test_functions_methods_partials_and_callables_are_wrapped_and_decorated(
     ):  # fmt: skip
         q.put(str(number))
         consumer = channel.basic_consume(q.name, callback)
-        until(channel.connection, lambda number=number: len(got) == number + 1)  # type: ignore[misc]
+        until(channel.connection, lambda number=number: len(got) == number + 1)
         channel.basic_cancel(consumer)
     assert got == ["method 0 0", "decorated method 1", "callable 2", "function 3", "partial 4"]
     with pytest.raises(LookupError):

@@ -10,7 +10,7 @@ import proton
 from proton.handlers import MessagingHandler, TransactionHandler
 
 
-class Transaction(MessagingHandler, TransactionHandler):  # type: ignore[misc]  # proton has no types
+class Transaction(MessagingHandler, TransactionHandler):
     """One message in, one out, and `end`: `commit`, `abort`, or leave it and close the connection."""
 
     def __init__(self, url: str, source: str, target: str, end: str) -> None:

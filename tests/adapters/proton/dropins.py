@@ -79,7 +79,7 @@ def make(broker: Broker, queue: str, address: str | None = None, routing: str = 
         receiver.accept()
 
 
-class Consumer(MessagingHandler):  # type: ignore[misc]  # proton has no types
+class Consumer(MessagingHandler):
     """A user's handler; `act(event)` is what it does with a message. Keeps a protocol."""
 
     def __init__(self, broker: Any, source: str, act: Callable[[Any], object] = lambda _: None, **how: Any) -> None:

@@ -85,7 +85,7 @@ class Probe:
                 self._changed.notify_all()
 
         for delivery, out in moves:
-            self.adapter.move(delivery, [(out, 0.0)], lambda verdict, _, d=delivery: answered(d, verdict))  # type: ignore[misc]
+            self.adapter.move(delivery, [(out, 0.0)], lambda verdict, _, d=delivery: answered(d, verdict))
         self.wait(lambda: len(found) == len(moves))
         return [found[delivery] for delivery, _ in moves]
 

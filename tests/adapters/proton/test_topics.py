@@ -17,7 +17,7 @@ pytestmark = pytest.mark.broker
 def subscribed(world: ProtonWorld, topic: str, name: str, handler: Handler, **options: object) -> None:
     app = world.app(delay=options.pop("delay", "auto"))
     policy = f"1:300; 3:move(queue:{topic}.dead)"
-    app.handler(f"topic:{topic}", subscription=name, policy=policy, **options)(handler)  # type: ignore[arg-type]
+    app.handler(f"topic:{topic}", subscription=name, policy=policy, **options)(handler)
     world.started(app)
 
 

@@ -188,7 +188,7 @@ def lost(bench: Bench) -> Outcome:
     found: set[Outcome] = set()
     for _ in range(3):
         proxy = Proxy(bench.broker.host, bench.broker.port)
-        found |= ends(bench, lambda connection, link, proxy=proxy: proxy.cut(), proxy.port)  # type: ignore[misc]
+        found |= ends(bench, lambda connection, link, proxy=proxy: proxy.cut(), proxy.port)
         proxy.close()
     assert found <= {"back", "back, counted"}
     return "back, counted by chance"
@@ -222,7 +222,7 @@ def commit(bench: Bench) -> Outcome:
     assert found["abort"] == ("gone", "back, counted"), "there is no copy, and the abort was counted"
     assert found["leave"][0] == "gone"
     assert found["leave"][1].startswith("back")
-    return {("back", "gone"): "both or neither", ("back", "back"): "half of it"}[found["commit"]]  # type: ignore[return-value]
+    return {("back", "gone"): "both or neither", ("back", "back"): "half of it"}[found["commit"]]
 
 
 _IN_A_MINUTE = {proton.symbol("x-opt-delivery-time"): int(1000 * (time.time() + 60))}

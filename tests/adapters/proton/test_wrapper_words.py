@@ -164,7 +164,7 @@ def test_what_is_no_handler_is_refused_with_a_cure() -> None:
     class Duck:
         def on_message(self, event: Any) -> None: ...
 
-    class Coroutine(MessagingHandler):  # type: ignore[misc]  # proton has no types
+    class Coroutine(MessagingHandler):
         async def on_message(self, event: Any) -> None: ...
 
     for wrong in (Duck(), lambda event: None, Coroutine()):

@@ -411,7 +411,7 @@ def test_a_selector_takes_some_and_its_retries_come_back_whatever_they_say(world
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_a_selector_that_is_none_is_an_error_at_start(world: StompWorld, kind: str) -> None:
     app = world.app()
-    source = Destination(world.new_name(), kind, "audit" if kind == "topic" else "")  # type: ignore[arg-type]
+    source = Destination(world.new_name(), kind, "audit" if kind == "topic" else "")
     app.handler(source, selector="this is (( no selector")(lambda delivery: None)
     begun = time.monotonic()
     with pytest.raises(ConfigError, match="selector") as caught:
@@ -448,7 +448,7 @@ def test_a_silent_peer_hangs_neither_start_nor_stop(silent_peer: int, monkeypatc
 
 def test_a_broker_that_falls_silent_does_not_hang_the_stop(world: StompWorld) -> None:
     consumer = world.consume(world.new_queue())
-    adapter: Any = consumer.app._engine.adapter  # type: ignore[union-attr]
+    adapter: Any = consumer.app._engine.adapter
     world.broker.pause()
     try:
         begun = time.monotonic()

@@ -292,7 +292,11 @@ def test_a_full_target_that_blocks_gets_one_letter_however_often_it_was_tried(
 ) -> None:
     """The broker keeps a SEND that it has no room for, also of a connection that is closed meanwhile."""
     (dead, relent), queue = full, lax.new_queue()
-    act: Callable[[Delivery], object] = lambda d: fail(d) if d.body == b"sick" else None  # noqa: E731 (a handler)
+
+    def act(delivery: Delivery) -> None:
+        if delivery.body == b"sick":
+            fail(delivery)
+
     consumer = lax.consume(queue, act, RedeliveryPolicy(1, 0.0, f"queue:{dead}"))
     lax.send(queue, b"sick")
     assert lax.wait_until(lambda: bool(told(caplog, "is paused")), 30.0)

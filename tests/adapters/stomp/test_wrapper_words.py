@@ -95,7 +95,7 @@ def test_a_cut_connection_keeps_the_counts(activemq63: Broker) -> None:
     begin(conn, activemq63, listener, policy=RedeliveryPolicy(dead_after=3, backoff=1.0))
     for attempts in (1, 2):
         conn.subscribe(f"/queue/{queue}", id="1")
-        until(lambda attempts=attempts: len(listener.spans["m"]) == attempts)  # type: ignore[misc]  # its default
+        until(lambda attempts=attempts: len(listener.spans["m"]) == attempts)
         listener.gone.clear()
         proxy.cut()
         assert listener.gone.wait(10)
