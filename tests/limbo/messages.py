@@ -53,5 +53,10 @@ def sql(url: str, statement: str) -> list[tuple[Any, ...]]:
         engine.dispose()
 
 
+def parked_bodies(url: str) -> list[str]:
+    found = sql(url, "SELECT msg_body FROM dms_limbo_msg JOIN dms_limbo_body USING (msg_id)")
+    return [bytes(body).decode() for (body,) in found]
+
+
 def count(url: str) -> int:
     return int(sql(url, "SELECT count(*) FROM dms_limbo_msg")[0][0])
