@@ -147,7 +147,8 @@ class Doing(Stories):
         """An earlier delivery's copy is out on a link that lives: sent again, it would be there twice (rule 8)."""
         waiting = self._awaited.setdefault(copy_id, [])
         for earlier in (sender, *waiting):
-            earlier.draft = None  # the newest tells how it ended
+            if earlier.entry is not None and earlier.entry is story.entry:  # another delivery of it: the newest tells how it ended
+                earlier.draft = None
         waiting.append(story)
 
     def _joins(self, after: float) -> bool:

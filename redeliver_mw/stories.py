@@ -102,15 +102,15 @@ class Stories:
         token = next(self._tokens)
         key = counting.message_key(delivery, past)
         known = None if key is None else counting.ledger_key(key, past)
-        entry, expected = None, known in self._ledgers[delivery.destination].back
+        entry, same, expected = None, False, known in self._ledgers[delivery.destination].back
         if known is not None and key is not None:
-            entry = self._entry(known, key, delivery, past)
+            entry, same = self._entry(known, key, delivery, past)
             if entry is None:
                 known = None
             else:
                 past = entry.past
-        # Without an entry it shares its lineage with another message: one of its own keeps its copies apart.
-        lineage = key if known is not None and key is not None else f"{self._run_id}{token:016x}"
+        # What shares its key with another message has a lineage of its own, which keeps their copies apart.
+        lineage = key if same and key is not None else f"{self._run_id}{token:016x}"
         story = Story(token, delivery, plan.for_message(delivery, past), past, state, lineage, known, entry, expected)
         if entry is not None:
             entry.story, story.failure = story, entry.failure
@@ -120,14 +120,17 @@ class Stories:
         self._of[delivery] = story
         return story
 
-    def _entry(self, known: str, key: str, delivery: Delivery, past: Past) -> counting.Entry | None:
-        """The ledger's entry; None when another live message goes by the same key (a producer's duplicate)."""
+    def _entry(self, known: str, key: str, delivery: Delivery, past: Past) -> tuple[counting.Entry | None, bool]:
+        """The ledger's entry, None when another that lives goes by the same key; and whether that is the same message.
+
+        It is the same if it is a copy that was sent twice. A producer's duplicate is a message of its own.
+        """
         ledger = self._ledgers[delivery.destination]
         print_ = counting.digest(delivery)
         entry: counting.Entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
         live = entry.story is not None and entry.story.state not in (State.SETTLED, State.ABANDONED)
         if live or entry.digest != print_:
-            return None
+            return None, entry.digest == print_ and bool(past.lineage)
         back = known in ledger.back
         if not (delivery.redelivered or past.lineage or back):  # a new message that has a known id
             ledger.forget(known)
@@ -135,7 +138,7 @@ class Stories:
         ledger.back.discard(known)
         if past.failures > entry.past.failures:
             entry.past = past
-        return entry
+        return entry, True
 
     def _expect(self, story: Story) -> None:
         """It is the broker's again, and may come back without a mark that says so."""

@@ -417,6 +417,28 @@ def test_two_forwarded_messages_with_one_lineage_both_run_and_their_copies_diffe
     core.feed(Lost(1))
 
 
+def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_told() -> None:
+    """Limbo may publish a row twice; what a drain or Artemis knows them by are lineage and copy id."""
+    core = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$"))
+    ours = {
+        "redeliver_failures": "1",
+        "redeliver_failures_for": "orders",
+        "redeliver_lineage": "L",
+        "redeliver_hop": "1",
+    }
+    one, two = (delivery("m1", b"one", headers=ours) for _ in range(2))
+    core.arrive(one)
+    core.arrive(two)
+    core.fail(one)
+    letter = core.the(Store)
+    core.fail(two)
+    assert core.of(Store) == [], "it is that letter, whose answer is still to come"
+    assert letter.out.headers["redeliver_lineage"] == "L"
+    core.answer(letter)
+    assert {settle.delivery for settle in core.of(Settle)} == {one, two}
+    assert [record.outcome for record in core.of(Record)] == ["dead_lettered", "dead_lettered"]
+
+
 def test_a_forwarded_message_runs_although_its_twin_is_done() -> None:
     core = Core()
     ours = {
