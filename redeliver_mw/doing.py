@@ -146,8 +146,8 @@ class Doing(Stories):
     def _await(self, copy_id: str, story: Story, sender: Story) -> None:
         """An earlier delivery's copy is out on a link that lives: sent again, it would be there twice (rule 8)."""
         waiting = self._awaited.setdefault(copy_id, [])
-        for earlier in (sender, *waiting):
-            if earlier.entry is not None and earlier.entry is story.entry:  # another delivery of it: the newest tells how it ended
+        for earlier in (sender, *waiting):  # of deliveries of one message the newest tells how it ended
+            if earlier.entry is not None and earlier.entry is story.entry:
                 earlier.draft = None
         waiting.append(story)
 
