@@ -24,6 +24,7 @@ from .message import Delivery, Destination, Past
 
 PREFIX = "redeliver_"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_HALF = 16  # bytes of a digest, for each of its parts
 LEDGER_SIZE = 10_000  # entries a ledger keeps; the one used longest ago goes first, which can only lower a count
 
 
@@ -167,9 +168,14 @@ def ledger_key(key: str, past: Past) -> str:
 
 
 def digest(delivery: Delivery) -> bytes:
-    """Tells two messages apart that carry the same lineage (a handler forwarded its headers)."""
+    """Tells two messages apart that carry the same lineage (a handler forwarded its headers): of id, and of body."""
     seed = repr(delivery.properties.message_id).encode("utf-8", "backslashreplace")
-    return hashlib.sha256(seed + b"\0" + delivery.body).digest()[:16]
+    return b"".join(hashlib.sha256(part).digest()[:_HALF] for part in (seed, delivery.body))
+
+
+def same_body(one: bytes, other: bytes) -> bool:
+    """Of two digests. ActiveMQ gives a copy that was sent twice two ids, but it is one copy."""
+    return one[_HALF:] == other[_HALF:]
 
 
 def copy_id(lineage: str, generation: int, hop: int, target: Destination) -> str:

@@ -69,7 +69,7 @@ def healthy_record(
     delivery: Delivery, scene: Scene, policy: RedeliveryPolicy, at_us: int, ran_us: int
 ) -> AttemptRecord:
     """The record of a first delivery that was handled."""
-    key = counting.message_key(delivery, Past()) or counting.digest(delivery).hex()
+    key = counting.message_key(delivery, Past()) or counting.digest(delivery).hex()[-32:]
     return AttemptRecord(
         **_of_message(delivery, scene, policy),
         ts_us=at_us,

@@ -130,7 +130,7 @@ class Stories:
         entry: counting.Entry = ledger.open(known, lambda: counting.Entry(key, past, print_))
         live = entry.story is not None and entry.story.state not in (State.SETTLED, State.ABANDONED)
         if live or entry.digest != print_:
-            return None, entry.digest == print_ and bool(past.lineage)
+            return None, bool(past.lineage) and counting.same_body(entry.digest, print_)
         back = known in ledger.back
         if not (delivery.redelivered or past.lineage or back):  # a new message that has a known id
             ledger.forget(known)

@@ -417,7 +417,8 @@ def test_two_forwarded_messages_with_one_lineage_both_run_and_their_copies_diffe
     core.feed(Lost(1))
 
 
-def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_told() -> None:
+@pytest.mark.parametrize("second_id", ["m1", "m2"], ids=["an id of ours", "an id of the broker's"])
+def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_told(second_id: str) -> None:
     """Limbo may publish a row twice; what a drain or Artemis knows them by are lineage and copy id."""
     core = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$"))
     ours = {
@@ -426,7 +427,7 @@ def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_told
         "redeliver_lineage": "L",
         "redeliver_hop": "1",
     }
-    one, two = (delivery("m1", b"one", headers=ours) for _ in range(2))
+    one, two = (delivery(each, b"one", headers=ours) for each in ("m1", second_id))
     core.arrive(one)
     core.arrive(two)
     core.fail(one)
