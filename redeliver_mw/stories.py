@@ -121,9 +121,9 @@ class Stories:
         return story
 
     def _entry(self, known: str, key: str, delivery: Delivery, past: Past) -> tuple[counting.Entry | None, bool]:
-        """The ledger's entry, None when another that lives goes by the same key; and whether that is the same message.
+        """The ledger's entry, None when another goes by the same key; and whether it is the same message all the same.
 
-        It is the same if it is a copy that was sent twice. A producer's duplicate is a message of its own.
+        It is, if it is a copy that was sent twice. A producer's duplicate is a message of its own.
         """
         ledger = self._ledgers[delivery.destination]
         print_ = counting.digest(delivery)
