@@ -11,7 +11,7 @@ settings.load_profile("house")
 
 pytest.register_assert_rewrite("redeliver_mw.testing")
 
-from tests.brokers.pytest_support import (  # noqa: E402 (asserts in `testing` are to be explained)
+from tests.brokers.pytest_support import (
     FIXTURES,
     _brokers_put_right,
     activemq,

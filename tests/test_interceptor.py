@@ -105,6 +105,16 @@ def delivery(name: str = "m1", body: bytes = b"x", generation: int = 1, redelive
     return d
 
 
+def copied(failures: int) -> dict[str, str]:
+    """The headers of a first copy, for this source."""
+    return {
+        "redeliver_failures": str(failures),
+        "redeliver_failures_for": "orders",
+        "redeliver_lineage": "L",
+        "redeliver_hop": "1",
+    }
+
+
 def arrival_of(out: Outgoing, **more: Any) -> Delivery:
     return delivery(out.properties.message_id, out.body, headers=dict(out.headers), **more)
 
@@ -399,12 +409,7 @@ def test_a_strangers_dead_letter_lives_again_from_zero() -> None:
 
 def test_two_forwarded_messages_with_one_lineage_both_run_and_their_copies_differ() -> None:
     core = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"))
-    ours = {
-        "redeliver_failures": "0",
-        "redeliver_failures_for": "orders",
-        "redeliver_lineage": "L",
-        "redeliver_hop": "1",
-    }
+    ours = copied(0)
     one, two = delivery("m1", b"one", headers=ours), delivery("m1", b"two", headers=ours)
     for d in (one, two):
         core.arrive(d)
@@ -421,12 +426,7 @@ def test_two_forwarded_messages_with_one_lineage_both_run_and_their_copies_diffe
 def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_told(second_id: str) -> None:
     """Limbo may publish a row twice; what a drain or Artemis knows them by are lineage and copy id."""
     core = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$"))
-    ours = {
-        "redeliver_failures": "1",
-        "redeliver_failures_for": "orders",
-        "redeliver_lineage": "L",
-        "redeliver_hop": "1",
-    }
+    ours = copied(1)
     one, two = (delivery(each, b"one", headers=ours) for each in ("m1", second_id))
     core.arrive(one)
     core.arrive(two)
@@ -442,12 +442,7 @@ def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_told
 
 def test_a_forwarded_message_runs_although_its_twin_is_done() -> None:
     core = Core()
-    ours = {
-        "redeliver_failures": "1",
-        "redeliver_failures_for": "orders",
-        "redeliver_lineage": "L",
-        "redeliver_hop": "1",
-    }
+    ours = copied(1)
     one, two = delivery("m1", b"one", headers=ours), delivery("m1", b"two", headers=ours)
     core.arrive(one)
     core.feed(Handled(one, core.at))

@@ -22,6 +22,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.brokers import Broker, BrokerFailed, BrokerMissing, _install, broker
 from tests.brokers._broker import OwnBroker
+from tests.brokers.skips import only_if
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -55,8 +56,8 @@ def take(b: Broker, queue: str) -> bytes | None:
 
 
 def own(b: Broker) -> OwnBroker:
-    if not isinstance(b, OwnBroker):
-        pytest.skip(f"{b.describe()} is not ours to kill")
+    only_if(isinstance(b, OwnBroker), "kill")
+    assert isinstance(b, OwnBroker)
     return b
 
 

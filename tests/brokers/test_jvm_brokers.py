@@ -23,6 +23,7 @@ from proton.utils import BlockingConnection
 
 from tests.brokers import Broker, BrokerFailed, BrokerMissing, _maven, _stomp, broker
 from tests.brokers._broker import OwnBroker
+from tests.brokers.skips import only_if
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -80,8 +81,8 @@ def take(b: Broker, name: str, seconds: float = 10) -> str:
 
 
 def own(b: Broker) -> OwnBroker:
-    if not isinstance(b, OwnBroker):
-        pytest.skip(f"{b.describe()} is not ours to command")
+    only_if(isinstance(b, OwnBroker), "command")
+    assert isinstance(b, OwnBroker)
     return b
 
 

@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
-
-import pytest
 
 from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw
@@ -19,6 +16,7 @@ from redeliver_stomp._dialects import capabilities
 from tests.adapters.stomp.plain import Plain, Seen, Statistics
 from tests.brokers import BrokerMissing
 from tests.brokers.activemq import ActiveMQ
+from tests.brokers.skips import not_to_be_had
 from tests.contract.broker_world import BrokerWorld
 from tests.faults.proxy import Proxy
 
@@ -64,9 +62,7 @@ def running(version: str, **options: Any) -> Iterator[ContractBroker]:
     try:
         broker = ContractBroker(version, **options)
     except BrokerMissing as missing:
-        if os.environ.get("REDELIVER_CI") == "1":
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+        not_to_be_had(missing)
     with broker:
         broker.start()
         yield broker

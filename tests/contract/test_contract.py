@@ -32,14 +32,14 @@ def test_an_overridden_test_fails_the_contract(instead: object) -> None:
 
 
 def test_an_override_with_a_reason_is_let_through() -> None:
-    @pytest.mark.xfail(reason="this broker does not do that")
+    @pytest.mark.xfail(reason="this broker does not do that")  # as an inheritor writes it; nothing runs it
     def instead(self: object, world: object) -> None: ...
 
     banned(**{VICTIM: instead})
 
 
 def test_a_mark_without_a_reason_is_not_enough() -> None:
-    @pytest.mark.xfail
+    @pytest.mark.xfail  # a bare one, which the contract is to refuse; nothing runs it
     def without_reason(self: object, world: object) -> None: ...
 
     with pytest.raises(AssertionError, match=VICTIM):

@@ -10,7 +10,6 @@ one that its consumer had before, for whichever message: so each of its messages
 from __future__ import annotations
 
 import itertools
-import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -22,6 +21,7 @@ from tests.adapters.stomp.plain import Plain
 from tests.brokers import BrokerMissing
 from tests.brokers._process import free_ports
 from tests.brokers.activemq import VERSIONS, ActiveMQ
+from tests.brokers.skips import not_to_be_had
 from tests.differential.failing import APART, Life
 from tests.differential.harness import Failing, compiled
 from tests.differential.ours import Task, app_of
@@ -71,9 +71,7 @@ def pairs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         served = Served(request.param)
         program = compiled("Failing", request.param, tmp_path_factory.mktemp("classes"))
     except BrokerMissing as missing:
-        if os.environ.get("REDELIVER_CI") == "1":
-            raise
-        pytest.skip(str(missing))
+        not_to_be_had(missing)
     with served:
         served.start()
         made = {name: _pair(name, _url(served, name)) for name in POLICIES}

@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from tests.brokers import Broker
+from tests.brokers.skips import only_if
 from tests.faults.handling import PREFETCH
 from tests.faults.load import all_ended, bodies, kill, lines, start, until
 from tests.faults.sites import Letter, Site, site_of
@@ -24,8 +23,7 @@ CONSUMER_KILLS, BROKER_KILLS = 5, 2
 
 def lose_nothing(way: str, broker: Broker, kind: str, log: Path) -> None:
     """Play it, and look at every message. `log` is the consumer's, and new."""
-    if not broker.can_restart:
-        pytest.skip("this broker came from the environment and cannot be killed")
+    only_if(broker.can_restart, "kill")
     site, queue = site_of(broker, kind), f"kills.{way}.{kind}"
     site.prepare(queue, bodies(), mature=True)
     _play(way, site, queue, log)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import Broker
+from tests.brokers.skips import only_if
 from tests.faults.chaos import Chaos
 from tests.faults.sites import site_of
 from tests.limbo.postgres import Postgres
@@ -30,8 +31,7 @@ def test_nothing_is_lost_when_an_app_that_parks_is_struck_from_all_sides(
     fixture: str, kind: str, database: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     broker: Broker = request.getfixturevalue(fixture)
-    if not broker.can_restart:
-        pytest.skip("this broker came from the environment and cannot be killed")
+    only_if(broker.can_restart, "kill")
     server: Postgres | None = request.getfixturevalue("postgres") if database == "postgresql" else None
     report = Chaos(site_of(broker, kind), server, tmp_path, seed=SEED, blows=BLOWS).play()
     print(f"\n{broker.describe()}, limbo on {database}, seed {SEED}: {report}")

@@ -12,6 +12,7 @@ import pytest
 
 from redeliver_mw.session import connect
 from tests.brokers import Broker
+from tests.brokers.skips import only_if
 from tests.cli.running import Running, redeliver
 from tests.faults.letters import bodies_in, bury, declare
 from tests.faults.load import until
@@ -56,8 +57,7 @@ def test_a_replay_that_is_ended_by_force_loses_nothing(
 
 @pytest.mark.slow
 def test_a_broker_that_is_killed_under_a_replay_loses_nothing(every_broker: Broker, tmp_path: Path) -> None:
-    if not every_broker.can_restart:
-        pytest.skip("this broker came from the environment and cannot be killed")
+    only_if(every_broker.can_restart, "kill")
     source, dlq = "sendback.broker", "dlq.sendback.broker"
     declare(every_broker, source, dlq)
     with connect(every_broker.url) as session:

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.brokers._install import BrokerMissing
+from tests.brokers.skips import not_to_be_had
 from tests.limbo.postgres import Postgres
 
 
@@ -20,9 +20,7 @@ def postgres() -> Iterator[Postgres]:
     try:
         server = Postgres()
     except BrokerMissing as missing:
-        if os.environ.get("REDELIVER_CI") == "1":
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+        not_to_be_had(missing)
     yield server
     server.stop()
 

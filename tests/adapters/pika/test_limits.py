@@ -22,14 +22,14 @@ from redeliver_mw.registry import adapter_for, parse_url
 from redeliver_pika._management import Management, limit_in
 from tests.adapters.pika.test_adapter import queue_on
 from tests.brokers import Broker
+from tests.brokers.skips import only_if
 
 NEVER = 24  # returns after which a message is taken for one without a limit
 
 
 def told(broker: Broker) -> str:
     """The URL with where its management is. A given broker's is not known."""
-    if broker.management_url is None:
-        pytest.skip("a broker of REDELIVER_URL does not tell where its management is")
+    only_if(broker.management_url is not None, "ask over its management, whose place is not told")
     return f"{broker.url}?management={broker.management_url}"
 
 

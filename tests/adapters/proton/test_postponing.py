@@ -24,6 +24,7 @@ from redeliver_proton._rabbit import capabilities, too_old
 from redeliver_proton.rabbitmq import RABBITMQ
 from tests.adapters.proton.probe import Probe
 from tests.brokers import Broker
+from tests.brokers.skips import only_if
 from tests.contract.rabbit_proton_world import SEASON, RabbitProtonWorld, path
 from tests.faults.proxy import Proxy
 
@@ -172,8 +173,7 @@ def test_healthy_messages_pass_by_more_sick_ones_than_may_be_held(world: RabbitP
 
 
 def test_it_survives_the_death_of_its_broker(world: RabbitProtonWorld) -> None:
-    if "kill" not in world.abilities:
-        pytest.skip("this broker is not ours to kill")
+    only_if("kill" in world.abilities, "kill")
     queue, dead = world.new_queue(), world.new_queue()
     time.sleep(SEASON)
     consumer = world.consume(queue, fail_first(1), policy(dead, backoff=4.0), delay="nack")
@@ -276,8 +276,7 @@ def test_a_stop_counts_nothing_towards_the_queues_limit(world: RabbitProtonWorld
 
 
 def test_a_memory_alarm_does_not_keep_what_is_given_back(world: RabbitProtonWorld) -> None:
-    if "alarm" not in world.abilities:
-        pytest.skip("this broker is not ours to alarm")
+    only_if("alarm" in world.abilities, "alarm")
     queue, dead = world.new_queue(), world.new_queue()
     consumer = world.consume(queue, fail_first(1), policy(dead, backoff=2.0), delay="nack")
     world.send(queue, b"one")
@@ -358,8 +357,7 @@ def test_a_source_that_is_made_again_as_a_classic_queue_is_not_consumed(world: R
 
 
 def test_a_source_that_this_user_may_not_read_is_said_at_once(world: RabbitProtonWorld) -> None:
-    if world.broker.how == "env":
-        pytest.skip("this broker is not ours to have users of")
+    only_if(world.broker.how != "env", "have users of")
     queue, user = world.new_queue(), world.new_name()
     world.broker.ctl("add_user", user, "pw")
     world.broker.ctl("set_permissions", user, "^$", ".*", "^$")
@@ -373,8 +371,7 @@ def test_a_source_that_this_user_may_not_read_is_said_at_once(world: RabbitProto
 def test_a_target_that_this_user_may_not_make_is_said_and_the_next_question_is_answered(
     world: RabbitProtonWorld,
 ) -> None:
-    if world.broker.how == "env":
-        pytest.skip("this broker is not ours to have users of")
+    only_if(world.broker.how != "env", "have users of")
     queue, missing, user = world.new_queue(), world.new_name(), world.new_name()
     world.broker.ctl("add_user", user, "pw")
     world.broker.ctl("set_permissions", user, "^$", ".*", ".*")
