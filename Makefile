@@ -40,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests bench bench-policies fuzz prove mutants lock wheel clean
+.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests bench bench-policies fuzz prove prove-simulated prove-kills mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -101,13 +101,17 @@ fuzz: $(READY) ## each reader of a policy language under atheris, for SECONDS (6
 # HISTORIES, LIMBOS, STATES and KILLS make it smaller or larger. What is random here comes from seeds that are told.
 HISTORIES ?= 1000000
 LIMBOS ?= 20000
-STATES ?= 1000000
+STATES ?= 1300000
 KILLS ?= 1000
-prove: $(READY) ## that nothing is lost: a million simulated histories, a million states walked, every mutant caught, a thousand kills
+prove: prove-simulated prove-kills ## that nothing is lost: a million simulated histories, a million states walked, every mutant caught, a thousand kills
+
+prove-simulated: $(READY) ## the first part of it, without brokers
 	$(VENV)/bin/python -m tests.simulation --histories $(HISTORIES)
 	$(VENV)/bin/python -m tests.simulation --histories $(LIMBOS) --limbo
 	$(VENV)/bin/python -m tests.simulation.exhaustive --states $(STATES)
 	$(VENV)/bin/python -m tests.simulation.mutants
+
+prove-kills: $(READY) ## the second, on real brokers; mostly it waits: make -j2 prove has it beside the first
 	$(VENV)/bin/python -m tests.faults.prove --kills $(KILLS)
 
 mutants: $(READY) ## the real code with one rule broken at a time; the simulation has to notice each
@@ -126,7 +130,7 @@ wheel: $(READY) ## the wheel, in dist/
 	$(VENV)/bin/python -m build --wheel --no-isolation
 
 clean: ## remove what was made here: environments, caches, dist/
-	rm -rf .venv .venv-3* .fuzz dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-3* .fuzz .prove dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find redeliver_mw adapters tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # pip installs uv, uv the rest, in seconds. Where uv cannot reach the index and pip can, pip does it all, slower.

@@ -18,7 +18,8 @@ from .capabilities import Capabilities, Limit, Settlement
 from .errors import RedeliverError
 from .message import Delivery, Destination, Outgoing, Reader
 
-Verdict = Literal["ok", "refused", "silent"]
+# Of a copy. `refused`: the broker said no; `unsent`: it was not asked, or we are closing; `silent`: nobody knows.
+Verdict = Literal["ok", "refused", "unsent", "silent"]
 OnAnswer = Callable[[Verdict, str], None]  # the verdict, and for the log what the broker said
 # Of a transaction. `refused`: nothing was sent, and the delivery is unsettled and ours; `abandoned`: it is the
 # broker's again, or the broker was silent; `lost`: its link was lost for whatever other reason, and the answer with it.

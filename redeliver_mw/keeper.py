@@ -79,7 +79,7 @@ class Keeper:
                 self._clerk.published(row)
             elif verdict == "refused":
                 self._clerk.failed(row, why)
-            else:  # the broker may be away: not counted, and not tried at once
+            else:  # unsent or silent: the broker is away. Not counted, and not tried at once
                 self._clerk.back(row)
             self._hurry()
 
@@ -87,7 +87,7 @@ class Keeper:
 
     def _whole(self, row: Parked) -> Outgoing:
         """The copy with what its adapter wants of the original; not that of a body that somebody has repaired."""
-        out, reader = row.out, self._adapter.reader
+        out, reader = replace(row.out, duplicate_salt=f"{row.id:x}.{row.parked_us:x}"), self._adapter.reader
         if row.wire is None or not isinstance(reader, Imaging):
             return out
         native = reader.native(row.wire)

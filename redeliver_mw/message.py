@@ -276,6 +276,7 @@ class Outgoing:
     copy_id: str = ""  # empty for a message that is no copy
     origin: Delivery | None = None  # of which it is a copy
     cause: Delivery | None = None  # whose handler sent it: it is no copy of that
+    duplicate_salt: str = ""  # the same on every try of this one, after a crash too; no other of its copy id has it
 
     @property
     def settles(self) -> Delivery | None:

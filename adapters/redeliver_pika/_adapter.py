@@ -276,7 +276,7 @@ class PikaAdapter:
 
     def _publish_late(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
         if out.generation is not None and out.generation not in self._live:
-            answer("refused", "the original was lost meanwhile")
+            answer("unsent", "the original was lost meanwhile")
         else:
             self._publish(out, answer, after)
 

@@ -73,7 +73,7 @@ class QueuePost(Post):
             if isinstance(outcome, RedeliverError):
                 answer("refused", str(outcome))
             elif not alive():
-                answer("refused", "the original was lost meanwhile")
+                answer("unsent", "the original was lost meanwhile")
             elif young > 0:  # rule 5: it waits here, then at the broker for the rest of its delay only
                 rest = Schedule(RUNGS).hop(after - young)
                 self._later(young, lambda: self.store(out, rest, answer, alive))

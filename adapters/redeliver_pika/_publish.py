@@ -85,7 +85,10 @@ class Publisher:
 
     def close(self) -> None:
         self._link.close()
-        self._answer_all("refused", "we are closing")
+        self._answer_written("we are closing")
+        waiting, self._queue = self._queue, deque()
+        for sent in waiting:
+            sent.answer("unsent", "we are closing")
 
     @property
     def is_closed(self) -> bool:
@@ -117,7 +120,7 @@ class Publisher:
         """What is not written yet for deliveries of a lost generation is not to be written any more."""
         for sent in [s for s in self._queue if s.out.generation == generation]:
             self._queue.remove(sent)
-            sent.answer("refused", "the original was lost meanwhile")
+            sent.answer("unsent", "the original was lost meanwhile")
 
     def _write(self, sent: _Sent) -> None:
         self._sent[self._next] = sent
@@ -155,13 +158,13 @@ class Publisher:
     def _channel_closed(self, channel: Any, reason: BaseException) -> None:
         if channel is self._channel or self._channel is None:
             self._channel = None
-            self._answer_all("silent", f"the channel was closed: {reason}", written_only=True)
+            self._answer_written(f"the channel was closed: {reason}")
             if self._link.is_open and self._link.connection is not None:
                 self._link.connection.channel(on_open_callback=self._opened)
 
     def _down(self, error: BaseException) -> None:
         self._channel, self._blocked = None, False
-        self._answer_all("silent", f"the publishing link was lost: {error}", written_only=True)
+        self._answer_written(f"the publishing link was lost: {error}")
         self._closed()
 
     # -- answers ----------------------------------------------------------------------------------
@@ -193,14 +196,11 @@ class Publisher:
             else:
                 sent.answer("refused", sent.returned or "the broker refused it (nack)")
 
-    def _answer_all(self, verdict: Any, why: str, *, written_only: bool = False) -> None:
-        gone = list(self._sent.values())
-        self._sent.clear()
-        if not written_only:
-            gone += self._queue
-            self._queue.clear()
-        for sent in gone:
-            sent.answer(verdict, why)
+    def _answer_written(self, why: str) -> None:
+        """Nothing can confirm it any more."""
+        gone, self._sent = self._sent, {}
+        for sent in gone.values():
+            sent.answer("silent", why)
 
     # -- patience ---------------------------------------------------------------------------------
 
@@ -236,4 +236,4 @@ class Publisher:
             log.warning("%s: the publishing link is closed and opened again", why)
             self._link.abort(ConnectionError(why))
         for sent in waiting:
-            sent.answer("refused", f"no publishing link within {self._patience:g} s")
+            sent.answer("unsent", f"no publishing link within {self._patience:g} s")

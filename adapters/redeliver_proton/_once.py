@@ -5,7 +5,8 @@
 Our copy id alone would do that too well. It is a hash of the message's own id where it has no other past; a
 producer that gives every message the same id, and no time, makes equal copy ids day after day, and the broker
 remembers some twenty thousand per address over restarts: the copy would be taken for a repetition and dropped. So
-each copy id gets a salt that lives as long as its original is unsettled here.
+each copy id gets a salt: what limbo says of its row, which outlives this program as the row does, else one that lives
+as long as its original is unsettled here.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ class Salts:
         """The same on every try of this copy while its original is unsettled; empty for what is no copy."""
         if not out.copy_id:
             return ""
+        if out.duplicate_salt:
+            return f"{out.copy_id}.{out.duplicate_salt}"
         salt = self._salts.get(out.copy_id)
         if salt is None:
             salt = self._salts[out.copy_id] = f"{self._run}{next(self._numbers):x}"

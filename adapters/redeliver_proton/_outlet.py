@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 import proton
 
-from redeliver_mw.adapter import OnAnswer
-from redeliver_mw.errors import RedeliverError
+from redeliver_mw.adapter import OnAnswer, Verdict
+from redeliver_mw.errors import BrokerUnavailable, RedeliverError
 from redeliver_mw.message import Destination, Outgoing
 from redeliver_proton._dialect import Topology
 from redeliver_proton._dialects import address_and_queue
@@ -128,14 +128,14 @@ class Outlet(proton.Handler):
         if self._link is not None and self._link.state & proton.Endpoint.LOCAL_ACTIVE:
             self._link.close()
 
-    def fail(self, why: str) -> None:
-        """It is of no use: what was not written is refused; what was written can be confirmed no more."""
+    def fail(self, why: str, unwritten: Verdict = "refused") -> None:
+        """It is of no use, says the broker: what was not written is refused. What was can be confirmed no more."""
         self.close()
         self.failed = why
         waiting, self.queue = list(self.queue), deque()
         written, self._sent = self.unanswered, {}
         for sent in waiting:
-            sent.answer("refused", why)
+            sent.answer(unwritten, why)
         for sent in written:
             sent.answer("silent", why)
         self._changed()
@@ -182,7 +182,7 @@ def seen_as(out: Outgoing) -> str:
     return RETURNS if out.headers.get("redeliver_original_destination") == out.target.name else ""
 
 
-def outcome(delivery: proton.Delivery, state: int) -> tuple[Literal["ok", "refused", "silent"], str]:
+def outcome(delivery: proton.Delivery, state: int) -> tuple[Verdict, str]:
     """What the broker says of one message. In a transaction the outcome is a provisional one, within the state."""
     if state == proton.Delivery.ACCEPTED:
         return "ok", ""
@@ -219,7 +219,7 @@ class Outlets:
         self._session = None
         outlets, self._all = list(self._all.values()), OrderedDict()
         for outlet in outlets:
-            outlet.fail(why)
+            outlet.fail(why, "unsent")
 
     def to(self, target: Destination) -> Outlet:
         """The link to a target, opened when there is none; only while connected."""
@@ -236,7 +236,7 @@ class Outlets:
         if outlet.state != "looking":
             return
         if isinstance(route, RedeliverError):
-            outlet.fail(str(route))
+            outlet.fail(str(route), "unsent" if isinstance(route, BrokerUnavailable) else "refused")
         elif self._session is not None:
             outlet.attach(self._session, route)
 

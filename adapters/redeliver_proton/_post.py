@@ -99,7 +99,7 @@ class LinkPost(Post):
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
         if not self._ground.is_open:
-            return answer("refused", "there is no connection just now")
+            return answer("unsent", "there is no connection just now")
         try:
             data, seen = encoded(out, after, self.salts)
         except NotEncodable as error:
@@ -107,7 +107,7 @@ class LinkPost(Post):
 
         def found(why: str) -> None:
             if why or not alive():
-                return answer("refused", why or "the original was lost meanwhile")
+                return answer("refused" if why else "unsent", why or "the original was lost meanwhile")
             self._outlets.to(out.target).offer(Sent(data, answered, out.generation, seen))
             self._watch()
 
@@ -148,7 +148,7 @@ class LinkPost(Post):
         """Only what is not written yet."""
         self.salts.lost(generation)
         for sent in self._outlets.forget(generation):
-            sent.answer("refused", "the original was lost meanwhile")
+            sent.answer("unsent", "the original was lost meanwhile")
 
     def _find(self, targets: list[Destination], then: Callable[[str], None]) -> None:
         """Make sure that they are there, a missing one is made; `then` hears why one cannot be had, or nothing."""

@@ -49,7 +49,7 @@ class Publisher:
         self._answer_waiting("we are closing")
         for outlet in self._outlets:
             while outlet.queue:
-                outlet.queue.popleft().answer("refused", "we are closing")
+                outlet.queue.popleft().answer("unsent", "we are closing")
         self._line.close()
 
     @property
@@ -63,7 +63,7 @@ class Publisher:
     def publish(self, target: Destination, sent: Sent) -> None:
         """One answer comes for each call."""
         if self._line.closing:
-            return sent.answer("refused", "we are closing")
+            return sent.answer("unsent", "we are closing")
         if self._line.is_open:
             self._outlets.to(target).offer(sent)
         else:
@@ -75,7 +75,7 @@ class Publisher:
         gone = [sent for _, sent in self._waiting if sent.generation == generation]
         self._waiting = deque(pair for pair in self._waiting if pair[1].generation != generation)
         for sent in gone + self._outlets.forget(generation):
-            sent.answer("refused", "the original was lost meanwhile")
+            sent.answer("unsent", "the original was lost meanwhile")
 
     # -- the connection ---------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Publisher:
     def _answer_waiting(self, why: str) -> None:
         waiting, self._waiting = self._waiting, deque()
         for _, sent in waiting:
-            sent.answer("refused", why)
+            sent.answer("unsent", why)
 
     # -- patience ---------------------------------------------------------------------------------
 
@@ -124,4 +124,4 @@ class Publisher:
         late = [sent for _, sent in self._waiting if sent.waited > self._patience]
         self._waiting = deque(pair for pair in self._waiting if pair[1].waited <= self._patience)
         for sent in late:
-            sent.answer("refused", f"no publishing connection within {self._patience:g} s")
+            sent.answer("unsent", f"no publishing connection within {self._patience:g} s")

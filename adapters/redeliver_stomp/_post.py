@@ -40,8 +40,10 @@ class SharedPost(Post):
         self._when_idle: list[Callable[[], Any]] = []
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
-        if why := self._why_not([out]) or ("" if alive() else "the original was lost meanwhile"):
+        if why := self._why_not([out]):
             return answer("refused", why)
+        if not alive():
+            return answer("unsent", "the original was lost meanwhile")
         number = self._begin(lambda why: answer("silent", why))
 
         def answered(refusal: str, error: str = "") -> None:

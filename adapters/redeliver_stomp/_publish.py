@@ -63,10 +63,10 @@ class Publisher:
 
     def close(self) -> None:
         self._link.close()
-        waiting, self._queue = [*self._sent.values(), *self._queue], deque()
-        self._sent = {}
+        self._answer_written("we are closing")
+        waiting, self._queue = self._queue, deque()
         for sent in waiting:
-            sent.answer("refused", "we are closing")
+            sent.answer("unsent", "we are closing")
 
     @property
     def is_closed(self) -> bool:
@@ -95,7 +95,7 @@ class Publisher:
         """What is not written yet for deliveries of a lost generation is not to be written any more."""
         for sent in [s for s in self._queue if s.out.generation == generation]:
             self._queue.remove(sent)
-            sent.answer("refused", "the original was lost meanwhile")
+            sent.answer("unsent", "the original was lost meanwhile")
 
     def _write(self, sent: _Sent) -> None:
         number = next(self._numbers)
@@ -135,10 +135,14 @@ class Publisher:
 
     def _down(self, error: BaseException) -> None:
         self._receipts.forget()
+        self._answer_written(f"the publishing link was lost: {error}")
+        self._closed()
+
+    def _answer_written(self, why: str) -> None:
+        """Nothing can confirm it any more."""
         gone, self._sent = self._sent, {}
         for sent in gone.values():
-            sent.answer("silent", f"the publishing link was lost: {error}")
-        self._closed()
+            sent.answer("silent", why)
 
     def _frames(self, frames: list[RawFrame]) -> None:
         for frame in frames:
@@ -163,7 +167,7 @@ class Publisher:
         waiting = [sent for sent in self._queue if sent.since < late]
         for sent in waiting:
             self._queue.remove(sent)
-            sent.answer("refused", f"no publishing link within {self._patience:g} s")
+            sent.answer("unsent", f"no publishing link within {self._patience:g} s")
         if any(sent.since < late for sent in self._sent.values()):
             why = f"no receipt within {self._patience:g} s, as from a queue that is full"
             log.warning("%s: the publishing link is closed and opened again", why)

@@ -60,7 +60,7 @@ class Companion(Post, Unheard):
         if alive():
             self._adapter.publish(out, answer, after=after)
         else:
-            answer("refused", "the original was lost meanwhile")
+            answer("unsent", "the original was lost meanwhile")
 
     def close(self, timeout: float = 5.0) -> None:
         self._adapter.close(timeout)

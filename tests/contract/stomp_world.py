@@ -153,7 +153,7 @@ class StompWorld(BrokerWorld):
         return found
 
     def depth(self, queue: str) -> int:
-        known = self._statistics.size_and_in_flight(queue, 1.0)
+        known = self._statistics.size_and_in_flight(queue, 3.0)  # a slow broker is not one that knows nothing
         if known is None:  # a broker that was killed has forgotten its empty queues
             self.declare(queue)
             return 0

@@ -214,7 +214,7 @@ def test_a_companion_sends_through_an_adapter_of_its_own_and_only_what_is_still_
     companion.store(out, 0.0, lambda verdict, why: verdicts.append(verdict), lambda: True)
     companion.store(out, 0.0, lambda verdict, why: verdicts.append(verdict), lambda: False)
     consumer.clock.run_until_idle()
-    assert (sorted(verdicts), consumer.dead()) == (["ok", "refused"], [("copy", "exhausted")])
+    assert (sorted(verdicts), consumer.dead()) == (["ok", "unsent"], [("copy", "exhausted")])
     companion.close()
 
 

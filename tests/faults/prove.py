@@ -4,13 +4,15 @@
 
 Rounds of an app that parks, on each broker in turn, with its limbo in an SQLite file or on PostgreSQL; `chaos` says
 what is struck, and what must hold. Prints a row for each round as it ends, and the seed of one that went wrong:
-`--seed N --rounds 1` draws the same blows again. Ends with 1 if any message was lost, or was where it may not be.
+`--seed N --rounds 1` draws the same blows again. What the consumer said and did in such a round is kept in `.prove/`,
+with the SQLite file of its limbo. Ends with 1 if any message was lost, or was where it may not be.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import shutil
 import sys
 import tempfile
 import time
@@ -24,6 +26,7 @@ from tests.faults.sites import site_of
 from tests.limbo.postgres import Postgres
 
 BLOWS = 50  # in a round
+KEPT = Path(".prove")
 
 
 class Ground(NamedTuple):
@@ -49,7 +52,8 @@ def play(ground: Ground, seed: int, blows: int) -> Chaos:
             stack.callback(server.stop)
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="redeliver-chaos-"))
         chaos = Chaos(site_of(own, ground.queue), server, Path(folder), seed=seed, blows=blows)
-        chaos.play()
+        if chaos.play().wrong:
+            shutil.copytree(folder, KEPT / f"round-{seed}", dirs_exist_ok=True)
         return chaos
 
 

@@ -19,7 +19,7 @@ _LOOKS = 4096  # bytes of a client's first words in which a role is looked for
 
 
 class Proxy:
-    """Listens at `port` as soon as it is made, and goes to `(host, upstream)`. A context manager."""
+    """Listens at `port` as soon as it is made, and goes to `(host, upstream)`; until `close`."""
 
     def __init__(self, host: str, upstream: int, roles: tuple[str, ...] = ()) -> None:
         self._upstream = (host, upstream)
@@ -29,6 +29,7 @@ class Proxy:
         self._swallow: str | None = None
         self.swallowed = threading.Event()
         self.crumb = 0  # bytes that are passed on at a time; 0: all that there is
+        self.away = False  # who connects is sent away
         self._pairs: set[_Pair] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -83,6 +84,9 @@ class Proxy:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self.away:
+                client.close()
+                continue
             try:
                 broker = socket.create_connection(self._upstream, timeout=5)
             except OSError:

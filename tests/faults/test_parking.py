@@ -7,16 +7,20 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.limbo import Clerk
+from redeliver_mw.registry import parse_url
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.faults.letters import declare, take
 from tests.faults.load import until
+from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.broker
 
@@ -49,8 +53,8 @@ class Fails:
         raise ValueError("no")
 
 
-def app_on(broker: Broker, folder: Path, handler: Fails, policy: RedeliveryPolicy) -> tuple[App, threading.Event]:
-    app = App(broker.url, policy=policy, delay="park", limbo=f"sqlite:///{folder}/limbo.db", app_name="parking")
+def app_on(url: str, folder: Path, handler: Fails, policy: RedeliveryPolicy) -> tuple[App, threading.Event]:
+    app = App(url, policy=policy, delay="park", limbo=f"sqlite:///{folder}/limbo.db", app_name="parking")
     app.handler(SOURCE)(handler)
     dead = threading.Event()
     app.on_attempt(lambda record: dead.set() if record.outcome == "dead_lettered" else None)
@@ -59,7 +63,7 @@ def app_on(broker: Broker, folder: Path, handler: Fails, policy: RedeliveryPolic
 
 def test_a_parked_message_comes_back_as_it_was_when_it_is_due(broker: Broker, tmp_path: Path) -> None:
     fails = Fails()
-    app, dead = app_on(broker, tmp_path, fails, RedeliveryPolicy(3, 1.5, f"queue:{DEAD}"))
+    app, dead = app_on(broker.url, tmp_path, fails, RedeliveryPolicy(3, 1.5, f"queue:{DEAD}"))
     body = bytes(range(256))
     with connect(broker.url) as session:
         session.publish(SOURCE, body, HEADERS, correlation_id="c-1", content_type="application/octet-stream")
@@ -81,14 +85,42 @@ def test_a_parked_message_comes_back_as_it_was_when_it_is_due(broker: Broker, tm
 def test_what_was_parked_outlives_its_app(broker: Broker, tmp_path: Path) -> None:
     fails = Fails()
     policy = RedeliveryPolicy(2, 4.0, f"queue:{DEAD}")
-    app, _ = app_on(broker, tmp_path, fails, policy)
+    app, _ = app_on(broker.url, tmp_path, fails, policy)
     with connect(broker.url) as session:
         session.publish(SOURCE, b"one", HEADERS)
     with app:
         until(lambda: parked(tmp_path) == 1, PATIENCE, "it is not parked")
-    again, dead = app_on(broker, tmp_path, fails, policy)
+    again, dead = app_on(broker.url, tmp_path, fails, policy)
     with again:
         assert dead.wait(PATIENCE)
     assert [delivery.delivery_count for _, delivery in fails.runs] == [1, 2]
     assert len(take(broker, DEAD)) == 1
     assert (take(broker, SOURCE), parked(tmp_path)) == ([], 0)
+
+
+def test_however_long_its_broker_is_away_nothing_is_given_up(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tries of a parked message are for a broker that says no, not for one that cannot be asked."""
+    tries: list[Any] = []
+    back = Clerk.back
+    monkeypatch.setattr(Clerk, "back", lambda clerk, row, *rest: (tries.append(row), back(clerk, row, *rest)))
+    host, port = parse_url(broker.url).hosts[0]
+    assert port is not None
+    fails = Fails()
+    with closing(Proxy(host, port)) as proxy, connect(broker.url) as session:
+        url = broker.url.replace(f"{host}:{port}", f"127.0.0.1:{proxy.port}")
+        app, dead = app_on(url, tmp_path, fails, RedeliveryPolicy(2, 2.0, f"queue:{DEAD}"))
+        session.publish(SOURCE, b"one", HEADERS)
+        with app:
+            until(lambda: parked(tmp_path) == 1, PATIENCE, "it is not parked")
+            proxy.away = True
+            proxy.cut()
+            engine = app._engine
+            engine.adapter._publisher._patience = 0.1  # half a minute for each try makes a long test
+            engine._keeper._limbo._retry = 2
+            until(lambda: len(tries) > 2, PATIENCE, "it is not tried again")
+            proxy.away = False
+            assert dead.wait(PATIENCE)
+    assert [delivery.delivery_count for _, delivery in fails.runs] == [1, 2]
+    assert parked(tmp_path) == 0

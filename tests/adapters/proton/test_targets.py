@@ -120,7 +120,7 @@ def test_what_waits_for_credit_is_forgotten_with_its_original(world: ProtonWorld
     probe.adapter.publish(out, lambda verdict, _: answers.append(verdict))
     world.advance(0.3)
     world.delete(source)  # the broker closes the link of the source, and of nothing else
-    assert world.wait_until(lambda: answers == ["refused"])
+    assert world.wait_until(lambda: answers == ["unsent"])
     world.raw.settings(name, maxSizeMessages=100, addressFullMessagePolicy="BLOCK")
     world.advance(0.3)
     assert world.depth(name) == 1
