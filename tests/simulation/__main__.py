@@ -33,10 +33,12 @@ def main() -> int:
     given = parser.parse_args()
     if given.histories:
         bad = _many(given.first, given.histories, given.workers, limbos=given.limbo)
-        given.seed = [] if bad is None else [bad]
-    elif not given.seed:
+        if bad is not None:  # bad it was, whatever is told of it
+            _one(bad, limbos=given.limbo, whole=given.whole)
+        return int(bad is not None)
+    if not given.seed:
         parser.error("give a seed, or --histories N")
-    return max([_one(seed, limbos=given.limbo, whole=given.whole) for seed in given.seed], default=0)
+    return max(_one(seed, limbos=given.limbo, whole=given.whole) for seed in given.seed)
 
 
 def _one(seed: int, *, limbos: bool, whole: bool) -> int:

@@ -8,12 +8,14 @@ known of it is in a process that dies. Only an exposed one may be run once more 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from redeliver_mw.adapter import OnAnswer, Verdict
+from redeliver_mw.counting import read_past
 from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.recognition import key_of
 
 from .plan import LATER, SOURCE, TARGETS, Letter
 
@@ -64,6 +66,7 @@ class Book:
         self.messages: dict[str, Message] = {}
         self.stalled: set[Any] = set()  # who waits for the answer about a copy that got stuck
         self._copies: dict[str, tuple[str, ...]] = {}  # copy id -> what it is the id of
+        self._keys: dict[str, str] = {}  # of a line in the ledger -> name
 
     def wrong(self, what: str) -> None:
         self.world.note(f"WRONG: {what}")
@@ -73,6 +76,14 @@ class Book:
         self.messages[letter.name] = Message(letter, self.world.clock.now().mono)
 
     # -- runs -----------------------------------------------------------------------------------------------
+
+    def handed(self, delivery: Delivery) -> None:
+        """It is on its way to a handler."""
+        self._keys[key_of(delivery, read_past(delivery))] = delivery.body.decode()
+
+    def names_of(self, keys: Iterable[str]) -> set[str]:
+        """Of those lines whose messages were on their way to a handler."""
+        return {self._keys[key] for key in keys if key in self._keys}
 
     def begins(self, delivery: Delivery) -> Message:
         m = self.messages[delivery.body.decode()]
@@ -211,21 +222,21 @@ class Book:
 
     def connection_lost(self) -> None:
         """Results and settles of this instant may be lost; what only rests is not."""
-        places = self.world.all_places()
+        places, in_hand = self.world.all_places(), self.world.in_hand()
         for name, m in self.messages.items():
             moved = m.handled or m.ended
             twice = len(places.get(name, ())) > 1
             if m.running or m.publishes or twice or (m.unsettled and moved):
                 self.expose(m, "the connection is lost", places.get(name, ()))
-            elif not m.letter.has_id and m.unsettled:
+            elif not m.letter.has_id and (m.unsettled or name in in_hand):  # its copy may be on the point of going out
                 self.expose(m, "it has no id to be known by")
 
-    def process_lost(self) -> None:
-        """All that was in hand, or in two places, is."""
-        places, suspects = self.world.all_places(), self.world.suspects()
+    def process_lost(self, suspects: Collection[str]) -> None:
+        """All that was in hand, or in two places, is. `suspects`: who ran alone, as far as the database knows."""
+        places = self.world.all_places()
         for name, m in self.messages.items():
             m.charged += m.running or name in suspects
-            if m.unsettled or m.publishes or len(places.get(name, ("", ""))) > 1:
+            if m.unsettled or m.publishes or name in suspects or len(places.get(name, ("", ""))) > 1:
                 self.expose(m, "its process is dead", places.get(name, ()))
             m.running = m.publishes = 0
 

@@ -13,6 +13,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import Engine as DatabaseEngine
 
 from redeliver_mw.limbo.database import Database
+from redeliver_mw.limbo.ledger import ALONE
 
 from .parts import Died
 
@@ -97,9 +98,20 @@ def one_engine(database: Database, *, durable: bool = True) -> DatabaseEngine:
     """The same for every process of every history, with a new connection: it keeps the statements it has compiled."""
     kind = (durable, database._lasting)
     if kind not in _engines:
-        _engines[kind] = _make_engine(database, durable=durable)
+        _engines[kind] = _made_and_met(database, durable=durable)
     _engines[kind].dispose(close=False)
     return _engines[kind]
+
+
+def _made_and_met(database: Database, *, durable: bool) -> DatabaseEngine:
+    """What an engine asks its database at their first meeting is no point of the history that happens to be first."""
+    made, worlds = _make_engine(database, durable=durable), WORLDS.copy()
+    WORLDS.clear()
+    try:
+        made.connect().close()
+    finally:
+        WORLDS[:] = worlds
+    return made
 
 
 class Disk:
@@ -123,6 +135,11 @@ class Disk:
             "SELECT msg_body, port_name FROM dms_limbo_msg JOIN dms_limbo_body USING (msg_id)"
         ).fetchall()
         return [(bytes(body).decode(), str(target)) for body, target in found]
+
+    def alone(self, run: str) -> list[str]:
+        """The keys of what that run of the program had alone in a handler, as the next one will read it."""
+        marked = "SELECT message FROM redeliver_limbo_ledger WHERE run = ? AND mark = ?"
+        return [key for (key,) in self._anchor.execute(marked, (run, ALONE))]
 
 
 @functools.cache

@@ -72,6 +72,12 @@ class Life:
             drive=self.drive, crew=SteppedCrew,
         )  # fmt: skip
 
+    @property
+    def run(self) -> str | None:
+        """Under which the ledger in the database knows it, where it has one."""
+        gate = self.engine._gate
+        return gate._lines.run if gate is not None else None
+
     def start(self) -> None:
         opened = self.engine._open_limbo
         self.engine._open_limbo = lambda: self.world.book.watching(opened())  # messages may come before it has started

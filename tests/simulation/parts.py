@@ -245,6 +245,11 @@ class SteppedCrew(Crew):
         self._free = spec.workers
         self._coming = False
 
+    def put(self, batch: Sequence[Delivery], *, first: bool = False) -> None:
+        for delivery in batch:
+            self._life.world.book.handed(delivery)
+        super().put(batch, first=first)
+
     def _wake(self, n: int) -> None:
         if not self._coming:
             self._coming = True

@@ -79,8 +79,11 @@ class World:
         if self.life is None:
             return
         self.weather.undisturbed = self.weather.gently = False
-        self.book.process_lost()
+        suspects, run = self._suspects(), self.life.run
         self.life.die()
+        if run is not None:  # what it has not committed is gone by now
+            suspects |= self.book.names_of(disk().alone(run))
+        self.book.process_lost(suspects)
         self.start_in(rest)
         raise Died
 
@@ -102,6 +105,10 @@ class World:
         except sqlite3.OperationalError:  # a transaction is under way: whatever it moves is in two places
             return [(name, f"queue:{SOURCE}") for name in self.book.messages]
 
+    def in_hand(self) -> set[str]:
+        """The messages that the broker thinks somebody has, whether or not he has looked at them."""
+        return {place.message.body.decode() for place in self.broker.everything() if place.where == "in flight"}
+
     def all_places(self) -> dict[str, list[str]]:
         """Of each message: the queues where its copies are or will be; `limbo` besides for those in limbo."""
         found: dict[str, list[str]] = {}
@@ -111,7 +118,7 @@ class World:
             found.setdefault(name, []).extend(("limbo", target.removeprefix("queue:")))
         return found
 
-    def suspects(self) -> set[str]:
+    def _suspects(self) -> set[str]:
         """Those that the gate runs alone, or is about to: of a crash now each may be the culprit."""
         gate = self.life.engine._gate if self.life is not None else None
         if gate is None:
