@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.brokers.skips import not_to_be_had
 
 
 @contextmanager
 def small_disk_at(place: Path, size: str = "256k") -> Iterator[Path]:
-    """A file system of its own in a new folder. Skips where it cannot be mounted."""
+    """A file system of its own in a new folder, where it can be mounted."""
     place.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)]
     if os.geteuid() != 0 or shutil.which("mount") is None or subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("a file system of its own can be mounted by root only")
+        not_to_be_had("a file system of its own can be mounted by root only. Run this test as root")
     try:
         yield place
     finally:

@@ -119,13 +119,16 @@ def test_the_cause_makes_a_difference_and_is_told_before_its_effect() -> None:
 
 
 def test_a_suppressed_context_is_left_out_and_an_unsuppressed_one_is_told() -> None:
+    def second() -> None:
+        raise RuntimeError("second")
+
     def during(suppress: bool) -> None:
         try:
             raise KeyError("first")
         except KeyError:
             if suppress:
                 raise RuntimeError("second") from None
-            raise RuntimeError("second")  # noqa: B904 (its context is to be told)
+            second()
 
     hidden = caught(lambda: during(True)).text
     assert "KeyError: 'first'" not in hidden

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 import redeliver_mw
+from tests.brokers.skips import not_to_be_had
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
@@ -46,7 +47,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of what git would have, so that nothing lying about gets in or is touched."""
     listed = run("git", "ls-files", "-co", "--exclude-standard", cwd=REPOSITORY)
     if listed.returncode:
-        pytest.skip("no git checkout: what belongs to the project is not known")
+        not_to_be_had("what belongs to the project git alone knows. Run this test in a git checkout")
     sources, out = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheel")
     for name in listed.stdout.splitlines():
         if (REPOSITORY / name).is_file():

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import threading
@@ -199,7 +198,6 @@ def test_ids_are_run_and_counter_and_never_the_same_from_many_threads() -> None:
     assert RecordIds().next()[:12] != RecordIds().next()[:12]
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_forked_child_counts_under_a_run_id_of_its_own() -> None:
     program = """
 import os

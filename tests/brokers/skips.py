@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The two reasons for which a test on a real broker may be left out, and never in CI."""
+"""The two reasons for which a test on real parts may be left out, and never in CI."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NoReturn
 import pytest
 
 
-def not_to_be_had(missing: Exception) -> NoReturn:
-    """What a test needs is not installed here."""
+def not_to_be_had(missing: Exception | str) -> NoReturn:
+    """What a test needs is not here. `missing` says what, and the cure."""
     if os.environ.get("REDELIVER_CI") == "1":
         pytest.fail(str(missing), pytrace=False)
-    pytest.skip(str(missing))  # it names what is missing, and the cure
+    pytest.skip(str(missing))  # because whoever has not installed every broker still has the other tests
 
 
 def only_if(ours: bool, deed: str) -> None:
     """A test does what nobody may do to a broker that somebody else runs, which REDELIVER_URL names."""
     if not ours:
-        pytest.skip(f"the broker of REDELIVER_URL is not ours to {deed}")  # CI sets no such URL and runs its own
+        pytest.skip(f"the broker of REDELIVER_URL is not ours to {deed}")  # because others use it; CI runs its own

@@ -7,6 +7,7 @@ The server refuses to be root; where the tests are, it is the user `postgres`, o
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import os
 import pwd
@@ -26,10 +27,8 @@ class Postgres:
     """A running server. Not thread-safe. BrokerMissing where there is none to run."""
 
     def __init__(self) -> None:
-        try:
-            import psycopg  # noqa: F401 (looked for here, so that its absence is a skip)
-        except ImportError:
-            raise BrokerMissing("psycopg is not installed", CURE) from None
+        if importlib.util.find_spec("psycopg") is None:
+            raise BrokerMissing("psycopg is not installed", CURE)
         self._programs = _programs()
         self._as_user = _as_somebody()
         self._folder = Path(tempfile.mkdtemp(prefix="redeliver-postgres-"))

@@ -10,9 +10,8 @@ import subprocess
 import time
 from pathlib import Path
 
-import pytest
-
 from redeliver_mw.limbo import Clerk, Limbo, Parked, Parking
+from tests.brokers.skips import not_to_be_had
 from tests.cli.running import redeliver
 from tests.limbo.messages import count, message
 
@@ -21,7 +20,7 @@ def type_in(url: str, statement: str) -> str:
     """What the database's own program prints."""
     program = "sqlite3" if url.startswith("sqlite") else "psql"
     if not shutil.which(program):
-        pytest.skip(f"the program {program} is not installed")
+        not_to_be_had(f"the program {program} is not installed. Install sqlite3 and postgresql-client")
     argv = ["sqlite3", url.removeprefix("sqlite:///")] if program == "sqlite3" else ["psql", "-At", url, "-c"]
     done = subprocess.run([*argv, statement], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
