@@ -99,6 +99,8 @@ class PikaWorld(BrokerWorld):
             self.declare(name, limit if refusing else {})
             for n in range(FULL if refusing else 0):
                 self.send(name, b"filler %d" % n)
+        if lasting and self.broker.version.startswith("3."):
+            self.broker.sync()  # newer ones see to that themselves
         return name
 
     def declare(self, queue: str, arguments: Mapping[str, Any] | None = None) -> None:
@@ -183,11 +185,6 @@ class PikaWorld(BrokerWorld):
             mock.patch.object(pika.data, "encode_value", _exact_encoded),
         ):
             yield self._open
-
-    def kill_broker(self) -> None:
-        if self.broker.version.startswith("3."):
-            self.broker.sync()  # what was just declared is to be there afterwards; newer ones see to that themselves
-        super().kill_broker()
 
     def _drop(self) -> None:
         raw, self._raw = self._raw, None

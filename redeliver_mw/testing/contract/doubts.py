@@ -43,7 +43,7 @@ class Doubts(Case):
     @needs_ability("kill")
     def test_the_count_survives_the_brokers_death(self, world: World) -> None:
         queue, dead = world.new_queue(lasting=True), world.new_queue(lasting=True)
-        consumer = world.consume(queue, fail_first(2), self.policy(world, dead, 5, backoff=0.5))
+        consumer = world.consume(queue, fail_first(2), self.policy(world, dead, 5, backoff=1.0))
         for n in range(5):
             world.send(queue, f"m{n}".encode(), message_id=f"m{n}")
         assert world.wait_until(lambda: consumer.counts == [1] * 5)
