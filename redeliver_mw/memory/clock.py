@@ -82,16 +82,16 @@ class _Agenda:
             self.forgotten -= 1
         return self._timers[0][0] if self._timers else None
 
-    def pop_due(self, now: float) -> bool:
-        """Make the first timer that is due ready; False when none is."""
+    def pop_due(self, now: float) -> float | None:
+        """Make the first timer that is due ready; answers its instant, a grain after `now` at most."""
         when = self.next_instant()
         if when is None or when > now + _GRAIN:
-            return False
+            return None
         timer = heapq.heappop(self._timers)[2]
         if timer.fn is not None:
             self.ready.append((timer.owner, timer.fn))
             timer.fn = None
-        return True
+        return when
 
 
 class ManualClock:
@@ -141,12 +141,21 @@ class ManualClock:
                 return done
         raise RuntimeError(f"still not idle after {limit} callbacks")
 
+    def is_due(self) -> bool:
+        """Whether `step` has a callback to run. The clock says a timer's own instant then, or a later one."""
+        agenda = self._agenda
+        while not agenda.ready:
+            when = agenda.pop_due(self._mono)
+            if when is None:
+                return False
+            self._mono = max(self._mono, when)  # it may be a grain away: who looks at the clock is not to be early
+        return True
+
     def step(self) -> bool:
         """Run one callback that is due now; False when none is."""
-        agenda = self._agenda
-        if not agenda.ready and not agenda.pop_due(self._mono):
+        if not self.is_due():
             return False
-        fn = agenda.ready.popleft()[1]
+        fn = self._agenda.ready.popleft()[1]
         self._busy = True
         try:
             fn()
@@ -248,7 +257,7 @@ class _ThreadLoop:
         agenda = self._agenda
         with self._wake:
             while not self._finished:
-                while agenda.pop_due(self._clock.now().mono):
+                while agenda.pop_due(self._clock.now().mono) is not None:
                     pass
                 if agenda.ready:
                     batch, agenda.ready = agenda.ready, deque()

@@ -39,8 +39,7 @@ class SteppedClock(ManualClock):
     world: World
 
     def step(self) -> bool:
-        agenda = self._agenda
-        if not agenda.ready and not agenda.pop_due(self._mono):
+        if not self.is_due():
             return False
         self.world.point("callback")
         return super().step()

@@ -47,6 +47,21 @@ def test_timers_run_in_the_order_of_time_each_at_its_own_instant(clock: ManualCl
     assert clock.now().mono == 5.0
 
 
+def test_who_waits_for_an_instant_is_never_woken_before_it(clock: ManualClock, loop: Loop) -> None:
+    woken: list[float] = []
+
+    def wake() -> None:
+        woken.append(clock.now().mono)
+        if woken[-1] < due and len(woken) < 5:
+            loop.call_later(due - woken[-1], wake)
+
+    due = 34.5
+    clock.advance(34.49999999999997)  # what sums of 0.1 come to
+    loop.call_later(due - clock.now().mono, wake)
+    clock.run_until_idle()
+    assert woken == [due]
+
+
 def test_timers_of_one_instant_run_in_the_order_of_setting(clock: ManualClock, loop: Loop) -> None:
     seen: list[int] = []
     for number in range(5):
