@@ -14,9 +14,9 @@ from typing import Literal, Protocol, cast
 
 from .adapter import Adapter, MoveVerdict, Postponing
 from .capabilities import Mechanism, Settlement
+from .copies import Signature
 from .failure import Failure
 from .message import Delivery, Destination, Outgoing, Past
-from .policy import RedeliveryPolicy
 from .ports import Moment
 from .sending import Sending
 
@@ -200,7 +200,7 @@ class Record:
     """One attempt, told after the fact. Seconds, except where `_us` says otherwise."""
 
     delivery: Delivery
-    policy: RedeliveryPolicy  # that decided
+    signature: Signature
     past: Past
     key: str
     outcome: Literal["accepted", "redelivered", "dead_lettered", "discarded", "kept", "released"]

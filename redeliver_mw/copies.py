@@ -37,14 +37,17 @@ REASONS_OF_DEATH = ("exhausted", "rejected", "fatal", "expired", "undecodable", 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """Who makes the copies: constant for one source of one consumer."""
+    """Who makes the copies, and under which policy: constant for one source of one consumer, but for messages that
+    bring a policy of their own along, or are in an arm."""
 
     source: Destination
     app: str
     host: str
-    policy_text: str
-    policy_version: str
+    policy_text: str  # of the policy that decides
+    policy_version: str  # of the one with all arms
     language: str = ""  # the policy's
+    arm: str | None = None  # None: the policy has no arms
+    propensity: float | None = None  # the probability of that arm
 
 
 @dataclass(frozen=True, slots=True)

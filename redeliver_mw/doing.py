@@ -242,7 +242,7 @@ class Doing(Stories):
         if past.first_attempt_us is None:
             past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)
         story.draft = Record(
-            story.delivery, story.plan.policy, replace(past), story.lineage, outcome, at, **{"ran": 0.0, **more}
+            story.delivery, story.plan.signature, replace(past), story.lineage, outcome, at, **{"ran": 0.0, **more}
         )  # fmt: skip
 
     def _emit_record(self, story: Story, how: Mechanism | None) -> None:

@@ -18,7 +18,7 @@ from .adapter import Adapter, Resting
 from .breaker import FINE, Blame, Breaker, Circuit
 from .errors import Reject, RetryAfter
 from .message import Delivery, Destination
-from .policy import Accept
+from .policy import Accept, RedeliveryPolicy
 from .workers import Crew, Undecodable
 
 log = logging.getLogger("redeliver_mw")
@@ -159,10 +159,18 @@ class Guard:
         if isinstance(error, Undecodable | Reject) or not isinstance(error, Exception):
             return None
         if not isinstance(error, RetryAfter):
-            decision = delivery.plan.policy.decide(1, 0.0, error)
+            decision = _policy_for(delivery).decide(1, 0.0, error)
             if isinstance(decision, Accept) or getattr(decision, "reason", "exhausted") != "exhausted":
                 return None  # no failure at all, or the message's own fault
         classes = self._breaker.classes
         if not classes:
             return Blame("any", type(error).__name__)
         return next((Blame(repr(kind), type(error).__name__) for kind in classes if isinstance(error, kind)), FINE)
+
+
+def _policy_for(delivery: Delivery) -> RedeliveryPolicy:
+    """Of its arm; a message without any id is in none before it has failed."""
+    policy: RedeliveryPolicy = delivery.plan.policy
+    if not policy.arms or (key := counting.message_key(delivery, delivery.past)) is None:
+        return policy
+    return policy.of(key).policy

@@ -33,11 +33,11 @@ TRACE_BYTES = 2048
 LINE_BYTES = 8192  # of an expired message's log line
 
 
-def own_policy(policy: RedeliveryPolicy, headers: Mapping[str, Any], state: Mapping[str, str]) -> RedeliveryPolicy:
+def own_policy(policy: RedeliveryPolicy, delivery: Delivery, state: Mapping[str, str]) -> RedeliveryPolicy:
     """The policy of this one message: what its handler or its sender set, where the language knows of that."""
     if policy.language == "jmsjca" and (text := state.get(HANDLING)) is not None:
         return _handling(text) or policy
-    if policy.language == "weblogic" and (limit := _whole(headers.get(weblogic.SENDERS_LIMIT))) is not None:
+    if policy.language == "weblogic" and (limit := _whole(_headers(delivery).get(weblogic.SENDERS_LIMIT))) is not None:
         return weblogic.with_senders_limit(policy, limit)
     return policy
 

@@ -171,7 +171,7 @@ class Interceptor(Waiting):
         story.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if story.entry is not None:
             story.entry.failure = story.failure
-        story.plan = story.plan.for_message(story.delivery, past)  # the handler may have said more
+        story.plan = story.plan.for_message(story.delivery, past, story.lineage)  # the handler may have said more
         self._verdict(story, self._decide(story, x), x.at, x.u, x)
 
     def _decide(self, story: Story, x: Failed) -> Decision:

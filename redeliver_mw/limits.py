@@ -34,7 +34,7 @@ def check_limit(
     made = _returns_of(policy, ways, capabilities)
     if limit.trust is Trust.UNKNOWN or limit.returns is None or made < limit.returns:
         return
-    ours = f"is dead after {policy.dead_after} failures" if made < math.inf else "never gives up"
+    ours = f"is dead after {int(made) + 1} failures" if made < math.inf else "never gives up"
     raise ConfigError(
         f"with delay='nack' each failure is a counted return, and {_what_it_does(limit)} at the {_nth(limit.returns)} "
         f"({limit.spelled}): before the policy, which {ours}",
@@ -55,7 +55,8 @@ def worry(
         return ""
     spare = limit.returns - 1 - _returns_of(policy, ways, capabilities)
     kept = limit.buried or limit.trust is Trust.DECLARED
-    if kept and not policy.goes_on and policy.dead_after is not None and spare >= policy.dead_after:
+    most = _most_failures(policy)
+    if kept and not policy.goes_on and most is not None and spare >= most:
         return ""
     cure = "Raise the limit, or take it away" + ("" if kept else ", or give the source a dead-letter queue")
     return (
@@ -86,7 +87,13 @@ def _returns_of(policy: RedeliveryPolicy, ways: Ways, capabilities: Capabilities
         return 0
     if policy.goes_on:
         return math.inf
-    return policy.dead_after - 1 if policy.dead_after is not None else 0
+    return max([0, *(arm.policy.dead_after - 1 for arm in policy.apart if arm.policy.dead_after is not None)])
+
+
+def _most_failures(policy: RedeliveryPolicy) -> int | None:
+    """At how many failures a message of any arm is dead; None if only the time says so in one of them."""
+    limits = [arm.policy.dead_after for arm in policy.apart]
+    return None if None in limits else max(limit for limit in limits if limit is not None)
 
 
 def _what_it_does(limit: Limit) -> str:

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from .errors import ConfigError, DestinationMissing
 from .message import Destination
+from .policy import RedeliveryPolicy
 from .stories import Plan
 
 
@@ -19,13 +20,24 @@ def targets_of(plans: Iterable[Plan]) -> set[Destination]:
 def check_together(plans: Mapping[Destination, Plan]) -> None:
     """ConfigError where a dead letter would come back under the policy that has just given it up."""
     for plan in plans.values():
-        for target in targets_of([plan]) & plans.keys():
-            if plans[target].policy == plan.policy:
+        for target, policy in _letters_of(plan):
+            if target in plans and policy in _policies_of(plans[target]):
                 raise ConfigError(
                     f"{target} takes the dead letters of {plan.source} and is consumed under the same policy",
                     where=str(target),
                     cure="Give the handler of the dead-letter queue a policy of its own",
                 )
+
+
+def _letters_of(plan: Plan) -> Iterator[tuple[Destination, RedeliveryPolicy]]:
+    """Where dead letters could go to, and under which policy, that of an arm, they have died."""
+    for policy in _policies_of(plan):
+        for target in policy.places:
+            yield target.resolve(plan.source), policy
+
+
+def _policies_of(plan: Plan) -> list[RedeliveryPolicy]:
+    return [arm.policy for arm in plan.policy.apart]
 
 
 def ladder_of(plan: Plan) -> float:

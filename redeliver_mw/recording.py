@@ -17,11 +17,12 @@ from typing import Any, cast, get_args
 
 from . import counting
 from .commands import Record
+from .copies import Signature
 from .failure import Failure
-from .message import Delivery, Destination, Past
-from .policy import RedeliveryPolicy
+from .message import Delivery, Destination
 from .ports import Journal
 from .record import AttemptRecord, PolicyRecord, Reason, RecordIds
+from .stories import NO_PAST, Plan
 
 log = logging.getLogger("redeliver_mw")
 Hook = Callable[[AttemptRecord], object]
@@ -44,7 +45,7 @@ def attempt_record(c: Record, scene: Scene) -> AttemptRecord:
     first = past.first_attempt_us or c.at.us - round(c.ran * 1e6)
     succeeded = c.outcome == "accepted" and failure is None
     return AttemptRecord(
-        **_of_message(c.delivery, scene, c.policy),
+        **_of_message(c.delivery, scene, c.signature),
         ts_us=c.at.us,
         message_key=c.key,
         generation=past.generation,
@@ -65,13 +66,13 @@ def attempt_record(c: Record, scene: Scene) -> AttemptRecord:
     )
 
 
-def healthy_record(
-    delivery: Delivery, scene: Scene, policy: RedeliveryPolicy, at_us: int, ran_us: int
-) -> AttemptRecord:
-    """The record of a first delivery that was handled."""
-    key = counting.message_key(delivery, Past()) or counting.digest(delivery).hex()[-32:]
+def healthy_record(delivery: Delivery, scene: Scene, plan: Plan, at_us: int, ran_us: int) -> AttemptRecord:
+    """The record of a first delivery that was handled, under its source's plan."""
+    key = counting.message_key(delivery, NO_PAST) or counting.digest(delivery).hex()[-32:]
+    if plan.policy.arms:
+        plan = plan.for_message(delivery, NO_PAST, key)
     return AttemptRecord(
-        **_of_message(delivery, scene, policy),
+        **_of_message(delivery, scene, plan.signature),
         ts_us=at_us,
         message_key=key,
         generation=0,
@@ -84,14 +85,15 @@ def healthy_record(
     )
 
 
-def _of_message(delivery: Delivery, scene: Scene, policy: RedeliveryPolicy) -> dict[str, Any]:
+def _of_message(delivery: Delivery, scene: Scene, signature: Signature) -> dict[str, Any]:
     source: Destination = delivery.destination
     return {
         "app": scene.app, "host": scene.host, "broker": scene.broker, "broker_kind": scene.broker_kind,
         "destination": source.name, "destination_kind": source.kind,
         "message_id": delivery.message_id, "group_id": delivery.properties.group_id,
         "broker_redelivered": delivery.redelivered, "payload_bytes": len(delivery.body),
-        "policy": policy.text, "policy_version": policy.version,
+        "policy": signature.policy_text, "policy_version": signature.policy_version,
+        "policy_arm": signature.arm, "propensity": signature.propensity,
     }  # fmt: skip
 
 

@@ -156,9 +156,8 @@ class Runner(Carrying):
             self._adapter.settle(((delivery, "accepted"),))
             self.handled += 1
             if self._timed:
-                policy = delivery.plan.policy
                 at = self._clock.now().us
-                self._recorder.append(healthy_record, delivery, self._scene, policy, at, round(ran * 1e6))
+                self._recorder.append(healthy_record, delivery, self._scene, delivery.plan, at, round(ran * 1e6))
         else:
             self.handled += 1
             self.feed(Handled(delivery, self._clock.now(), ran))

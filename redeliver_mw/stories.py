@@ -8,6 +8,7 @@ import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from . import counting, idioms
 from .capabilities import Capabilities, Mechanism
@@ -33,14 +34,23 @@ class Plan:
     ways: Ways
     signature: Signature
     ordered: bool = False  # messages wait for their turn, and are to be told of others'
+    _in_arms: dict[str, Plan] = field(default_factory=dict, init=False, compare=False, repr=False)  # as asked for
 
-    def for_message(self, delivery: Delivery, past: Past) -> Plan:
-        """The plan of this one message, where it brings a policy of its own along."""
-        policy = idioms.own_policy(self.policy, delivery.headers, past.state)
-        if policy is self.policy:
+    def for_message(self, delivery: Delivery, past: Past, key: str) -> Plan:
+        """The plan of the message with that key: under a policy that it brings along, else in the arm that it has."""
+        alone = self.policy.alone
+        own = idioms.own_policy(alone, delivery, past.state)
+        if own is not alone:
+            return self._under(own, policy_version=own.version, arm=None, propensity=None)
+        if not self.policy.arms:
             return self
-        signature = replace(self.signature, policy_text=policy.text, policy_version=policy.version)
-        return replace(self, policy=policy, signature=signature)
+        name, propensity, policy = self.policy.of(key)
+        if (plan := self._in_arms.get(name)) is None:
+            plan = self._in_arms[name] = self._under(policy, arm=name, propensity=propensity)
+        return plan
+
+    def _under(self, policy: RedeliveryPolicy, **signed: Any) -> Plan:
+        return replace(self, policy=policy, signature=replace(self.signature, policy_text=policy.text, **signed))
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +121,8 @@ class Stories:
                 past = entry.past
         # What shares its key with another message has a lineage of its own, which keeps their copies apart.
         lineage = key if same and key is not None else f"{self._run_id}{token:016x}"
-        story = Story(token, delivery, plan.for_message(delivery, past), past, state, lineage, known, entry, expected)
+        plan = plan.for_message(delivery, past, lineage)
+        story = Story(token, delivery, plan, past, state, lineage, known, entry, expected)
         if entry is not None:
             entry.story, story.failure = story, entry.failure
         past.expires_at_us = past.expires_at_us or delivery.properties.expires_at_us

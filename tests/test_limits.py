@@ -56,6 +56,16 @@ def test_a_policy_that_gives_back_more_often_than_the_broker_takes_is_refused(
         assert f"give up after {returns} failures at most" in said
 
 
+def test_every_arm_has_to_keep_below_the_brokers_limit() -> None:
+    limit = Limit(returns=4, spelled="x-delivery-limit 3", buried="dlq")
+    policy = RedeliveryPolicy(3, 1.0)
+    assert not refused(policy, limit)
+    assert "is dead after 9 failures" in refused(policy.replace(arms={"a": (0.1, {"dead_after": 9})}), limit)
+    assert "never gives up" in refused(policy.replace(arms={"a": (0.1, {"on_dead": "keep"})}), limit)
+    assert not warned(policy, limit)
+    assert warned(policy.replace(arms={"a": (0.1, {"dead_after": 4})}), limit)
+
+
 def test_nothing_is_sure_where_a_return_is_not_counted_or_the_limit_not_known() -> None:
     policy = RedeliveryPolicy(9, 1.0)
     assert refused(policy, Limit(returns=2), UNCOUNTED) == ""

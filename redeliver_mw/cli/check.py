@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from ..policy import PolicyMap, RedeliveryPolicy
+from ..policy import Arm, PolicyMap, RedeliveryPolicy
 from ..policy.flat import flattened
 from ..policy.wording import describe
 from ..redaction import redact
@@ -69,7 +69,13 @@ def _facts(policy: RedeliveryPolicy) -> dict[str, Any]:
         "longest_delay_s": policy.longest_delay,
         "targets": [str(target) for target in policy.targets],
         "text": policy.text,
+        **({"arms": {arm.name: _facts_of(arm) for arm in policy.arms}} if policy.arms else {}),
     }
+
+
+def _facts_of(arm: Arm) -> dict[str, Any]:
+    facts = {name: fact for name, fact in _facts(arm.policy).items() if name != "version"}  # no record has that one
+    return {"share": arm.propensity, **facts}
 
 
 def _whole(policies: PolicyMap) -> Iterator[tuple[str, RedeliveryPolicy]]:

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver explain POLICY`: the timeline of a message that always fails, alone or beside another policy's."""
+"""`redeliver explain POLICY`: the timeline of a message that always fails, alone or beside another policy's.
+
+Of a policy with arms each arm has a timeline; beside another policy's, that of `main` stands alone.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import typer
 
 from ..errors import ConfigError
 from ..message import Destination
+from ..policy import Arm, RedeliveryPolicy
 from .given import Json, Language, Policy, Strict, read_policies
 from .picture import Lane, line, scale, svg
 from .showing import print_table
@@ -64,19 +68,19 @@ def explain(
 ) -> None:
     """Show the timeline of a message that always fails, alone or beside another policy's."""
     source = source_of(destination, kind)
-    lanes = [_lane("A" if against else str(source), policy, language, strict, source, failures)]
+    found = read_policies(policy, language, strict).resolve(source.name, source.kind)
+    lanes = _lanes("A" if against else str(source), found, failures)
+    others = []
     if against is not None:
-        lanes.append(_lane("B", against, None, strict, source, failures))
+        others = _lanes("B", read_policies(against, None, strict).resolve(source.name, source.kind), failures)
     if drawing is not None:
-        _draw(lanes, source, drawing)
+        _draw([*lanes, *others], source, drawing)
     if as_json:
-        print(json.dumps(_json(lanes, source), ensure_ascii=False))
-    elif against is None:
-        print_table(NAMES, folded(lanes[0].rows, source), right=(0, 2, 3, 4))
-        _print_picture(lanes)
-        print(summary(lanes[0].policy, lanes[0].rows, source))
+        print(json.dumps(_json(lanes, others, source), ensure_ascii=False))
+    elif others:
+        _print_both(lanes, others, source)
     else:
-        _print_both(lanes[0], lanes[1], source)
+        _print(lanes, source)
 
 
 def source_of(destination: str, kind: Kind | None) -> Destination:
@@ -89,28 +93,55 @@ def source_of(destination: str, kind: Kind | None) -> Destination:
     return Destination(source.name, kind.value)
 
 
-def _lane(
-    title: str, given: str, language: str | None, strict: bool, source: Destination, failures: int | None
-) -> Lane:
-    found = read_policies(given, language, strict).resolve(source.name, source.kind)
-    return Lane(f"{title} ({found.language})", found, list(timeline(found, failures)))
+def _lanes(title: str, found: RedeliveryPolicy, failures: int | None) -> list[Lane]:
+    """One for each arm, `main` first."""
+    return [Lane(_title(title, arm, found), arm, list(timeline(arm.policy, failures))) for arm in found.apart]
 
 
-def _json(lanes: list[Lane], source: Destination) -> dict[str, object]:
+def _title(title: str, arm: Arm, found: RedeliveryPolicy) -> str:
+    return f"{title}, {arm} ({found.language})" if found.arms else f"{title} ({found.language})"
+
+
+def _json(ours: list[Lane], theirs: list[Lane], source: Destination) -> dict[str, object]:
+    if not theirs:
+        return _told(ours, source)
+    count = first_difference(ours[0].rows, theirs[0].rows, source)
+    return {"a": _told(ours, source), "b": _told(theirs, source), "first_difference": count}
+
+
+def _told(lanes: list[Lane], source: Destination) -> dict[str, object]:
     told = [told_as_json(lane.policy, source, lane.rows) for lane in lanes]
     if len(told) == 1:
         return told[0]
-    return {"a": told[0], "b": told[1], "first_difference": first_difference(lanes[0].rows, lanes[1].rows, source)}
+    kept = ("dead_after", "timeline", "repeats")
+    arms = {
+        lane.arm.name: {"share": lane.arm.propensity} | {name: one[name] for name in kept}
+        for lane, one in zip(lanes[1:], told[1:], strict=True)
+    }
+    return told[0] | {"share": lanes[0].arm.propensity, "arms": arms}
 
 
-def _print_both(ours: Lane, theirs: Lane, source: Destination) -> None:
+def _print(lanes: list[Lane], source: Destination) -> None:
+    for lane in lanes:
+        if len(lanes) > 1:
+            print(f"{lane.arm}:")
+        print_table(NAMES, folded(lane.rows, source), right=(0, 2, 3, 4))
+    _print_picture(lanes)
+    for lane in lanes:
+        told = summary(lane.policy, lane.rows, source)
+        print(told if len(lanes) == 1 else f"{lane.arm}: {told}")
+
+
+def _print_both(ours: list[Lane], theirs: list[Lane], source: Destination) -> None:
     names = ("failure", "A", "after", "elapsed", "B", "after", "elapsed")
-    print_table(names, beside(ours.rows, theirs.rows, source), right=(0, 2, 3, 5, 6))
-    _print_picture([ours, theirs])
-    for lane in (ours, theirs):
+    print_table(names, beside(ours[0].rows, theirs[0].rows, source), right=(0, 2, 3, 5, 6))
+    _print_picture([ours[0], theirs[0]])
+    for lane in (ours[0], theirs[0]):
         print(f"{lane.title}: {summary(lane.policy, lane.rows, source)}")
-    count = first_difference(ours.rows, theirs.rows, source)
+    count = first_difference(ours[0].rows, theirs[0].rows, source)
     print("They decide the same." if count is None else f"They differ from failure {count} on.")
+    for lane in (*ours[1:], *theirs[1:]):
+        print(f"Not compared: {lane.title}.")
 
 
 def _print_picture(lanes: list[Lane]) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 
 from ..message import Destination
-from ..policy import Accept, DeadLetter, Discard, Keep, Redeliver, RedeliveryPolicy
+from ..policy import Accept, Arm, DeadLetter, Discard, Keep, Redeliver, RedeliveryPolicy
 from .timeline import Row, goes_on, seconds, summary
 
 WIDTH = 64  # characters
@@ -25,11 +25,15 @@ _LANE, _LEFT, _SPAN, _TOP = 96, 40, 840, 56  # pixels
 
 @dataclass(frozen=True)
 class Lane:
-    """One policy's timeline, under its title."""
+    """The timeline of a policy's arm, under its title."""
 
     title: str
-    policy: RedeliveryPolicy
+    arm: Arm
     rows: Sequence[Row]
+
+    @property
+    def policy(self) -> RedeliveryPolicy:
+        return self.arm.policy
 
     @property
     def length(self) -> float:

@@ -138,8 +138,8 @@ class Caller(Hands):
         if delivery.known or sends:
             self._feed(Handled(delivery, self._now(), ran, sends))
         elif turn.seat.settle(delivery, "accepted") and self._recorder.wanted:
-            policy = self._plans[delivery.destination].policy
-            self._recorder.append(healthy_record, delivery, self._scene, policy, self._now().us, round(ran * 1e6))
+            plan = self._plans[delivery.destination]
+            self._recorder.append(healthy_record, delivery, self._scene, plan, self._now().us, round(ran * 1e6))
 
     def _failed(self, turn: Turn, error: BaseException) -> None:
         turn.in_hand, turn.delivery.outbox = False, CLOSED

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Redelivery policies: the model, its back-offs, and the languages it is written in."""
 
+from .arms import Arm
 from .backoff import Backoff
 from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
 from .destinations import PolicyMap, policy_of
@@ -11,6 +12,7 @@ from .model import RedeliveryPolicy
 
 __all__ = [
     "Accept",
+    "Arm",
     "Backoff",
     "DeadLetter",
     "Decision",

@@ -61,7 +61,8 @@ class PolicyMap:
     - `chain`: the same in the order in which they were written.
 
     `build` makes the policy of the fields, if they are not the keywords of RedeliveryPolicy; without it, they
-    are set over `default`. PolicyError for what cannot be a pattern, a field or a policy.
+    are set over `default` without its `arms`: an entry has those that it says. PolicyError for what cannot be a
+    pattern, a field or a policy.
     """
 
     entries: tuple[Entry, ...] = field(hash=False)
@@ -143,7 +144,9 @@ class PolicyMap:
         return self._built(fields) if found else self.default
 
     def _built(self, fields: Mapping[str, Any]) -> RedeliveryPolicy:
-        return self.build(fields) if self.build else self.default.replace(**fields)
+        if self.build is not None:
+            return self.build(fields)
+        return self.default.replace(**{"arms": None, **fields})  # its arms were made for it as it is
 
     @cached_property
     def _places(self) -> WordTree[int]:

@@ -18,6 +18,10 @@ seven times: it rests 1, 2, 4, 8, 16, 32 seconds after failures 1 to 6, and fail
 Else rest and run again. `RetryAfter` is a wish, not an error: it skips 3 to 5. The end is `on_dead`:
 dead-letter, discard or keep; a policy without a target keeps. A predicate of the user's that raises counts as
 "not fatal, not ignored, to be retried": in doubt the message lives.
+
+With `arms` some messages are under another policy: `of(key)` says which. All questions to the policy itself are
+answered for those that are not; only what has to be known before any message is there (`longest_delay`, `places`,
+`goes_on`, and the version) is said of all arms together.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ..errors import Reject, RetryAfter
+from .arms import MAIN, Arm, Arms, arms_of, drawn, left_over
 from .backoff import LONGEST, Backoff, Span
 from .conditions import Condition, says
 from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
@@ -67,6 +72,8 @@ class RedeliveryPolicy:
     - `retry_on`, `fatal`, `ignore`: exception classes, a function of the exception, or a known retry of
       tenacity.
     - `act`: `arrival` if a message that has reached the limit elsewhere is ended before the handler sees it.
+    - `arms`: `{"patient": (0.05, POLICY)}` puts 5% of the messages under another policy, or under what a mapping of
+      these keywords makes of this one.
 
     Anything else is a PolicyError that names the object, the place and the cure.
     """
@@ -80,6 +87,7 @@ class RedeliveryPolicy:
     ignore: Condition | None
     expiry: Expiry
     act: Act
+    arms: tuple[Arm, ...]  # by name, without `main`
     name: str = field(compare=False)
     language: str = field(compare=False)  # `native`, or the language it was written in
     native: str = field(compare=False)  # the original spelling, whole; empty if it had none
@@ -97,6 +105,7 @@ class RedeliveryPolicy:
         ignore: Errors | None = None,
         expiry: Expiry = _EXPIRY,
         act: Act = "failure",
+        arms: Arms | None = None,
         name: str = "",
         language: str = "native",
         native: str = "",
@@ -117,14 +126,17 @@ class RedeliveryPolicy:
             language=language,
             native=native,
             _rests={},
+            arms=(),
         )
+        self.__dict__["arms"] = arms_of(arms, self)
 
     def replace(self, **changes: Any) -> RedeliveryPolicy:
         """The same policy with other keywords of the constructor. Its spelling goes, its name stays."""
         kept = ("backoff", "retry_on", "fatal", "ignore", "expiry", "act", "name")
         given = {key: getattr(self, key) for key in kept}
         given |= {"dead_after": self.stop, "dead_letter": self.targets or None, "on_dead": self.on_dead}
-        if changes.keys() <= {"name"}:
+        given["arms"] = {arm.name: (arm.propensity, arm.policy) for arm in self.arms} or None
+        if changes.keys() <= {"name", "arms"}:
             given |= {"language": self.language, "native": self.native}
         if changes.get("dead_letter") is not None:
             given["on_dead"] = "dead-letter"
@@ -140,6 +152,22 @@ class RedeliveryPolicy:
         from .loading import parse  # it reads texts into this class
 
         return parse(text, language, strict=strict)
+
+    def of(self, key: str) -> Arm:
+        """The arm of the message with that key, and the policy that decides; `main` where there are no arms."""
+        return drawn(self.apart, f"{self.version}/{key}")
+
+    @cached_property
+    def apart(self) -> tuple[Arm, ...]:
+        """All arms, `main` first, each with a policy that has none."""
+        if not self.arms:
+            return (Arm(MAIN, 1.0, self),)
+        return (Arm(MAIN, left_over(arm.propensity for arm in self.arms), self.replace(arms=None)), *self.arms)
+
+    @property
+    def alone(self) -> RedeliveryPolicy:
+        """Itself without arms: that of `main`."""
+        return self.apart[0].policy if self.arms else self
 
     def decide(self, failures: int, elapsed: float = 0.0, error: BaseException | None = None) -> Decision:
         """What to do after a failure. Pure, never raises; any thread.
@@ -192,9 +220,10 @@ class RedeliveryPolicy:
 
     @property
     def places(self) -> tuple[Target, ...]:
-        """Everywhere a message could be moved to: as a dead letter, or because it expired."""
-        late = self.expiry.target
-        return self.targets if late is None or late in self.targets else (*self.targets, late)
+        """Everywhere a message could be moved to, in any arm: as a dead letter, or because it expired."""
+        late = () if self.expiry.target is None else (self.expiry.target,)
+        others = (place for arm in self.arms for place in arm.policy.places)
+        return tuple(dict.fromkeys((*self.targets, *late, *others)))
 
     def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
         """Itself, for every destination: a policy serves where a PolicyMap does."""
@@ -207,18 +236,20 @@ class RedeliveryPolicy:
 
     @property
     def goes_on(self) -> bool:
-        """Can a message fail for ever without an end? Not if some F or some time is the last."""
-        return self.on_dead == "keep" or not self.stop.met(_VERY_OFTEN, math.inf)
+        """Can a message fail for ever without an end, in any arm? Not if some F or some time is the last."""
+        endless = self.on_dead == "keep" or not self.stop.met(_VERY_OFTEN, math.inf)
+        return endless or any(arm.policy.goes_on for arm in self.arms)
 
     @cached_property
     def longest_delay(self) -> float:
-        """The longest rest that a message can meet, jitter included; seconds, at most LONGEST.
+        """The longest rest that a message can meet in any arm, jitter included; seconds, at most LONGEST.
 
         Exact as far as `Backoff.longest` is. `RetryAfter` may ask for more: that is not the policy's.
         """
         last = self._last_rest()
         # a message that is kept rests once more even if its first failure was the last allowed
-        return self.backoff.longest(max(last, 1) if last is not None and self.on_dead == "keep" else last)
+        own = self.backoff.longest(max(last, 1) if last is not None and self.on_dead == "keep" else last)
+        return max([own, *(arm.policy.longest_delay for arm in self.arms)])
 
     @cached_property
     def text(self) -> str:
@@ -229,7 +260,8 @@ class RedeliveryPolicy:
     @cached_property
     def version(self) -> str:
         """12 hex digits, the same for the same behaviour in every process. Name and spelling do not count."""
-        whole = f"{describe(self)}|{self.backoff!r}|{self.stop!r}"
+        arms = "".join(f"|{arm.name!r} {arm.propensity!r} {arm.policy.version}" for arm in self.arms)
+        whole = f"{describe(self)}|{self.backoff!r}|{self.stop!r}{arms}"
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def _last_rest(self) -> int | None:

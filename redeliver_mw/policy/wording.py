@@ -20,6 +20,7 @@ def describe(policy: RedeliveryPolicy) -> str:
         rules += [f"{key} {rule}"] if rule is not None else []
     rules += [f"expired: {policy.expiry}"] if policy.expiry != Expiry() else []
     rules += ["acts at arrival"] if policy.act == "arrival" else []
+    rules += [f"arm {arm}: {describe(arm.policy)}" for arm in policy.arms]
     return "; ".join(rules)
 
 

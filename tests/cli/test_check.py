@@ -45,6 +45,27 @@ def test_json_tells_what_it_is(capsys: Capture) -> None:
     }
 
 
+ARMS = "dead_after = 3\nbackoff = 1\n[arms.patient]\nshare = 0.05\nbackoff = 60\n"
+
+
+def test_arms_are_told_and_a_wrong_one_is_refused_with_place_and_cure(capsys: Capture) -> None:
+    assert run(["check", ARMS]) == 0
+    assert "; arm patient (5%): dead after 3 failures; rest 60 s; queue:DLQ.$" in capsys.readouterr().out
+    assert run(["check", ARMS, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["longest_delay_s"] == 60.0
+    assert told["arms"] == {
+        "patient": {
+            "share": 0.05, "dead_after": 3, "longest_delay_s": 60.0, "targets": ["queue:DLQ.$"],
+            "text": "dead after 3 failures; rest 60 s; queue:DLQ.$",
+        }
+    }  # fmt: skip
+    assert run(["check", ARMS.replace("0.05", "5")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == "error: line 4, arms.patient.share: the share is 5. Give a number above 0 and below 1: 0.05 is 5%\n"
+
+
 def test_a_wrong_policy_is_one_message_with_place_and_cure_and_exit_2(capsys: Capture) -> None:
     assert run(["check", "3:1000; 6:move(queue)"]) == 2
     out, err = capsys.readouterr()

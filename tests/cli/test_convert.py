@@ -53,6 +53,27 @@ def test_json_has_the_text_and_the_list(capsys: Capture) -> None:
     assert json.loads(capsys.readouterr().out) == told | {"text": "1:1000; 3:move(queue:DLQ.$)"}
 
 
+ARMS = "backoff = 1\n[arms.patient]\nshare = 0.05\nbackoff = 60\n"
+
+
+def test_arms_are_lost_where_a_language_has_none(capsys: Capture) -> None:
+    assert run(["convert", ARMS, "--to", "jmsjca"]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    said = "lost in jmsjca: default: the arm patient (5%): all messages of a source are under one policy\n"
+    assert said in err
+    assert run(["convert", ARMS, "--to", "jmsjca", "--lossy"]) == 0
+    assert capsys.readouterr() == ("1:1000; 7:move(queue:DLQ.$)\n", said)
+
+
+def test_arms_are_written_in_our_own_language(capsys: Capture) -> None:
+    assert run(["convert", ARMS, "--to", "native"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert READERS["native"](out, False) == READERS["native"](ARMS, False)
+    assert out.endswith("[default.arms.patient]\nshare = 0.05\nbackoff = 60\n")
+
+
 def test_each_entry_that_is_lost_is_named(capsys: Capture) -> None:
     assert run(["convert", MAP, "--to", "jmsjca"]) == 3
     assert "lost in jmsjca: orders.>: one string is for every destination" in capsys.readouterr().err

@@ -50,6 +50,39 @@ def test_the_seed_example_is_told_as_promised(capsys: Capture) -> None:
     }
 
 
+ARMS = "dead_after = 3\nbackoff = 1\n[arms.patient]\nshare = 0.05\nbackoff = 60\n"
+
+
+def test_each_arm_has_a_timeline_of_its_own(capsys: Capture) -> None:
+    told = explained(capsys, ARMS)
+    alone = explained(capsys, "dead_after = 3\nbackoff = 1\n")
+    patient = explained(capsys, "dead_after = 3\nbackoff = 60\n")
+    arms = told.pop("arms")
+    assert told == alone | {"share": 0.95}
+    assert arms == {"patient": {"share": 0.05} | {key: patient[key] for key in ("dead_after", "timeline", "repeats")}}
+
+
+def test_people_are_told_each_arm_under_its_name(capsys: Capture) -> None:
+    assert run(["explain", ARMS, "--destination", "orders"]) == 0
+    out = capsys.readouterr().out
+    main, patient = out.split("patient (5%):\n", 1)
+    assert main.startswith("main (95%):\n")
+    assert "1 s" in main
+    assert "1 min" not in main
+    assert "1 min" in patient
+    assert out.count("dead-letter to queue:DLQ.orders") == 2
+    assert "main (95%): Dead after 3 failures, 2 s after the first" in out
+    assert "patient (5%): Dead after 3 failures, 2 min after the first" in out
+
+
+def test_beside_another_policy_main_stands_alone_and_it_is_said(capsys: Capture) -> None:
+    assert run(["explain", ARMS, "--against", "dead_after = 3\nbackoff = 1\n"]) == 0
+    out = capsys.readouterr().out
+    assert "They decide the same.\nNot compared: A, patient (5%) (native).\n" in out
+    told = explained(capsys, "dead_after = 3\nbackoff = 2\n", "--against", ARMS)
+    assert (told["first_difference"], list(told["b"]["arms"]), "arms" in told["a"]) == (1, ["patient"], False)
+
+
 def test_the_key_order_is_the_promised_one(capsys: Capture) -> None:
     told = explained(capsys, SEED)
     assert list(told) == ["language", "destination", "dead_after", "timeline", "repeats"]

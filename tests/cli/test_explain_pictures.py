@@ -22,7 +22,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def lane(policy: RedeliveryPolicy, failures: int | None = None) -> Lane:
-    return Lane("A", policy, list(timeline(policy, failures)))
+    return Lane("A", policy.of(""), list(timeline(policy, failures)))
 
 
 def test_time_runs_to_the_right_and_to_scale() -> None:

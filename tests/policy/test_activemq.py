@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import DeadLetter, Decision, Discard, PolicyMap, Redeliver, RedeliveryPolicy, Target
+from redeliver_mw.policy.backoff import Linear
 from redeliver_mw.policy.formats import activemq
 from redeliver_mw.policy.growth import Growth
 from tests.policy.examples import EXAMPLES
@@ -584,6 +585,14 @@ def test_maps_whose_patterns_all_overlap_are_refused_before_they_take_long() -> 
         )
 
 
-def test_the_jitter_of_a_message_that_is_kept_at_its_first_failure_is_not_lost_in_silence() -> None:
-    kept = RedeliveryPolicy(1, Growth(10, 0.5, None, 0.15), None)
+@pytest.mark.parametrize(
+    "kept",
+    [
+        RedeliveryPolicy(1, Growth(10, 0.5, None, 0.15), None),
+        RedeliveryPolicy(None, Linear(0.01, -1).jittered(0.15), None),
+    ],
+)
+def test_the_jitter_of_a_message_that_is_kept_at_its_first_failure_is_not_lost_in_silence(
+    kept: RedeliveryPolicy,
+) -> None:
     assert any("jitter" in line for line in activemq.write(PolicyMap({}, default=kept)).lost)

@@ -30,7 +30,7 @@ from redeliver_mw.policy import (
 )
 from redeliver_mw.policy.backoff import Linear
 from redeliver_mw.policy.destinations import Entry
-from redeliver_mw.policy.formats import READERS, WRITERS
+from redeliver_mw.policy.formats import READERS, WRITERS, Written
 from redeliver_mw.policy.growth import Growth
 from redeliver_mw.policy.recurrence import Recurrence
 from redeliver_mw.policy.stops import AfterFailures, AfterSeconds, AnyStop
@@ -85,6 +85,14 @@ policies = st.builds(
 
 
 @st.composite
+def armed(draw: st.DrawFn) -> RedeliveryPolicy:
+    """A policy with arms."""
+    names = draw(st.lists(st.sampled_from(["a", "b", "c d"]), min_size=1, max_size=2, unique=True))
+    share = st.sampled_from([0.05, 0.1, 0.3])
+    return draw(policies).replace(arms={name: (draw(share), draw(policies)) for name in names})
+
+
+@st.composite
 def maps(draw: st.DrawFn) -> PolicyMap:
     syntax = draw(st.sampled_from(["activemq", "artemis"]))
     rest = ">" if syntax == "activemq" else "#"
@@ -106,6 +114,14 @@ class Near(NamedTuple):
         return isinstance(other, Near) and abs(self.delay - other.delay) <= self.within
 
     __hash__ = None
+
+
+@st.composite
+def maps_with_arms(draw: st.DrawFn) -> PolicyMap:
+    plain = draw(maps())
+    entries = [Entry(entry.pattern, entry.kind, draw(armed() | st.just(entry.given))) for entry in plain.entries]
+    match = draw(st.sampled_from(["best", "merge", "chain"]))
+    return PolicyMap(entries, draw(armed()), syntax=plain.syntax, match=match)
 
 
 def told(decision: Decision, source: Destination) -> tuple[object, ...]:
@@ -183,7 +199,23 @@ def test_a_text_comes_back_from_its_own_language_without_loss(language: str) -> 
     assert_same(policies, said)
 
 
-@given(policies=maps())
+@pytest.mark.parametrize("language", sorted(WRITERS.keys() - {"native"}))
+@settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(policies=maps_with_arms())
+def test_where_a_language_has_no_arms_each_is_lost_and_the_policy_itself_is_written(
+    language: str, policies: PolicyMap
+) -> None:
+    written = WRITERS[language](policies)
+    arms = [arm for policy in (policies.default, *(e.given for e in policies.entries))
+            if isinstance(policy, RedeliveryPolicy) for arm in policy.arms]  # fmt: skip
+    assert sum(": the arm " in line for line in written.lost) == len(arms)
+    alone = [Entry(entry.pattern, entry.kind, entry.given.alone) for entry in policies.entries
+             if isinstance(entry.given, RedeliveryPolicy)]  # fmt: skip
+    plain = PolicyMap(alone, policies.default.alone, syntax=policies.syntax, match=policies.match)
+    assert WRITERS[language](plain) == Written(written.text, written.lost[len(arms) :])
+
+
+@given(policies=maps() | maps_with_arms())
 @settings(max_examples=100)
 def test_our_own_language_loses_nothing_of_any_policy(policies: PolicyMap) -> None:
     written = WRITERS["native"](policies)

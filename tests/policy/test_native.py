@@ -91,8 +91,19 @@ expiry = { action = "log", log = "%header%,orderId" }
 act = "arrival"
 name = "all of it"
 
+[default.arms.patient]
+share = 0.05
+dead_after = 9
+backoff = [60, 600]
+
+[default.arms."never say die"]
+share = 0.01
+on_dead = "keep"
+ignore = "none"
+
 [destinations."orders.#"]
 backoff = [1, 2, 3]
+arms = { brave = { share = 0.1, backoff = 0 } }
 
 [destinations."topic:prices.*"]
 on_dead = "discard"
@@ -220,6 +231,60 @@ def test_all_that_can_stand_in_a_file_is_written_so_that_it_is_read_as_the_same(
     assert write(read(written.text)) == written
 
 
+def test_an_arm_says_what_differs_from_the_policy_that_it_is_an_arm_of() -> None:
+    found = read(WHOLE)
+    keeps, patient = found.default.arms
+    assert (keeps.name, keeps.propensity, patient.name, patient.propensity) == ("never say die", 0.01, "patient", 0.05)
+    alone = found.default.alone
+    assert patient.policy == alone.replace(dead_after=9, backoff=[60, 600])
+    assert keeps.policy == alone.replace(on_dead="keep", ignore=None)
+    (brave,) = found.resolve("orders.eu").arms
+    assert brave.policy == alone.replace(backoff=0)
+    assert found.resolve("prices.gold", "topic").arms == ()  # an entry has the arms that it says
+
+
+def test_none_takes_arms_away_that_a_wider_entry_has() -> None:
+    text = 'match = "merge"\n[destinations.">".arms.a]\nshare = 0.1\ndead_after = 1\n[destinations.b]\n'
+    assert [arm.name for arm in read(text).resolve("b").arms] == ["a"]
+    assert read(text + 'arms = "none"\n').resolve("b").arms == ()
+    assert read(write(read(text + 'arms = "none"\n')).text).resolve("b").arms == ()
+
+
+def test_arms_made_in_code_are_written_as_what_differs() -> None:
+    patient = RedeliveryPolicy(9, 60.0, "topic:late", fatal=KeyError)
+    policy = RedeliveryPolicy(5, 1.0, arms={"patient": (0.05, patient), "b": (0.1, {"on_dead": "discard"})})
+    written = write(PolicyMap(None, policy))
+    assert written.lost == ()
+    assert written.text.endswith(
+        '[default.arms.b]\nshare = 0.1\non_dead = "discard"\n\n'
+        '[default.arms.patient]\nshare = 0.05\nfatal = "KeyError"\ndead_after = 9\nbackoff = 60\n'
+        'dead_letter = "topic:late"\n'
+    )
+    assert read(written.text).default == policy
+
+
+@pytest.mark.parametrize("match", ["best", "merge", "chain"])
+def test_arms_of_entries_made_in_code_are_the_same_when_read_again(match: Any) -> None:
+    arms = {"patient": (0.05, RedeliveryPolicy(9, 60.0, on_dead="keep")), "b": (0.1, {"dead_after": 1})}
+    given = {
+        ">": RedeliveryPolicy(4, [1, 2], "queue:all", fatal=KeyError, arms=arms),
+        "a.>": {"dead_letter": "queue:a"},
+        "a.b": {"backoff": 3, "arms": arms},
+        "a.c": RedeliveryPolicy(2),
+    }
+    policies = PolicyMap(given, RedeliveryPolicy(3, ignore=OSError, arms={"c": (0.2, {"backoff": 9})}), match=match)
+    written = write(policies)
+    assert written.lost == ()
+    for name in ("a", "a.b", "a.c", "a.d", "z"):
+        assert read(written.text).resolve(name) == policies.resolve(name)
+
+
+def test_a_rule_of_an_arm_that_is_code_is_lost_and_named() -> None:
+    written = write(PolicyMap(None, RedeliveryPolicy(arms={"a": (0.5, {"fatal": lambda error: True})})))
+    assert len(written.lost) == 1
+    assert written.lost[0].startswith("default: arm a: fatal: ")
+
+
 def test_an_exception_is_known_by_its_name_without_being_imported() -> None:
     found = policy('ignore = ["shop.errors.SoldOut", "KeyError"]')
     sold_out = type("SoldOut", (Exception,), {"__module__": "shop.errors"})
@@ -294,6 +359,18 @@ def test_a_rule_that_is_code_is_lost_and_named() -> None:
         ("[tool.other]\na = 1", "", "no [tool.redeliver]"),
         ("[tool.redeliver]\ndead_after = -1", "line 2, tool.redeliver.dead_after", "1 or more"),
         ("name = 3", "line 1, name", "no text"),
+        ("[default.arms]", "line 1, default.arms", "Write [default.arms.NAME]"),
+        ("arms = 3", "line 1, arms", "no table"),
+        ("[arms.a]\nbackoff = 1", "line 1, arms.a", "there is no share"),
+        ("[arms.a]\nshare = 1.5", "line 2, arms.a.share", "below 1"),
+        ('[arms.a]\nshare = "5%"', "line 2, arms.a.share", "0.05 is 5%"),
+        ("[arms.main]\nshare = 0.1", "line 1, arms.main", "the policy itself"),
+        ("[arms.a]\nshare = 0.6\n[arms.b]\nshare = 0.4", "line 3, arms.b", "come to 100%"),
+        ("[default.arms.a]\nshare = 0.1\nbackof = 1", "line 3, default.arms.a.backof", "Did you mean 'backoff'?"),
+        ("[arms.a]\nshare = 0.1\nbackoff = { inital = 3 }", "line 3, arms.a.backoff", "Did you mean 'initial'?"),
+        ("[arms.a]\nshare = 0.1\n[arms.a.arms.b]\nshare = 0.1", "line 1, arms.a.arms", "unknown key 'arms'"),
+        ('[destinations."a.>".arms.b]\nshare = 0', 'line 2, destinations."a.>".arms.b.share', "above 0"),
+        ("share = 0.1", "line 1, share", "unknown key 'share'"),
     ],
 )
 def test_a_mistake_is_told_with_line_path_and_the_nearest_right_spelling(text: str, where: str, said: str) -> None:

@@ -15,9 +15,10 @@ from redeliver_mw.policy.formats import native, native_values, toml
 from redeliver_mw.policy.formats.native_writer import write
 
 KEYS = [
-    *(*native.TOP, *native.FIELDS, *native_values.SOURCES, *native_values.MODIFIERS, *native_values.RECURRENCE),
+    *(*native.TOP, *native.KEYS, *native_values.SOURCES, *native_values.MODIFIERS, *native_values.RECURRENCE),
     *("multiplier", "increment", "failures", "seconds", "any", "all", "not", "type", "message", "pattern", "flags"),
     *("kind", "action", "target", "log", "time_to_live", "a.>", "topic:b.*", "1", "3", "tool", "redeliver", "app"),
+    *("share", "main"),
 ]
 WORDS = [
     *("queue:DLQ.$", "never", "none", "keep", "discard", "redirect", "log", "artemis", "merge", "chain", "arrival"),
@@ -31,7 +32,15 @@ values = st.recursive(
     ),
     max_leaves=8,
 )
-POLICY = st.dictionaries(st.sampled_from(sorted(native.FIELDS)), values, max_size=4)
+ARM = st.dictionaries(st.sampled_from(["share", *sorted(native.FIELDS)]), values, max_size=4)
+ARMS = st.dictionaries(
+    st.sampled_from(["a", "b", "main"]), st.builds(lambda arm, share: arm | {"share": share}, ARM, st.floats(0, 0.6))
+)
+POLICY = st.builds(
+    lambda fields, arms: fields | ({"arms": arms} if arms else {}),
+    st.dictionaries(st.sampled_from(sorted(native.KEYS)), values, max_size=4),
+    ARMS,
+)
 DOCUMENT = st.fixed_dictionaries(
     {}, optional={"default": POLICY, "destinations": st.dictionaries(st.sampled_from(KEYS), POLICY, max_size=3)}
 )

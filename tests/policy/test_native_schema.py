@@ -22,7 +22,7 @@ SCHEMA: dict[str, Any] = json.loads((files(native.__package__ or "") / "native.s
 KEYWORDS = {
     "$schema", "title", "description", "$defs", "$ref", "type", "properties", "additionalProperties", "required",
     "minProperties", "propertyNames", "pattern", "enum", "const", "anyOf", "items", "minItems", "maxItems", "minimum",
-    "maximum", "minLength", "default", "format",
+    "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "default", "format",
 }  # fmt: skip
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
 
@@ -43,7 +43,8 @@ def valid(schema: Any, given: Any) -> bool:
     if "anyOf" in schema and not any(valid(one, given) for one in schema["anyOf"]):
         return False
     if isinstance(given, int | float) and not isinstance(given, bool):
-        return bool(schema.get("minimum", given) <= given <= schema.get("maximum", given))
+        between = schema.get("exclusiveMinimum", given - 1) < given < schema.get("exclusiveMaximum", given + 1)
+        return bool(between and schema.get("minimum", given) <= given <= schema.get("maximum", given))
     if isinstance(given, str):
         return len(given) >= schema.get("minLength", 0) and bool(re.search(schema.get("pattern", ""), given))
     if isinstance(given, list):
@@ -78,9 +79,10 @@ def test_only_keywords_are_used_that_these_tests_understand() -> None:
 
 
 def test_the_schema_has_the_keys_of_the_reader_and_no_others() -> None:
-    fields = set(native.FIELDS)
+    fields = set(native.KEYS)
     assert set(SCHEMA["$defs"]["policy"]["properties"]) == fields
     assert set(SCHEMA["properties"]) == fields | set(native.TOP) | {"app"}
+    assert set(SCHEMA["$defs"]["arm"]["properties"]) == {"share", *native.FIELDS}
     delays = SCHEMA["$defs"]["delays"]["anyOf"][2]["properties"]
     companions = {name for names in native_values.SOURCES.values() for name in names}
     assert set(delays) == {*native_values.SOURCES, *companions, *native_values.MODIFIERS}
@@ -92,6 +94,8 @@ def test_the_schema_has_the_keys_of_the_reader_and_no_others() -> None:
     "text",
     [
         WHOLE,
+        "[arms.patient]\nshare = 0.05\nbackoff = 60",
+        '[default]\narms = "none"',
         *(f"backoff = {text}" for text, _ in BACKOFFS),
         *(f"dead_after = {text}" for text, _ in STOPS),
         *(f"fatal = {text}" for text, _ in RULES),
@@ -117,6 +121,13 @@ def test_what_the_reader_takes_the_schema_takes(text: str) -> None:
         "fatal = { flags = ['dotall'] }",
         'syntax = "jms"',
         "[destinations.a]\nbackof = 1",
+        "[arms.main]\nshare = 0.05",
+        "[arms]",
+        "[arms.patient]\nshare = 1",
+        "[arms.patient]\nshare = 0",
+        "[default.arms.patient]\nbackoff = 60",
+        "[default.arms.patient]\nshare = 0.05\nbackof = 60",
+        "[arms.patient]\nshare = 0.1\narms = { brave = { share = 0.1 } }",
     ],
 )
 def test_what_the_schema_refuses_the_reader_refuses(text: str) -> None:

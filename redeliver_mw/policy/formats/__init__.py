@@ -3,7 +3,8 @@
 """The policy languages: one module each, and the tables of them.
 
 A reader takes the text and `strict`, and returns a PolicyMap or raises one PolicyError; a writer takes a
-PolicyMap. To add a language: write its module, and put its functions into READERS and WRITERS.
+PolicyMap. To add a language: write its module, and put its functions into READERS and WRITERS. Writers of a
+language that has no arms do not see any.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from . import (
     weblogic,
     weblogic_writer,
 )
+from .armless import armless
 from .written import Reader, Writer, Written
 
 LANGUAGES = ("jmsjca", "activemq", "patchbay", "weblogic", "artemis", "native")
@@ -33,12 +35,12 @@ READERS: dict[str, Reader] = {
     "patchbay": patchbay.read,
 }
 WRITERS: dict[str, Writer] = {
-    "artemis": artemis_writer.write,
-    "weblogic": weblogic_writer.write,
-    "activemq": activemq.write,
-    "jmsjca": jmsjca_writer.write,
+    "artemis": armless(artemis_writer.write),
+    "weblogic": armless(weblogic_writer.write),
+    "activemq": armless(activemq.write),
+    "jmsjca": armless(jmsjca_writer.write),
     "native": native_writer.write,
-    "patchbay": patchbay_writer.write,
+    "patchbay": armless(patchbay_writer.write),
 }
 
 __all__ = ["LANGUAGES", "READERS", "WRITERS", "Reader", "Writer", "Written"]

@@ -16,6 +16,7 @@ from . import sampled
 
 _COMPARED = 200  # failures that are compared one by one
 _FAR = (500, 1000, 10_000)
+_CUT = 0.001001  # seconds: what jitter makes of a delay is cut to whole milliseconds
 
 
 Fit = tuple[Recurrence, list[str]]  # and what it does not say
@@ -97,7 +98,7 @@ def _jittered(best: Recurrence, policy: RedeliveryPolicy, counts: list[int], los
     jittered = Recurrence(best.initial, best.delay, best.multiplier, best.cap, factor)
     said = [jittered.span(count) for count in counts[: len(spans)]]
     if any(
-        abs(ours - theirs) > 0.0015
+        abs(ours - theirs) > _CUT
         for span, other in zip(said, spans, strict=True)
         for ours, theirs in zip(span, other, strict=True)
     ):

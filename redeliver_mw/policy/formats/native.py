@@ -16,8 +16,11 @@ Grammar; every key may be left out::
                                          # { action = "redirect", target = TARGET, time_to_live = S }
     act = "failure"                      # or "arrival": ends a message that comes in with its limit reached
     name = "orders"                      # what it is called in journal and headers
-    [destinations."ORDERS.>"]            # also "queue:ORDERS.>", "topic:PRICES.*": what differs from the default
-    backoff = [1, 5, 30]
+    [default.arms.patient]               # some messages are under another policy: what differs from [default]
+    share = 0.05                         # 5% of them; what all arms leave is the policy itself, as the arm "main"
+    backoff = [60, 600]
+    [destinations."ORDERS.>"]            # also "queue:ORDERS.>", "topic:PRICES.*": what differs from the default,
+    backoff = [1, 5, 30]                 # whose arms it does not have: [destinations."ORDERS.>".arms.patient]
 
     LIMIT  := FAILURES | "never" | { failures = N, seconds = S } (the first of them)
             | { any = [LIMIT, …] } | { all = [LIMIT, …] }
@@ -56,6 +59,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import PolicyError
+from ..arms import left_over, named, share_of
 from ..destinations import Entry, PolicyMap
 from ..model import RedeliveryPolicy
 from . import native_values as values
@@ -74,6 +78,7 @@ FIELDS: dict[str, Callable[[Any], Any]] = {
     "act": lambda given: values.choice(given, ("failure", "arrival")),
     "name": lambda given: _text(given),
 }
+KEYS = (*FIELDS, "arms")  # of a policy
 TOP = ("syntax", "match", "default", "destinations")
 _NOT_OURS = ("app",)  # settings of an App, in a pyproject.toml
 
@@ -98,12 +103,12 @@ class _Reading:
 
     def policies(self) -> PolicyMap:
         top = self._top()
-        own = {key: top[key] for key in top if key in FIELDS}
-        self._unknown(top, (*TOP, *FIELDS, *(_NOT_OURS if self._root else ())), ())
+        own = {key: top[key] for key in top if key in KEYS}
+        self._unknown(top, (*TOP, *KEYS, *(_NOT_OURS if self._root else ())), ())
         default = self._table(top, ("default",))
         if own and default:
             self._wrong("keys of a policy at the top, and [default] too", ("default",), "Put them all into [default]")
-        fields = self._fields(default, ("default",)) if default else self._fields(own, ())
+        fields = self._policy(default, ("default",)) if default else self._policy(own, ())
         entries = self._entries(self._table(top, ("destinations",)))
         syntax = self._choice(top, "syntax", ("activemq", "artemis"))
         match = self._choice(top, "match", ("best", "merge", "chain"))
@@ -141,15 +146,43 @@ class _Reading:
         entries = []
         for pattern in given:
             path = ("destinations", pattern)
-            fields = self._fields(self._table(given, path), path)
+            fields = self._policy(self._table(given, path), path)
             if fields.get("dead_letter") and "on_dead" not in fields:
                 fields["on_dead"] = "dead-letter"  # whatever the default does: this one names a target
             entries.append(Entry.parse(pattern, fields))
         return entries
 
-    def _fields(self, given: Mapping[str, Any], path: toml.Path) -> dict[str, Any]:
+    def _policy(self, given: Mapping[str, Any], path: toml.Path) -> dict[str, Any]:
         if path:
-            self._unknown(given, tuple(FIELDS), path)
+            self._unknown(given, KEYS, path)
+        arms = self._arms(given, (*path, "arms")) if "arms" in given else {}
+        return self._fields(given, path) | arms
+
+    def _arms(self, given: Mapping[str, Any], path: toml.Path) -> dict[str, Any]:
+        if given["arms"] == "none":
+            return {"arms": None}
+        tables, found = self._table(given, path), {}
+        if given["arms"] == {}:
+            self._wrong("a table without arms", path, f"Write [{toml.dotted(self._root + path)}.NAME]")
+        for name in tables:
+            where = (*path, name)
+            table = self._table(tables, where)
+            self._unknown(table, ("share", *FIELDS), where)
+            share = self._said(share_of, table.get("share"), (*where, "share") if "share" in table else where)
+            fields = self._fields(table, where)
+            if self._said(named, name, where) and share:
+                found[name] = share, fields
+        if found and not self._said(left_over, [share for share, _ in found.values()], (*path, [*found][-1])):
+            found.clear()  # it is told of once
+        return {"arms": found or None}
+
+    def _said(self, read: Callable[[Any], Any], given: object, path: toml.Path) -> Any:
+        try:
+            return read(given)
+        except PolicyError as error:
+            return self._wrong(error.what, path, error.cure)
+
+    def _fields(self, given: Mapping[str, Any], path: toml.Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for name, field in given.items():
             if name not in FIELDS:

@@ -12,7 +12,7 @@ from ..backoff import LONGEST, Backoff, Constant, Exponential, Linear, Steps, Un
 from ..combine import Chain, Clamp, FullJitter, Spread, Sum
 from ..conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not, OfType, name_of
 from ..decisions import Target
-from ..destinations import Entry, PolicyMap
+from ..destinations import Entry, Given, PolicyMap
 from ..expiry import Expiry
 from ..flat import flattened
 from ..given import backoff_of, condition_of, stop_of, targets_of
@@ -46,21 +46,52 @@ def write(policies: PolicyMap) -> Written:
     if policies.entries and policies.match != "best":
         top["match"] = policies.match
     blocks = [list(toml.table((), top))] if top else []
-    blocks.append(list(toml.table(("default",), _pairs(policies.default, "default", lost))))
+    default = policies.default
+    blocks += _tables(("default",), _pairs(default, "default", lost) | _arms(default, "default", lost))
     for entry in policies.entries:
-        blocks.append(list(toml.table(("destinations", str(entry)), _entry(entry, policies, lost))))
+        blocks += _tables(("destinations", str(entry)), _entry(entry, policies, lost))
     return Written("\n\n".join("\n".join(block) for block in blocks) + "\n", tuple(lost))
 
 
+def _tables(path: toml.Path, pairs: Pairs) -> list[list[str]]:
+    """A table, and one for each arm."""
+    arms = pairs.get("arms")
+    if not isinstance(arms, dict):
+        return [list(toml.table(path, pairs))]
+    own = {name: given for name, given in pairs.items() if name != "arms"}
+    inner = [list(toml.table((*path, "arms", name), arm)) for name, arm in arms.items()]
+    return [list(toml.table(path, own)), *inner]
+
+
 def _entry(entry: Entry, policies: PolicyMap, lost: list[str]) -> Pairs:
+    where = str(entry)
     if not isinstance(entry.given, RedeliveryPolicy):
-        return _given(entry.given, str(entry), lost)
-    pairs = _pairs(entry.given, str(entry), lost)
-    pairs = _LEFT_OUT | pairs
-    if policies.match != "best":
-        return pairs  # it sets every field, so that nothing behind it is asked
-    same = _LEFT_OUT | _pairs(policies.default, "", [])
-    return {name: given for name, given in pairs.items() if same.get(name) != given}
+        return _given(entry.given, where, lost)
+    if policies.match == "best":
+        return _differing(entry.given, where, lost, policies.default) | _arms(entry.given, where, lost)
+    # it sets every field, so that nothing behind it is asked
+    arms = {
+        arm.name: {"share": arm.propensity} | _all(arm.policy, f"{where}: arm {arm.name}", lost)
+        for arm in entry.given.arms
+    }
+    return _all(entry.given, where, lost) | {"arms": arms or "none"}
+
+
+def _arms(policy: RedeliveryPolicy, where: str, lost: list[str]) -> Pairs:
+    arms = {
+        arm.name: {"share": arm.propensity} | _differing(arm.policy, f"{where}: arm {arm.name}", lost, policy)
+        for arm in policy.arms
+    }
+    return {"arms": arms} if arms else {}
+
+
+def _differing(policy: RedeliveryPolicy, where: str, lost: list[str], base: RedeliveryPolicy) -> Pairs:
+    same = _all(base, "", [])
+    return {name: said for name, said in _all(policy, where, lost).items() if same.get(name) != said}
+
+
+def _all(policy: RedeliveryPolicy, where: str, lost: list[str]) -> Pairs:
+    return _LEFT_OUT | _pairs(policy, where, lost)
 
 
 def _pairs(policy: RedeliveryPolicy, where: str, lost: list[str]) -> Pairs:
@@ -100,9 +131,18 @@ def _given(fields: Mapping[str, Any], where: str, lost: list[str]) -> Pairs:
             pairs[name] = _expiry(given)
         elif name in ("on_dead", "act", "name"):
             pairs[name] = given
+        elif name == "arms":
+            arms = {arm: _given_arm(pair, f"{where}: arm {arm}", lost) for arm, pair in (given or {}).items()}
+            pairs[name] = arms or "none"
     if pairs.get("on_dead") == "dead-letter" and pairs.get("dead_letter"):
         del pairs["on_dead"]  # naming a target says so
     return pairs
+
+
+def _given_arm(pair: tuple[float, Given], where: str, lost: list[str]) -> Pairs:
+    share, given = pair
+    said = _all(given, where, lost) if isinstance(given, RedeliveryPolicy) else _given(given, where, lost)
+    return {"share": share} | said
 
 
 def _limit(policy: RedeliveryPolicy, where: str, lost: list[str]) -> object:
