@@ -122,5 +122,6 @@ def test_however_long_its_broker_is_away_nothing_is_given_up(
             until(lambda: len(tries) > 2, PATIENCE, "it is not tried again")
             proxy.away = False
             assert dead.wait(PATIENCE)
-    assert [delivery.delivery_count for _, delivery in fails.runs] == [1, 2]
-    assert parked(tmp_path) == 0
+            until(lambda: parked(tmp_path) == 0, PATIENCE, "it was given up")
+    # The word that settled the original may be lost in the cut: then it is handled once more from the start.
+    assert {delivery.delivery_count for _, delivery in fails.runs} == {1, 2}
