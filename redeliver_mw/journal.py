@@ -20,7 +20,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -212,24 +212,43 @@ class Journal:
                 lines, size = [], 0
                 continue
             for line in self._lines(item):
-                if size + len(line) > self._chunk:
-                    self._writer.write(lines)
-                    lines, size = [], 0
-                lines.append(line)
                 size += len(line)
+                if size > self._chunk:
+                    self._writer.write(lines)
+                    lines, size = [], len(line)
+                lines.append(line)
         self._writer.write(lines)
 
-    def _lines(self, item: Any) -> Iterator[bytes]:
+    def _lines(self, item: Any) -> Iterable[bytes]:
+        """The lines of an item; a record that cannot be made costs itself only."""
+        try:
+            if isinstance(item, tuple) and item and callable(item[0]):
+                item = item[0](*item[1:])
+            if type(item) is AttemptRecord:  # as nearly all are: no generator is made for it
+                return (self._line(item),)
+        except Exception as error:
+            self._cannot(error)
+            return ()
+        return self._lines_of(item)
+
+    def _lines_of(self, item: Any) -> Iterator[bytes]:
         try:
             for found in _flat(item):
                 if isinstance(found, tuple):
                     yield row_to_line(found, found[1] or self._ids.next())
                 else:
-                    found.record_id = found.record_id or self._ids.next()
-                    yield to_line(found)
-        except Exception as error:  # a record that cannot be made costs itself only
-            self._drop(1)
-            self._complain("a record cannot be written: %r", error)
+                    yield self._line(found)
+        except Exception as error:
+            self._cannot(error)
+
+    def _line(self, record: AttemptRecord | PolicyRecord) -> bytes:
+        if not record.record_id:
+            record.record_id = self._ids.next()
+        return to_line(record)
+
+    def _cannot(self, error: Exception) -> None:
+        self._drop(1)
+        self._complain("a record cannot be written: %r", error)
 
     def _complain(self, what: str, *values: object) -> None:
         """Says it, once in the journal's life: whatever fails here may fail with every record."""
