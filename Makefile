@@ -3,8 +3,8 @@
 #
 # Every target does its own set-up, from an empty home folder. Needed are make, a Python from 3.11 to 3.13, and a C
 # compiler for proton, which is built from source (with OpenSSL's headers and pkg-config, where a drop-in is to speak
-# TLS). The real brokers of `make test` also need Java 17 and mvn (ActiveMQ, Artemis), and Debian as root or with
-# `sudo -n` (RabbitMQ). `make` alone lists the targets.
+# TLS). Spark needs Java 17. The real brokers of `make test` also need that and mvn (ActiveMQ, Artemis), and Debian as
+# root or with `sudo -n` (RabbitMQ). `make` alone lists the targets.
 #
 # The lock file is requirements.lock: every version and hash that the three Pythons need, on any platform, as
 # `uv pip compile --universal` writes it. uv.lock is not used because it also names the address of the package
@@ -40,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests bench bench-policies fuzz prove prove-simulated prove-kills mutants lock wheel clean
+.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests spark-tests demo-spark bench bench-policies bench-spark fuzz prove prove-simulated prove-kills mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -75,8 +75,11 @@ types: $(READY) ## mypy, strict
 imports: $(READY) ## import-linter: who may import whom
 	$(VENV)/bin/lint-imports
 
-unit: $(READY) ## the tests that need no real broker
-	$(PYTEST) $(SPREAD) -m "not broker"
+unit: $(READY) ## the tests that need no real broker and no Spark
+	$(PYTEST) $(SPREAD) -m "not broker and not spark"
+
+spark-tests: $(READY) ## the tests of the pipeline on Spark, in one session; they need Java 17 or 21
+	$(PYTEST) -m spark
 
 brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
 	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1
@@ -90,6 +93,12 @@ bench: $(READY) ## App and drop-in against the driver's own loop, on each real b
 	$(VENV)/bin/python -m tests.bench.activemq
 	$(VENV)/bin/python -m tests.bench.artemis
 
+demo-spark: $(READY) ## a simulated quarter of an order service: its journal through Spark to a report for people
+	$(VENV)/bin/python examples/quarter/main.py
+
+bench-spark: $(READY) ## the pipeline beside DuckDB, on 1, 5 and 20 million records
+	$(VENV)/bin/python -m tests.bench.spark
+
 bench-policies: $(READY) ## what policies cost: to decide, to read and write a map of 1000 entries, to find one in it
 	$(VENV)/bin/python -m tests.bench.policies
 
@@ -101,7 +110,7 @@ fuzz: $(READY) ## each reader of a policy language under atheris, for SECONDS (6
 # HISTORIES, LIMBOS, STATES and KILLS make it smaller or larger. What is random here comes from seeds that are told.
 HISTORIES ?= 1000000
 LIMBOS ?= 20000
-STATES ?= 1300000
+STATES ?= 2000000
 KILLS ?= 1000
 prove: prove-simulated prove-kills ## that nothing is lost: a million simulated histories, a million states walked, every mutant caught, a thousand kills
 

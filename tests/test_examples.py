@@ -46,6 +46,7 @@ def test_every_example_has_its_three_files_and_a_licence() -> None:
         "stomp_dropin",
         "proton_dropin",
         "order_service",
+        "quarter",
     }
     for folder in folders:
         for file in ("README.md", "main.py", "expected_output.txt"):

@@ -26,7 +26,7 @@ PLANTED = {
     "Nothing inside imports the front door": ("redeliver_pika/_values.py", "import redeliver_mw"),
     "typer and rich are the command line's": ("redeliver_mw/journal.py", "import rich"),
     "sqlalchemy is the limbo's": ("redeliver_mw/app.py", "import sqlalchemy"),
-    "pyspark, pandas and pyarrow are the pipeline's": ("redeliver_mw/record.py", "import pyspark"),
+    "numpy, pyarrow and pyspark are the pipeline's": ("redeliver_mw/record.py", "import pyspark"),
 }
 
 

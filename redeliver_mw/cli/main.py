@@ -21,10 +21,10 @@ import typer
 
 from ..errors import RedeliverError
 from ..redaction import redact
-from . import check, convert, dead, explain, limbo
+from . import check, convert, dead, explain, limbo, pipeline
 from . import run as run_command
 
-COMMANDS = (check, explain, convert, run_command, dead, limbo)
+COMMANDS = (check, explain, convert, run_command, dead, limbo, pipeline)
 BUG = 70
 INTERRUPTED = 130
 

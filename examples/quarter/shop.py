@@ -1,0 +1,186 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The order service of the quarter: five queues, their handlers, and the services that these call.
+
+The handlers are those of any service: they know nothing of policies, clocks or simulations. What they call takes
+its time on the simulated clock, and fails as `trouble` says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import trouble
+from trouble import Fate
+
+from redeliver_mw import App, Delivery, RedeliveryPolicy, RetryAfter
+from redeliver_mw.policy import Backoff
+from redeliver_mw.testing import ManualClock
+
+QUEUES = ("orders", "payments", "mails", "invoices", "imports")
+
+# What the service has today. Nobody has ever looked at it again.
+POLICY = RedeliveryPolicy(6, Backoff.exponential(1.0, 2.0).jittered(0.2), "queue:dlq.$", name="default")
+# But for this: one order in twenty waits for up to two hours, so that the journal can tell whether that would help.
+PATIENT = {"dead_after": 8, "backoff": Backoff.exponential(10.0, 3.0, cap=3600.0).jittered(0.2)}
+ORDERS = POLICY.replace(arms={"patient": (0.05, PATIENT)}, name="orders")
+PAYMENTS = "1:2000; 4:15000; 8:60000; 12:move(queue:dlq.$)"
+MAILS = RedeliveryPolicy(16, Backoff.constant(20.0).jittered(0.1), "queue:dlq.$", name="mails")
+
+
+class WarehouseDown(ConnectionError):
+    """Nobody can reach it."""
+
+
+class WarehouseBusy(Exception):
+    """Heals by itself, in seconds."""
+
+
+class OutOfStock(Exception):
+    """Heals when the next lorry comes."""
+
+
+class ProviderDown(ConnectionError):
+    """Of payments."""
+
+
+class ProviderTimeout(TimeoutError):
+    """Heals by itself, in seconds to a minute."""
+
+
+class CardDeclined(Exception):
+    """Never heals."""
+
+
+class Greylisted(Exception):
+    """A mail server that wants to be asked again, not too soon."""
+
+
+class MailboxUnknown(Exception):
+    """Never heals."""
+
+
+class DatabaseLocked(Exception):
+    """By somebody's import."""
+
+
+class ImportConflict(Exception):
+    """Heals when the other import is through."""
+
+
+class World:
+    """The clock, and what ails which message: all that the services know and the handlers do not."""
+
+    def __init__(self, clock: ManualClock, fates: Mapping[str, Fate], seed: str) -> None:
+        self._clock, self._fates = clock, fates
+        self._rng = random.Random(seed)
+
+    @property
+    def now(self) -> float:
+        return self._clock.now().wall
+
+    def takes(self, seconds: float) -> None:
+        """Work, or waiting for an answer: between half and one and a half of `seconds`."""
+        self._clock.advance(seconds * self._rng.uniform(0.5, 1.5))
+
+    def ails(self, name: str) -> str:
+        fate = self._fates[name]
+        return fate.ill if self.now < fate.until else ""
+
+
+class Services:
+    """What the handlers call."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def reserve(self, order: str) -> None:
+        world = self._world
+        if trouble.is_down("warehouse", world.now):
+            world.takes(0.2)
+            raise WarehouseDown("warehouse.internal:8443 refuses connections")
+        world.takes(0.012)
+        match world.ails(order):
+            case "busy":
+                raise WarehouseBusy(f"no answer for order {order}")
+            case "out of stock":
+                raise OutOfStock(f"an article of order {order}")
+
+    def charge(self, order: str) -> None:
+        world = self._world
+        if trouble.is_down("payments", world.now):
+            world.takes(0.4)
+            raise ProviderDown("pay.example.com: 503")
+        if (rest := trouble.quota_is_back_in(world.now)) > 0:
+            world.takes(0.05)
+            raise RetryAfter(rest)  # as the provider's own header says
+        world.takes(0.03)
+        match world.ails(order):
+            case "slow":
+                world.takes(1.0)
+                raise ProviderTimeout(f"no answer for payment {order}")
+            case "declined":
+                raise CardDeclined(f"card of payment {order}")
+
+    def mail(self, order: str) -> None:
+        self._world.takes(0.02)
+        match self._world.ails(order):
+            case "greylisted":
+                raise Greylisted(f"451 try again later: {order}")
+            case "unknown mailbox":
+                raise MailboxUnknown(f"550 no such user: {order}")
+
+    def write(self, table: str, name: str, cents: int) -> None:
+        world = self._world
+        if table != "catalogue" and trouble.is_importing(world.now):
+            world.takes(0.5)
+            raise DatabaseLocked(f"{table}: lock wait timeout")
+        world.takes(0.008)
+        match world.ails(name):
+            case "busy":
+                raise DatabaseLocked(f"{table}: deadlock found")
+            case "conflict":
+                raise ImportConflict(f"article {name} is being imported")
+
+
+class Shop:
+    """The handlers."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def on_order(self, order: dict[str, Any], delivery: Delivery) -> None:
+        self._services.reserve(order["id"])
+
+    def on_payment(self, payment: dict[str, Any], delivery: Delivery) -> None:
+        self._services.charge(payment["id"])
+
+    def on_mail(self, mail: dict[str, Any], delivery: Delivery) -> None:
+        self._services.mail(mail["id"])
+
+    def on_invoice(self, invoice: dict[str, Any], delivery: Delivery) -> None:
+        cents = sum(line["cents"] * line["pieces"] for line in invoice["lines"])
+        self._services.write("invoices", invoice["id"], cents)
+
+    def on_import(self, article: dict[str, Any], delivery: Delivery) -> None:
+        self._services.write("catalogue", article["id"], article["cents"])
+
+
+def make_app(journal: str | os.PathLike[str]) -> App:
+    """The service on a broker in memory, without its handlers."""
+    url = "memory://?personality=artemis"  # whose own schedule keeps a retry copy for as long as it is told
+    return App(url, policy=POLICY, journal=journal, app_name="order-service")
+
+
+def serve(app: App, services: Services) -> None:
+    """Register the handlers, with the policies that they have today."""
+    shop = Shop(services)
+    app.handler("orders", policy=ORDERS, decode=json.loads)(shop.on_order)
+    app.handler("payments", policy=PAYMENTS, decode=json.loads)(shop.on_payment)
+    app.handler("mails", policy=MAILS, decode=json.loads)(shop.on_mail)
+    app.handler("invoices", decode=json.loads)(shop.on_invoice)
+    app.handler("imports", decode=json.loads)(shop.on_import)

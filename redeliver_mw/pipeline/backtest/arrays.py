@@ -1,0 +1,57 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The shapes in which the parts of the back-test hand arrays to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Ints: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Histories by the times between which each message healed, as numbers of edges, equal ones counted together.
+
+    A message of group `group[i]` failed at edge `lo[i]` for the last time and succeeded at edge `hi[i]`, which is
+    `Cells.never` if it did not; there are `n[i]` of them. Always lo < hi.
+    """
+
+    group: Ints
+    lo: Ints
+    hi: Ints
+    n: Floats
+    groups: int
+
+    def messages(self) -> Floats:
+        """How many messages each group has."""
+        return summed(self.group, self.n, self.groups)
+
+    def pooled(self, into: Ints, groups: int) -> Intervals:
+        """The same histories in fewer groups: that of `group[i]` becomes `into[group[i]]`."""
+        return counted(into[self.group], self.lo, self.hi, self.n, groups)
+
+    def where(self, wanted: Bools, into: Ints, groups: int) -> Intervals:
+        """Those of the groups that are wanted, numbered anew."""
+        kept = wanted[self.group]
+        return Intervals(into[self.group[kept]], self.lo[kept], self.hi[kept], self.n[kept], groups)
+
+
+def summed(at: Ints, weight: Floats, size: int) -> Floats:
+    """The weights of each place from 0 on, `size` places or more, added up."""
+    return np.bincount(at, weight, size).astype(np.float64, copy=False)
+
+
+def counted(group: Ints, lo: Ints, hi: Ints, n: Floats, groups: int) -> Intervals:
+    """Intervals of which no two are equal, in one order whatever that of the rows was."""
+    width = int(hi.max(initial=0)) + 1
+    code = (group * width + lo) * width + hi
+    codes, at = np.unique(code, return_inverse=True)
+    return Intervals(codes // (width * width), codes // width % width, codes % width, summed(at, n, len(codes)), groups)

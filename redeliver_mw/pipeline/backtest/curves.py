@@ -1,0 +1,162 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What history knows of a group of messages, ready to be asked: tables over the edges of the cells.
+
+A history is asked about its own messages, not about others like them: of a message that failed at 3 s and succeeded at
+7 s it is known that it would have failed at 2 s and succeeded at 8 s, and only in between is it estimated. So what the
+estimate says of a group always lies between what is known (`low`) and what is possible (`high`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .arrays import Bools, Floats, Intervals, Ints
+from .cells import BELOW, Cells
+from .healing import Smoother, expected, flat, healing, scale_of
+
+PRIOR: Final = 10.0  # messages: what a failure's destination counts beside its own
+SUPPORT: Final = 10.0  # messages, or
+SUPPORT_SHARE: Final = 0.005  # so many of all, if that is less: by these history must still have been looked at
+COARSE: Final = 4.0  # how much coarser than the last the first smoothing is
+NEAR: Final = 1 / 20  # looks are counted together within this, in logarithms of time
+_GUESS: Final = 0.03  # the share of a gap's messages on the wrong side of its middle, if it is one doubling wide;
+_WORST: Final = 1 / 6  # it grows with the square of the width, up to this
+
+
+@dataclass(frozen=True)
+class Curves:
+    """A row for each group, a column for each edge. Shares are of the group's messages.
+
+    - `healed`: have healed by then, as is estimated; what nobody has seen heal never does.
+    - `low`: are known to have healed by then. `high`: are not known to be sick then.
+    - `guess`: by how much `healed` may well be wrong, since history looked only before and after; 0 at a look.
+    - `horizon`: seconds; so far history has looked. `left`: sick at the horizon.
+    """
+
+    cells: Cells
+    groups: tuple[tuple[str, str], ...]
+    messages: Floats
+    healed: Floats
+    low: Floats
+    high: Floats
+    guess: Floats
+    horizon: Floats
+    left: Floats
+
+    @property
+    def longest(self) -> float:
+        """Seconds; after it nothing is known of any group."""
+        return float(self.cells.edges[-1])
+
+
+def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: Cells) -> Curves:
+    """The curves of groups that are pairs of destination and fingerprint, sorted by destination."""
+    names = sorted({destination for destination, _ in groups})
+    places = {name: number for number, name in enumerate(names)}
+    into = np.array([places[destination] for destination, _ in groups])
+    shares = _found(seen, into, len(names), cells)
+    messages = seen.messages()
+    known, still = _known(seen, cells, messages)
+    reached, horizon = _reached(seen, cells, messages)
+    columns = np.minimum(np.arange(len(cells.edges)), reached[:, None])
+    healed = np.take_along_axis(_sums(shares, messages), columns, axis=1)
+    healed = np.clip(healed, known, still[:, :-1])
+    guess = _guesses(healed, seen.pooled(into, len(names)), into, cells)
+    rows = np.arange(len(groups))
+    left = np.maximum(1 - healed[rows, horizon], 0.0)
+    return Curves(cells, groups, messages, healed, known, still, guess, cells.edges[horizon], left)
+
+
+def _found(seen: Intervals, into: Ints, destinations: int, cells: Cells) -> Floats:
+    """How many messages of each group heal in which cell: all first, then destinations, then their groups."""
+    scale = scale_of(seen, cells)
+    coarse, fine = Smoother(cells, COARSE * scale), Smoother(cells, scale)
+    everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
+    top = healing(everything, flat(cells), 1.0, (coarse, fine))
+    middle = healing(seen.pooled(into, destinations), top, PRIOR, (coarse, fine))
+    shares = np.empty((seen.groups, len(cells.edges)))
+    for number in range(destinations):  # one at a time: it stays within the processor's cache
+        mine = into == number
+        part = seen.where(mine, np.cumsum(mine) - 1, int(mine.sum()))
+        shares[mine] = expected(healing(part, middle[number : number + 1], PRIOR, (fine,)), part)
+    return shares
+
+
+def _sums(shares: Floats, messages: Floats) -> Floats:
+    """From how many in each cell to which share by each edge."""
+    sums = np.zeros_like(shares)
+    np.cumsum(shares[:, :-1], axis=1, out=sums[:, 1:])
+    return sums / np.maximum(messages, 1e-300)[:, None]
+
+
+def _known(seen: Intervals, cells: Cells, messages: Floats) -> tuple[Floats, Floats]:
+    """Shares known to have healed by each edge; shares not known to be sick at it, and at a later time than all."""
+    size = len(cells.edges)
+    low, high = np.zeros((seen.groups, size + 1)), np.zeros((seen.groups, size + 1))
+    np.add.at(low, (seen.group, seen.hi), seen.n)
+    np.add.at(high, (seen.group, seen.lo + 1), seen.n)
+    every = np.maximum(messages, 1e-300)[:, None]
+    return np.cumsum(low[:, :-1], axis=1) / every, np.cumsum(high, axis=1) / every
+
+
+def _support(messages: Floats) -> Floats:
+    return np.clip(np.ceil(messages * SUPPORT_SHARE), 1.0, SUPPORT)
+
+
+def _reached(seen: Intervals, cells: Cells, messages: Floats) -> tuple[Ints, Ints]:
+    """The last edge at which each group was looked at; the last at which enough of its messages were."""
+    last = np.where(seen.hi < cells.never, seen.hi, seen.lo)
+    at = np.zeros((seen.groups, len(cells.edges)))
+    np.add.at(at, (seen.group, last), seen.n)
+    later = np.cumsum(at[:, ::-1], axis=1)[:, ::-1]  # looked at by this edge or later
+    reached = (later > 0).sum(axis=1) - 1
+    horizon = (later >= _support(messages)[:, None]).sum(axis=1) - 1
+    return np.maximum(reached, 0), np.maximum(horizon, 0)
+
+
+def _guesses(healed: Floats, seen: Intervals, into: Ints, cells: Cells) -> Floats:
+    """For each edge between two at which the destination was looked at: a part of what healed between them."""
+    looked = _looked(seen, cells)
+    guess = np.zeros_like(healed)
+    for number in range(seen.groups):
+        looks = np.flatnonzero(looked[number])
+        mine = np.flatnonzero(into == number)
+        if not len(looks):
+            continue
+        part, before, after = _between(looks, cells)
+        guess[mine] = part * (healed[mine][:, after] - healed[mine][:, before])
+    return guess
+
+
+def _looked(seen: Intervals, cells: Cells) -> Bools:
+    """At which edges, and near them, enough messages of each group were tried."""
+    size = len(cells.edges)
+    at = np.zeros((seen.groups, size + 1))
+    np.add.at(at, (seen.group, seen.lo), seen.n)
+    np.add.at(at, (seen.group, seen.hi), seen.n)
+    at[:, 0] = 0.0
+    sums = np.concatenate([np.zeros((seen.groups, 1)), np.cumsum(at[:, :-1], axis=1)], axis=1)
+    first = np.searchsorted(cells.logs, cells.logs - NEAR)
+    behind = np.searchsorted(cells.logs, cells.logs + NEAR, side="right")
+    near = sums[:, behind] - sums[:, first]
+    found: Bools = (near >= _support(seen.messages())[:, None]) & (at[:, :-1] > 0)
+    return found
+
+
+def _between(looks: Ints, cells: Cells) -> tuple[Floats, Ints, Ints]:
+    """For each edge: which part of its gap's messages is a guess, and the looks before and after it."""
+    edges = np.arange(len(cells.edges))
+    behind = np.searchsorted(looks, edges, side="right")  # looks at this edge or before it
+    before = np.where(behind > 0, looks[np.maximum(behind - 1, 0)], 0)
+    after = looks[np.minimum(behind, len(looks) - 1)]
+    after = np.where(before == edges, edges, np.maximum(after, before))
+    start = np.where(behind > 0, cells.logs[before], cells.logs[after] - math.log(BELOW))
+    width = cells.logs[after] - start
+    share = np.where(behind > 0, np.minimum(_GUESS * (width / math.log(2)) ** 2, _WORST), _WORST)
+    place = np.divide(cells.logs - start, width, out=np.zeros(len(edges)), where=width > 0)
+    return share * 4 * np.clip(place * (1 - place), 0.0, None), before, after

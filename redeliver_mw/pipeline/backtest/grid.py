@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Candidates from a grid: delays that grow by a factor up to a cap, so many attempts, some jitter."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from ...errors import ConfigError
+from ...policy import Backoff, RedeliveryPolicy
+from .rows import Candidate
+
+DLQ: Final = "queue:DLQ.$"
+MOST: Final = 100_000  # candidates of one grid
+_UNTIL: Final = 64  # failures whose delays tell two candidates apart
+_RANGE: Final = re.compile(r"(\d+)-(\d+)")
+_DEFAULTS: Final[Mapping[str, tuple[float, ...]]] = {"multiplier": (2.0,), "cap": (), "jitter": (0.0,)}
+
+
+class Shape(NamedTuple):
+    """`attempts` in all; seconds from the first failure to the next attempt, each rest `multiplier` times longer than
+    the one before and at most `cap`, None: without one; up to `jitter` longer or shorter, 0 to 1."""
+
+    attempts: int
+    initial: float
+    multiplier: float = 2.0
+    cap: float | None = None
+    jitter: float = 0.0
+
+    def backoff(self) -> Backoff:
+        """PolicyError for numbers that cannot be."""
+        plain = (
+            Backoff.constant(self.initial)
+            if self.multiplier == 1
+            else Backoff.exponential(self.initial, self.multiplier, self.cap)
+        )
+        return plain.jittered(self.jitter) if self.jitter else plain
+
+    def candidate(self, like: RedeliveryPolicy) -> Candidate:
+        """`like` with this number of attempts and these delays; its rules and targets stay.
+
+        One that keeps its messages for ever would never come to its last attempt: it gets our own dead-letter queue.
+        """
+        backoff = self.backoff()
+        changes = {"dead_letter": DLQ} if like.on_dead == "keep" else {}
+        policy = like.replace(dead_after=self.attempts, backoff=backoff, **changes)
+        return Candidate(f"{self.attempts} attempts, {backoff}" if self.attempts > 1 else "1 attempt", policy)
+
+
+def shapes(
+    *,
+    initial: Iterable[float],
+    attempts: Iterable[int],
+    multiplier: Iterable[float] = (2.0,),
+    cap: Iterable[float | None] = (None,),
+    jitter: Iterable[float] = (0.0,),
+) -> list[Shape]:
+    """Every combination, those left out that do the same as one before. ConfigError if there are more than MOST."""
+    found: dict[tuple[object, ...], Shape] = {}
+    for number, values in enumerate(itertools.product(attempts, initial, multiplier, cap, jitter)):
+        if number == MOST:
+            raise ConfigError("these are too many candidates", where="grid", cure=f"Name at most {MOST} combinations")
+        found.setdefault(_doing(shape := Shape(*values)), shape)
+    return list(found.values())
+
+
+def read_grid(text: str) -> list[Shape]:
+    """`attempts=3-8 initial=0.5,1,2 multiplier=1,2 cap=60,600 jitter=0,0.2`; attempts and initial must be there.
+
+    ConfigError with what is wrong in it.
+    """
+    given: dict[str, tuple[float, ...]] = {}
+    for part in text.split():
+        name, sign, values = part.partition("=")
+        if not sign or name not in Shape._fields or name in given:
+            raise _no_grid(f"{part:.80!r}", f"Write each of {', '.join(Shape._fields)} once, as in attempts=3-8")
+        given[name] = tuple(number for value in values.split(",") for number in _numbers(value, part))
+    if missing := [name for name in ("attempts", "initial") if name not in given]:
+        raise _no_grid(f"{text:.80!r}", f"Add {' and '.join(missing)}, as in attempts=3-8 initial=1,2")
+    counts = [int(value) for value in given.pop("attempts")]
+    every = {**_DEFAULTS, **given}
+    return shapes(
+        attempts=counts, initial=every["initial"], multiplier=every["multiplier"], cap=every["cap"] or (None,),
+        jitter=every["jitter"],
+    )  # fmt: skip
+
+
+def _numbers(value: str, part: str) -> Iterable[float]:
+    if span := _RANGE.fullmatch(value):
+        return (float(number) for number in range(int(span[1]), min(int(span[2]), int(span[1]) + MOST) + 1))
+    try:
+        return (float(value),)
+    except ValueError:
+        raise _no_grid(f"{part:.80!r}", "Write numbers with commas between them") from None
+
+
+def _no_grid(where: str, cure: str) -> ConfigError:
+    return ConfigError("this is no grid", where=where, cure=cure)
+
+
+def _doing(shape: Shape) -> tuple[object, ...]:
+    """What tells a candidate from others: its number of attempts and its delays."""
+    backoff = shape.backoff()
+    return shape.attempts, *(backoff.span(failures) for failures in range(1, min(shape.attempts, _UNTIL)))

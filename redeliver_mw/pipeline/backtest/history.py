@@ -1,0 +1,181 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The histories of a lake, made ready once and then asked about any number of candidates."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, NamedTuple
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...policy.formats.problems import nearest
+from .arrays import Bools
+from .curves import Curves, curves_of
+from .fates import SUMS, Fates, Mixture, fates, quantiles
+from .front import with_front
+from .rows import BacktestRow, Candidate, Place, row_of
+from .schedule import Schedule
+from .told import Row, Told, told
+from .units import Sorting, Unit
+
+By = Literal["all", "destination", "fingerprint"]
+_WANTED: Final = (0.5, 0.95)
+_SHOWN: Final = 10
+
+
+class History:
+    """What is known of messages that failed. Made of rows of the mart `recovery`, in any order.
+
+    - `error_types`: the class's name for a fingerprint, for policies that decide by exception.
+    - `at_once`: fingerprints that no policy tries again unless its `retry_on` names them: rejected, undecodable.
+    - `attempt_s`: seconds that an attempt takes, added to every delay; matters where delays are as short.
+
+    ConfigError where there is no row, or one that is none.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[Row] | Told,
+        *,
+        error_types: Mapping[str, str] | None = None,
+        at_once: Collection[str] = (),
+        attempt_s: float = 0.0,
+    ) -> None:
+        self.told = rows if isinstance(rows, Told) else told(rows)
+        cells = self.told.cells()
+        self.curves: Curves = curves_of(self.told.groups, self.told.intervals(cells), cells)
+        self._attempt_s = attempt_s
+        self._sorting = Sorting(self.told.groups, error_types or {}, at_once)
+        self._mixtures: dict[bytes, Mixture] = {}
+
+    @property
+    def destinations(self) -> tuple[str, ...]:
+        """Where messages failed, sorted."""
+        return self.told.destinations
+
+    def horizon(self, destination: str | None = None) -> float:
+        """So far history has looked there, or anywhere; seconds. ConfigError for a destination without failures."""
+        self._must_know(destination)
+        here = [destination in (None, name) for name, _ in self.told.groups]
+        return float(self.curves.horizon[here].max())
+
+    def backtest(
+        self, candidates: Sequence[Candidate], *, by: By = "destination", destination: str | None = None
+    ) -> list[BacktestRow]:
+        """What would have become of the messages under each candidate, in the candidates' order.
+
+        `by` says how fine: a row for all messages; also one for each destination; also one for each fingerprint there.
+        With `destination` only what is about that one. ConfigError for a destination without failures, for two
+        candidates of one name, for a policy that cannot be followed.
+        """
+        _must_differ([candidate.name for candidate in candidates])
+        self._must_know(destination)
+        until = self.curves.longest * 1.1
+        units = [self._sorting.units(one.policies, until, self._attempt_s) for one in candidates]
+        rows: list[list[BacktestRow]] = []
+        for place, wanted in self._levels(by, destination):
+            rows.append(with_front(self._rows([one.name for one in candidates], units, place, wanted)))
+        return [level[number] for number in range(len(candidates)) for level in rows]
+
+    def notes(self, candidates: Iterable[Candidate]) -> list[str]:
+        """What the rows do not say: whose rules by exception cannot be asked as in the runtime."""
+        found = []
+        for candidate in candidates:
+            unclear, nameless = self._sorting.unclear(candidate.policies)
+            if unclear:
+                found.append(f"{candidate.name}: its rules by exception see only the name of {_listed(unclear)}")
+            if nameless:
+                found.append(f"{candidate.name}: its rules by exception were not asked where the error has no name")
+        return found
+
+    def _must_know(self, destination: str | None) -> None:
+        if destination is None or destination in self.destinations:
+            return
+        near = nearest(destination, self.destinations)
+        cure = f"Did you mean {near!r}?" if near else f"Take one of {_listed(self.destinations)}"
+        raise ConfigError("no message of it has failed in these histories", where=f"{destination!r:.200}", cure=cure)
+
+    def _levels(self, by: By, destination: str | None) -> Iterator[tuple[Place, Bools]]:
+        every = self.curves.messages > 0
+        if destination is None:
+            yield Place(None, None), every
+        if by == "all" and destination is None:
+            return
+        places = np.array([place for place, _ in self.told.groups], dtype=object)
+        for name in self.destinations if destination is None else (destination,):
+            mine = every & (places == name)
+            if mine.any():
+                yield Place(name, None), mine
+            for number in np.flatnonzero(mine) if by == "fingerprint" else ():
+                one = np.zeros_like(mine)
+                one[number] = True
+                yield Place(name, self.told.groups[number][1]), one
+
+    def _rows(
+        self, names: Sequence[str], units: Sequence[Sequence[Unit]], place: Place, wanted: Bools
+    ) -> list[BacktestRow]:
+        """Schedules for the same messages are judged together, those with jitter apart from those without."""
+        jobs: dict[tuple[bytes, int], list[tuple[int, Schedule]]] = defaultdict(list)
+        within: dict[int, bytes] = {}
+        for number, several in enumerate(units):
+            for unit in several:
+                if id(unit.groups) not in within:
+                    within[id(unit.groups)] = (unit.groups & wanted).tobytes()
+                jobs[within[id(unit.groups)], len(unit.schedule.times)].append((number, unit.schedule))
+        parts: list[list[_Part]] = [[] for _ in names]
+        for (groups, _), pairs in jobs.items():
+            if any(groups):
+                mixture = self._mixture(groups)
+                found = fates(mixture, [one for _, one in pairs])
+                middles = quantiles(*found.points, _WANTED)
+                for line, (number, _) in enumerate(pairs):
+                    parts[number].append(_Part(mixture.messages, found, line, middles[line].tolist()))
+        return [_row(name, place, part) for name, part in zip(names, parts, strict=True)]
+
+    def _mixture(self, groups: bytes) -> Mixture:
+        if groups not in self._mixtures:
+            self._mixtures[groups] = Mixture.of(self.curves, np.frombuffer(groups, dtype=np.bool_))
+        return self._mixtures[groups]
+
+
+class _Part(NamedTuple):
+    """What one candidate does with some of the messages: a line of fates."""
+
+    messages: float
+    fates: Fates
+    line: int
+    times: list[float]
+
+    def sums(self) -> dict[str, float]:
+        return {name: float(getattr(self.fates, name)[self.line]) for name in SUMS}
+
+
+def _row(name: str, place: Place, parts: Sequence[_Part]) -> BacktestRow:
+    """The parts put together, weighted by their messages."""
+    if len(parts) == 1:
+        return row_of(name, place, parts[0].messages, parts[0].sums(), parts[0].times)
+    messages = sum(part.messages for part in parts)
+    every = [(part.messages / messages, part.sums()) for part in parts]
+    sums = {key: sum(share * one[key] for share, one in every) for key in SUMS}
+    healing = [part for part, (_, one) in zip(parts, every, strict=True) if one["recovered"] > 0]
+    if len(healing) == 1:
+        return row_of(name, place, messages, sums, healing[0].times)
+    times = np.concatenate([np.zeros(1), *(part.fates.points[0][part.line] for part in healing)])
+    weights = np.concatenate([np.zeros(1), *(part.fates.points[1][part.line] * part.messages for part in healing)])
+    return row_of(name, place, messages, sums, quantiles(times[None], weights[None], _WANTED)[0].tolist())
+
+
+def _must_differ(names: Sequence[str]) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ConfigError("two candidates are called so", where=f"{name:.200}", cure="Give each once")
+        seen.add(name)
+
+
+def _listed(names: Collection[str]) -> str:
+    shown = ", ".join(sorted(names)[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")

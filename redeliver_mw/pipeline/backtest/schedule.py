@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A policy as a list of times: when it would try a message again that always fails, counted from its first failure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from ...errors import ConfigError
+from ...policy import Accept, Backoff, Keep, Redeliver, RedeliveryPolicy
+from ...policy.stops import AfterFailures
+from .arrays import Floats
+
+PATHS: Final = 32  # ways in which jitter is let fall, evenly over its range
+MOST: Final = 10_000  # attempts that are followed
+LATE: Final = 1e9  # seconds: instead of a time that is not followed
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What a policy does with a message that always fails, in a few equally likely ways (rows).
+
+    `times` (ways x retries) are seconds after the first failure, ascending; a row that has fewer repeats its last, and
+    `retries` says how many count. They end with the first that is later than anybody asked for. `attempts` are all,
+    the first and those not listed included; `last` is the time of the last of them, at most LATE.
+    """
+
+    times: Floats
+    retries: Floats
+    attempts: Floats
+    last: Floats
+    ends: bool  # it is given up in the end: dead-lettered or discarded, not kept for ever or accepted
+
+
+def schedule(
+    policy: RedeliveryPolicy, until: float, *, attempt_s: float = 0.0, error: BaseException | None = None
+) -> Schedule:
+    """The times that a policy means, up to the first after `until` seconds.
+
+    Each attempt takes `attempt_s`, which is added to every delay. `error` is asked about where the policy has rules by
+    exception. ConfigError for a policy that tries more than MOST times until then.
+    """
+    if isinstance(policy.stop, AfterFailures):
+        return _of_counts(policy, until, attempt_s, error)
+    paths = 1 if _is_certain(policy) else PATHS
+    return _joined([_way(policy, until, attempt_s, error, number, paths) for number in range(paths)])
+
+
+def _of_counts(policy: RedeliveryPolicy, until: float, attempt_s: float, error: BaseException | None) -> Schedule:
+    """The same decisions in all ways: only the delays differ."""
+    rests: list[Redeliver | Keep] = []
+    soonest = 0.0
+    while soonest <= until:
+        if len(rests) == MOST:
+            raise _too_many(policy, until)
+        decision = policy.decide(len(rests) + 1, error=error)
+        if not isinstance(decision, Redeliver | Keep):
+            return _ended(_times(policy, rests, attempt_s), isinstance(decision, Accept))
+        rests.append(decision)
+        soonest += attempt_s + decision.low
+    return _cut(policy, _times(policy, rests, attempt_s))
+
+
+def _times(policy: RedeliveryPolicy, rests: list[Redeliver | Keep], attempt_s: float) -> Floats:
+    paths = 1 if all(rest.low == rest.high for rest in rests) else PATHS
+    delays = np.array([_drawn(policy.backoff, number, rest, paths) for number, rest in enumerate(rests, 1)])
+    return np.cumsum(delays.reshape(-1, paths) + attempt_s, axis=0).T
+
+
+def _ended(times: Floats, accepted: bool) -> Schedule:
+    paths, count = times.shape
+    last = np.minimum(times[:, -1], LATE) if count else np.zeros(paths)
+    return Schedule(times, np.full(paths, float(count)), np.full(paths, count + 1.0), last, not accepted)
+
+
+def _cut(policy: RedeliveryPolicy, times: Floats) -> Schedule:
+    """It goes on, and nothing is known of so late a time."""
+    paths, count = times.shape
+    limit = None if policy.on_dead == "keep" else policy.dead_after
+    over = limit == count + 1
+    last = np.minimum(times[:, -1], LATE) if over else np.full(paths, LATE)
+    attempts = float(count + 1 if limit is None else limit)
+    return Schedule(times, np.full(paths, float(count)), np.full(paths, attempts), last, limit is not None)
+
+
+def _way(
+    policy: RedeliveryPolicy, until: float, attempt_s: float, error: BaseException | None, number: int, paths: int
+) -> Schedule:
+    """One way of a policy that asks how long it has been: the time decides, too."""
+    at, known = attempt_s, 0
+    times: list[float] = []
+    for failures in range(1, MOST + 1):
+        decision = policy.decide(failures, elapsed=at, error=error)
+        if not isinstance(decision, Redeliver | Keep):
+            row = np.array([times[: known or None]])
+            last = np.array([min(times[-1], LATE) if times else 0.0])
+            return Schedule(
+                row, np.array([float(row.size)]), np.array([float(failures)]), last, not isinstance(decision, Accept)
+            )
+        at += attempt_s + float(_drawn(policy.backoff, failures, decision, paths)[number])
+        times.append(at - attempt_s)
+        if not known and at > until:
+            known = len(times)
+    if not known:
+        raise _too_many(policy, until)
+    row = np.array([times[:known]])
+    return Schedule(row, np.array([float(known)]), np.array([known + 1.0]), np.array([LATE]), False)
+
+
+def _joined(ways: list[Schedule]) -> Schedule:
+    longest = max(way.times.shape[1] for way in ways)
+    times = np.stack([padded(way.times, longest)[0] for way in ways])
+    retries, attempts, last = (
+        np.concatenate([getattr(way, name) for way in ways]) for name in ("retries", "attempts", "last")
+    )
+    return Schedule(times, retries, attempts, last, all(way.ends for way in ways))
+
+
+def padded(times: Floats, count: int) -> Floats:
+    """With its last column, or 0, repeated up to so many columns."""
+    if not times.shape[1]:
+        return np.zeros((len(times), count))
+    return np.pad(times, ((0, 0), (0, count - times.shape[1])), mode="edge")
+
+
+def _is_certain(policy: RedeliveryPolicy) -> bool:
+    """Without jitter one way is all there is."""
+    spans = (policy.backoff.span(failures) for failures in (*range(1, 65), 100, 1000))
+    return all(low == high for _, low, high in spans)
+
+
+def _too_many(policy: RedeliveryPolicy, until: float) -> ConfigError:
+    return ConfigError(
+        f"it tries more than {MOST} times within {until:g} s, which is as far as history knows",
+        where=policy.text, cure="Give it longer delays, or an end",
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=20_000)
+def _drawn_of(backoff: Backoff, failures: int, decision: Redeliver | Keep, paths: int) -> Floats:
+    dice = _Even(paths, failures)
+    drawn = np.array([decision.draw(dice.for_path(number)) for number in range(paths)])
+    drawn.flags.writeable = False
+    return drawn
+
+
+def _drawn(backoff: Backoff, failures: int, decision: Redeliver | Keep, paths: int) -> Floats:
+    """The delay in each of so many ways, jitter drawn as the runtime does."""
+    if decision.low == decision.high:
+        return np.full(paths, decision.low)
+    return _drawn_of(backoff, failures, decision, paths)
+
+
+class _Even(random.Random):
+    """Instead of chance: over all ways, each draw takes the middle of every equal part of 0 to 1 once, shuffled."""
+
+    def __init__(self, paths: int, failures: int) -> None:
+        super().__init__(0)
+        self._shuffler = np.random.default_rng([failures, paths])
+        self._draws: list[Floats] = []
+        self._paths, self._number, self._next = paths, 0, 0
+
+    def for_path(self, number: int) -> _Even:
+        """Itself, at the first draw of this way."""
+        self._number, self._next = number, 0
+        return self
+
+    def random(self) -> float:
+        if self._next == len(self._draws):
+            self._draws.append((self._shuffler.permutation(self._paths) + 0.5) / self._paths)
+        self._next += 1
+        return float(self._draws[self._next - 1][self._number])

@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether Spark can run here: what it needs, what was found, and the cure.
+
+Each of these, when it is wrong, otherwise shows as a worker that died without a word. No pyspark is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from typing import Final
+
+from .java import CURE, OLDEST, find_java
+
+_PARTS: Final = ("pyspark", "pyarrow", "pandas", "numpy", "protobuf")
+_EXTRA: Final = "pip install 'redeliver-mw[spark]'"
+_ASK: Final = """\
+import importlib.metadata as m, json, sys
+def version(name):
+    try:
+        return m.version(name)
+    except m.PackageNotFoundError:
+        return None
+print(json.dumps({"python": "%d.%d" % sys.version_info[:2], **{n: version(n) for n in sys.argv[1:]}}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that Spark needs: what was found of it, whether that will do, and the cure if not."""
+
+    name: str
+    found: str
+    ok: bool
+    cure: str = ""
+
+
+def examine() -> list[Finding]:
+    """What is here, in the order in which to mend it. Starts `java` and the workers' Python, and no Spark."""
+    return [_java(), *(_part(name) for name in _PARTS), _workers()]
+
+
+def _java() -> Finding:
+    java = find_java()
+    if java is None:
+        return Finding("java", "none", False, CURE)
+    fits = java.version >= OLDEST
+    return Finding("java", f"{java.version} ({java.path})", fits, "" if fits else CURE)
+
+
+def _part(name: str) -> Finding:
+    wanted = _wanted(name)
+    try:
+        found = version(name)
+    except PackageNotFoundError:
+        return Finding(name, "none", False, f"Run: {_EXTRA}")
+    if _fits(found, wanted):
+        return Finding(name, found, True)
+    return Finding(name, f"{found}, and {wanted} is needed", False, f"Run: pip install '{name}{wanted}'")
+
+
+def _wanted(name: str) -> str:
+    """The versions that our own extra `spark` asks for, as `>=4.2,<5`; empty if it asks for none."""
+    for line in requires("redeliver-mw") or ():
+        found = re.match(rf"{name}(?:\[.*?\])?\s*([<>=!~][^;]*);.*\bextra\s*==\s*['\"]spark['\"]", line)
+        if found:
+            return ",".join(sorted(found[1].replace(" ", "").split(","), reverse=True))
+    return ""
+
+
+def _fits(found: str, wanted: str) -> bool:
+    """Whether a version is in a range of `>=` and `<`, which is all that our own extra says."""
+    for bound in filter(None, wanted.split(",")):
+        here, there = _numbers(found), _numbers(bound)
+        if not (here >= there if bound.startswith(">=") else here < there):
+            return False
+    return True
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3])
+
+
+def _workers() -> Finding:
+    """The Python that runs our code in Spark's workers: `session` makes it this one, unless the environment says."""
+    name = "PYSPARK_PYTHON"
+    given = os.environ.get(name)
+    if given is None or shutil.which(given) == sys.executable:
+        return Finding(name, given or f"not set: {sys.executable} is taken", True)
+    try:
+        asked = subprocess.run([given, "-c", _ASK, *_PARTS, "redeliver-mw"], capture_output=True, text=True, timeout=60)
+        versions: Mapping[str, str | None] = json.loads(asked.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return Finding(name, f"{given}, which does not run", False, f"Unset {name}, or give a Python that runs")
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    if versions["python"] != own:
+        what = f"{given}, which is Python {versions['python']}; this is {own}"
+        return Finding(name, what, False, f"Unset {name}, or give a Python {own}")
+    missing = [part for part, there in versions.items() if there is None]
+    if missing:
+        what = f"{given}, which lacks {', '.join(missing)}"
+        return Finding(name, what, False, f"Run: {given} -m {_EXTRA}")
+    return Finding(name, given, True)

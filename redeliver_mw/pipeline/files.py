@@ -1,0 +1,172 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The few things that a lake asks of the place where it lies, and how a POSIX file system does them.
+
+An object store would be a second class with these verbs: a PUT is whole or not there at all, so `publish` is one, and
+`locked` needs a lease. All paths are relative to the lake's folder, with slashes.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import NamedTuple, Protocol
+
+from ..errors import ConfigError
+from .troubles import LakeError, lake_error
+
+
+class Entry(NamedTuple):
+    """What a folder holds: its name there, and its size in bytes (0 for a folder)."""
+
+    name: str
+    size: int
+    is_folder: bool
+
+
+class Files(Protocol):
+    """Every method may raise OSError; `locked` LakeError, if another has the lock."""
+
+    def url(self, path: str = "") -> str:
+        """The absolute place, as Spark and Arrow take it."""
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        """By name; none if it is not there, or no folder."""
+
+    def read(self, path: str) -> bytes: ...
+
+    def publish(self, path: str, content: bytes) -> None:
+        """Readers see the old content or the new, never half of it, and a power cut changes nothing of that."""
+
+    def sync(self, paths: Iterable[str]) -> None:
+        """Makes these files, and their names, outlast a power cut."""
+
+    def remove(self, path: str) -> None:
+        """A file, or a folder with all in it; nothing happens if it is not there."""
+
+    def locked(self, path: str, what: str) -> AbstractContextManager[None]:
+        """Nobody else is in it at the same time, on any machine that sees the same files; LakeError if one is."""
+
+
+def files_at(place: str | os.PathLike[str]) -> PosixFiles:
+    """The files under a path or a `file:` URL. ConfigError for any other kind of place."""
+    text = os.fspath(place)
+    scheme, mark, rest = text.partition("://")
+    if mark and scheme != "file":
+        raise ConfigError(
+            f"a lake on {scheme}:// cannot be had yet",
+            where=text,
+            cure="Give a folder that driver and executors share, such as an NFS or FUSE mount of it",
+        )
+    text = rest if mark else text.removeprefix("file:")
+    if not text.strip():
+        raise ConfigError("an empty path", where="lake", cure="Give the lake's folder")
+    return PosixFiles(os.path.abspath(text))
+
+
+class PosixFiles:
+    """Files in a folder of this machine, or of a file system that all machines share."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+
+    def url(self, path: str = "") -> str:
+        return os.path.join(self.root, path) if path else self.root
+
+    def entries(self, folder: str = "") -> list[Entry]:
+        entries: list[Entry] = []
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.url(folder)) as found:
+            for one in found:
+                with suppress(FileNotFoundError):  # it got another name, or went, since it was listed
+                    entries.append(Entry(one.name, 0 if one.is_dir() else one.stat().st_size, one.is_dir()))
+        return sorted(entries)
+
+    def read(self, path: str) -> bytes:
+        with open(self.url(path), "rb") as file:
+            return file.read()
+
+    def publish(self, path: str, content: bytes) -> None:
+        final = self.url(path)
+        folder, name = os.path.split(final)
+        os.makedirs(folder, exist_ok=True)
+        new = os.path.join(folder, f"_new-{name}")
+        try:
+            with open(new, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, final)
+        except OSError:
+            if os.path.exists(new):
+                os.unlink(new)
+            raise
+        sync(folder)
+
+    def sync(self, paths: Iterable[str]) -> None:
+        places = [self.url(path) for path in paths]
+        for place in places:
+            sync(place)
+        # A new file lasts with its folder's entry, and a new folder with its parent's, up to the lake's own.
+        folders = {os.path.dirname(place) for place in places}
+        while folders:
+            for folder in folders:
+                sync(folder)
+            folders = {os.path.dirname(folder) for folder in folders if folder != self.root}
+
+    def remove(self, path: str) -> None:
+        place = self.url(path)
+        if os.path.isdir(place):
+            shutil.rmtree(place)
+        elif os.path.lexists(place):
+            os.unlink(place)
+
+    @contextmanager
+    def locked(self, path: str, what: str) -> Iterator[None]:
+        place = self.url(path)
+        fd = _locked_file(place, what, self.root)
+        try:
+            yield
+        finally:
+            os.close(fd)
+
+
+def _locked_file(place: str, what: str, where: str) -> int:
+    """The file, which holds who has it, and the lock on it, which goes with the process."""
+    try:
+        fd = os.open(place, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, json.dumps({"pid": os.getpid(), "host": socket.gethostname()}).encode(), 0)
+        except BaseException:
+            said = os.pread(fd, 4096, 0)
+            os.close(fd)
+            raise
+    except BlockingIOError:
+        raise _held(what, said, where) from None
+    except OSError as error:
+        raise lake_error(error, place) from error
+    return fd
+
+
+def _held(what: str, said: bytes, where: str) -> LakeError:
+    try:
+        holder = json.loads(said)
+        who = f"process {holder['pid']} on {holder['host']}"
+    except (ValueError, KeyError, TypeError):
+        who = "another process"  # it has the lock and not yet said who it is
+    return LakeError(f"{who} is at work on its {what}", where=where, cure="Run it again when that one is done")
+
+
+def sync(place: str) -> None:
+    """Makes the content of a file, or the names in a folder, outlast a power cut. OSError."""
+    fd = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The marts: made of a lake's events, and published in it. What each of them says is in docs/marts.md."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from .lake import Lake
+from .moments import Moment
+from .troubles import told
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Progress = Callable[[str, int, int], None]
+"""Called with the mart that is being made, how many are done, and how many there are."""
+
+_OF_MESSAGES: Final = ("recovery", "waste")  # made of what was published of `messages`, which comes first
+
+
+def insights(
+    spark: SparkSession,
+    lake: Lake | str | os.PathLike[str],
+    *,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    progress: Progress | None = None,
+) -> dict[str, int]:
+    """Makes all marts anew from the events `since` then and before `until`, by default of all; the rows of each.
+
+    A mart is published as a whole when it is done. ConfigError for a lake that is none, LakeError if it is empty, if
+    another process makes its marts or its disk is full, SparkError if Spark gives up; marts that were published before
+    an error stay, and the others are as they were.
+    """
+    place = lake if isinstance(lake, Lake) else Lake(lake)
+    rows: dict[str, int] = {}
+    with place.locked("marts"), told(place.root):
+        events, makers = place.events(spark, since, until), _makers()
+        for done, (name, make) in enumerate(makers.items()):
+            if progress is not None:
+                progress(name, done, len(makers))
+            source = place.mart(spark, "messages") if name in _OF_MESSAGES else events
+            rows[name] = place.publish(spark, name, make(source))
+    if progress is not None:
+        progress("done", len(rows), len(rows))
+    return rows
+
+
+def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
+    """The function of each mart; only here is Spark loaded for them."""
+    from .marts.attempt_curve import attempt_curve
+    from .marts.dead_letter_flow import dead_letter_flow
+    from .marts.fingerprints import fingerprints
+    from .marts.messages import messages
+    from .marts.poison import poison
+    from .marts.recovery import recovery
+    from .marts.storms import storms
+    from .marts.waste import waste
+
+    return {
+        "messages": messages, "attempt_curve": attempt_curve, "recovery": recovery, "poison": poison,
+        "fingerprints": fingerprints, "waste": waste, "storms": storms, "dead_letter_flow": dead_letter_flow,
+    }  # fmt: skip

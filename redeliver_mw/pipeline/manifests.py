@@ -1,0 +1,125 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a run of the compaction left in a lake, as one JSON file: only what is listed there counts.
+
+Paths are relative to the lake's folder, so that a lake can be moved.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from .files import Files
+from .troubles import LakeError
+
+FOLDER: Final = "events/_manifests"
+TICKS: Final = "events/_ticks"  # where the tasks of a run that is watched leave a file for each piece that is done
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file: rows, bytes, and the first and last instant of its rows (0 in quarantine)."""
+
+    path: str
+    rows: int
+    bytes: int
+    min_us: int = 0
+    max_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentEntry:
+    """A segment that was read. `mark` is the same for a copy under another name.
+
+    `records` were good, `quarantined` lines bad, `others` tell of something else than an attempt, `outside` were not
+    taken because of --since or --until: a segment with any of these is read again.
+    """
+
+    name: str
+    size: int
+    mark: str
+    records: int = 0
+    quarantined: int = 0
+    others: int = 0
+    outside: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One run: the folder of the journal it read, its segments, and the files that hold their rows."""
+
+    run: str
+    created_us: int
+    journal: str
+    segments: list[SegmentEntry] = field(default_factory=list)
+    files: list[DataFile] = field(default_factory=list)
+    quarantine: list[DataFile] = field(default_factory=list)
+    duplicates: int = 0
+
+    @property
+    def path(self) -> str:
+        return f"{FOLDER}/{self.run}.json"
+
+
+def new_run() -> str:
+    """A name that no other run has; names sort by time."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def to_json(manifest: Manifest) -> bytes:
+    return json.dumps(asdict(manifest), separators=(",", ":")).encode()
+
+
+def read_manifests(files: Files) -> list[Manifest]:
+    """Those of all runs, the oldest first. LakeError for one that cannot be read: counting on without it is wrong."""
+    listed = [entry for entry in files.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
+    return [_read(files, f"{FOLDER}/{entry.name}") for entry in listed]
+
+
+def _read(files: Files, path: str) -> Manifest:
+    try:
+        return _manifest(json.loads(files.read(path)))
+    except (ValueError, KeyError, TypeError) as error:
+        raise LakeError(
+            f"this manifest is damaged: {error}",
+            where=files.url(path),
+            cure="Restore it, or remove it and compact the journal again",
+        ) from None
+
+
+def _manifest(given: dict[str, Any]) -> Manifest:
+    return Manifest(
+        run=given["run"],
+        created_us=given["created_us"],
+        journal=given["journal"],
+        segments=[SegmentEntry(**one) for one in given["segments"]],
+        files=_data_files(given["files"]),
+        quarantine=_data_files(given["quarantine"]),
+        duplicates=given["duplicates"],
+    )
+
+
+def _data_files(given: Iterable[dict[str, Any]]) -> list[DataFile]:
+    return [DataFile(**one) for one in given]
+
+
+def run_folders(files: Files) -> dict[str, list[str]]:
+    """The folders of each run that is in the lake, whether it was published or died before."""
+    found: dict[str, list[str]] = {}
+    places = [f"events/{day.name}" for day in files.entries("events") if day.name.startswith("dt=")]
+    for place in [*places, "quarantine", TICKS]:
+        for entry in files.entries(place):
+            if entry.is_folder and entry.name.startswith("run="):
+                found.setdefault(entry.name.removeprefix("run="), []).append(os.path.join(place, entry.name))
+    return found

@@ -1,0 +1,64 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`attempt_curve`: how likely the first, second, … attempt is to succeed, by what the message failed with before."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from .attempts import ACCEPTED, ATTEMPT, FAILED, FIRST_TRY, HISTORY, day
+
+_Z: Final = 1.959963984540054  # of a normal distribution 95 % lie within so many standard deviations
+_KEYS: Final = ("day", "destination", "error_type", "attempt")
+
+
+def attempt_curve(events: DataFrame) -> DataFrame:
+    """The mart out of `events`. Only what has failed before is shuffled by message."""
+    attempts = events.where(ATTEMPT)
+    first = attempts.where("delivery_count <= 1").withColumn("error_type", sf.lit(None).cast("string"))
+    counted = _counted(first).unionByName(_counted(_retries(attempts)))
+    return (
+        counted.groupBy(*_KEYS)
+        .agg(sf.sum("n").alias("n"), sf.sum("n_accepted").alias("n_accepted"))
+        .withColumn("p_success", sf.col("n_accepted") / sf.col("n"))
+        .select(*_KEYS, "n", "n_accepted", "p_success", *_wilson())
+    )
+
+
+def _retries(attempts: DataFrame) -> DataFrame:
+    """Attempts from the second on; their `error_type` is that of the failure before, null where nothing tells it."""
+    before = (
+        Window.partitionBy("hash", *HISTORY)
+        .orderBy("delivery_count", "ts_us", "record_id")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    failed_with = sf.when(sf.expr(FAILED), sf.col("error_type"))
+    return (
+        attempts.where(f"NOT {FIRST_TRY}")
+        .select(
+            sf.xxhash64(*HISTORY).alias("hash"), *HISTORY, "delivery_count", "ts_us", "record_id", "outcome",
+            failed_with.alias("error_type"),
+        )
+        .withColumn("error_type", sf.last("error_type", ignorenulls=True).over(before))
+        .where("delivery_count > 1")
+    )  # fmt: skip
+
+
+def _counted(attempts: DataFrame) -> DataFrame:
+    keyed = attempts.select(
+        day("ts_us").alias("day"), "destination", "error_type", sf.col("delivery_count").alias("attempt"), "outcome"
+    )
+    return keyed.groupBy(*_KEYS).agg(sf.count("*").alias("n"), sf.count_if(sf.expr(ACCEPTED)).alias("n_accepted"))
+
+
+def _wilson() -> tuple[Column, Column]:
+    """The Wilson score interval of `p_success`: unlike the usual one it says something after one attempt, too."""
+    n, p = sf.col("n"), sf.col("p_success")
+    middle = p + _Z * _Z / (2 * n)
+    reach = _Z * sf.sqrt(p * (1 - p) / n + _Z * _Z / (4 * n * n))
+    whole = 1 + _Z * _Z / n
+    lo, hi = sf.greatest(sf.lit(0.0), (middle - reach) / whole), sf.least(sf.lit(1.0), (middle + reach) / whole)
+    return lo.alias("wilson_lo"), hi.alias("wilson_hi")

@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`dead_letter_flow`: how many messages died each day, and how many dead ones were sent back, by why they had died."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from .attempts import DIED, HISTORY, day
+
+_KEYS: Final = ("day", "destination", "reason")
+
+
+def dead_letter_flow(events: DataFrame) -> DataFrame:
+    """The mart out of `events`. How old the oldest letter is, no journal tells: `oldest_us` is null."""
+    came = events.where(DIED).select(day("ts_us").alias("day"), "destination", "reason")
+    flow = came.groupBy(*_KEYS).agg(sf.count("*").alias("in")).withColumn("out", sf.lit(0).cast("bigint"))
+    left = _sent_back(events).groupBy(*_KEYS).agg(sf.count("*").alias("out")).withColumn("in", sf.lit(0).cast("bigint"))
+    return (
+        flow.unionByName(left)
+        .groupBy(*_KEYS)
+        .agg(sf.sum("in").alias("in"), sf.sum("out").alias("out"))
+        .select(*_KEYS, "in", "out", sf.lit(None).cast("bigint").alias("oldest_us"))
+    )
+
+
+def _sent_back(events: DataFrame) -> DataFrame:
+    """Histories of a later generation, on the day of their first record, with the reason of the death before."""
+    began = (
+        events.where("generation >= 1").groupBy(*HISTORY).agg(sf.min("ts_us").alias("began_us"))
+        .withColumn("generation", sf.col("generation") - 1)
+    )  # fmt: skip
+    died = events.where(DIED).groupBy(*HISTORY).agg(
+        sf.max_by("reason", sf.struct("ts_us", "record_id")).alias("reason")
+    )  # fmt: skip
+    return began.join(died, list(HISTORY), "left").select(day("began_us").alias("day"), "destination", "reason")

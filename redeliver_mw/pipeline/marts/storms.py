@@ -1,0 +1,92 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`storms`: attempts in windows of ten seconds, and where retries are most of them for a while.
+
+`counts` says what happened in each window, `states` makes storms of that. A stream uses the same two: see
+`redeliver_mw.pipeline.storm_watch`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as sf
+
+from ...errors import ConfigError
+from .attempts import ATTEMPT
+
+WINDOW_US: Final = 10_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """A storm begins in a window with at least `enter_retries` of them and `enter_amplification`, or with no first
+    attempts at all; it ends in one with fewer than `leave_retries`, or less than `leave_amplification`.
+
+    ConfigError if a window could be both.
+    """
+
+    enter_retries: int = 20
+    enter_amplification: float = 2.0
+    leave_retries: int = 5
+    leave_amplification: float = 1.5
+
+    def __post_init__(self) -> None:
+        retries, amplification = self.enter_retries, self.enter_amplification
+        if not (0 < self.leave_retries <= retries and self.leave_amplification <= amplification):
+            cure = "Let it end at fewer retries, and at a lower amplification, than it begins at"
+            raise ConfigError("a storm could end where it begins", where="thresholds of storms", cure=cure)
+
+
+USUAL: Final = Thresholds()
+
+
+def storms(events: DataFrame, thresholds: Thresholds = USUAL) -> DataFrame:
+    """The mart out of `events`."""
+    return states(counts(events), thresholds)
+
+
+def counts(events: DataFrame) -> DataFrame:
+    """`window_us, destination, attempts, first_attempts` of the windows that have an attempt."""
+    attempts = events.where(ATTEMPT).select(
+        sf.expr(f"ts_us - pmod(ts_us, {WINDOW_US})").alias("window_us"), "destination", "delivery_count"
+    )
+    return attempts.groupBy("window_us", "destination").agg(
+        sf.count("*").alias("attempts"), sf.count_if(sf.col("delivery_count") <= 1).alias("first_attempts")
+    )
+
+
+def states(counted: DataFrame, thresholds: Thresholds = USUAL, *, known: str | None = None) -> DataFrame:
+    """The mart out of `counts`: a window keeps the state of the one before it, unless it begins or ends a storm.
+
+    Windows without an attempt have no row and are calm. `known` names a column of states that are settled already,
+    null in all other windows.
+    """
+    along = Window.partitionBy("destination").orderBy("window_us")
+    retries = sf.col("attempts") - sf.col("first_attempts")
+    amplification = sf.when(sf.col("first_attempts") > 0, sf.col("attempts") / sf.col("first_attempts"))
+    windows = counted.withColumns({
+        "retries": retries,
+        "amplification": amplification,
+        "follows": sf.col("window_us") - sf.lag("window_us").over(along) == WINDOW_US,
+    })  # fmt: skip
+    turn = _turn(thresholds) if known is None else sf.coalesce(known, _turn(thresholds))
+    return windows.select(
+        "window_us", "destination", "attempts", "first_attempts", "retries", "amplification",
+        sf.last(turn, ignorenulls=True).over(along).alias("state"),
+    )  # fmt: skip
+
+
+def _turn(thresholds: Thresholds) -> Column:
+    """The state that a window begins; null where it keeps the one before."""
+    retries, amplification = sf.col("retries"), sf.col("amplification")
+    begins = (retries >= thresholds.enter_retries) & sf.coalesce(
+        amplification >= thresholds.enter_amplification, sf.lit(True)
+    )
+    ends = (retries < thresholds.leave_retries) | sf.coalesce(
+        amplification < thresholds.leave_amplification, sf.lit(False)
+    )
+    follows = sf.coalesce(sf.col("follows"), sf.lit(False))
+    return sf.when(begins, "storm").when(ends | ~follows, "calm")

@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a person on call does about all this: a few lines, those worth most first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from . import counsel
+from .facts import Facts
+from .failures import Failure
+from .markup import Markup, join, stranger
+from .units import count, duration, moment, share
+from .words import failure_name, many, were
+
+_OF_A_KIND: Final = 3
+_LIMIT: Final = 8
+
+
+@dataclass(frozen=True)
+class Step:
+    """`what` to do, and `why`."""
+
+    what: Markup
+    why: str
+
+
+def todo(facts: Facts) -> list[Step]:
+    """Nothing to do, nothing said."""
+    steps = [*_hopeless(facts), *_policies(facts), *_storms(facts), *_letters(facts)]
+    return steps[:_LIMIT]
+
+
+def _hopeless(facts: Facts) -> Iterator[Step]:
+    """What never heals is not worth a second attempt."""
+    never = [one for one in facts.failures.shown if one.healing.verdict == "never" and one.waste.attempts]
+    for one in never[:_OF_A_KIND]:
+        yield Step(
+            join(
+                [
+                    f"Stop retrying failure {one.number}: ",
+                    stranger(failure_name(one)),
+                    " in ",
+                    _name(one.destination),
+                    ".",
+                ]
+            ),
+            f"None of {many(one.healing.messages, 'message')} ever healed; {_spent(one)} went for nothing. Name its "
+            "class in fatal=, and it is dead-lettered at once.",
+        )
+
+
+def _policies(facts: Facts) -> Iterator[Step]:
+    wanted = [one for one in facts.advice if one.kind in ("change", "guess") and one.today is not None]
+    for one in wanted[:_OF_A_KIND]:
+        if one.best is not None:
+            verb = "Change the policy of " if one.kind == "change" else "Try another policy on a few messages of "
+            yield Step(join([verb, _name(one.destination), f": {counsel.gain(one)}."]), counsel.sure(one.best))
+
+
+def _storms(facts: Facts) -> Iterator[Step]:
+    if facts.storms and facts.storms.storms:
+        worst = facts.storms.storms[0]
+        first = many(worst.attempts - worst.retries, "first attempt")
+        lasted = duration(worst.end_s - worst.first_s)
+        why = (
+            f"From {moment(worst.first_s)} UTC on it retried {count(worst.retries)} times in {lasted}, beside {first}."
+        )
+        yield Step(join(["Put a breaker on ", _name(worst.destination), "."]), why)
+
+
+def _letters(facts: Facts) -> Iterator[Step]:
+    came, left = facts.flow.came, facts.flow.left
+    if came > left:
+        why = f"{count(came)} came, {share(left / came)} of them {were(left)} sent back."
+        yield Step(join([f"Look at {many(came - left, 'dead letter')} that nobody has sent back."]), why)
+
+
+def _spent(one: Failure) -> str:
+    return f"{many(one.waste.attempts, 'attempt')} and {duration(one.waste.handler_s)} of handler time"
+
+
+def _name(destination: str) -> Markup:
+    return stranger(destination, 60)

@@ -1,0 +1,145 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What another policy would have done, and which to take: from rows of the back-test. Pure.
+
+A destination has one policy, so only rows count that are about all failures of a destination. Where the back-test
+tells of single failures alone, they are put together: shares and means by their messages; of times the longest, which
+is a bound for the whole.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_uppercase
+from typing import Any, Final, Literal
+
+from .failures import text
+
+Row = Mapping[str, Any]
+Kind = Literal["change", "stay", "guess", "none"]
+
+DESTINATIONS: Final = 6
+FRONT: Final = 8  # candidates with a letter of their own
+DOTS: Final = 300  # others in the picture
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One policy at one destination; what it would have done with the messages that failed there.
+
+    `heals` is the share of them that would have recovered, between `heals_lo` and `heals_hi`. Times in seconds since a
+    message's first failure; None where nothing is known. `unseen`: the share of them whose fate is decided at times at
+    which nothing was ever tried; `extrapolated` if that is too much to rely on the other numbers.
+    """
+
+    letter: str  # on the page; empty for those that are dots only
+    policy: str
+    messages: int
+    heals: float
+    heals_lo: float
+    heals_hi: float
+    dies: float
+    attempts: float  # for each message
+    wasted: float  # attempts at messages that died, all of them
+    half_s: float | None  # by then at least half of those that heal have
+    most_s: float | None  # by then at least 95 % of them
+    unseen: float
+    extrapolated: bool
+    pareto: bool
+
+    @property
+    def dead(self) -> float:
+        """Messages that would have died."""
+        return self.dies * self.messages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """For one destination: `change` to `best`; `stay` with `today`, which is best; `guess`: `best` tries when nothing
+    was tried yet; `none`: nothing is best."""
+
+    destination: str
+    kind: Kind
+    messages: int
+    today: Candidate | None
+    best: Candidate | None
+    front: tuple[Candidate, ...]  # with letters, by attempts; `today` and `best` are among them
+    dots: tuple[tuple[float, float], ...]  # attempts and share of deaths of others
+    candidates: int  # of all
+    objective: str  # what `best` was chosen for, in words; may be empty
+
+
+def advise(rows: Iterable[Row], choices: Iterable[Row]) -> tuple[Advice, ...]:
+    """Those destinations first at which most would be saved. `choices` says which candidate each has, and should have:
+    `destination`, `today`, `best`, None where that is not known, and `objective`, what `best` was chosen for."""
+    chosen = {row["destination"]: row for row in choices}
+    sorted_rows: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["destination"] is not None:
+            sorted_rows[row["destination"]][row["candidate"]].append(row)
+    found = [_advice(name, policies, chosen.get(name, {})) for name, policies in sorted_rows.items()]
+    return tuple(sorted(found, key=lambda one: (-saved(one), -one.messages, one.destination)))
+
+
+def saved(advice: Advice) -> float:
+    """Dead letters that would not be there; below 0, more of them."""
+    return advice.today.dead - advice.best.dead if advice.today and advice.best else 0.0
+
+
+def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row) -> Advice:
+    whole = {policy: _together(policy, rows) for policy, rows in policies.items()}
+    wanted = [choice.get("today"), choice.get("best")]
+    front = _lettered([one for one in whole.values() if one.pareto], [whole[name] for name in wanted if name in whole])
+    named = {one.policy: one for one in front}
+    today, best = (named.get(name or "") for name in wanted)
+    dots = {(round(one.attempts, 2), round(one.dies, 3)) for one in whole.values() if one.policy not in named}
+    return Advice(
+        destination=destination, kind=_kind(today, best), messages=max(one.messages for one in whole.values()),
+        today=today, best=best, front=front, dots=tuple(sorted(dots)[:: -(-len(dots) // DOTS) or 1]),
+        candidates=len(whole), objective=choice.get("objective") or "",
+    )  # fmt: skip
+
+
+def _together(policy: str, rows: Sequence[Row]) -> Candidate:
+    """One candidate at one destination, over all the failures there."""
+    rows = [row for row in rows if row["error_fingerprint"] is None] or rows
+    messages = sum(row["messages"] for row in rows)
+
+    def mean(name: str) -> float:
+        return sum(row[name] * row["messages"] for row in rows) / messages if messages else 0.0
+
+    healing = [row for row in rows if row["p_recover"] * row["messages"] > 0]
+    return Candidate(
+        letter="", policy=text(policy), messages=messages, heals=mean("p_recover"), heals_lo=mean("p_recover_lo"),
+        heals_hi=mean("p_recover_hi"), dies=mean("dead_letter_share"), attempts=mean("attempts_per_message"),
+        wasted=sum(row["wasted_attempts"] for row in rows), half_s=_longest(healing, "ttr_p50_s"),
+        most_s=_longest(healing, "ttr_p95_s"), unseen=mean("extrapolated_share"),
+        extrapolated=any(row["extrapolated"] for row in rows), pareto=any(row["pareto"] for row in rows),
+    )  # fmt: skip
+
+
+def _longest(rows: Sequence[Row], name: str) -> float | None:
+    """None where one of them is not known: then nothing bounds the whole."""
+    times = [row[name] for row in rows]
+    return None if not times or None in times else max(times)
+
+
+def _lettered(front: Sequence[Candidate], kept: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """At most FRONT, evenly from the one with fewest attempts to the one with most, and with them those of `kept`."""
+    ranked = sorted(front, key=lambda one: (one.attempts, one.dies, one.policy))
+    room = max(FRONT - len(kept), 1)
+    step = max(len(ranked) - 1, 1) / max(room - 1, 1)
+    some = ranked if len(ranked) <= room else [ranked[round(number * step)] for number in range(room)]
+    shown = {one.policy: one for one in (*some, *kept)}
+    ordered = sorted(shown.values(), key=lambda one: (one.attempts, one.dies, one.policy))
+    return tuple(replace(one, letter=letter) for one, letter in zip(ordered, ascii_uppercase, strict=False))
+
+
+def _kind(today: Candidate | None, best: Candidate | None) -> Kind:
+    if best is None:
+        return "none"
+    if today is not None and today.policy == best.policy:
+        return "stay"
+    return "guess" if best.extrapolated else "change"

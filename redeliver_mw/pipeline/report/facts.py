@@ -1,0 +1,105 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the page says, as plain data: built from rows of the marts and of the back-test, lists of dicts. No Spark.
+
+What a page cannot show is summed up and said: of each list the first so many, and what the others come to. Names
+ending in `_s` are float seconds; points in time count from 1970, UTC. Texts are strangers', cut to a length.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+from .advice import Advice, advise
+from .attempts import Attempts, attempts
+from .failures import Failures, failures
+from .letters import Flow, Poison, flow, poison
+from .storms import Storms, storms
+
+Row = Mapping[str, Any]
+
+_DEAD: Final = frozenset({"dead_lettered", "discarded"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """What is read from the lake: rows of the marts as they are, or summed over what the page does not ask for.
+
+    `outcomes` is `messages` counted: `outcome` and `n`. `episodes` is `storms` from the beginning of each storm to its
+    end: `destination`, `first_us`, `end_us`, `attempts`, `retries`, `peak`. `verdicts` is `poison` counted: `verdict`
+    and `n`. `flow_by_day` and `flow_by_reason` are `dead_letter_flow`. `estimates` are points of the back-test's curve
+    for a failure: `destination`, `fingerprint`, `after_s` and `healed`, the share that recovers by then. `choices`:
+    see `advise`.
+    """
+
+    outcomes: Sequence[Row] = ()
+    attempt_curve: Sequence[Row] = ()
+    recovery: Sequence[Row] = ()
+    fingerprints: Sequence[Row] = ()
+    waste: Sequence[Row] = ()
+    poison: Sequence[Row] = ()
+    verdicts: Sequence[Row] = ()
+    storms: Sequence[Row] = ()
+    episodes: Sequence[Row] = ()
+    flow_by_day: Sequence[Row] = ()
+    flow_by_reason: Sequence[Row] = ()
+    estimates: Sequence[Row] = ()
+    backtest: Sequence[Row] = ()
+    choices: Sequence[Row] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """Messages and attempts. `failed`: at least once; those healed, died, or are `open`: not at their end yet."""
+
+    messages: int
+    attempts: int
+    failed: int
+    healed: int
+    dead: int
+    open: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """The whole page. `made_s` is when it was made."""
+
+    lake: str
+    made_s: float
+    totals: Totals
+    failures: Failures
+    attempts: Attempts
+    storms: Storms | None  # None: there was no attempt at all
+    flow: Flow
+    poison: Poison
+    advice: tuple[Advice, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The same numbers under the same names."""
+        return asdict(self)
+
+
+def facts(rows: Rows, *, lake: str, made_s: float) -> Facts:
+    found = storms(rows.storms, rows.episodes)
+    return Facts(
+        lake=lake, made_s=made_s, totals=_totals(rows.outcomes, found),
+        failures=failures(rows.recovery, rows.waste, rows.fingerprints, rows.estimates),
+        attempts=attempts(rows.attempt_curve),
+        storms=found, flow=flow(rows.flow_by_day, rows.flow_by_reason),
+        poison=poison(rows.poison, rows.verdicts), advice=advise(rows.backtest, rows.choices),
+    )  # fmt: skip
+
+
+def _totals(outcomes: Iterable[Row], found: Storms | None) -> Totals:
+    ends: Counter[str] = Counter()
+    for row in outcomes:
+        ends[row["outcome"]] += row["n"]
+    failed, healed, dead = sum(ends.values()), ends["accepted"], sum(ends[word] for word in _DEAD)
+    return Totals(
+        messages=max(found.first_attempts, failed) if found else failed,
+        attempts=found.first_attempts + found.retries if found else 0,
+        failed=failed, healed=healed, dead=dead, open=failed - healed - dead,
+    )  # fmt: skip

@@ -1,0 +1,143 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The ways of failing, those that cost most first: from rows of `recovery`, `waste` and `fingerprints`. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .healing import Healing, Interval, Likely, healing, interval
+
+Row = Mapping[str, Any]
+Key = tuple[str, str]  # destination, fingerprint
+
+SHOWN: Final = 20
+TEXT: Final = 400  # letters kept of a stranger's text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waste:
+    """Attempts at messages that died; `hopeless`: those of them that nobody could have hoped for."""
+
+    attempts: int = 0
+    handler_s: float = 0.0
+    hopeless: int = 0
+
+    def __add__(self, other: Waste) -> Waste:
+        return Waste(
+            attempts=self.attempts + other.attempts, handler_s=self.handler_s + other.handler_s,
+            hopeless=self.hopeless + other.hopeless,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One way of failing at one destination. `error` is an example of it, `alike` how many failures are near it."""
+
+    number: int  # its place on the page, from 1
+    destination: str
+    fingerprint: str  # empty where there was no error
+    error: str
+    alike: int
+    first_s: float | None
+    last_s: float | None
+    healing: Healing
+    waste: Waste
+
+
+@dataclass(frozen=True, kw_only=True)
+class Others:
+    """The failures for which the page has no room."""
+
+    failures: int
+    messages: int
+    healed: int
+    waste: Waste
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failures:
+    shown: tuple[Failure, ...]
+    others: Others | None
+    messages: int  # of all, as are the next two
+    healed: int
+    waste: Waste
+
+
+def failures(
+    recovery: Iterable[Row], waste: Iterable[Row], fingerprints: Iterable[Row], estimates: Iterable[Row]
+) -> Failures:
+    """All of them: the first SHOWN by what they wasted, the others summed up. `estimates`: `after_s`, `healed`."""
+    intervals, wasted = _intervals(recovery), _wasted(waste)
+    known = {row["fingerprint"]: row for row in fingerprints}
+    groups = Counter(row["group"] for row in known.values())
+    likely: dict[Key, list[Likely]] = defaultdict(list)
+    for row in estimates:
+        likely[_key(row)].append(Likely(after_s=row["after_s"], healed=row["healed"]))
+    healed = {key: healing(intervals.get(key, ()), likely.get(key, ())) for key in {*intervals, *wasted}}
+    keys = sorted(healed, key=lambda key: _rank(key, healed[key], wasted[key]))
+    shown = tuple(
+        _failure(number, key, healed[key], wasted[key], known.get(key[1]), groups)
+        for number, key in enumerate(keys[:SHOWN], 1)
+    )
+    return Failures(
+        shown=shown, others=_others(keys[SHOWN:], healed, wasted),
+        messages=sum(one.messages for one in healed.values()), healed=sum(one.healed for one in healed.values()),
+        waste=sum(wasted.values(), Waste()),
+    )  # fmt: skip
+
+
+def text(words: str | None) -> str:
+    """A stranger's text as far as it is kept."""
+    words = words or ""
+    return words if len(words) <= TEXT else words[: TEXT - 1] + "…"
+
+
+def _intervals(recovery: Iterable[Row]) -> dict[Key, list[Interval]]:
+    """Summed over days and policies, so that their number depends on the bins alone."""
+    sums: dict[Key, Counter[tuple[int, int | None]]] = defaultdict(Counter)
+    for row in recovery:
+        sums[_key(row)][row["lo_bin"], row["hi_bin"]] += row["n"]
+    return {key: [interval(lo, hi, n) for (lo, hi), n in bins.items()] for key, bins in sums.items()}
+
+
+def _wasted(waste: Iterable[Row]) -> dict[Key, Waste]:
+    sums: dict[Key, Waste] = defaultdict(Waste)
+    for row in waste:
+        sums[_key(row)] += Waste(
+            attempts=row["attempts"], handler_s=(row["handler_us"] or 0) / 1e6, hopeless=row["hopeless_attempts"]
+        )
+    return sums
+
+
+def _key(row: Row) -> Key:
+    return row["destination"], row["fingerprint"] or ""
+
+
+def _rank(key: Key, healed: Healing, wasted: Waste) -> tuple[object, ...]:
+    """What wasted most first; then what left most messages behind; the names make the order the same every time."""
+    return -wasted.handler_s, -wasted.attempts, healed.healed - healed.messages, -healed.messages, key
+
+
+def _failure(
+    number: int, key: Key, healed: Healing, wasted: Waste, known: Row | None, groups: Mapping[str, int]
+) -> Failure:
+    return Failure(
+        number=number, destination=key[0], fingerprint=key[1], error=text(known["example"] if known else ""),
+        alike=groups[known["group"]] if known else 1,
+        first_s=known["first_us"] / 1e6 if known else None, last_s=known["last_us"] / 1e6 if known else None,
+        healing=healed, waste=wasted,
+    )  # fmt: skip
+
+
+def _others(keys: Sequence[Key], healed: Mapping[Key, Healing], wasted: Mapping[Key, Waste]) -> Others | None:
+    if not keys:
+        return None
+    return Others(
+        failures=len(keys), messages=sum(healed[key].messages for key in keys),
+        healed=sum(healed[key].healed for key in keys),
+        waste=sum((wasted[key] for key in keys if key in wasted), Waste()),
+    )  # fmt: skip

@@ -1,0 +1,167 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a lake: its marts are read through Spark, the back-test is asked, the page is written."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...errors import ConfigError
+from ...redaction import redact
+from ..backtest.choosing import OBJECTIVES, Objective
+from ..lake import Lake
+from ..moments import DAY_US, Moment, Span, day_of, span
+from ..troubles import told
+from . import comparing
+from .comparing import Policies
+from .facts import Facts, Rows, facts
+from .failures import failures
+from .page import page
+from .scales import bucket
+from .storms import BUCKETS, WINDOW_S
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is done now, how much of it is done, and how much there is."""
+
+Row = dict[str, Any]
+
+
+def report(
+    spark: SparkSession,
+    lake: Lake | str | os.PathLike[str],
+    *,
+    policies: Policies | None = None,
+    objective: Objective | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    progress: Progress | None = None,
+) -> Facts:
+    """What the page says of a lake, from the days `since` then and before `until`.
+
+    `policies` are those in use; without them they are read from the journal's records where these spell them whole.
+    `objective` is what a policy is recommended for, by default the first of OBJECTIVES for which there is a better one.
+    ConfigError for a lake that is none and for a time that is no day's beginning, LakeError if its marts are not there
+    yet, SparkError if Spark gives up.
+    """
+    days = whole_days(since, until)
+    place = lake if isinstance(lake, Lake) else Lake(lake)
+    with told(place.root):
+        marts = _Marts(spark, place, days, progress or _silent)
+        rows = marts.rows()
+        history = comparing.history_of(rows.recovery, marts.reasons())
+        if history is not None:
+            used = _named(policies, history.destinations) if policies is not None else marts.policies()
+            wanted = [objective] if objective is not None else [*OBJECTIVES.values()]
+            found = comparing.compared(history, used, wanted, progress)
+            shown = failures(rows.recovery, rows.waste, rows.fingerprints, ()).shown
+            curves = comparing.estimates(history, [(one.destination, one.fingerprint) for one in shown])
+            rows = replace(rows, backtest=found.backtest, choices=found.choices, estimates=curves)
+    return facts(rows, lake=redact(place.root), made_s=time.time())
+
+
+def write(known: Facts, out: str | os.PathLike[str]) -> int:
+    """Writes the page; its bytes. It is there as a whole, or what was there before is. ConfigError, LakeError."""
+    path = check_out(out)
+    content = page(known).encode()
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    with told(str(path)):
+        try:
+            unfinished.write_bytes(content)
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    return len(content)
+
+
+def check_out(out: str | os.PathLike[str]) -> Path:
+    """ConfigError where no file can be."""
+    path = Path(out)
+    if path.is_dir() or not path.parent.is_dir():
+        what = "this is a folder" if path.is_dir() else "there is no such folder"
+        raise ConfigError(what, where=str(path), cure="Name a file in a folder that is there")
+    return path
+
+
+def whole_days(since: Moment | None, until: Moment | None) -> Span:
+    """ConfigError for what is not the beginning of a day: marts know no more than days."""
+    found = span(since, until)
+    for name, bound in zip(("since", "until"), found, strict=True):
+        if bound is not None and bound % DAY_US:
+            raise ConfigError("marts are by day, and this is within one", where=name, cure="Name a day: 2026-11-30")
+    return found
+
+
+class _Marts:
+    """The marts of a lake within some days, cut down and collected."""
+
+    def __init__(self, spark: SparkSession, lake: Lake, days: Span, progress: Progress) -> None:
+        self._spark, self._lake, self._days, self._progress = spark, lake, days, progress
+
+    def rows(self) -> Rows:
+        from . import condense
+
+        flow, poison, storms = self._daily("dead_letter_flow"), self._timed("poison"), self._timed("storms")
+        ((first_us, last_us),) = (row.values() for row in self._read("storms", condense.span(storms)))
+        width_s = bucket((last_us - first_us) / 1e6 + WINDOW_S, BUCKETS) if first_us is not None else WINDOW_S
+        return Rows(
+            outcomes=self._read("messages", condense.outcomes(self._timed("messages"))),
+            attempt_curve=self._read("attempt_curve", condense.attempt_curve(self._daily("attempt_curve"))),
+            recovery=self._read("recovery", condense.recovery(self._daily("recovery"))),
+            fingerprints=self._read(
+                "fingerprints", condense.fingerprints(self._lake.mart(self._spark, "fingerprints"))
+            ),
+            waste=self._read("waste", condense.waste(self._daily("waste"))),
+            poison=self._read("poison", condense.sick(poison)),
+            verdicts=self._read("poison", condense.verdicts(poison)),
+            storms=self._read("storms", condense.buckets(storms, width_s)),
+            episodes=self._read("storms", condense.episodes(storms)),
+            flow_by_day=self._read("dead_letter_flow", condense.by_day(flow)),
+            flow_by_reason=self._read("dead_letter_flow", condense.by_reason(flow)),
+        )
+
+    def reasons(self) -> list[Row]:
+        from . import condense
+
+        return self._read("messages", condense.reasons(self._timed("messages")))
+
+    def policies(self) -> Mapping[str, Policies]:
+        """Those in use, as far as the records tell."""
+        from . import condense
+
+        events = self._lake.events(self._spark, *self._days)
+        return comparing.in_use(self._read("events", condense.policies(events)))
+
+    def _daily(self, name: str) -> DataFrame:
+        frame = self._lake.mart(self._spark, name)
+        for bound, sign in zip(self._days, (">=", "<"), strict=True):
+            if bound is not None:
+                frame = frame.where(f"day {sign} DATE'{day_of(bound)}'")
+        return frame
+
+    def _timed(self, name: str) -> DataFrame:
+        """By when a message was tried last, or a window began."""
+        frame, column = self._lake.mart(self._spark, name), "window_us" if name == "storms" else "last_us"
+        for bound, sign in zip(self._days, (">=", "<"), strict=True):
+            if bound is not None:
+                frame = frame.where(f"{column} {sign} {bound}L")
+        return frame
+
+    def _read(self, name: str, frame: DataFrame) -> list[Row]:
+        self._progress(f"reading {name}", 0, 0)
+        return [row.asDict() for row in frame.collect()]
+
+
+def _named(policies: Policies, destinations: Collection[str]) -> dict[str, Policies]:
+    return {name: policies.resolve(name) for name in destinations}
+
+
+def _silent(now: str, done: int, of: int) -> None:
+    pass

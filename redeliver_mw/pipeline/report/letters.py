@@ -1,0 +1,149 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters that came and went, and messages that do not get well. Pure.
+
+From rows of the marts `dead_letter_flow` and `poison`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import date
+from typing import Any, Final
+
+from .failures import text
+
+LINES: Final = 12
+DAYS: Final = 100  # beyond them a bar is a week
+SICK: Final = 10
+DAY: Final = 86400
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowBar:
+    """The dead letters of `days` days from `start_s` on: those that came, and those that were sent back."""
+
+    start_s: float
+    days: int
+    came: int
+    left: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowLine:
+    destination: str
+    reason: str
+    came: int
+    left: int
+    oldest_s: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flow:
+    """Bars by time, those in which nothing happened left out; lines by how many came."""
+
+    came: int
+    left: int
+    bars: tuple[FlowBar, ...]
+    lines: tuple[FlowLine, ...]
+    others: int  # lines that are not shown
+    others_came: int
+    others_left: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sick:
+    """A message that does not get well."""
+
+    message_key: str
+    destination: str
+    fingerprint: str
+    attempts: int
+    replays: int
+    first_s: float
+    last_s: float
+    verdict: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Poison:
+    """Those with most attempts that are not well; and how many messages have each verdict."""
+
+    messages: tuple[Sick, ...]
+    verdicts: Mapping[str, int]
+
+
+def flow(by_day: Iterable[Row], by_reason: Iterable[Row]) -> Flow:
+    """The bars from `by_day`, all else from `by_reason`: rows of the mart, or sums that kept `day`, and `destination`
+    and `reason`."""
+    sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    oldest: dict[tuple[str, str], int] = {}
+    for row in by_reason:
+        key = row["destination"], row["reason"] or ""
+        sums[key][0] += row["in"]
+        sums[key][1] += row["out"]
+        if row["oldest_us"] is not None:
+            oldest[key] = min(oldest.get(key, row["oldest_us"]), row["oldest_us"])
+    lines = [
+        FlowLine(
+            destination=key[0], reason=text(key[1]), came=came, left=left,
+            oldest_s=oldest[key] / 1e6 if key in oldest else None,
+        )
+        for key, (came, left) in sorted(sums.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
+    ]  # fmt: skip
+    return Flow(
+        came=sum(one.came for one in lines), left=sum(one.left for one in lines), bars=_bars(by_day),
+        lines=tuple(lines[:LINES]), others=len(lines[LINES:]),
+        others_came=sum(one.came for one in lines[LINES:]), others_left=sum(one.left for one in lines[LINES:]),
+    )  # fmt: skip
+
+
+def poison(rows: Iterable[Row], verdicts: Iterable[Row]) -> Poison:
+    """`rows`: those with most attempts are enough. `verdicts`: rows of `verdict` and `n`, of all of them."""
+    ranked = sorted(
+        (row for row in rows if row["verdict"] != "healed"),
+        key=lambda row: (-row["attempts"], -row["replays"], row["message_key"]),
+    )
+    return Poison(
+        messages=tuple(_sick(row) for row in ranked[:SICK]),
+        verdicts={text(row["verdict"]): row["n"] for row in sorted(verdicts, key=lambda row: row["verdict"])},
+    )
+
+
+def _sick(row: Row) -> Sick:
+    return Sick(
+        message_key=text(row["message_key"]), destination=row["destination"], fingerprint=row["fingerprint"] or "",
+        attempts=row["attempts"], replays=row["replays"], first_s=row["first_us"] / 1e6, last_s=row["last_us"] / 1e6,
+        verdict=text(row["verdict"]),
+    )  # fmt: skip
+
+
+def _bars(rows: Iterable[Row]) -> tuple[FlowBar, ...]:
+    """A bar a day; of a long time, a bar for as many days as it takes."""
+    came: Counter[int] = Counter()
+    left: Counter[int] = Counter()
+    for row in rows:
+        came[_day(row["day"])] += row["in"]
+        left[_day(row["day"])] += row["out"]
+    if not came:
+        return ()
+    first, last = min(came), max(came)
+    days = next((width for width in (1, 7, 28) if (last - first) // width < DAYS), (last - first) // DAYS + 1)
+    bars: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for day in came:
+        place = bars[first + (day - first) // days * days]
+        place[0] += came[day]
+        place[1] += left[day]
+    return tuple(
+        FlowBar(start_s=float(start * DAY), days=days, came=both[0], left=both[1])
+        for start, both in sorted(bars.items())
+    )
+
+
+def _day(day: date) -> int:
+    """Days since 1970."""
+    return (day - date(1970, 1, 1)).days

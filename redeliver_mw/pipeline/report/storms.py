@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Attempts over time, and the storms among them: from rows of the mart `storms`. Pure.
+
+A bucket is a round number of the mart's windows; there are at most BUCKETS, whatever the span.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .scales import bucket
+
+BUCKETS: Final = 400
+KEPT: Final = 120  # storms
+WINDOW_S: Final = 10
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bucket:
+    start_s: float
+    first_attempts: int
+    retries: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storm:
+    """From its first window's beginning to its last one's end. `peak`: attempts to each first one, at the worst."""
+
+    number: int  # by retries, the most first, from 1
+    destination: str
+    first_s: float
+    end_s: float
+    attempts: int
+    retries: int
+    peak: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storms:
+    first_s: float  # the first window's beginning
+    end_s: float  # the last one's end
+    width_s: float  # of a bucket
+    buckets: tuple[Bucket, ...]  # by time; those in which nothing happened are left out
+    first_attempts: int
+    retries: int
+    storms: tuple[Storm, ...]  # by number
+    others: int  # storms that are not shown
+    others_retries: int
+
+
+def storms(windows: Sequence[Row], episodes: Sequence[Row]) -> Storms | None:
+    """None if there was no attempt at all. `last_us`, where a row has it: several windows are summed up in it."""
+    if not windows:
+        return None
+    first_s = min(row["window_us"] for row in windows) / 1e6
+    end_s = max(row.get("last_us") or row["window_us"] for row in windows) / 1e6 + WINDOW_S
+    width_s = bucket(end_s - first_s, BUCKETS)
+    ranked = sorted(episodes, key=lambda row: (-row["retries"], row["first_us"], row["destination"]))
+    buckets = _buckets(windows, width_s)
+    return Storms(
+        first_s=first_s, end_s=end_s, width_s=width_s, buckets=buckets,
+        first_attempts=sum(one.first_attempts for one in buckets), retries=sum(one.retries for one in buckets),
+        storms=tuple(_storm(number, row) for number, row in enumerate(ranked[:KEPT], 1)),
+        others=len(ranked[KEPT:]), others_retries=sum(row["retries"] for row in ranked[KEPT:]),
+    )  # fmt: skip
+
+
+def _buckets(windows: Iterable[Row], width_s: int) -> tuple[Bucket, ...]:
+    sums: dict[int, list[int]] = defaultdict(lambda: [0, 0])
+    for row in windows:
+        place = sums[row["window_us"] // 1_000_000 // width_s * width_s]
+        place[0] += row["first_attempts"]
+        place[1] += row["retries"]
+    return tuple(Bucket(start_s=start, first_attempts=a, retries=b) for start, (a, b) in sorted(sums.items()))
+
+
+def _storm(number: int, row: Row) -> Storm:
+    return Storm(
+        number=number, destination=row["destination"], first_s=row["first_us"] / 1e6, end_s=row["end_us"] / 1e6,
+        attempts=row["attempts"], retries=row["retries"], peak=row["peak"],
+    )  # fmt: skip

@@ -1,0 +1,189 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A SparkSession with what must be set: UTC, this Python for the workers, and on one machine no more than it needs.
+
+`master` is any of Spark's own (`local[4]`, `yarn`, `k8s://…`), a Spark Connect address (`sc://host:15002`), or
+`local-connect`, a Connect server started here, which is how jobs are tried that shall run on one elsewhere. Without
+it: what spark-submit or SPARK_REMOTE says, else `local[*]`. What `conf` says wins over everything set here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Final
+
+from ..errors import ConfigError, MissingExtra, RedeliverError
+from .java import require_java
+from .troubles import SparkError, missing_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_CONNECT: Final = "local-connect"
+_CONNECT_PORT: Final = 15002
+_PATIENCE: Final = 10.0  # seconds until an address that does not answer is given up
+_GIB: Final = 1 << 30
+_TAIL: Final = 16_384  # bytes of Spark's own messages that are looked at when it does not start
+_YOURS: Final = re.compile(
+    r"Could not parse Master URL|IllegalArgument|INVALID_CONF|Invalid maximum heap|unresolved dep"
+)
+_COMPLAINT: Final = re.compile(r"Exception|Error|Invalid|not found|refused", re.IGNORECASE)
+
+
+def session(master: str | None = None, conf: Mapping[str, str] | None = None, *, quiet: bool = True) -> SparkSession:
+    """The SparkSession of this process, made if there is none; `conf` holds Spark's own settings.
+
+    `quiet` hides what the JVM writes to stderr, for as long as it lives, unless `conf` has a `spark.log.level`.
+    MissingExtra without pyspark, ConfigError for a Java that is missing or too old and for settings that Spark
+    refuses, SparkError if it does not start.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise missing_spark(error) from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    given = dict(conf or {})
+    where = master or given.get("spark.master") or _told_by_the_environment() or "local[*]"
+    builder = SparkSession.builder.appName("redeliver")
+    if _is_remote(where):
+        _require_listener(where)
+        builder = builder.remote(_remote(where))
+    elif not _launched():
+        require_java()
+        builder = builder.master(where)
+    for name, value in {**_settings(where), **given}.items():
+        builder = builder.config(name, value)
+    with _heard(quiet and "spark.log.level" not in given) as log:
+        try:
+            started = builder.getOrCreate()
+            started.conf.get("spark.sql.session.timeZone")  # settings are looked at when the first one is asked for
+            return started
+        except ImportError as error:
+            raise MissingExtra(str(error), where=where, cure="Run: pip install 'pyspark[connect]'") from None
+        except Exception as error:  # whatever Spark, py4j or grpc throw: none of it is a person's to read
+            raise _no_start(error, where, log) from error
+
+
+@contextmanager
+def lent(master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session for as long as the block runs; one that was there before stays. Raises what `session` does."""
+    before = _there_is_one()
+    started = session(master, conf)
+    try:
+        yield started
+    finally:
+        if not before:
+            started.stop()
+
+
+def _there_is_one() -> bool:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise missing_spark(error) from None
+    return SparkSession.getActiveSession() is not None
+
+
+def _told_by_the_environment() -> str | None:
+    if remote := os.environ.get("SPARK_REMOTE"):
+        return remote
+    submitted = re.search(r"--master[= ](\S+)", os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
+    return submitted[1] if submitted else "spark-submit" if _launched() else None
+
+
+def _launched() -> bool:
+    """Whether spark-submit has started the JVM, and said which master it is."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _is_remote(master: str) -> bool:
+    return master.startswith(("sc://", LOCAL_CONNECT)) or "SPARK_REMOTE" in os.environ
+
+
+def _remote(master: str) -> str:
+    """`local-connect[2]` is what Spark calls the remote `local[2]`."""
+    local = re.fullmatch(rf"{LOCAL_CONNECT}(\[[^\]]+\])?", master)
+    return f"local{local[1] or '[*]'}" if local else master
+
+
+def _require_listener(master: str) -> None:
+    """SparkError if nobody listens there: Spark itself goes on trying for minutes, and says nothing."""
+    address = re.match(r"sc://(?P<host>\[[^\]]+\]|[^:/;]+)(?::(?P<port>\d+))?", master)
+    if address is None:
+        return
+    try:
+        host, port = address["host"].strip("[]"), int(address["port"] or _CONNECT_PORT)
+        socket.create_connection((host, port), timeout=_PATIENCE).close()
+    except OSError as error:
+        what = f"nobody answers there: {error.strerror or error}"
+        raise SparkError(what, where=master, cure="Start its Spark Connect server, or correct --master") from None
+
+
+def _settings(master: str) -> dict[str, str]:
+    """What is set unless the user says otherwise. A cluster's own defaults stay: they know it better."""
+    always = {"spark.sql.session.timeZone": "UTC"}
+    if not master.startswith("local"):
+        return always
+    return always | {
+        "spark.sql.shuffle.partitions": str(_cores(master)),
+        "spark.driver.memory": _driver_memory(),
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.warehouse.dir": os.path.join(tempfile.gettempdir(), "redeliver-spark-warehouse"),
+        "spark.log.level": "ERROR",
+    }
+
+
+def _cores(master: str) -> int:
+    wanted = re.search(r"\[(\d+)", master)
+    return int(wanted[1]) if wanted else os.cpu_count() or 1
+
+
+def _driver_memory() -> str:
+    """A quarter of this machine's, from 1 to 8 GiB; the workers in Python need some, too."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return f"{max(1, min(8, pages // 4 // _GIB))}g"
+
+
+@contextmanager
+def _heard(quiet: bool) -> Iterator[IO[bytes] | None]:
+    """While the JVM is started, our stderr is a nameless file: the JVM inherits it and goes on writing there."""
+    if not quiet:
+        yield None
+        return
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as log:
+        kept = os.dup(2)
+        try:
+            os.dup2(log.fileno(), 2)
+            yield log
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+def _no_start(error: Exception, master: str, log: IO[bytes] | None) -> RedeliverError:
+    said = str(error)
+    if log is not None:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL))
+        said += "\n" + log.read().decode(errors="replace")
+    what = _reason(said)
+    if _YOURS.search(said):
+        return ConfigError(f"Spark does not take this: {what}", where=master, cure="Correct --master or --conf")
+    return SparkError(f"Spark does not start: {what}", where=master, cure="Run `redeliver pipeline doctor`")
+
+
+def _reason(said: str) -> str:
+    """The line that tells most in what Spark and the JVM have said: the innermost cause, or their first complaint."""
+    causes = re.findall(r"^(?:Caused by|Exception in thread \S+|): *(\S.*)$", said, re.MULTILINE)
+    complaints = [line for line in said.splitlines() if _COMPLAINT.search(line)]
+    return next(iter([*causes[-1:], *complaints, *said.splitlines()]), "").strip()[:300]

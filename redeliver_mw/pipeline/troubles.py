@@ -1,0 +1,86 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What Spark and the lake may refuse, as errors that a person can act on. Both are the world's fault: exit code 1."""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..errors import ConfigError, MissingExtra, RedeliverError
+
+
+class LakeError(RedeliverError):
+    """The lake's disk is full or refuses, another process writes to it, or what was asked for is not in it.
+
+    Nothing is half-written: readers see the lake as it was before.
+    """
+
+
+class SparkError(RedeliverError):
+    """Spark cannot be started or reached, or gave up a job."""
+
+
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC|EDQUOT", re.IGNORECASE)
+_CAUSE = re.compile(r"^(?:Caused by: )?(?P<cause>(?:[\w.$]+(?:Error|Exception)): .+)$", re.MULTILINE)
+_ABSENT = re.compile(r"(?:ModuleNotFound|Import)Error: ")
+_OF_DISK = re.compile(r"\w+: \[Errno \d+\]")
+_OURS = re.compile(r'File "[^"]*redeliver_mw/pipeline/')
+_LONG = 300  # characters of a cause that is not ours
+
+
+def missing_spark(error: ImportError) -> MissingExtra:
+    """The error to raise for a part of the extra that is not installed."""
+    name = (error.name or "pyspark").partition(".")[0]
+    return MissingExtra(f"{name} is not installed", where="pipeline", cure="Run: pip install 'redeliver-mw[spark]'")
+
+
+def lake_error(error: OSError, where: str) -> LakeError:
+    """The same trouble of a disk, told with its place and its cure."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return LakeError("the disk is full", where=where, cure="Make room and run it again; the lake is as it was")
+    what = f"cannot be read or written: {error.strerror or error}"
+    return LakeError(what, where=where, cure="See to it that it is there, and that this user may read and write it")
+
+
+@contextmanager
+def told(where: str) -> Iterator[None]:
+    """Turns what Spark, Arrow and the disk raise in the block into one error about `where`; ours pass as they are."""
+    try:
+        yield
+    except RedeliverError:
+        raise
+    except OSError as error:
+        raise lake_error(error, where) from error
+    except Exception as error:
+        if (spark := _of_spark(error, where)) is None:
+            raise
+        raise spark from error
+
+
+def _of_spark(error: Exception, where: str) -> RedeliverError | None:
+    """None for a bug of ours, here or in a task, which keeps its traceback."""
+    if not type(error).__module__.startswith(("py4j.", "pyspark.", "grpc")):
+        return None
+    text = str(error)
+    if _FULL.search(text):
+        return lake_error(OSError(errno.ENOSPC, ""), where)
+    causes = [found["cause"] for found in _CAUSE.finditer(text)]
+    what = (causes[-1] if causes else text.strip().partition("\n")[0] or type(error).__name__)[:_LONG]
+    if _ABSENT.match(what):
+        return SparkError(
+            f"a worker lacks a package: {what}", where=where, cure="Run `redeliver pipeline doctor` there"
+        )
+    if _OF_DISK.match(what):
+        return LakeError(f"cannot be read or written: {what}", where=where, cure="See to the disk, and run it again")
+    if _OURS.search(text):
+        return None
+    cure = "Look at Spark's own log, which --conf spark.log.level=WARN shows"
+    return SparkError(f"Spark gave up: {what}", where=where, cure=cure)
+
+
+def no_lake(what: str, where: str, cure: str) -> ConfigError:
+    """The user's input: a path that is no lake, or one that this release cannot read."""
+    return ConfigError(what, where=where, cure=cure)

@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Marts, compaction and a stream beside DuckDB: goals G3, G5 and G6.
+
+The queries do the marts' work on what `made` makes, where every history is whole and in order. That the marts are
+right on any history is G11.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as sf
+
+from redeliver_mw.pipeline import Compacted, compact
+from redeliver_mw.pipeline.insights import insights
+from redeliver_mw.pipeline.lake import Lake
+from redeliver_mw.pipeline.marts.attempt_curve import attempt_curve
+from redeliver_mw.pipeline.marts.messages import messages
+from redeliver_mw.pipeline.marts.storms import counts
+from redeliver_mw.record import SCHEMA
+
+from .sides import Bench, Figure, thrown_away
+
+CURVE: Final = """
+WITH tried AS (
+    SELECT dt, destination, delivery_count, outcome, lag(error_type) OVER (
+        PARTITION BY message_key, generation, destination ORDER BY delivery_count) AS error_type
+    FROM events WHERE NOT (outcome = 'accepted' AND delivery_count = 1)
+    UNION ALL
+    SELECT dt, destination, delivery_count, outcome, NULL
+    FROM events WHERE outcome = 'accepted' AND delivery_count = 1
+), counted AS (
+    SELECT dt AS day, destination, error_type, delivery_count AS attempt, count(*) AS n,
+        count(*) FILTER (outcome = 'accepted') AS n_accepted
+    FROM tried GROUP BY ALL
+)
+SELECT counted.*, n_accepted / n AS p,
+    greatest(0, (p + zz / (2 * n) - z * sqrt(p * (1 - p) / n + zz / (4 * n * n))) / (1 + zz / n)) AS lo,
+    least(1, (p + zz / (2 * n) + z * sqrt(p * (1 - p) / n + zz / (4 * n * n))) / (1 + zz / n)) AS hi
+FROM counted, (SELECT CAST(1.959963984540054 AS DOUBLE) AS z, z * z AS zz)
+"""
+MESSAGES: Final = """
+SELECT message_key, generation, destination, max_by(broker, delivery_count) AS broker,
+    max_by(outcome, delivery_count) AS outcome, max_by(reason, delivery_count) AS reason,
+    min_by(error_fingerprint, delivery_count) AS fingerprint, min_by(error_type, delivery_count) AS error_type,
+    max_by(policy_version, delivery_count) AS policy_version, count(*) AS attempts,
+    count(*) FILTER (outcome <> 'accepted') AS failures, min(ts_us) AS first_us,
+    min(ts_us) FILTER (outcome <> 'accepted') AS first_failure_us,
+    max(ts_us) FILTER (outcome <> 'accepted') AS last_failure_us,
+    min(ts_us) FILTER (outcome = 'accepted') AS recovered_us, max(ts_us) AS last_us, sum(handler_us) AS handler_us,
+    list({'attempt': delivery_count, 'ts_us': ts_us, 'outcome': outcome, 'fingerprint': error_fingerprint,
+        'delay_us': delay_us, 'handler_us': handler_us} ORDER BY delivery_count) AS history
+FROM events WHERE NOT (outcome = 'accepted' AND delivery_count = 1)
+GROUP BY message_key, generation, destination
+"""
+# Equal sums of both sides: of counts, of times since the first failure, and of what is in the arrays.
+SUMS: Final = {
+    "attempts": "attempts", "failures": "failures", "handler_us": "handler_us",
+    "waited": "last_failure_us - first_failure_us", "healed": "recovered_us - first_failure_us",
+}  # fmt: skip
+_DUCK_TYPES: Final = {
+    "string": "VARCHAR", "bool": "BOOLEAN", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT",
+    "double": "DOUBLE", "list<string>": "VARCHAR[]",
+}  # fmt: skip
+
+
+def goals(bench: Bench) -> None:
+    """G3, G5 and G6, on one size."""
+    _curve(bench)
+    _messages(bench)
+    _compaction(bench)
+    _stream(bench)
+
+
+def _curve(bench: Bench) -> None:
+    ours, other, rows, theirs = bench.race(
+        "attempt_curve", lambda: [tuple(row) for row in attempt_curve(bench.events()).collect()],
+        lambda: bench.sql(CURVE),
+    )  # fmt: skip
+    assert _sorted(rows) == _sorted(theirs), "the attempt curves differ"
+    bench.tell("G3", "attempt_curve beside DuckDB", ours, other, "at most 8", most=8.0)
+
+
+def _sorted(rows: list[tuple[Any, ...]]) -> list[tuple[str, ...]]:
+    """Rows that can be compared: floats to nine digits."""
+    return sorted(tuple(f"{v:.9f}" if isinstance(v, float) else str(v) for v in row) for row in rows)
+
+
+def _messages(bench: Bench) -> None:
+    ours, other, _, _ = bench.race(
+        "messages", lambda: thrown_away(messages(bench.events())), lambda: bench.keep(MESSAGES, "messages")
+    )
+    assert _sums(bench, messages(bench.events())) == _duck_sums(bench), "the messages differ"
+    bench.duck.execute("DROP TABLE messages")
+    bench.tell("G3", "messages beside DuckDB", ours, other, "at most 4", most=4.0)
+
+
+def _sums(bench: Bench, frame: DataFrame) -> tuple[int, ...]:
+    told = [sf.expr(f"sum({what})").alias(name) for name, what in SUMS.items()]
+    rows = frame.agg(sf.count("*"), *told, sf.sum(sf.size("history"))).collect()
+    return tuple(int(value) for value in rows[0])
+
+
+def _duck_sums(bench: Bench) -> tuple[int, ...]:
+    told = ", ".join(f"sum({what})" for what in SUMS.values())
+    rows = bench.duck.execute(f"SELECT count(*), {told}, sum(len(history)) FROM messages").fetchall()
+    return tuple(int(value) for value in rows[0])
+
+
+def _compaction(bench: Bench) -> None:
+    lake, folder = bench.scratch / "lake", bench.scratch / "by-duckdb"
+
+    def ours() -> int:
+        shutil.rmtree(lake, ignore_errors=True)
+        done: Compacted = compact(bench.spark, bench.made.journal, lake)
+        return done.records
+
+    def other() -> int:
+        shutil.rmtree(folder, ignore_errors=True)
+        columns = {name: _DUCK_TYPES[kind.type] for name, kind in SCHEMA.items()}
+        [(rows,)] = bench.duck.execute(f"""
+            COPY (SELECT *, CAST(make_timestamp(ts_us) AS DATE) AS dt FROM read_json(
+                '{bench.made.journal}/*.jsonl', format = 'newline_delimited', columns = {columns}))
+            TO '{folder}' (FORMAT parquet, COMPRESSION zstd, PARTITION_BY (dt))""").fetchall()
+        return int(rows)
+
+    mine, theirs, records, rows = bench.race("compact", ours, other)
+    assert records == rows == bench.made.records, (records, rows, bench.made.records)
+    bench.tell("G5", "compact: the journal's lines to Parquet, beside DuckDB", mine, theirs, "at most 5", most=5.0)
+    _insights(bench, Lake(lake))
+    shutil.rmtree(folder)
+    shutil.rmtree(lake)
+
+
+def _insights(bench: Bench, lake: Lake) -> None:
+    """All marts, once: there is no other side to it."""
+    took, _, _, _ = bench.race("insights", lambda: insights(bench.spark, lake), dict)
+    rate = bench.made.records / took
+    bench.figures.append(Figure(
+        "", "insights: all eight marts, written", bench.made.asked, f"{took:.1f} s", "", rate, "records a second", None
+    ))  # fmt: skip
+
+
+def _stream(bench: Bench) -> None:
+    """Windows of ten seconds by destination, as `storms` counts them: all files as a stream, and all as a batch."""
+
+    def stream() -> None:
+        reader = bench.spark.readStream.schema(bench.events().schema).parquet(str(bench.made.events))
+        query = (
+            counts(reader).writeStream.outputMode("complete").format("noop").trigger(availableNow=True)
+            .option("checkpointLocation", str(bench.scratch / "checkpoint")).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        shutil.rmtree(bench.scratch / "checkpoint")
+
+    streamed, batch, _, _ = bench.race("storms as a stream", stream, lambda: thrown_away(counts(bench.events())))
+    bench.tell("G6", "windows of ten seconds: a stream's rate beside the same in batch", streamed, batch,
+               "at least 0.5", most=0.5, by="other")  # fmt: skip

@@ -1,0 +1,189 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What 24 other policies would have done, computed in four ways: goals G1 and G2.
+
+A message healed half-way between its last failure and its success; it is tried at the instants of a policy, and fails
+at those before. The back-test proper knows better than "half-way"; here all that counts is that all do the same work.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+
+from redeliver_mw.pipeline.bins import as_sql, lower_edge
+
+from .sides import Bench
+
+Totals = dict[tuple[int, str], tuple[int, int, int, int]]
+"""By policy and destination: messages, those that recovered, attempts, microseconds until they did."""
+
+SHAPES: Final = [(tries, first, times) for tries in (3, 4, 6, 8) for first in (0.5, 1.0, 4.0) for times in (1.0, 2.0)]
+POLICIES: Final = [
+    [0, *accumulate(round(first * times**nth * 1e6) for nth in range(tries - 1))] for tries, first, times in SHAPES
+]
+ANSWER: Final = "policy INT, destination STRING, n BIGINT, recovered BIGINT, attempts BIGINT, took_us BIGINT"
+# Of messages that failed: their last records alone, which tell the first attempt and the last failure.
+TERMINAL: Final = """
+SELECT destination, last_failure_us - first_attempt_us AS lo_us,
+    CASE WHEN outcome = 'accepted' THEN ts_us - first_attempt_us END AS hi_us
+FROM events WHERE outcome <> 'redelivered' AND last_failure_us IS NOT NULL
+"""
+# The same, found by looking at all records of each message.
+RAW: Final = """
+SELECT any_value(destination) AS destination,
+    max(ts_us) FILTER (outcome <> 'accepted') - min(first_attempt_us) AS lo_us,
+    min(ts_us) FILTER (outcome = 'accepted') - min(first_attempt_us) AS hi_us
+FROM events GROUP BY message_key HAVING count(*) FILTER (outcome <> 'accepted') > 0
+"""
+
+
+def goals(bench: Bench) -> None:
+    """G1 and G2, on one size."""
+    events = bench.events()
+    events.createOrReplaceTempView("events")
+    by_histogram, by_raw, ours, raw = bench.race(
+        "what-if by histogram", lambda: histogram(bench), lambda: duck_histogram(bench)
+    )
+    assert ours == raw, "the two histograms differ"
+    by_join, by_duck, joined, told = bench.race("what-if by join", lambda: spark_join(bench), lambda: duck_join(bench))
+    by_arrow, _, kernel, _ = bench.race("what-if by Arrow", lambda: arrow(bench), dict)
+    assert joined == told == kernel, "the three ways to count exactly differ"
+    assert close(ours, joined), "the histogram is off"
+    bench.tell("G1", "what-if: histogram of terminal rows beside a SQL join (Spark)", by_histogram, by_join,
+               "10 times faster", most=10.0, by="other")  # fmt: skip
+    bench.tell("G1", "what-if: the same beside a histogram of raw events (DuckDB)", by_histogram, by_raw,
+               "2 times faster", most=2.0, by="other")  # fmt: skip
+    what = "what-if: Arrow kernel beside DuckDB, on terminal rows"
+    bench.tell("G2", what, by_arrow, by_duck, "at most 1.5", most=1.5)
+
+
+def close(found: Totals, true: Totals) -> bool:
+    """Recovered and attempts of each policy within 1 %."""
+    for at in (1, 2):
+        for policy in range(len(POLICIES)):
+            ours, theirs = (sum(t[at] for (p, _), t in totals.items() if p == policy) for totals in (found, true))
+            if abs(ours - theirs) > 0.01 * theirs:
+                return False
+    return found.keys() == true.keys()
+
+
+# -- an exact count, by SQL -----------------------------------------------------------------------------------------
+
+
+def spark_join(bench: Bench) -> Totals:
+    policies = bench.spark.createDataFrame(list(enumerate(POLICIES)), "policy INT, times ARRAY<BIGINT>")
+    policies.createOrReplaceTempView("policies")
+    rows = bench.spark.sql(f"""
+        SELECT policy, destination, count(*) AS n, sum(int(fails < size(times))),
+            sum(least(fails + 1, size(times))), sum(if(fails < size(times), times[fails], 0))
+        FROM (SELECT /*+ BROADCAST(policies) */ policy, destination, times,
+                if(hi_us IS NULL, size(times), size(filter(times, t -> t < (lo_us + hi_us) div 2))) AS fails
+            FROM ({TERMINAL}) CROSS JOIN policies)
+        GROUP BY policy, destination""").collect()
+    return _totals(tuple(row) for row in rows)
+
+
+def duck_join(bench: Bench) -> Totals:
+    values = ", ".join(f"({policy}, {times})" for policy, times in enumerate(POLICIES))
+    return _totals(
+        bench.sql(f"""
+        SELECT policy, destination, count(*), sum(CAST(fails < len(times) AS INT)),
+            sum(least(fails + 1, len(times))), sum(CASE WHEN fails < len(times) THEN times[fails + 1] ELSE 0 END)
+        FROM (SELECT policy, destination, times, CASE WHEN hi_us IS NULL THEN len(times)
+                ELSE len(list_filter(times, lambda t: t < (lo_us + hi_us) // 2)) END AS fails
+            FROM ({TERMINAL}) CROSS JOIN (VALUES {values}) AS p(policy, times))
+        GROUP BY policy, destination""")
+    )
+
+
+def _totals(rows: Any) -> Totals:
+    return {(row[0], row[1]): (int(row[2]), int(row[3]), int(row[4]), int(row[5])) for row in rows}
+
+
+# -- the same, in NumPy, where the rows are -------------------------------------------------------------------------
+
+
+def arrow(bench: Bench) -> Totals:
+    terminal: DataFrame = bench.spark.sql(TERMINAL)
+    parts = terminal.mapInArrow(kernel, ANSWER)
+    parts.createOrReplaceTempView("parts")
+    rows = bench.spark.sql("""
+        SELECT policy, destination, sum(n), sum(recovered), sum(attempts), sum(took_us)
+        FROM parts GROUP BY policy, destination""").collect()
+    return _totals(tuple(row) for row in rows)
+
+
+def kernel(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """What became of the messages of a task, under every policy."""
+    totals: defaultdict[tuple[int, str], Any] = defaultdict(lambda: np.zeros(4, np.int64))
+    for batch in batches:
+        names = pc.dictionary_encode(batch.column(0))
+        codes, count = names.indices.to_numpy(zero_copy_only=False), len(names.dictionary)
+        hi = batch.column(2)
+        heals = pc.fill_null(hi, 0).to_numpy(zero_copy_only=False) + batch.column(1).to_numpy(zero_copy_only=False)
+        heals = np.where(hi.is_null().to_numpy(zero_copy_only=False), np.iinfo(np.int64).max, heals // 2)
+        for policy, times in enumerate(POLICIES):
+            for name, counts in zip(names.dictionary.to_pylist(), _counted(times, heals, codes, count), strict=True):
+                totals[policy, name] += counts
+    keys, values = list(totals), np.array(list(totals.values()), np.int64).reshape(-1, 4)
+    columns = [pa.array([policy for policy, _ in keys], pa.int32()), pa.array([name for _, name in keys], pa.string())]
+    columns += [pa.array(values[:, at]) for at in range(4)]
+    yield pa.RecordBatch.from_arrays(columns, ["policy", "destination", "n", "recovered", "attempts", "took_us"])
+
+
+def _counted(times: list[int], heals: Any, codes: Any, count: int, n: Any = None) -> Any:
+    """Of each destination: messages, recovered, attempts, microseconds. `n`: how many messages each item stands for."""
+    instants = np.asarray([*times, 0], np.int64)
+    fails = np.searchsorted(instants[:-1], heals, "left")
+    recovered = fails < len(times)
+    many = np.ones(len(heals), np.int64) if n is None else n
+    per_item = (many, recovered * many, np.minimum(fails + 1, len(times)) * many, recovered * instants[fails] * many)
+    # A sum in floating point would not be exact: bincount adds them up as whole numbers, apart by destination.
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=count))
+    sums = [np.concatenate([[0], np.cumsum(item[order])])[np.concatenate([[0], ends])] for item in per_item]
+    return np.stack([np.diff(one) for one in sums], axis=1)
+
+
+# -- by a histogram -------------------------------------------------------------------------------------------------
+
+_BINNED: Final = f"""
+SELECT destination, {as_sql("lo_us")} AS lo_bin, {as_sql("hi_us")} AS hi_bin, count(*) AS n
+FROM ({{}}) AS histories GROUP BY 1, 2, 3
+"""
+
+
+def histogram(bench: Bench) -> Totals:
+    rows = bench.spark.sql(_BINNED.format(TERMINAL)).toArrow()
+    return _from_bins(rows.select(["destination", "lo_bin", "hi_bin", "n"]))
+
+
+def duck_histogram(bench: Bench) -> Totals:
+    bench.sql("SELECT 1")  # makes the view
+    return _from_bins(bench.duck.sql(_BINNED.format(RAW)).to_arrow_table())
+
+
+def _from_bins(table: pa.Table) -> Totals:
+    """All policies from the counted bins; a bin stands at its middle."""
+    names = pc.dictionary_encode(table.column(0).combine_chunks())
+    codes, count = names.indices.to_numpy(zero_copy_only=False), len(names.dictionary)
+    lo, hi = (table.column(at).combine_chunks() for at in (1, 2))
+    edges = np.array([lower_edge(number) for number in range(2 + max(pc.max(lo).as_py(), pc.max(hi).as_py()))])
+    middle = (edges[:-1] + edges[1:]) // 2
+    never = hi.is_null().to_numpy(zero_copy_only=False)
+    heals = middle[lo.to_numpy(zero_copy_only=False)] + middle[pc.fill_null(hi, 0).to_numpy(zero_copy_only=False)]
+    heals = np.where(never, np.iinfo(np.int64).max, heals // 2)
+    n = table.column(3).to_numpy()
+    found: Totals = {}
+    for policy, times in enumerate(POLICIES):
+        for name, counts in zip(names.dictionary.to_pylist(), _counted(times, heals, codes, count, n), strict=True):
+            found[policy, name] = (int(counts[0]), int(counts[1]), int(counts[2]), int(counts[3]))
+    return found

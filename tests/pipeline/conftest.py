@@ -1,0 +1,38 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Spark for the tests of the pipeline: one local session, started when the first test asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from redeliver_mw.pipeline import Lake, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whoever asks for Spark is marked `spark`."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores of this machine."""
+    started = session("local[2]")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake with nothing in it."""
+    return Lake(tmp_path / "lake", create=True)

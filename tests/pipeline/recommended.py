@@ -1,0 +1,284 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Is the recommended policy better? A month that the back-test has seen, and a further one that it has not.
+
+    python -m tests.pipeline.recommended [--seeds 20] [--messages 20000] [--processes 2]
+
+For each seed a service is drawn: how many messages fail, how fast they heal, how often all of them do for a while, and
+how many never heal. A month of it runs in the real middleware, on the broker in memory with a clock moved by hand,
+under a policy as people have them; one message in ten goes another way, in an arm. Out of the journal the back-test
+recommends a policy for one objective. Then a further month with other messages runs twice, under the old policy and
+under the new one. Printed is what was predicted and what came. Exit code 1 if fewer than nine in ten are better.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.pipeline.backtest.choosing import OBJECTIVES, Objective, recommend
+from redeliver_mw.pipeline.backtest.history import History
+from redeliver_mw.pipeline.backtest.rows import BacktestRow, Candidate
+from redeliver_mw.pipeline.backtest.search import search
+from redeliver_mw.pipeline.bins import bin_of
+from redeliver_mw.policy import Backoff
+from redeliver_mw.record import AttemptRecord
+from redeliver_mw.segments import read_segments
+from redeliver_mw.testing import TestApp
+
+MONTH: Final = 30 * 86_400.0
+WORK: Final = 0.005  # seconds that an attempt takes
+SLACK: Final = 1.02  # what is to be no more than now may be so much more: a month is a sample
+DLQ: Final = "queue:dlq.$"
+
+
+class Case(NamedTuple):
+    """A policy as people have them, the arm beside it, and what they would like to have less of."""
+
+    objective: str
+    policy: RedeliveryPolicy
+    arm: RedeliveryPolicy
+
+
+CASES: Final = (
+    Case("fewer-dead-letters", RedeliveryPolicy(6, Backoff.exponential(1.0, 2.0), DLQ),
+         RedeliveryPolicy(9, Backoff.exponential(4.0, 3.0, cap=1200.0).jittered(0.3), DLQ)),
+    Case("fewer-attempts", RedeliveryPolicy(12, 5.0, DLQ),
+         RedeliveryPolicy(8, Backoff.exponential(1.0, 2.0, cap=60.0).jittered(0.3), DLQ)),
+    Case("sooner", RedeliveryPolicy(5, 60.0, DLQ),
+         RedeliveryPolicy(8, Backoff.exponential(2.0, 2.0, cap=120.0).jittered(0.3), DLQ)),
+)  # fmt: skip
+
+
+class Busy(Exception):
+    """Heals by itself."""
+
+
+class Down(Exception):
+    """Heals with the outage."""
+
+
+class Broken(Exception):
+    """Never heals."""
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """What a seed draws: shares of all messages, seconds, and outages a month."""
+
+    busy: float
+    median: float
+    sigma: float
+    broken: float
+    outages: int
+    outage: float
+
+    @classmethod
+    def drawn(cls, seed: int) -> Service:
+        rng = random.Random(f"service {seed}")
+        return cls(
+            busy=rng.uniform(0.25, 0.4), median=math.exp(rng.uniform(math.log(3.0), math.log(40.0))),
+            sigma=rng.uniform(0.8, 1.5), broken=rng.uniform(0.01, 0.05), outages=rng.randint(5, 40),
+            outage=rng.uniform(120.0, 1800.0),
+        )  # fmt: skip
+
+
+class Month:
+    """The messages of a month, and the handler that they meet. The same name is the same month."""
+
+    def __init__(self, service: Service, messages: int, name: str) -> None:
+        rng = random.Random(name)
+        self._service = service
+        begins = [rng.uniform(0.0, MONTH) for _ in range(service.outages)]
+        self._outages = [(begin, begin + rng.expovariate(1 / service.outage)) for begin in begins]
+        self.sent = sorted(rng.uniform(0.0, MONTH) for _ in range(messages))
+        self._heals = [self._healing(at, rng) for at in self.sent]
+
+    def _healing(self, at: float, rng: random.Random) -> tuple[type[Exception], float]:
+        service, ill = self._service, rng.random()
+        if ill < service.broken:
+            return Broken, math.inf
+        if ill < service.broken + service.busy:
+            return Busy, at + service.median * math.exp(rng.gauss(0.0, service.sigma))
+        return Busy, 0.0
+
+    def handle(self, number: int, now: float) -> None:
+        """What the handler does with a message."""
+        if any(begin <= now < end for begin, end in self._outages):
+            raise Down("nobody answers")
+        error, until = self._heals[number]
+        if now < until:
+            raise error(f"message {number}")
+
+
+def run(month: Month, policy: RedeliveryPolicy, folder: Path) -> list[AttemptRecord]:
+    """The month in the real middleware, until the last message has come to its end; its journal."""
+    app = App("memory://?personality=artemis", policy=policy, journal=folder, app_name="recommended")
+    test = TestApp(app)
+    begin = test.clock.now().mono
+
+    @app.handler("orders")
+    def on_order(delivery: Delivery) -> None:
+        test.clock.advance(WORK)
+        month.handle(int(delivery.body), test.clock.now().mono - begin)
+
+    with test:
+        for number, at in enumerate(month.sent):
+            test.advance(max(0.0, begin + at - test.clock.now().mono))
+            test.send("orders", str(number), message_id=str(number))
+        while any(place.destination.name == "orders" for place in test.broker.everything()):
+            test.advance(600.0)
+    return list(read_segments(folder))
+
+
+# -- what a journal says --------------------------------------------------------------------------------------------
+
+
+class Fate(NamedTuple):
+    """What became of a message that failed; times in microseconds."""
+
+    failures: list[AttemptRecord]
+    success: AttemptRecord | None
+
+    @property
+    def is_dead(self) -> bool:
+        return self.failures[-1].outcome == "dead_lettered"
+
+
+def fates(records: Iterable[AttemptRecord]) -> list[Fate]:
+    """Of each message that failed at least once."""
+    by_key: defaultdict[str, list[AttemptRecord]] = defaultdict(list)
+    for record in records:
+        by_key[record.message_key].append(record)
+    found = []
+    for history in by_key.values():
+        history.sort(key=lambda record: record.ts_us)
+        failures = [record for record in history if record.outcome != "accepted"]
+        if failures:
+            found.append(Fate(failures, history[-1] if history[-1].outcome == "accepted" else None))
+    return found
+
+
+def recovery(found: Iterable[Fate]) -> list[dict[str, Any]]:
+    """Rows as the mart `recovery` has them, but for the day, which the back-test does not look at."""
+    counted: Counter[tuple[Any, ...]] = Counter()
+    for failures, success in found:
+        first, last = failures[0], success or failures[-1]
+        lo = bin_of(failures[-1].ts_us - first.ts_us)
+        hi = bin_of(success.ts_us - first.ts_us) if success else None
+        counted[first.destination, first.error_fingerprint, last.policy_version, lo, hi] += 1
+    names = ("destination", "fingerprint", "policy_version", "lo_bin", "hi_bin")
+    return [dict(zip(names, key, strict=True)) | {"n": n} for key, n in counted.items()]
+
+
+def measured(found: list[Fate]) -> dict[str, float]:
+    """The columns of the back-test that objectives speak of."""
+    healed = [fate for fate in found if fate.success is not None]
+    took = [fate.success.ts_us - fate.failures[0].ts_us for fate in healed if fate.success is not None]
+    return {
+        "dead_letter_share": sum(fate.is_dead for fate in found) / len(found),
+        "attempts_per_message": sum(len(fate.failures) + (fate.success is not None) for fate in found) / len(found),
+        "ttr_mean_s": sum(took) / len(took) / 1e6,
+    }
+
+
+# -- a seed ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a seed: of the month that nobody had seen, under the old policy and under the new one."""
+
+    seed: int
+    objective: Objective
+    policy: str
+    predicted: float
+    before: dict[str, float]
+    after: dict[str, float]
+
+    @property
+    def was(self) -> float:
+        return self.before[self.objective.minimise]
+
+    @property
+    def became(self) -> float:
+        return self.after[self.objective.minimise]
+
+    @property
+    def is_better(self) -> bool:
+        """Less of what it was chosen for, and no more of what it was held to."""
+        held = all(self.after[name] <= self.before[name] * SLACK for name in self.objective.at_most)
+        return self.became < self.was and held
+
+
+def trial(seed: int, messages: int) -> Outcome:
+    case, service = CASES[seed % len(CASES)], Service.drawn(seed)
+    objective = OBJECTIVES[case.objective]
+    with tempfile.TemporaryDirectory() as folder:
+        old = case.policy.replace(arms={"other": (0.1, case.arm)})
+        seen = run(Month(service, messages, f"seen {seed}"), old, Path(folder, "seen"))
+        chosen, row = recommended(recovery(fates(seen)), case.policy, objective)
+        unseen = Month(service, messages, f"unseen {seed}")
+        before = measured(fates(run(unseen, case.policy, Path(folder, "before"))))
+        after = measured(fates(run(unseen, chosen, Path(folder, "after"))))
+    return Outcome(seed, objective, row.candidate, getattr(row, objective.minimise), before, after)
+
+
+def recommended(
+    rows: list[dict[str, Any]], present: RedeliveryPolicy, objective: Objective
+) -> tuple[RedeliveryPolicy, BacktestRow]:
+    """The policy that the search finds best, and what the back-test says of it."""
+    found = search(History(rows, attempt_s=WORK), Candidate("present", present), present, objective)
+    told = recommend(found.rows, objective, "present")
+    assert told.best is not None, "history cannot judge the policy that made it"
+    policies = {candidate.name: candidate.policies for candidate in found.candidates}
+    policy = policies[told.best.candidate]
+    assert isinstance(policy, RedeliveryPolicy)
+    return policy, told.best
+
+
+def trials(seeds: int, messages: int, processes: int) -> Iterator[Outcome]:
+    """In the order of the seeds."""
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+        yield from pool.map(partial(trial, messages=messages), range(1, seeds + 1))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--messages", type=int, default=20_000)
+    parser.add_argument("--processes", type=int, default=2)
+    asked = parser.parse_args()
+    table = Table("seed", "objective", "recommended")
+    for heading in ("predicted", "came", "old policy", ""):
+        table.add_column(heading, justify="right")
+    told, better = Console(stderr=True), 0
+    for outcome in trials(asked.seeds, asked.messages, asked.processes):
+        better += outcome.is_better
+        values = (f"{value:.4g}" for value in (outcome.predicted, outcome.became, outcome.was))
+        table.add_row(
+            str(outcome.seed), outcome.objective.name, outcome.policy, *values, "" if outcome.is_better else "no better"
+        )
+        told.print(f"{outcome.seed} of {asked.seeds}: {better} better", highlight=False)
+    Console(width=130).print(table)
+    print(f"better on {better} of {asked.seeds} seeds")
+    return 0 if better >= 0.9 * asked.seeds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The chain on a cluster: executors in processes of their own, to which the package comes by `--py-files` alone.
+
+Run by spark-submit as docs/cluster.md says, in processes of its own: a session of another master lives in this one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from tests.pipeline.journals import lines, segment
+from tests.test_packaging import wheel
+
+__all__ = ["wheel"]  # a fixture
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+MASTER = "local-cluster[2,1,1024]"
+SITE = Path(sysconfig.get_path("purelib"))
+MARTS = {
+    "messages", "attempt_curve", "recovery", "poison", "fingerprints", "waste", "storms", "dead_letter_flow",
+}  # fmt: skip
+
+# What a cluster's user writes, and where each process found the package.
+JOB = """
+import json, sys
+from collections.abc import Iterator
+
+import redeliver_mw
+from redeliver_mw.pipeline import compact, session
+from redeliver_mw.pipeline.insights import insights
+
+
+def whereabouts(batches):
+    import os
+    import pyarrow as pa
+    import redeliver_mw
+    for batch in batches:
+        yield pa.RecordBatch.from_pydict({"file": [redeliver_mw.__file__], "pid": [os.getpid()]})
+
+
+if __name__ == "__main__":
+    journal, lake = sys.argv[1:]
+    spark = session()
+    found = spark.range(0, 1000, 1, 8).mapInArrow(whereabouts, "file STRING, pid BIGINT").collect()
+    done = compact(spark, journal, lake)
+    rows = insights(spark, lake)
+    told = {name: spark.conf.get(f"spark.{name}") for name in ("master", "app.id")}
+    print("ANSWER" + json.dumps({
+        **told, "driver": redeliver_mw.__file__, "tasks": [list(row) for row in found], "records": done.records,
+        "quarantined": done.quarantined, "rows": rows,
+    }))
+    spark.stop()
+"""
+
+
+@pytest.fixture
+def python(tmp_path: Path) -> Path:
+    """This Python with all that is installed but for the project itself, which an editable install leads to."""
+    script = tmp_path / "python-without-the-project"
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{SITE}" exec "{sys.executable}" -S "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+@pytest.mark.timeout(600)
+def test_the_chain_runs_on_executors_that_have_the_package_from_py_files_alone(
+    wheel: Path, python: Path, tmp_path: Path
+) -> None:
+    journal, lake, job = tmp_path / "journal", tmp_path / "lake", tmp_path / "job.py"
+    for number in range(4):
+        segment(journal, [*lines(range(number * 500, (number + 1) * 500)), b"no record\n"])
+    package = tmp_path / f"{wheel.stem}.zip"  # Spark puts .zip on the path, and .whl not
+    shutil.copy(wheel, package)
+    job.write_text(JOB)
+
+    answer = submit(package, python, job, journal, lake)
+
+    assert answer["master"] == MASTER
+    where = {file for file, _ in answer["tasks"]} | {answer["driver"]}
+    assert all(f"{package.name}/redeliver_mw/" in file for file in where), where
+    assert len({pid for _, pid in answer["tasks"]}) >= 2
+    assert (answer["records"], answer["quarantined"]) == (2000, 4)
+    failed = sum(number % 3 == 0 for number in range(2000))  # each a message of its own
+    assert set(answer["rows"]) == MARTS
+    assert answer["rows"]["messages"] == failed
+    tried = "SELECT count(*), sum(attempts), min(destination) FROM read_parquet(?)"
+    marts = duckdb.execute(tried, [f"{lake}/marts/messages/run=*/*.parquet"]).fetchall()
+    assert marts == [(failed, failed, "orders")]
+
+
+def submit(package: Path, python: Path, job: Path, *arguments: Path) -> dict[str, Any]:
+    """What the job answered."""
+    settings = {
+        "spark.executor.memory": "1g", "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
+    }  # fmt: skip
+    argv = [SITE / "pyspark" / "bin" / "spark-submit", "--master", MASTER, "--py-files", package]
+    argv += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))}
+    env |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [*map(str, argv), str(job), *map(str, arguments)],
+        cwd=job.parent, env=env, capture_output=True, text=True, timeout=560, check=False,
+    )  # fmt: skip
+    said = [line.removeprefix("ANSWER") for line in done.stdout.splitlines() if line.startswith("ANSWER")]
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    answer: dict[str, Any] = json.loads(said[0])
+    shutil.rmtree(SITE / "pyspark" / "work" / answer["app.id"], ignore_errors=True)  # the executors' folders
+    return answer
