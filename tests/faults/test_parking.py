@@ -123,5 +123,5 @@ def test_however_long_its_broker_is_away_nothing_is_given_up(
             proxy.away = False
             assert dead.wait(PATIENCE)
             until(lambda: parked(tmp_path) == 0, PATIENCE, "it was given up")
-    # The word that settled the original may be lost in the cut: then it is handled once more from the start.
+    # The word that settled the original may be lost in the cut; a message without an id is not known again then.
     assert {delivery.delivery_count for _, delivery in fails.runs} == {1, 2}
