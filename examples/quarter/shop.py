@@ -12,24 +12,18 @@ import json
 import os
 import random
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import trouble
 from trouble import Fate
 
-from redeliver_mw import App, Delivery, RedeliveryPolicy, RetryAfter
-from redeliver_mw.policy import Backoff
+from redeliver_mw import App, Delivery, RetryAfter, load_policies
 from redeliver_mw.testing import ManualClock
 
 QUEUES = ("orders", "payments", "mails", "invoices", "imports")
 
-# What the service has today. Nobody has ever looked at it again.
-POLICY = RedeliveryPolicy(6, Backoff.exponential(1.0, 2.0).jittered(0.2), "queue:dlq.$", name="default")
-# But for this: one order in twenty waits for up to two hours, so that the journal can tell whether that would help.
-PATIENT = {"dead_after": 8, "backoff": Backoff.exponential(10.0, 3.0, cap=3600.0).jittered(0.2)}
-ORDERS = POLICY.replace(arms={"patient": (0.05, PATIENT)}, name="orders")
-PAYMENTS = "1:2000; 4:15000; 8:60000; 12:move(queue:dlq.$)"
-MAILS = RedeliveryPolicy(16, Backoff.constant(20.0).jittered(0.1), "queue:dlq.$", name="mails")
+POLICIES = Path(__file__).with_name("policies.toml")
 
 
 class WarehouseDown(ConnectionError):
@@ -173,14 +167,12 @@ class Shop:
 def make_app(journal: str | os.PathLike[str]) -> App:
     """The service on a broker in memory, without its handlers."""
     url = "memory://?personality=artemis"  # whose own schedule keeps a retry copy for as long as it is told
-    return App(url, policy=POLICY, journal=journal, app_name="order-service")
+    return App(url, policy=load_policies(POLICIES), journal=journal, app_name="order-service")
 
 
 def serve(app: App, services: Services) -> None:
-    """Register the handlers, with the policies that they have today."""
+    """Register the handlers."""
     shop = Shop(services)
-    app.handler("orders", policy=ORDERS, decode=json.loads)(shop.on_order)
-    app.handler("payments", policy=PAYMENTS, decode=json.loads)(shop.on_payment)
-    app.handler("mails", policy=MAILS, decode=json.loads)(shop.on_mail)
-    app.handler("invoices", decode=json.loads)(shop.on_invoice)
-    app.handler("imports", decode=json.loads)(shop.on_import)
+    handlers = (shop.on_order, shop.on_payment, shop.on_mail, shop.on_invoice, shop.on_import)
+    for queue, handler in zip(QUEUES, handlers, strict=True):
+        app.handler(queue, decode=json.loads)(handler)

@@ -31,7 +31,7 @@ _PATIENCE: Final = 10.0  # seconds until an address that does not answer is give
 _GIB: Final = 1 << 30
 _TAIL: Final = 16_384  # bytes of Spark's own messages that are looked at when it does not start
 _YOURS: Final = re.compile(
-    r"Could not parse Master URL|IllegalArgument|INVALID_CONF|Invalid maximum heap|unresolved dep"
+    r"Could not parse Master|Master must|IllegalArgument|INVALID_CONF|Invalid maximum heap|unresolved dep"
 )
 _COMPLAINT: Final = re.compile(r"Exception|Error|Invalid|not found|refused", re.IGNORECASE)
 

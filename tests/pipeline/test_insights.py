@@ -5,7 +5,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -15,10 +20,14 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, compact
 from redeliver_mw.pipeline.insights import insights
 from redeliver_mw.pipeline.schemas import MARTS
+from redeliver_mw.pipeline.storm_watch import recent_storms
 from redeliver_mw.record import FIELDS, row_to_line
-from tests.pipeline.histories import Row, history, row
+from tests.pages import FENCE
+from tests.pipeline.histories import Journal, Row, history, row
 from tests.pipeline.journals import segment
 
+REPOSITORY = Path(__file__).resolve().parents[2]
+PAGE = REPOSITORY / "docs" / "marts.md"
 HOUR = 3600.0
 ROWS = [
     *history((0, "redelivered"), (1, "accepted"), message_key="heals"),
@@ -105,3 +114,53 @@ def test_bad_input_is_one_message_and_no_traceback(
     assert run(["pipeline", "insights", *words]) == code
     out, err = capsys.readouterr()
     assert (what in err, out, err.count("\n")) == (True, "", 1)
+
+
+def test_the_page_on_marts_names_every_column_of_each() -> None:
+    page = PAGE.read_text()
+    for name, ddl in MARTS.items():
+        section = page.partition(f"\n## `{name}`\n")[2].partition("\n## ")[0]
+        table = section.partition("| column | is |")[2].partition("\n\n")[0]
+        cells = re.findall(r"^\| ([^|]+) \|", table, re.MULTILINE)
+        named = [word for cell in cells for word in re.findall(r"`(\w+)`", cell)]
+        assert sorted(named) == sorted(re.findall(r"(?:^|, )(\w+) (?![^<]*>)", ddl)), name
+
+
+def test_the_snippets_of_the_page_on_marts_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake_of(spark, ROWS, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    snippets = [block["text"] for block in FENCE.finditer(PAGE.read_text()) if block["info"].strip() == "py"]
+    known: dict[str, Any] = {}
+    for snippet in snippets:
+        exec(snippet, known)
+    known["query"].processAllAvailable()
+    known["query"].stop()
+    assert known["rows"] == {name: Lake("lake").mart(spark, name).count() for name in MARTS}
+    assert recent_storms(spark, "storms").count() == known["rows"]["storms"]
+
+
+CONNECT = """
+import json, sys
+from redeliver_mw.pipeline import session
+from redeliver_mw.pipeline.insights import insights
+spark = session("local-connect[2]")
+assert "connect" in type(spark).__module__, type(spark)
+print(json.dumps(insights(spark, sys.argv[1])))
+spark.stop()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_marts_are_the_same_over_spark_connect(spark: SparkSession, tmp_path: Path) -> None:
+    lake = lake_of(spark, Journal(seed=1, messages=100).rows, tmp_path)
+    rows = insights(spark, lake)
+    here = {name: sorted(lake.mart(spark, name).collect(), key=str) for name in rows}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(REPOSITORY), str(REPOSITORY / "adapters")])}
+    command = [sys.executable, "-c", CONNECT, lake.root]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=800)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == rows
+    assert {name: sorted(lake.mart(spark, name).collect(), key=str) for name in rows} == here

@@ -17,7 +17,6 @@ from .curves import Curves, curves_of
 from .fates import SUMS, Fates, Mixture, fates, quantiles
 from .front import with_front
 from .rows import BacktestRow, Candidate, Place, row_of
-from .schedule import Schedule
 from .told import Row, Told, told
 from .units import Sorting, Unit
 
@@ -118,21 +117,22 @@ class History:
         self, names: Sequence[str], units: Sequence[Sequence[Unit]], place: Place, wanted: Bools
     ) -> list[BacktestRow]:
         """Schedules for the same messages are judged together, those with jitter apart from those without."""
-        jobs: dict[tuple[bytes, int], list[tuple[int, Schedule]]] = defaultdict(list)
+        jobs: dict[tuple[bytes, int], list[tuple[int, Unit]]] = defaultdict(list)
         within: dict[int, bytes] = {}
         for number, several in enumerate(units):
             for unit in several:
                 if id(unit.groups) not in within:
                     within[id(unit.groups)] = (unit.groups & wanted).tobytes()
-                jobs[within[id(unit.groups)], len(unit.schedule.times)].append((number, unit.schedule))
+                jobs[within[id(unit.groups)], len(unit.schedule.times)].append((number, unit))
         parts: list[list[_Part]] = [[] for _ in names]
         for (groups, _), pairs in jobs.items():
             if any(groups):
                 mixture = self._mixture(groups)
-                found = fates(mixture, [one for _, one in pairs])
+                found = fates(mixture, [unit.schedule for _, unit in pairs])
                 middles = quantiles(*found.points, _WANTED)
-                for line, (number, _) in enumerate(pairs):
-                    parts[number].append(_Part(mixture.messages, found, line, middles[line].tolist()))
+                for line, (number, unit) in enumerate(pairs):
+                    messages = mixture.messages * unit.share
+                    parts[number].append(_Part(messages, found, line, middles[line].tolist()))
         return [_row(name, place, part) for name, part in zip(names, parts, strict=True)]
 
     def _mixture(self, groups: bytes) -> Mixture:

@@ -18,10 +18,11 @@ from .stand_ins import has_rules, is_guess, stand_in
 
 
 class Unit(NamedTuple):
-    """Groups of messages, and what a candidate does with all of them."""
+    """Groups of messages, and what a candidate does with all of them, or with this share where it has arms."""
 
     groups: Bools
     schedule: Schedule
+    share: float
 
 
 class Sorting:
@@ -43,20 +44,21 @@ class Sorting:
         for destination in self._destinations:
             found[policies.resolve(destination)].append(destination)
         return [
-            Unit(groups, schedule(policy, until, attempt_s=attempt_s, error=error))
+            Unit(groups, schedule(arm.policy, until, attempt_s=attempt_s, error=error), arm.propensity)
             for policy, destinations in found.items()
-            for groups, error in self._alike(policy, tuple(destinations))
+            for arm in policy.apart
+            for groups, error in self._alike(arm.policy, tuple(destinations))
         ]
 
     def unclear(self, policies: RedeliveryPolicy | PolicyMap) -> tuple[set[str], bool]:
         """Errors that a rule might judge otherwise if it saw them; and whether there are some without a name."""
         found, nameless = set(), False
         for destination in self._destinations:
-            policy = policies.resolve(destination)
-            if has_rules(policy):
-                names = set(self._types[self._places == destination])
-                nameless |= "" in names
-                found |= {name for name in names - {""} if is_guess(name, policy)}
+            names = set(self._types[self._places == destination])
+            for _, _, policy in policies.resolve(destination).apart:
+                if has_rules(policy):
+                    nameless |= "" in names
+                    found |= {name for name in names - {""} if is_guess(name, policy)}
         return found, nameless
 
     def _alike(

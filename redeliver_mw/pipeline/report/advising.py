@@ -9,7 +9,7 @@ from typing import Final
 
 from . import counsel
 from .advice import Advice, Candidate
-from .markup import Markup, stranger, tag
+from .markup import Markup, join, stranger, tag
 from .pareto import pareto_chart
 from .tables import Column, both, key, number, section, swatch, table, when
 from .units import count, share
@@ -83,9 +83,9 @@ def _letter(one: Candidate, advice: Advice) -> Markup:
     return number(one.letter, "today" if advice.today is not None and one.letter == advice.today.letter else "")
 
 
-def _heals(one: Candidate) -> str:
+def _heals(one: Candidate) -> Markup:
     lo, hi = share(one.heals_lo), share(one.heals_hi)
-    return share(one.heals) if lo == hi else f"{share(one.heals)} ({lo} to {hi})"
+    return join([share(one.heals), tag("small", f"{lo} to {hi}") if lo != hi else None])
 
 
 def _key() -> Markup:

@@ -138,7 +138,7 @@ def shortened(words: str, pixels: float) -> str:
 
 def _places(anchor: Anchor) -> Iterable[tuple[Box, bool]]:
     """Where a label may go, the best first: beside its mark, above, below, in the corners, then further off."""
-    wide = len(anchor.text) * LETTER + 2
+    wide = len(anchor.text) * LETTER + 6
     for far in (0.0, 14.0, 28.0, 44.0, 62.0):
         gap = anchor.radius + 3 + far
         for right, down in ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (-1, -1), (1, 1), (-1, 1)):

@@ -33,7 +33,7 @@ def pareto_chart(name: str, advice: Advice, width: int, height: int = 300) -> Ma
         text(x.end, height - 6, "attempts for each message that fails", anchor="end"),
         *(tag("circle", cx=x(at), cy=y(dies), r=2, class_="dot") for at, dies in advice.dots),
         line(_front(x, y, advice.front), "front"),
-        *(_mark(x(one.attempts), y(one.dies), one, advice) for one in advice.front),
+        *(_mark(x(one.attempts), y(one.dies), one, advice) for one in reversed(_by_weight(advice))),
         labels(place(anchors, bounds)),
     ]
     told = f"{len(advice.front)} of {advice.candidates} policies are marked; their numbers are in the table."
@@ -41,7 +41,7 @@ def pareto_chart(name: str, advice: Advice, width: int, height: int = 300) -> Ma
 
 
 def _by_weight(advice: Advice) -> list[Candidate]:
-    """Those that the text speaks of get their labels first."""
+    """Those that the text speaks of first: they get their labels first, and lie on top."""
     spoken = {one.policy for one in (advice.best, advice.today) if one}
     return sorted(advice.front, key=lambda one: one.policy not in spoken)
 
