@@ -11,19 +11,19 @@ import json
 import os
 import re
 from dataclasses import asdict
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import ConfigError
+from . import pipeline_backtest, pipeline_insights, pipeline_report
 from .showing import plain, print_table
 from .spark_options import Conf, Json, LakeFolder, Master, Since, Until, spark, telling
 
 if TYPE_CHECKING:
     from ..pipeline import Compacted
 
-PARTS: tuple[ModuleType, ...] = ()
+PARTS = (pipeline_insights, pipeline_backtest, pipeline_report)
 BAD, IN_PART = 1, 3
 
 JournalFolder = Annotated[str, typer.Argument(metavar="JOURNAL", help="The folder that App(journal=…) writes to")]

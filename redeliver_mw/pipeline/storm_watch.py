@@ -44,7 +44,7 @@ def journal_stream(spark: SparkSession, journal: str | os.PathLike[str], *, file
         spark.readStream.schema(f"{schemas.EVENTS}, kind STRING")
         .option("pathGlobFilter", "seg-*.jsonl")
         .option("maxFilesPerTrigger", files)
-        .json(os.fspath(journal))
+        .json(files_at(journal).url())
     )
     return lines.where("v = 1 AND kind IS NULL AND destination IS NOT NULL AND ts_us IS NOT NULL")
 

@@ -60,8 +60,8 @@ CASES: Final = (
          RedeliveryPolicy(9, Backoff.exponential(4.0, 3.0, cap=1200.0).jittered(0.3), DLQ)),
     Case("fewer-attempts", RedeliveryPolicy(12, 5.0, DLQ),
          RedeliveryPolicy(8, Backoff.exponential(1.0, 2.0, cap=60.0).jittered(0.3), DLQ)),
-    Case("sooner", RedeliveryPolicy(12, 30.0, DLQ),
-         RedeliveryPolicy(10, Backoff.exponential(2.0, 2.0, cap=300.0).jittered(0.3), DLQ)),
+    Case("sooner", RedeliveryPolicy(10, 120.0, DLQ),
+         RedeliveryPolicy(11, Backoff.exponential(2.0, 2.0, cap=600.0).jittered(0.3), DLQ)),
 )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def test_the_command_prints_how_many_rows_each_mart_has(
     assert rows == {name: lake.mart(spark, name).count() for name in MARTS}
     assert run(["pipeline", "insights", lake.root, "--until", "2026-03-03"]) == 0
     out, err = capsys.readouterr()
-    assert [line.split() for line in out.splitlines() if line.startswith("messages")] == [["messages", "2"]]
+    assert [line.split() for line in out.splitlines() if "messages" in line] == [["messages", "2"]]
     assert err == ""
 
 
@@ -138,7 +138,7 @@ def test_the_snippets_of_the_page_on_marts_run(
     known["query"].processAllAvailable()
     known["query"].stop()
     assert known["rows"] == {name: Lake("lake").mart(spark, name).count() for name in MARTS}
-    assert recent_storms(spark, "storms").count() == known["rows"]["storms"]
+    assert recent_storms(spark, "storms").count() == 1  # those before lie an hour back, or more
 
 
 CONNECT = """

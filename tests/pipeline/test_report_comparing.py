@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from redeliver_mw.pipeline.backtest.choosing import OBJECTIVES
-from redeliver_mw.pipeline.report.comparing import compared, estimates, history_of, in_use
-from redeliver_mw.policy import RedeliveryPolicy, load_policies
+from redeliver_mw.pipeline.backtest.history import History
+from redeliver_mw.pipeline.report.comparing import compared, estimates, in_use
+from redeliver_mw.policy import load_policies
 from tests.pipeline.test_report_facts import recovered
 
 Row = dict[str, Any]
@@ -47,8 +48,7 @@ def test_of_several_the_latest_counts_unless_it_is_rare() -> None:
 
 
 def test_what_is_in_use_is_compared_with_others_like_it() -> None:
-    history = history_of(SEEN, [])
-    assert history is not None
+    history = History(SEEN)
     used = load_policies(TEXT).resolve("orders")
     found = compared(history, {"orders": used}, ALL)
     (choice,) = found.choices
@@ -64,20 +64,14 @@ def test_what_is_in_use_is_compared_with_others_like_it() -> None:
 
 
 def test_where_the_policy_in_use_is_not_known_nothing_is_called_better() -> None:
-    history = history_of(SEEN, [])
-    assert history is not None
+    history = History(SEEN)
     found = compared(history, {}, ALL)
     assert found.choices == []
     assert any(row["pareto"] for row in found.backtest)
 
 
-def test_without_failures_there_is_nothing_to_compare() -> None:
-    assert history_of([], []) is None
-
-
 def test_an_estimate_ends_at_what_was_seen_to_heal() -> None:
-    history = history_of(SEEN, [])
-    assert history is not None
+    history = History(SEEN)
     points = estimates(history, [("orders", "f1"), ("orders", "unknown")])
     assert {row["fingerprint"] for row in points} == {"f1"}
     shares = [row["healed"] for row in points]
@@ -85,13 +79,7 @@ def test_an_estimate_ends_at_what_was_seen_to_heal() -> None:
     assert shares[-1] == pytest.approx(0.8)
 
 
-def test_what_dies_at_once_whatever_the_policy_is_not_said_to_heal_under_another() -> None:
-    rows = [recovered(0, 1, 50), recovered(0, None, 50, fingerprint="bad")]
-    reasons = [{"fingerprint": "bad", "error_type": "ValueError", "reason": "undecodable", "n": 50},
-               {"fingerprint": "f1", "error_type": "TimeoutError", "reason": None, "n": 50}]  # fmt: skip
-    history = history_of(rows, reasons)
-    assert history is not None
-    found = compared(history, {"orders": RedeliveryPolicy(dead_after=2, backoff=1)}, ALL)
-    # half of the messages take one attempt whatever is done, the others two
-    now = next(row for row in found.backtest if row["candidate"] == found.choices[0]["today"])
-    assert now["attempts_per_message"] == pytest.approx(1.5)
+def test_a_secret_in_the_policy_in_use_is_not_told() -> None:
+    url = "activemq://user:hunter2@host:61613?jms.redeliveryPolicy.maximumRedeliveries=4"
+    found = compared(History(SEEN), {"orders": load_policies(url).resolve("orders")}, ALL)
+    assert "hunter2" not in str(found)

@@ -345,6 +345,15 @@ def test_a_long_front_is_thinned_evenly_and_keeps_what_is_spoken_of() -> None:
     assert 0 < len(one.dots) <= 300
 
 
+def test_policies_that_come_to_the_same_are_told_once() -> None:
+    rows = [candidate(name, 10, pareto=True, attempts_per_message=2 + digits) for name, digits in
+            (("longer", 0.0), ("same", 0.001), ("best of all", -0.001), ("other", 1.0))]  # fmt: skip
+    (chosen,) = advise(rows, [{"destination": "orders", "today": None, "best": "best of all"}])
+    assert [one.policy for one in chosen.front] == ["best of all", "other"]
+    (unchosen,) = advise(rows, [])
+    assert [one.policy for one in unchosen.front] == ["same", "other"]
+
+
 def test_where_most_dead_letters_would_be_spared_comes_first() -> None:
     rows = [candidate(name, messages, destination=place, dead_letter_share=dies, pareto=True)
             for place, messages in (("few", 10), ("many", 1000))

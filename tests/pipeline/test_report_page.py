@@ -230,6 +230,24 @@ def test_wide_bounds_make_it_only_fairly_sure() -> None:
     assert "no more than between 60 % and 80 %" in text
 
 
+@pytest.mark.parametrize(("observed", "wrong"), [(0.52, False), (0.31, True)])
+def test_it_is_told_how_right_the_back_test_was_where_that_can_be_known(observed: float, wrong: bool) -> None:
+    check = {
+        "destination": "orders", "policy_version": "abc", "messages": 200, "predicted_from": 900, "within_s": 60.0,
+        "predicted": 0.5, "observed": observed, "observed_lo": 0.3, "observed_hi": 0.6, "wrong": wrong,
+    }  # fmt: skip
+    rows = Rows(
+        storms=[window(0, 1000, 9)], outcomes=[{"outcome": "accepted", "n": 9}], checks=[check],
+        backtest=[candidate("a", 10), candidate("b", 10, pareto=True, p_recover_lo=0.5, p_recover_hi=0.5)],
+        choices=[{"destination": "orders", "today": "a", "best": "b"}],
+    )  # fmt: skip
+    text = told(rows)
+    assert "foretold that 50 % of 200 messages under policy abc would heal within 1 min" in text
+    assert (f"{share(observed)} did" in text, "Sure, if messages heal" in text) == (True, not wrong)
+    # 50 % were foretold and 31 % seen: 19 points
+    assert ("Not sure: the back-test was up to 19 points off here." in text) is wrong
+
+
 def test_nothing_to_recommend_is_said() -> None:
     assert "so there is nothing to recommend" in told(Rows(storms=[window(0, 9, 0)]))
     unjudged = {"today": "a", "best": None}

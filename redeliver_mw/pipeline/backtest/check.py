@@ -24,7 +24,7 @@ from .told import Row, Told, told
 
 LEAST: Final = 50  # messages on either side, or there is nothing to compare
 _Z: Final = 2.576  # 99 of 100
-_PARTS: Final = (0.25, 0.5, 0.75, 1.0)  # of its recoveries: when a policy's results are looked at
+_PARTS: Final = (0.25, 0.5, 0.75)  # of its recoveries: when a policy's results are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +98,13 @@ class _Side:
         self._each = {number: Mixture.of(self.curves, ones[number]) for number in np.flatnonzero(self.messages)}
 
     def times(self) -> Iterator[float]:
-        """When parts of the recoveries were in; the last is when all were that are known of."""
+        """When parts of the recoveries were in, and how far history looked."""
         healed = self.messages @ self.curves.healed
         edges = self.curves.cells.edges
         for part in _PARTS:
             at = int(np.searchsorted(healed, part * healed[-1] * (1 - 1e-9)))
             yield float(edges[min(at, len(edges) - 1)])
+        yield float(self.curves.horizon.max())
 
     def knows(self, at: float) -> Bools:
         """Of which groups it is known what became of them by then."""

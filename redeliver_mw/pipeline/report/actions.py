@@ -57,7 +57,7 @@ def _policies(facts: Facts) -> Iterator[Step]:
     for one in wanted[:_OF_A_KIND]:
         if one.best is not None:
             verb = "Change the policy of " if one.kind == "change" else "Try another policy on a few messages of "
-            yield Step(join([verb, _name(one.destination), f": {counsel.gain(one)}."]), counsel.sure(one.best))
+            yield Step(join([verb, _name(one.destination), f": {counsel.gain(one)}."]), counsel.sure(one))
 
 
 def _storms(facts: Facts) -> Iterator[Step]:

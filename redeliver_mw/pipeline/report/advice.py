@@ -23,6 +23,7 @@ Kind = Literal["change", "stay", "guess", "none"]
 DESTINATIONS: Final = 6
 FRONT: Final = 8  # candidates with a letter of their own
 DOTS: Final = 300  # others in the picture
+TRIED: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +57,19 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Tried:
+    """The back-test put to the test: of the `messages` under one policy the share `observed` healed within `within_s`
+    seconds, and from the histories of other policies `predicted` was foretold. `wrong`: by more than chance."""
+
+    policy_version: str
+    messages: int
+    within_s: float
+    predicted: float
+    observed: float
+    wrong: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Advice:
     """For one destination: `change` to `best`; `stay` with `today`, which is best; `guess`: `best` tries when nothing
     was tried yet; `none`: nothing is best."""
@@ -69,17 +83,27 @@ class Advice:
     dots: tuple[tuple[float, float], ...]  # attempts and share of deaths of others
     candidates: int  # of all
     objective: str  # what `best` was chosen for, in words; may be empty
+    tried: tuple[Tried, ...]  # how right the back-test was here, where that can be known; the wrong ones first
 
 
-def advise(rows: Iterable[Row], choices: Iterable[Row]) -> tuple[Advice, ...]:
-    """Those destinations first at which most would be saved. `choices` says which candidate each has, and should have:
-    `destination`, `today`, `best`, None where that is not known, and `objective`, what `best` was chosen for."""
+def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = ()) -> tuple[Advice, ...]:
+    """Those destinations first at which most would be saved.
+
+    `choices` says which candidate each has, and should have: `destination`, `today`, `best`, None where that is not
+    known, and `objective`, what `best` was chosen for. `checks` are the back-test's own, `destination` beside what
+    `Tried` has.
+    """
     chosen = {row["destination"]: row for row in choices}
+    tried: dict[str, list[Tried]] = defaultdict(list)
+    for row in checks:
+        tried[row["destination"]].append(_tried(row))
     sorted_rows: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["destination"] is not None:
             sorted_rows[row["destination"]][row["candidate"]].append(row)
-    found = [_advice(name, policies, chosen.get(name, {})) for name, policies in sorted_rows.items()]
+    found = [
+        _advice(name, policies, chosen.get(name, {}), tried.get(name, ())) for name, policies in sorted_rows.items()
+    ]
     return tuple(sorted(found, key=lambda one: (-saved(one), -one.messages, one.destination)))
 
 
@@ -88,7 +112,7 @@ def saved(advice: Advice) -> float:
     return advice.today.dead - advice.best.dead if advice.today and advice.best else 0.0
 
 
-def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row) -> Advice:
+def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row, tried: Sequence[Tried]) -> Advice:
     whole = {policy: _together(policy, rows) for policy, rows in policies.items()}
     wanted = [choice.get("today"), choice.get("best")]
     front = _lettered([one for one in whole.values() if one.pareto], [whole[name] for name in wanted if name in whole])
@@ -99,6 +123,7 @@ def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row
         destination=destination, kind=_kind(today, best), messages=max(one.messages for one in whole.values()),
         today=today, best=best, front=front, dots=tuple(sorted(dots)[:: -(-len(dots) // DOTS) or 1]),
         candidates=len(whole), objective=choice.get("objective") or "",
+        tried=tuple(sorted(tried, key=lambda one: (not one.wrong, -one.messages, one.policy_version))[:TRIED]),
     )  # fmt: skip
 
 
@@ -120,6 +145,13 @@ def _together(policy: str, rows: Sequence[Row]) -> Candidate:
     )  # fmt: skip
 
 
+def _tried(row: Row) -> Tried:
+    return Tried(
+        policy_version=text(row["policy_version"]), messages=row["messages"], within_s=row["within_s"],
+        predicted=row["predicted"], observed=row["observed"], wrong=row["wrong"],
+    )  # fmt: skip
+
+
 def _longest(rows: Sequence[Row], name: str) -> float | None:
     """None where one of them is not known: then nothing bounds the whole."""
     times = [row[name] for row in rows]
@@ -127,14 +159,25 @@ def _longest(rows: Sequence[Row], name: str) -> float | None:
 
 
 def _lettered(front: Sequence[Candidate], kept: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """At most FRONT, evenly from the one with fewest attempts to the one with most, and with them those of `kept`."""
-    ranked = sorted(front, key=lambda one: (one.attempts, one.dies, one.policy))
+    """At most FRONT, evenly from the one with fewest attempts to the one with most, and with them those of `kept`.
+
+    Of those that come to the same, the first of `kept`, or the one that is told in fewest words.
+    """
+    alike = {_numbers(one): one for one in sorted(front, key=lambda one: (-len(one.policy), one.policy))}
+    alike = {numbers: one for numbers, one in alike.items() if numbers not in {_numbers(one) for one in kept}}
+    ranked = sorted(alike.values(), key=lambda one: (one.attempts, one.dies, one.policy))
     room = max(FRONT - len(kept), 1)
     step = max(len(ranked) - 1, 1) / max(room - 1, 1)
     some = ranked if len(ranked) <= room else [ranked[round(number * step)] for number in range(room)]
     shown = {one.policy: one for one in (*some, *kept)}
     ordered = sorted(shown.values(), key=lambda one: (one.attempts, one.dies, one.policy))
     return tuple(replace(one, letter=letter) for one, letter in zip(ordered, ascii_uppercase, strict=False))
+
+
+def _numbers(one: Candidate) -> tuple[float | None, ...]:
+    """As exact as a person compares them."""
+    most_s = None if one.most_s is None else float(f"{one.most_s:.2g}")
+    return round(one.attempts, 2), round(one.dies, 3), most_s
 
 
 def _kind(today: Candidate | None, best: Candidate | None) -> Kind:

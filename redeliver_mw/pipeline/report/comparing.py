@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import ConfigError
 from ...policy import PolicyMap, RedeliveryPolicy, load_policies
+from ...redaction import redact
 from ..backtest.choosing import Objective, recommend
 from ..backtest.history import History
 from ..backtest.rows import BacktestRow, Candidate
@@ -18,7 +19,6 @@ from .failures import Key
 
 DESTINATIONS: Final = 12  # those with most failed messages
 _SELDOM: Final = 0.05  # a policy that decided less often than this part of the most frequent one is not the usual one
-_AT_ONCE: Final = frozenset({"rejected", "undecodable"})
 
 Row = Mapping[str, Any]
 Policies = RedeliveryPolicy | PolicyMap
@@ -29,20 +29,6 @@ class Compared(NamedTuple):
 
     backtest: list[Row]
     choices: list[Row]
-
-
-def history_of(recovery: Sequence[Row], reasons: Iterable[Row]) -> History | None:
-    """What the back-test knows; None if nothing failed. `reasons`: `fingerprint`, `error_type`, `reason`, `n`."""
-    if not recovery:
-        return None
-    types: dict[str, str] = {}
-    ends: dict[str, set[str | None]] = defaultdict(set)
-    for row in reasons:
-        if row["fingerprint"] is not None:
-            ends[row["fingerprint"]].add(row["reason"])
-            types.setdefault(row["fingerprint"], row["error_type"] or "")
-    at_once = {fingerprint for fingerprint, found in ends.items() if found <= _AT_ONCE}
-    return History(recovery, error_types=types, at_once=at_once)
 
 
 def in_use(rows: Iterable[Row]) -> dict[str, RedeliveryPolicy]:
@@ -83,7 +69,7 @@ def compared(
             progress(f"comparing policies for {place}", number, len(places))
         given = policies.get(place)
         like = given.resolve(place) if given is not None else RedeliveryPolicy()
-        present = Candidate(like.text, like)
+        present = Candidate(redact(like.text), like)
         rows = search(history, present, like, objectives[0], destination=place).rows
         backtest += [row.as_dict() for row in rows]
         if given is not None:

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from .advice import Advice, Candidate, saved
+from .advice import Advice, Candidate, Tried, saved
+from .markup import foreign
 from .units import count, duration, share
 from .words import many
 
@@ -28,26 +29,35 @@ def told(advice: Advice) -> list[str]:
     best, today = advice.best, advice.today
     if best is None:
         return [_nothing(advice)]
+    tests = [_test(one) for one in advice.tried]
     if advice.kind == "stay":
-        return [
-            f"Of {many(advice.candidates, 'policy', 'policies')} none does better than the one in use. {_ends(best)}"
-        ]
+        tried = many(advice.candidates, "policy", "policies")
+        return [f"Of {tried} none does better than the one in use. {_ends(best)}", sure(advice), *tests]
     first = _ends(best) if today is None else _changed(today, best)
     if advice.objective:
         first += f" Its aim: {advice.objective}."
-    return [first, *([_cost(today, best)] if today else []), _times(today, best), sure(best)]
+    return [first, *([_cost(today, best)] if today else []), _times(today, best), sure(advice), *tests]
 
 
-def sure(best: Candidate) -> str:
-    """How much of it is known."""
+def sure(advice: Advice) -> str:
+    """How much of it is known; empty where nothing is advised."""
+    best = advice.best
+    if best is None:
+        return ""
+    off = max((abs(one.predicted - one.observed) for one in advice.tried if one.wrong), default=0.0)
+    bounds = f"between {share(best.heals_lo)} and {share(best.heals_hi)}"
+    if off:
+        return (
+            f"Not sure: the back-test was up to {off * 100:.0f} points off here. Healing depends on the policy, or the "
+            "times were not alike."
+        )
     if best.extrapolated:
         return (
             f"This is a guess: for {share(best.unseen)} of the messages it tries when nothing was ever tried here, so "
-            f"between {share(best.heals_lo)} and {share(best.heals_hi)} would heal. Give it to a small share of the "
-            "messages first, as an arm of the policy; the next report will know."
+            f"{bounds} would heal. Give it to a small share of the messages first, as an arm of the policy; the next "
+            "report will know."
         )
     if best.heals_hi - best.heals_lo > _WIDE:
-        bounds = f"between {share(best.heals_lo)} and {share(best.heals_hi)}"
         return (
             f"Fairly sure: {share(best.heals)} is the estimate, from messages that were tried at such times or around "
             f"them. What was seen of all messages says no more than {bounds}."
@@ -81,8 +91,7 @@ def _ends(one: Candidate) -> str:
 
 
 def _changed(today: Candidate, best: Candidate) -> str:
-    fewer = today.dead - best.dead
-    if abs(fewer) < 1:
+    if abs(today.dead - best.dead) < 1:
         return f"As many would heal as today, {share(best.heals)} of those that fail."
     letters = f"{count(best.dead)} dead letters instead of {count(today.dead)}"
     return f"{share(best.heals)} of those that fail would heal instead of {share(today.heals)}: {letters}."
@@ -90,9 +99,9 @@ def _changed(today: Candidate, best: Candidate) -> str:
 
 def _cost(today: Candidate, best: Candidate) -> str:
     more = (best.attempts - today.attempts) * best.messages
-    each = f"{best.attempts:.1f} attempts for each instead of {today.attempts:.1f}"
     if abs(best.attempts - today.attempts) < 0.05:
         return f"It costs as many attempts as today, {best.attempts:.1f} for each."
+    each = f"{best.attempts:.1f} attempts for each instead of {today.attempts:.1f}"
     return f"It {'costs' if more > 0 else 'saves'} {count(abs(more))} attempts: {each}."
 
 
@@ -101,3 +110,14 @@ def _times(today: Candidate | None, best: Candidate) -> str:
         return "How long those that heal would take is not known."
     now = f" (today {duration(today.most_s)})" if today is not None and today.most_s is not None else ""
     return f"95 % of those that heal are back within {duration(best.most_s)}{now}."
+
+
+def _test(one: Tried) -> str:
+    """How right the back-test was where it could be tried out."""
+    policy = foreign(one.policy_version, 40) or "without a version"
+    messages = f"{share(one.predicted)} of {many(one.messages, 'message')} under policy {policy}"
+    apart = "more than chance allows" if one.wrong else "no more than chance allows"
+    return (
+        f"Put to the test: other policies' histories foretold that {messages} would heal within "
+        f"{duration(one.within_s)}; {share(one.observed)} did. That is {apart}."
+    )

@@ -31,8 +31,8 @@ class Rows:
     `outcomes` is `messages` counted: `outcome` and `n`. `episodes` is `storms` from the beginning of each storm to its
     end: `destination`, `first_us`, `end_us`, `attempts`, `retries`, `peak`. `verdicts` is `poison` counted: `verdict`
     and `n`. `flow_by_day` and `flow_by_reason` are `dead_letter_flow`. `estimates` are points of the back-test's curve
-    for a failure: `destination`, `fingerprint`, `after_s` and `healed`, the share that recovers by then. `choices`:
-    see `advise`.
+    for a failure: `destination`, `fingerprint`, `after_s` and `healed`, the share that recovers by then. `choices` and
+    `checks`: see `advise`.
     """
 
     outcomes: Sequence[Row] = ()
@@ -49,6 +49,7 @@ class Rows:
     estimates: Sequence[Row] = ()
     backtest: Sequence[Row] = ()
     choices: Sequence[Row] = ()
+    checks: Sequence[Row] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ def facts(rows: Rows, *, lake: str, made_s: float) -> Facts:
         failures=failures(rows.recovery, rows.waste, rows.fingerprints, rows.estimates),
         attempts=attempts(rows.attempt_curve),
         storms=found, flow=flow(rows.flow_by_day, rows.flow_by_reason),
-        poison=poison(rows.poison, rows.verdicts), advice=advise(rows.backtest, rows.choices),
+        poison=poison(rows.poison, rows.verdicts), advice=advise(rows.backtest, rows.choices, rows.checks),
     )  # fmt: skip
 
 

@@ -105,12 +105,15 @@ def _intervals(recovery: Iterable[Row]) -> dict[Key, list[Interval]]:
 
 
 def _wasted(waste: Iterable[Row]) -> dict[Key, Waste]:
-    sums: dict[Key, Waste] = defaultdict(Waste)
+    sums: dict[Key, list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in waste:
-        sums[_key(row)] += Waste(
-            attempts=row["attempts"], handler_s=(row["handler_us"] or 0) / 1e6, hopeless=row["hopeless_attempts"]
-        )
-    return sums
+        place = sums[_key(row)]
+        for number, name in enumerate(("attempts", "handler_us", "hopeless_attempts")):
+            place[number] += row[name] or 0
+    found: dict[Key, Waste] = defaultdict(Waste)
+    for key, (attempts, handler_us, hopeless) in sums.items():
+        found[key] = Waste(attempts=attempts, handler_s=handler_us / 1e6, hopeless=hopeless)
+    return found
 
 
 def _key(row: Row) -> Key:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ...redaction import redact
+from ..backtest.check import how_wrong
 from ..backtest.choosing import OBJECTIVES, Objective
 from ..lake import Lake
 from ..moments import DAY_US, Moment, Span, day_of, span
@@ -27,6 +28,8 @@ from .storms import BUCKETS, WINDOW_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from ..judging import Known
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done now, how much of it is done, and how much there is."""
@@ -56,14 +59,15 @@ def report(
     with told(place.root):
         marts = _Marts(spark, place, days, progress or _silent)
         rows = marts.rows()
-        history = comparing.history_of(rows.recovery, marts.reasons())
-        if history is not None:
-            used = _named(policies, history.destinations) if policies is not None else marts.policies()
+        if rows.recovery:
+            known = marts.known()
+            used = _named(policies, known.history.destinations) if policies is not None else marts.policies()
             wanted = [objective] if objective is not None else [*OBJECTIVES.values()]
-            found = comparing.compared(history, used, wanted, progress)
+            found = comparing.compared(known.history, used, wanted, progress)
             shown = failures(rows.recovery, rows.waste, rows.fingerprints, ()).shown
-            curves = comparing.estimates(history, [(one.destination, one.fingerprint) for one in shown])
-            rows = replace(rows, backtest=found.backtest, choices=found.choices, estimates=curves)
+            curves = comparing.estimates(known.history, [(one.destination, one.fingerprint) for one in shown])
+            checks = [asdict(check) for check in how_wrong(known.apart)]
+            rows = replace(rows, backtest=found.backtest, choices=found.choices, estimates=curves, checks=checks)
     return facts(rows, lake=redact(place.root), made_s=time.time())
 
 
@@ -127,17 +131,19 @@ class _Marts:
             flow_by_reason=self._read("dead_letter_flow", condense.by_reason(flow)),
         )
 
-    def reasons(self) -> list[Row]:
-        from . import condense
+    def known(self) -> Known:
+        """What the back-test is asked about. ConfigError if nothing failed."""
+        from .. import judging  # it reads through `condense`
 
-        return self._read("messages", condense.reasons(self._timed("messages")))
+        self._progress("reading histories", 0, 0)
+        return judging.known(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
 
     def policies(self) -> Mapping[str, Policies]:
         """Those in use, as far as the records tell."""
-        from . import condense
+        from .. import judging
 
-        events = self._lake.events(self._spark, *self._days)
-        return comparing.in_use(self._read("events", condense.policies(events)))
+        self._progress("reading policies", 0, 0)
+        return judging.policies_in_use(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
 
     def _daily(self, name: str) -> DataFrame:
         frame = self._lake.mart(self._spark, name)

@@ -1,0 +1,256 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver pipeline backtest LAKE`: what other policies would have done with the messages that failed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from ..errors import ConfigError
+from ..policy import PolicyMap, RedeliveryPolicy
+from ..policy.formats import LANGUAGES, WRITERS
+from ..policy.formats.problems import nearest
+from ..redaction import redact
+from .given import read_policies
+from .pipeline_judged import listed, print_rows, sentence
+from .spark_options import Conf, Json, LakeFolder, Master, Since, Until, spark
+
+if TYPE_CHECKING:
+    from ..pipeline.backtest import BacktestRow, Candidate, Check, History, Objective, Shape
+    from ..pipeline.backtest.answers import Answer
+
+IN_PART = 3
+IN_USE = "in use"
+FEW = 50  # candidates that are all shown, and for --json judged as finely as can be
+
+
+class By(StrEnum):
+    """What --by takes."""
+
+    every = "all"
+    destination = "destination"
+    fingerprint = "fingerprint"
+
+
+_FINE: Final[Mapping[By, Literal["all", "destination", "fingerprint"]]] = {
+    By.every: "all", By.destination: "destination", By.fingerprint: "fingerprint"
+}  # fmt: skip
+
+Candidates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--candidate", metavar="POLICY", help="A policy's text, a URL that carries one, a file; several times"
+    ),
+]
+Grid = Annotated[
+    str | None,
+    typer.Option("--grid", metavar="GRID", help="Many: 'attempts=3-8 initial=1,2,5 multiplier=1,2 cap=60 jitter=0.2'"),
+]
+Search = Annotated[
+    bool, typer.Option("--search", help="Look for a better policy for each destination; so it is without a candidate")
+]
+Present = Annotated[
+    str | None,
+    typer.Option(
+        "--present", metavar="POLICY", help="The policies in use; else the first candidate, else as the journal tells"
+    ),
+]
+Goal = Annotated[str, typer.Option("--objective", metavar="NAME", help="fewer-dead-letters, fewer-attempts or sooner")]
+OneDestination = Annotated[str | None, typer.Option("--destination", metavar="NAME", help="Only what failed there")]
+Finest = Annotated[By, typer.Option("--by", help="How fine the rows are")]
+Write = Annotated[str | None, typer.Option("--write", metavar="FILE", help="Write the best policy into a file")]
+To = Annotated[str, typer.Option("--to", metavar="LANGUAGE", help=f"Of --write, one of: {', '.join(LANGUAGES)}")]
+Lossy = Annotated[bool, typer.Option("--lossy", help="Write the nearest where the language cannot say all")]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command("backtest")(backtest)
+
+
+def backtest(
+    lake: LakeFolder,
+    candidate: Candidates = None,
+    destination: OneDestination = None,
+    by: Finest = By.every,
+    grid: Grid = None,
+    search: Search = False,
+    present: Present = None,
+    objective: Goal = "fewer-dead-letters",
+    write: Write = None,
+    to: To = "native",
+    lossy: Lossy = False,
+    since: Since = None,
+    until: Until = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Hold policies against the messages that failed: how many would have recovered, when, after how many attempts.
+
+    A row for each candidate. With --search, or without a candidate, for each destination the policy in use and the
+    best one found. With --json all rows, also those of each destination and failure.
+    """
+    from ..pipeline import Lake, judging
+    from ..pipeline.backtest import how_wrong
+    from ..pipeline.report.job import whole_days
+
+    # what cannot be meant is told before Spark is started
+    whole_days(since, until)
+    _check_write(write, to)
+    asked = _asked(candidate, grid, present, objective, destination, search)
+    place = Lake(lake)
+    with spark(master, conf) as session:
+        known = judging.known(session, place, since=since, until=until)
+        used = judging.policies_in_use(session, place, since=since, until=until) if asked.present is None else {}
+    answer = asked.answer(known.history, used, By.fingerprint if as_json else by)
+    if as_json:
+        print(json.dumps([row.as_dict() for row in answer.rows], allow_nan=False))
+    else:
+        print_rows(asked.table(answer, by))
+    _tell(asked, answer, known.history, how_wrong(known.apart))
+    if write is not None and not _written(answer, Path(write), to, lossy):
+        raise typer.Exit(IN_PART)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked for; `present` is None where the journal has to tell it."""
+
+    given: Sequence[Candidate]
+    shapes: Sequence[Shape]
+    present: Candidate | None
+    objective: Objective
+    destination: str | None
+    search: bool
+
+    def answer(self, history: History, used: Mapping[str, RedeliveryPolicy], by: By) -> Answer:
+        """Of a history; `used` are the policies in use, as far as the journal tells them."""
+        from ..pipeline.backtest import Candidate
+        from ..pipeline.backtest.answers import judged, searched
+
+        history.horizon(self.destination)  # an error for a destination that is not there
+        places = history.destinations if self.destination is None else (self.destination,)
+        now = self.present or Candidate(IN_USE, PolicyMap({f"queue:{name}": one for name, one in used.items()}))
+        untold = [] if self.present else [place for place in places if place not in used]
+        if untold and (len(untold) == len(places) or not self.search):
+            what = "the journal does not tell which policy is in use"
+            raise ConfigError(what, where=listed(untold)[:200], cure="Name it with --present POLICY")
+        others = [one for one in self.given if one is not now]
+        if self.search:
+            told = [place for place in places if place not in untold]
+            return searched(history, now, self.objective, told, others=lambda like: [*others, *self._made(like)])
+        made = self._made(self._like(now.policies)) if self.shapes else []
+        names = {now.name, *(one.name for one in others)}
+        candidates = [now, *others, *(one for one in made if one.name not in names)]
+        fine = by if len(candidates) <= FEW else By.every
+        return judged(history, candidates, now.name, self.objective, by=_FINE[fine], destination=self.destination)
+
+    def table(self, answer: Answer, by: By) -> list[BacktestRow]:
+        """The rows for a person: as fine as was asked, and of many candidates those that matter."""
+        names = {one.name for one in self.given} | {one.recommendation.present.candidate for one in answer.choices}
+        best = {(one.destination, one.recommendation.best) for one in answer.choices}
+        few = len({row.candidate for row in answer.rows}) <= FEW
+        return [
+            row
+            for row in answer.rows
+            if self._is_as_fine(row, by)
+            and (row.candidate in names or (row.destination, row) in best or (not self.search and (few or row.pareto)))
+        ]
+
+    def _is_as_fine(self, row: BacktestRow, by: By) -> bool:
+        if self.search or (by is By.every and self.destination is not None):
+            return row.error_fingerprint is None
+        wanted = {By.every: (True, True), By.destination: (False, True), By.fingerprint: (False, False)}[by]
+        return (row.destination is None, row.error_fingerprint is None) == wanted
+
+    def _made(self, like: RedeliveryPolicy) -> list[Candidate]:
+        return [shape.candidate(like) for shape in self.shapes]
+
+    def _like(self, policies: RedeliveryPolicy | PolicyMap) -> RedeliveryPolicy:
+        """What a grid's candidates are like in rules and targets: the one policy that there is."""
+        if self.destination is not None or isinstance(policies, RedeliveryPolicy) or not policies.entries:
+            return policies.resolve(self.destination or "")
+        what = "a grid is made of one policy, and several are in use"
+        raise ConfigError(what, where="--grid", cure="Name one --destination, or one policy with --present")
+
+
+def _asked(
+    candidate: Sequence[str] | None,
+    grid: str | None,
+    present: str | None,
+    objective: str,
+    destination: str | None,
+    search: bool,
+) -> _Asked:
+    """The options, read; PolicyError or ConfigError where they cannot be."""
+    from ..pipeline.backtest import Candidate, objective_of, read_grid
+
+    given = [Candidate(_title(one), read_policies(one, None, False)) for one in candidate or ()]
+    shapes = read_grid(grid) if grid is not None else []
+    now = Candidate(IN_USE, read_policies(present, None, False)) if present is not None else None
+    nothing = not (given or shapes)
+    return _Asked(
+        given, shapes, now or (given[0] if given else None), objective_of(objective), destination, search or nothing
+    )  # fmt: skip
+
+
+def _title(given: str) -> str:
+    """What rows call a candidate: its text in one line, or the file's name, without secrets."""
+    return redact(" ".join(given.split()))
+
+
+def _check_write(write: str | None, to: str) -> None:
+    if to not in WRITERS:
+        near = nearest(to, LANGUAGES)
+        cure = f"Did you mean {near!r}?" if near else f"Use one of: {', '.join(WRITERS)}"
+        raise ConfigError(f"there is no policy language {to!r:.80}", where="--to", cure=cure)
+    if write is not None and (Path(write).is_dir() or not Path(write).absolute().parent.is_dir()):
+        raise ConfigError("no file can be there", where=write, cure="Name a file in a folder that is there")
+
+
+def _tell(asked: _Asked, answer: Answer, history: History, checks: Sequence[Check]) -> None:
+    """On stderr: what to take, what was passed over, and how wrong the back-test is where that can be known."""
+    for choice in answer.choices:
+        if asked.search or len({row.candidate for row in answer.rows}) > 1:
+            print(sentence(choice.recommendation, choice.destination), file=sys.stderr)
+    told = {choice.destination for choice in answer.choices}
+    if asked.search and asked.destination is None and (untold := [p for p in history.destinations if p not in told]):
+        print(f"not looked at: {listed(untold)}: the journal does not tell their policies", file=sys.stderr)
+    for note in history.notes(asked.given):
+        print(f"note: {listed([note])}", file=sys.stderr)
+    here = [check for check in checks if asked.destination in (None, check.destination)]
+    for check in here:
+        if check.wrong:
+            print(f"note: {listed([str(check)])}", file=sys.stderr)
+    if not here:
+        print("note: history knows one policy, so how wrong the back-test is cannot be told", file=sys.stderr)
+
+
+def _written(answer: Answer, file: Path, to: str, lossy: bool) -> bool:
+    """Puts the best policy into a file; says so. False if the language cannot say all of it, and nothing is written."""
+    policies = answer.policies()
+    if policies is None:
+        print(f"{file} is not written: nothing is better than what is in use", file=sys.stderr)
+        return True
+    written = WRITERS[to](policies if isinstance(policies, PolicyMap) else PolicyMap(None, policies))
+    for what in written.lost:
+        print(f"lost in {to}: {redact(what)}", file=sys.stderr)
+    if written.lost and not lossy:
+        print("Nothing is written. Use --lossy to write the nearest", file=sys.stderr)
+        return False
+    try:
+        file.write_text(written.text.rstrip("\n") + "\n", encoding="utf-8")
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or type(error).__name__}"
+        raise ConfigError(what, where=str(file), cure="Name a file in a folder of yours") from None
+    print(f"{file}: {to}", file=sys.stderr)
+    return True
