@@ -86,6 +86,8 @@ class Death:
 
     source: Destination
     reason: str = ""  # the broker's own word; empty where it says nothing
+    at_us: int | None = None  # microseconds since 1970, UTC, as exact as the broker tells; None: it does not
+    count: int = 0  # how often it died there, for this reason; 0: the broker does not count
 
 
 class Reader(Protocol):
@@ -106,6 +108,14 @@ class Imaging(Protocol):
 
     def image(self, native: Any, /) -> bytes: ...
     def native(self, image: bytes, /) -> Any: ...  # as good as the one that the image was made of
+
+
+@runtime_checkable
+class Packing(Protocol):
+    """A reader whose messages can be put into bytes and be had again, exactly, in another process, at another time."""
+
+    def pack(self, native: Any, /) -> bytes: ...  # all of it, but for the body where that is the same as `body`
+    def unpack(self, packed: bytes, body: bytes, /) -> Any: ...  # `body` as it was read; ValueError for what is none
 
 
 @runtime_checkable

@@ -8,7 +8,10 @@ The native message of a delivery is pika's `(method, properties, body)`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
+
+from pika.spec import Basic
 
 from redeliver_mw.errors import NotCopyable
 from redeliver_mw.message import Death, Delivery, Destination, Outgoing, Properties
@@ -70,6 +73,18 @@ class PikaReader:
         method = native[0]
         return {"exchange": method.exchange or "", "routing_key": method.routing_key or ""}
 
+    def pack(self, native: Native, /) -> bytes:
+        """Exchange and routing key, each behind a byte that is its length, and the properties as they came."""
+        method, properties, _ = native
+        names = [name.encode() for name in (method.exchange or "", method.routing_key or "")]
+        raw = RawProperties.of(**vars(properties)) if not isinstance(properties, RawProperties) else properties
+        return b"".join([*(bytes([len(name)]) + name for name in names), *raw.encode()])
+
+    def unpack(self, packed: bytes, body: bytes, /) -> Native:
+        exchange, rest = _short(packed)
+        routing_key, raw = _short(rest)
+        return Basic.Deliver(exchange=exchange, routing_key=routing_key), RawProperties.from_raw(raw), body
+
     def marked(self, native: Native, /) -> bool:
         properties = native[1]
         if isinstance(properties, RawProperties) and properties.raw is not None:
@@ -84,18 +99,25 @@ class PikaReader:
         """
         headers = native[1].headers or {}
         deaths = headers.get("x-death")
-        listed = (
-            [(str(d.get("queue") or ""), str(d.get("reason") or "")) for d in deaths if isinstance(d, dict)]
-            if isinstance(deaths, list)
-            else []
+        listed: list[Mapping[str, Any]] = (
+            [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
         )
-        listed.append((_text(headers.get("x-first-death-queue")), _text(headers.get("x-first-death-reason"))))
-        named = [(queue, reason) for queue, reason in listed if queue and not queue.startswith(LADDER)]
-        consumed = [death for death in named if death[1] in ("rejected", "delivery_limit")]
+        first = {word: _text(headers.get(f"x-first-death-{word}")) for word in ("queue", "reason")}
+        named = [
+            death for death in (*listed, first)
+            if death.get("queue") and not str(death["queue"]).startswith(LADDER)
+        ]  # fmt: skip
+        consumed = [death for death in named if death.get("reason") in ("rejected", "delivery_limit")]
         if not named:
             return None
-        queue, reason = consumed[0] if consumed else named[-1]
-        return Death(Destination(queue), reason)
+        death = consumed[0] if consumed else named[-1]
+        at, count = death.get("time"), death.get("count")
+        return Death(
+            Destination(str(death["queue"])),
+            str(death.get("reason") or ""),
+            round(at.replace(tzinfo=UTC).timestamp() * 1e6) if isinstance(at, datetime) else None,
+            int(count) if isinstance(count, int) else 0,
+        )
 
     def unsendable(self, out: Outgoing, /) -> str:
         try:
@@ -104,6 +126,14 @@ class PikaReader:
             return f"it cannot be encoded: {error}"
         key = route_to(out.target)[1]
         return "" if len(key.encode("utf-8", "replace")) <= NAME_BYTES else f"its name has more than {NAME_BYTES} bytes"
+
+
+def _short(packed: bytes) -> tuple[str, bytes]:
+    """The name that these bytes begin with, and what is behind it. ValueError."""
+    if not packed or len(packed) <= packed[0]:
+        raise ValueError("it ends within a name")
+    end = 1 + packed[0]
+    return packed[1:end].decode(), packed[end:]
 
 
 def _text(value: object) -> str:

@@ -47,6 +47,12 @@ class ProtonReader:
     def native(self, image: bytes, /) -> Received:
         return Received(image)
 
+    def pack(self, native: Received, /) -> bytes:
+        return native.raw
+
+    def unpack(self, packed: bytes, body: bytes, /) -> Received:
+        return Received(packed)
+
     def headers(self, native: Received, /) -> dict[str, Any]:
         return {name: read(native.raw, start) for name, (start, _) in native.application.items()}
 

@@ -104,6 +104,14 @@ class StompReader:
     def native(self, image: bytes, /) -> RawFrame:
         return RawFrame(image, b"")
 
+    def pack(self, native: Frame, /) -> bytes:
+        if isinstance(native, RawFrame):
+            return native.head
+        return b"\n".join([b"MESSAGE", *_lines(native.headers)])
+
+    def unpack(self, packed: bytes, body: bytes, /) -> RawFrame:
+        return RawFrame(packed, body)
+
     def marked(self, native: Frame, /) -> bool:
         if isinstance(native, RawFrame):
             return b"\nredeliver_" in native.head

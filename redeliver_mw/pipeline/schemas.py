@@ -72,4 +72,32 @@ BACKTEST: Final = (
     "extrapolated BOOLEAN, pareto BOOLEAN"
 )
 
-ALL: Final = {"events": EVENTS_WITH_DAY, "quarantine": QUARANTINE, **MARTS, "backtest": BACKTEST}
+# A dead letter that was drained. What stands behind `staged_us` is more than API section 6 promises. `letter`: what its
+# reader packed, without which it cannot be sent back, as null for letters whose body was left out. `owner`: `lake`, or
+# `broker` for what was only looked at. `problem`: why it cannot be sent back; null where it can.
+DEAD_LETTERS: Final = (
+    "dl_id STRING, message_key STRING, original_destination STRING, dlq STRING, broker STRING, dead_us BIGINT, "
+    "failures INT, error_fingerprint STRING, error_type STRING, reason STRING, headers MAP<STRING, STRING>, "
+    "content_type STRING, body BINARY, body_sha256 STRING, body_bytes BIGINT, source STRING, drain_run_id STRING, "
+    "staged_us BIGINT, "
+    "owner STRING, dialect STRING, message_id STRING, group_id STRING, generation INT, replay_id STRING, "
+    "problem STRING, redelivered BOOLEAN, letter BINARY"
+)
+
+# A letter in a plan. `target` is where it goes. `edits`: JSON of what is changed in it, `{"headers": {name: value or
+# null}}`; a body that was changed is in `body`, and `edited_body` says so. `rank` counts all letters of the plan in the
+# order in which they are sent, from 0; `position` those of one bucket, which is one file.
+PLAN: Final = (
+    "position INT, rank BIGINT, dl_id STRING, message_key STRING, group_id STRING, target STRING, dlq STRING, "
+    "broker STRING, dialect STRING, owner STRING, generation INT, dead_us BIGINT, error_fingerprint STRING, "
+    "redelivered BOOLEAN, letter BINARY, body BINARY, body_sha256 STRING, edited_body BOOLEAN, edits STRING"
+)
+
+ALL: Final = {
+    "dead_letters": DEAD_LETTERS,
+    "plan": PLAN,
+    "events": EVENTS_WITH_DAY,
+    "quarantine": QUARANTINE,
+    **MARTS,
+    "backtest": BACKTEST,
+}
