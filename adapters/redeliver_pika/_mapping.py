@@ -83,7 +83,8 @@ class PikaReader:
     def unpack(self, packed: bytes, body: bytes, /) -> Native:
         exchange, rest = _short(packed)
         routing_key, raw = _short(rest)
-        return Basic.Deliver(exchange=exchange, routing_key=routing_key), RawProperties.from_raw(raw), body
+        drivers: Any = Basic.Deliver  # which has no types
+        return drivers(exchange=exchange, routing_key=routing_key), RawProperties.from_raw(raw), body
 
     def marked(self, native: Native, /) -> bool:
         properties = native[1]

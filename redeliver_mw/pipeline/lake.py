@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 FORMAT: Final = 1
 _ABOUT: Final = "_lake.json"
 _COMPACT: Final = "Run `redeliver pipeline compact JOURNAL LAKE`"
-_TABLES: Final = {name: ddl for name, ddl in schemas.ALL.items() if name not in ("events", "quarantine")}
+_TABLES: Final = schemas.MARTS | {"backtest": schemas.BACKTEST}
 
 
 class Lake:

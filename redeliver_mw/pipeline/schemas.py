@@ -94,10 +94,6 @@ PLAN: Final = (
 )
 
 ALL: Final = {
-    "dead_letters": DEAD_LETTERS,
+    "events": EVENTS_WITH_DAY, "quarantine": QUARANTINE, **MARTS, "backtest": BACKTEST, "dead_letters": DEAD_LETTERS,
     "plan": PLAN,
-    "events": EVENTS_WITH_DAY,
-    "quarantine": QUARANTINE,
-    **MARTS,
-    "backtest": BACKTEST,
-}
+}  # fmt: skip

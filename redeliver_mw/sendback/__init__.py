@@ -14,6 +14,6 @@ from .replay import SendBack, missing
 from .report import Outcome, Report, ambiguous, no_such_letter
 
 __all__ = [
-    "DeadLetterInfo", "Edits", "Outcome", "Packed", "Report", "SendBack", "ambiguous", "copy_of", "letter_of", "missing",
-    "no_such_letter", "pack", "unpack",
+    "DeadLetterInfo", "Edits", "Outcome", "Packed", "Report", "SendBack", "ambiguous", "copy_of", "letter_of",
+    "missing", "no_such_letter", "pack", "unpack",
 ]  # fmt: skip
