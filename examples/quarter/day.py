@@ -31,6 +31,8 @@ DAY = 24 * HOUR
 PATIENCE = 12 * HOUR  # within which every message of a day has come to its end
 ATTEMPTS_A_MESSAGE = 1.75  # at least, over a quarter
 MESSAGES_A_CONSUMER = 8000  # a day; beyond that there are several
+QUARTER = 15 * MINUTE
+MARKET = 0.3  # of orders and payments come from a marketplace, which hands them over by the quarter of an hour
 _SHARES = {"orders": 0.34, "payments": 0.26, "mails": 0.26, "invoices": 0.08, "imports": 0.06}
 
 
@@ -70,11 +72,12 @@ class Day:
         return [self._message(at, queue, f"{self.name}-{number}", rng) for number, (at, queue) in enumerate(drawn)]
 
     def _instant(self, queue: str, rng: random.Random) -> float:
-        """The catalogue's articles all come while it is imported, all else mostly in the afternoon."""
+        """Articles come while the catalogue is imported, all else mostly in the afternoon, some of it at once."""
         if queue == "imports":
             return rng.uniform(*trouble.import_of(self.begin))
         hours = rng.gauss(15.0, 4.0) if rng.random() < 0.85 else rng.uniform(0.0, 24.0)
-        return self.begin + hours % 24.0 * HOUR
+        at = self.begin + hours % 24.0 * HOUR
+        return at - at % QUARTER if queue in ("orders", "payments") and rng.random() < MARKET else at
 
     def _message(self, at: float, queue: str, name: str, rng: random.Random) -> Message:
         cents, pieces = rng.randrange(100, 20_000), rng.randrange(1, 5)

@@ -26,7 +26,7 @@ import day as simulation
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
-from shop import QUEUES
+from shop import POLICIES, QUEUES
 
 MARK = ".a-simulated-quarter"  # stands in every folder that this has made
 DAYS_A_PROCESS = 16  # after which another takes its place: a process remembers something of every broker it had
@@ -128,8 +128,8 @@ def analyse(out: Path) -> None:
     for command in (
         ["compact", journal, lake],
         ["insights", lake],
-        ["backtest", lake],
-        ["report", lake, "--out", report],
+        ["backtest", lake, "--present", str(POLICIES)],
+        ["report", lake, "--policy", str(POLICIES), "--out", report],
     ):
         messages.print(f"redeliver pipeline {' '.join(command)}", style="bold", highlight=False, soft_wrap=True)
         if code := run(["pipeline", *command]):

@@ -128,6 +128,10 @@ class Services:
             case "unknown mailbox":
                 raise MailboxUnknown(f"550 no such user: {order}")
 
+    def look_up(self, invoice: str) -> None:
+        """Whom it is for."""
+        self._world.takes(0.006)
+
     def write(self, table: str, name: str, cents: int) -> None:
         world = self._world
         if table != "catalogue" and trouble.is_importing(world.now):
@@ -157,6 +161,7 @@ class Shop:
         self._services.mail(mail["id"])
 
     def on_invoice(self, invoice: dict[str, Any], delivery: Delivery) -> None:
+        self._services.look_up(invoice["id"])
         cents = sum(line["cents"] * line["pieces"] for line in invoice["lines"])
         self._services.write("invoices", invoice["id"], cents)
 

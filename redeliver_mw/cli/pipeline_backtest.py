@@ -16,11 +16,10 @@ import typer
 
 from ..errors import ConfigError
 from ..policy import PolicyMap, RedeliveryPolicy
-from ..policy.formats import LANGUAGES, WRITERS
-from ..policy.formats.problems import nearest
+from ..policy.formats import LANGUAGES
 from ..redaction import redact
 from .given import read_policies
-from .pipeline_judged import listed, print_rows, sentence
+from .pipeline_judged import check_file, listed, print_rows, sentence, written_to
 from .spark_options import Conf, Json, LakeFolder, Master, Since, Until, spark
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def backtest(
 
     # what cannot be meant is told before Spark is started
     whole_days(since, until)
-    _check_write(write, to)
+    check_file(write, to)
     asked = _asked(candidate, grid, present, objective, destination, search)
     place = Lake(lake)
     with spark(master, conf) as session:
@@ -117,7 +116,7 @@ def backtest(
     else:
         print_rows(asked.table(answer, by))
     _tell(asked, answer, known.history, how_wrong(known.apart))
-    if write is not None and not _written(answer, Path(write), to, lossy):
+    if write is not None and not written_to(answer, Path(write), to, lossy):
         raise typer.Exit(IN_PART)
 
 
@@ -208,15 +207,6 @@ def _title(given: str) -> str:
     return redact(" ".join(given.split()))
 
 
-def _check_write(write: str | None, to: str) -> None:
-    if to not in WRITERS:
-        near = nearest(to, LANGUAGES)
-        cure = f"Did you mean {near!r}?" if near else f"Use one of: {', '.join(WRITERS)}"
-        raise ConfigError(f"there is no policy language {to!r:.80}", where="--to", cure=cure)
-    if write is not None and (Path(write).is_dir() or not Path(write).absolute().parent.is_dir()):
-        raise ConfigError("no file can be there", where=write, cure="Name a file in a folder that is there")
-
-
 def _tell(asked: _Asked, answer: Answer, history: History, checks: Sequence[Check]) -> None:
     """On stderr: what to take, what was passed over, and how wrong the back-test is where that can be known."""
     for choice in answer.choices:
@@ -232,25 +222,5 @@ def _tell(asked: _Asked, answer: Answer, history: History, checks: Sequence[Chec
         if check.wrong:
             print(f"note: {listed([str(check)])}", file=sys.stderr)
     if not here:
-        print("note: history knows one policy, so how wrong the back-test is cannot be told", file=sys.stderr)
-
-
-def _written(answer: Answer, file: Path, to: str, lossy: bool) -> bool:
-    """Puts the best policy into a file; says so. False if the language cannot say all of it, and nothing is written."""
-    policies = answer.policies()
-    if policies is None:
-        print(f"{file} is not written: nothing is better than what is in use", file=sys.stderr)
-        return True
-    written = WRITERS[to](policies if isinstance(policies, PolicyMap) else PolicyMap(None, policies))
-    for what in written.lost:
-        print(f"lost in {to}: {redact(what)}", file=sys.stderr)
-    if written.lost and not lossy:
-        print("Nothing is written. Use --lossy to write the nearest", file=sys.stderr)
-        return False
-    try:
-        file.write_text(written.text.rstrip("\n") + "\n", encoding="utf-8")
-    except OSError as error:
-        what = f"cannot be written: {error.strerror or type(error).__name__}"
-        raise ConfigError(what, where=str(file), cure="Name a file in a folder of yours") from None
-    print(f"{file}: {to}", file=sys.stderr)
-    return True
+        why = "history knows one policy, or too little of another"
+        print(f"note: how wrong the back-test is here cannot be told: {why}", file=sys.stderr)

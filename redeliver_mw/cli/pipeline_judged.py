@@ -1,24 +1,32 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a back-test says, as tables and sentences for people."""
+"""What a back-test says, as tables and sentences for people, and as a policy file."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..errors import ConfigError
+from ..policy import PolicyMap, RedeliveryPolicy
+from ..policy.formats import LANGUAGES, WRITERS
+from ..policy.formats.problems import nearest
 from ..redaction import redact
 from .showing import cut, plain, print_table
 from .timeline import seconds
 
 if TYPE_CHECKING:
     from ..pipeline.backtest import BacktestRow, Recommendation
+    from ..pipeline.backtest.answers import Answer
 
 _NAMES = (
     "candidate", "messages", "recover", "from", "to", "dead", "attempts", "wasted", "mean", "half by", "95 % by",
     "unseen", "front",
 )  # fmt: skip
 _PLACES = ("destination", "failure")
+_NAMED = ("patchbay", "weblogic")  # languages without a policy for what is not named
 
 
 def print_rows(rows: Sequence[BacktestRow]) -> None:
@@ -50,6 +58,42 @@ def sentence(found: Recommendation, place: str | None) -> str:
 def listed(names: Iterable[str]) -> str:
     """Names of strangers, in a sentence."""
     return plain(redact(", ".join(names)))
+
+
+def check_file(write: str | None, to: str) -> None:
+    """ConfigError where --write or --to cannot be."""
+    if to not in WRITERS:
+        near = nearest(to, LANGUAGES)
+        cure = f"Did you mean {near!r}?" if near else f"Use one of: {', '.join(WRITERS)}"
+        raise ConfigError(f"there is no policy language {to!r:.80}", where="--to", cure=cure)
+    if write is not None and (Path(write).is_dir() or not Path(write).absolute().parent.is_dir()):
+        raise ConfigError("no file can be there", where=write, cure="Name a file in a folder that is there")
+
+
+def written_to(answer: Answer, file: Path, to: str, lossy: bool) -> bool:
+    """Puts the best policy into a file; says so. False if the language cannot say all of it, and nothing is written."""
+    policies = answer.policies()
+    if policies is None:
+        print(f"{file} is not written: nothing is better than what is in use", file=sys.stderr)
+        return True
+    [first, *others] = answer.choices
+    if to in _NAMED and first.destination is not None and not others:
+        policies = PolicyMap({f"queue:{first.destination}": policies.resolve(first.destination)})
+    elif isinstance(policies, RedeliveryPolicy):
+        policies = PolicyMap(None, policies)
+    written = WRITERS[to](policies)
+    for what in written.lost:
+        print(f"lost in {to}: {redact(what)}", file=sys.stderr)
+    if written.lost and not lossy:
+        print("Nothing is written. Use --lossy to write the nearest", file=sys.stderr)
+        return False
+    try:
+        file.write_text(written.text.rstrip("\n") + "\n", encoding="utf-8")
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or type(error).__name__}"
+        raise ConfigError(what, where=str(file), cure="Name a file in a folder of yours") from None
+    print(f"{file}: {to}", file=sys.stderr)
+    return True
 
 
 def _cells(row: BacktestRow, places: Sequence[bool]) -> tuple[str, ...]:

@@ -8,6 +8,9 @@
     events/dt=2026-11-30/run=RUN/*.parquet   the journal's records, by the UTC day of ts_us
     events/_manifests/RUN.json               written last: what RUN read, and which files hold it
     quarantine/run=RUN/*.parquet             lines that are no records
+    dead_letters/dt=2026-11-30/run=RUN/*.parquet   letters, by the UTC day on which they died
+    dead_letters/_manifests/RUN.json         written last: which files hold what RUN has put into it
+    dead_letters/_staging/RUN/*.parquet      letters that were taken off their queue, on their way there
     marts/NAME/run=RUN/*.parquet             a table made of the events
     marts/NAME/_current.json                 written last: which run of it is read
 
@@ -82,6 +85,15 @@ class Lake:
         """The lines that are no records, with the schema `QUARANTINE`."""
         paths = [file.path for manifest in self.manifests() for file in manifest.quarantine]
         return self.read(spark, schemas.QUARANTINE, paths, base="quarantine")
+
+    def dead_letters(self, spark: SparkSession, since: Moment | None = None, until: Moment | None = None) -> DataFrame:
+        """The letters that died from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no order.
+
+        LakeError if none was ever drained.
+        """
+        from .draining.table import dead_letters
+
+        return dead_letters(self, spark, since, until)
 
     def mart(self, spark: SparkSession, name: str) -> DataFrame:
         """A mart as it was published last. LakeError if it never was."""

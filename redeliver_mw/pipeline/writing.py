@@ -30,10 +30,13 @@ DAYS_OPEN: Final = 64  # files of different days that are open at a time
 
 
 class ParquetFile:
-    """One file in the making, `<name>.parquet` in a folder of `root`; nobody sees it before `close`."""
+    """One file in the making, `<name>.parquet` in a folder of `root`; nobody sees it before `close`.
 
-    def __init__(self, root: str, path: str, schema: pa.Schema) -> None:
-        self.path = path
+    `by` is the column with the instants of its rows.
+    """
+
+    def __init__(self, root: str, path: str, schema: pa.Schema, *, by: str = "ts_us") -> None:
+        self.path, self._by = path, by
         self.rows, self.min_us, self.max_us = 0, 0, 0
         self._final = os.path.join(root, path)
         folder, name = os.path.split(self._final)
@@ -50,8 +53,8 @@ class ParquetFile:
     def write(self, table: pa.Table) -> None:
         """As row groups of their own. OSError."""
         self._writer.write_table(table)
-        if "ts_us" in table.column_names and len(table):
-            found = pc.min_max(table["ts_us"]).as_py()
+        if self._by in table.column_names and len(table):
+            found = pc.min_max(table[self._by]).as_py()
             self.min_us = min(found["min"], self.min_us) if self.rows else found["min"]
             self.max_us = max(found["max"], self.max_us)
         self.rows += len(table)
@@ -76,9 +79,13 @@ class ParquetFile:
 
 
 class DayWriter:
-    """Records into files of their UTC day, `events/dt=DAY/run=RUN/RUN-<task>-<number>.parquet` under `root`."""
+    """Rows into files of the UTC day of `by`, `<table>/dt=DAY/run=RUN/RUN-<task>-<number>.parquet` under `root`."""
 
-    def __init__(self, root: str, run: str, task: int, schema: pa.Schema, *, waiting: int = WAITING) -> None:
+    def __init__(
+        self, root: str, run: str, task: int, schema: pa.Schema, *, waiting: int = WAITING, table: str = "events",
+        by: str = "ts_us",
+    ) -> None:  # fmt: skip
+        self._table, self._by = table, by
         self._root, self._run, self._task, self._schema, self._limit = root, run, task, schema, waiting
         self._number = 0
         self._open: dict[int, ParquetFile] = {}
@@ -88,7 +95,7 @@ class DayWriter:
 
     def add(self, table: pa.Table) -> None:
         """Takes records; OSError if the disk does not."""
-        for day, part in _by_day(table):
+        for day, part in _by_day(table, self._by):
             self._waiting.setdefault(day, []).append(part)
         self._bytes += table.nbytes
         if self._bytes >= self._limit:
@@ -116,8 +123,8 @@ class DayWriter:
     def _begin(self, day: int) -> ParquetFile:
         self._number += 1
         name = f"{self._run}-{self._task:05d}-{self._number:04d}.parquet"
-        path = f"events/dt={day_of(day * DAY_US)}/run={self._run}/{name}"
-        return ParquetFile(self._root, path, self._schema)
+        path = f"{self._table}/dt={day_of(day * DAY_US)}/run={self._run}/{name}"
+        return ParquetFile(self._root, path, self._schema, by=self._by)
 
     def _end(self, days: list[int]) -> None:
         for day in days:
@@ -125,11 +132,11 @@ class DayWriter:
             del self._open[day]
 
 
-def _by_day(table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+def _by_day(table: pa.Table, by: str) -> Iterator[tuple[int, pa.Table]]:
     """The rows of each UTC day, in their order; days counted from 1970."""
     if not len(table):
         return
-    days = table["ts_us"].to_numpy() // DAY_US
+    days = table[by].to_numpy() // DAY_US
     if days[0] == days[-1] and (days == days[0]).all():
         yield int(days[0]), table
         return

@@ -8,12 +8,14 @@ it on the way leaves the letter in its queue, or in both places, never in none.
 
 from __future__ import annotations
 
+from .asking import Asking
 from .letters import DeadLetterInfo, letter_of
 from .packed import Edits, Packed, copy_of, pack, unpack
 from .replay import SendBack, missing
 from .report import Outcome, Report, ambiguous, no_such_letter
+from .share import BATCH, Keeper, Share, Taken
 
 __all__ = [
-    "DeadLetterInfo", "Edits", "Outcome", "Packed", "Report", "SendBack", "ambiguous", "copy_of", "letter_of",
-    "missing", "no_such_letter", "pack", "unpack",
+    "BATCH", "Asking", "DeadLetterInfo", "Edits", "Keeper", "Outcome", "Packed", "Report", "SendBack", "Share",
+    "Taken", "ambiguous", "copy_of", "letter_of", "missing", "no_such_letter", "pack", "unpack",
 ]  # fmt: skip

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 from ..capabilities import Capabilities
 from ..copies import replay_copy
@@ -38,9 +39,7 @@ class Edits:
 
 def pack(delivery: Delivery) -> Packed:
     """NotCopyable for what cannot be had again exactly: then the letter has to stay in its queue."""
-    reader = delivery.reader
-    if not isinstance(reader, Packing):
-        raise NotCopyable("messages of this adapter cannot be kept outside of their broker", where=repr(delivery))
+    reader = _packing(delivery.reader, delivery.destination)
     return Packed(delivery.destination, delivery.redelivered, reader.pack(delivery.native), delivery.body)
 
 
@@ -49,10 +48,8 @@ def unpack(packed: Packed, reader: Reader) -> Delivery:
 
     NotCopyable for bytes that are no letter of this reader's.
     """
-    if not isinstance(reader, Packing):
-        raise NotCopyable("messages of this adapter cannot be kept outside of their broker", where=str(packed.dlq))
     try:
-        native = reader.unpack(packed.head, packed.body)
+        native = _packing(reader, packed.dlq).unpack(packed.head, packed.body)
     except ValueError as error:
         raise NotCopyable(f"it cannot be read as a message: {error}", where=str(packed.dlq)) from None
     return Delivery(packed.dlq, 0, None, packed.redelivered, native, reader)
@@ -80,6 +77,18 @@ def copy_of(
     if not isinstance(reader, Imaging):
         out = replace(out, origin=None)  # no broker has it: a lost link says nothing of it
     return out if edits is None else _edited(out, edits)
+
+
+def _packing(reader: Reader, dlq: Destination) -> Packing:
+    if not _packs(type(reader)):
+        raise NotCopyable("messages of this adapter cannot be kept outside of their broker", where=str(dlq))
+    return cast(Packing, reader)
+
+
+@cache
+def _packs(reader: type[Reader]) -> bool:
+    """Whether it is `Packing`: asked once, as asking a protocol takes longer than to pack."""
+    return issubclass(reader, Packing)
 
 
 def _edited(out: Outgoing, edits: Edits) -> Outgoing:

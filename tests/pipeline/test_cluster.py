@@ -19,7 +19,7 @@ from typing import Any
 import duckdb
 import pytest
 
-from tests.pipeline.journals import lines, segment
+from tests.pipeline.journals import line, lines, record, segment
 from tests.test_packaging import wheel
 
 __all__ = ["wheel"]  # a fixture
@@ -39,7 +39,11 @@ from collections.abc import Iterator
 
 import redeliver_mw
 from redeliver_mw.pipeline import compact, session
+from redeliver_mw.pipeline.backtest import Candidate
 from redeliver_mw.pipeline.insights import insights
+from redeliver_mw.pipeline.judging import known
+from redeliver_mw.pipeline.report.job import report, write
+from redeliver_mw.policy import Backoff, RedeliveryPolicy
 
 
 def whereabouts(batches):
@@ -51,15 +55,18 @@ def whereabouts(batches):
 
 
 if __name__ == "__main__":
-    journal, lake = sys.argv[1:]
+    journal, lake, page = sys.argv[1:]
     spark = session()
     found = spark.range(0, 1000, 1, 8).mapInArrow(whereabouts, "file STRING, pid BIGINT").collect()
     done = compact(spark, journal, lake)
     rows = insights(spark, lake)
+    later = Candidate("once more, after 2 s", RedeliveryPolicy(2, Backoff.constant(2.0)))
+    [judged] = known(spark, lake).history.backtest([later], by="all")
+    write(report(spark, lake), page)
     told = {name: spark.conf.get(f"spark.{name}") for name in ("master", "app.id")}
     print("ANSWER" + json.dumps({
         **told, "driver": redeliver_mw.__file__, "tasks": [list(row) for row in found], "records": done.records,
-        "quarantined": done.quarantined, "rows": rows,
+        "quarantined": done.quarantined, "rows": rows, "judged": judged.as_dict(),
     }))
     spark.stop()
 """
@@ -78,26 +85,39 @@ def python(tmp_path: Path) -> Path:
 def test_the_chain_runs_on_executors_that_have_the_package_from_py_files_alone(
     wheel: Path, python: Path, tmp_path: Path
 ) -> None:
-    journal, lake, job = tmp_path / "journal", tmp_path / "lake", tmp_path / "job.py"
+    journal, lake, page, job = (tmp_path / name for name in ("journal", "lake", "page.html", "job.py"))
     for number in range(4):
-        segment(journal, [*lines(range(number * 500, (number + 1) * 500)), b"no record\n"])
+        first = range(number * 500, (number + 1) * 500)
+        segment(journal, [*lines(first), *(second(one) for one in first if one % 3 == 0), b"no record\n"])
     package = tmp_path / f"{wheel.stem}.zip"  # Spark puts .zip on the path, and .whl not
     shutil.copy(wheel, package)
     job.write_text(JOB)
 
-    answer = submit(package, python, job, journal, lake)
+    answer = submit(package, python, job, journal, lake, page)
 
     assert answer["master"] == MASTER
     where = {file for file, _ in answer["tasks"]} | {answer["driver"]}
     assert all(f"{package.name}/redeliver_mw/" in file for file in where), where
     assert len({pid for _, pid in answer["tasks"]}) >= 2
-    assert (answer["records"], answer["quarantined"]) == (2000, 4)
     failed = sum(number % 3 == 0 for number in range(2000))  # each a message of its own
+    assert (answer["records"], answer["quarantined"]) == (2000 + failed, 4)
     assert set(answer["rows"]) == MARTS
     assert answer["rows"]["messages"] == failed
     tried = "SELECT count(*), sum(attempts), min(destination) FROM read_parquet(?)"
     marts = duckdb.execute(tried, [f"{lake}/marts/messages/run=*/*.parquet"]).fetchall()
-    assert marts == [(failed, failed, "orders")]
+    assert marts == [(failed, 2 * failed, "orders")]
+    judged = answer["judged"]
+    assert (judged["messages"], judged["p_recover"], judged["attempts_per_message"]) == (failed, 1.0, 2.0)
+    assert "TimeoutError" in page.read_text()
+
+
+def second(number: int) -> bytes:
+    """The attempt a second after one that failed: a success."""
+    failed = record(number)
+    return line(
+        number + 1, record_id=f"{failed.record_id}-2", message_key=failed.message_key, message_id=failed.message_id,
+        delivery_count=2, attempts_total=2, first_attempt_us=failed.ts_us, last_failure_us=failed.ts_us,
+    )  # fmt: skip
 
 
 def submit(package: Path, python: Path, job: Path, *arguments: Path) -> dict[str, Any]:

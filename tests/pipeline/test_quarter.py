@@ -1,11 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The simulated quarter: its journal is a real one, and holds the troubles that it was made with. No Spark here."""
+"""The simulated quarter: its journal is a real one and holds the troubles it was made with; the report finds them."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 import subprocess
 import sys
 from collections import Counter, defaultdict
@@ -50,10 +51,10 @@ def attempts(parts: dict[str, Any], *, day: int, messages: int, folder: Path, se
     return found
 
 
-def run(out: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(out: Path, *arguments: str, warnings: str = "error") -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "adapters")))
     argv = [sys.executable, str(EXAMPLE / "main.py"), "--out", str(out), *arguments]
-    env = os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": "error"}
+    env = os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": warnings}
     return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=280, check=False)
 
 
@@ -64,6 +65,19 @@ def test_the_example_prints_what_it_says_it_prints_and_writes_every_attempt(tmp_
     records = list(read_segments(tmp_path / "quarter" / "journal"))
     assert 3000 <= len(records) <= 3300
     assert len({record.record_id for record in records}) == len(records)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_a_small_quarter_goes_all_the_way_to_a_report_that_finds_what_went_wrong(tmp_path: Path) -> None:
+    done = run(tmp_path / "quarter", "--attempts", "12000", "--processes", "2", warnings="default")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"The report: {tmp_path / 'quarter' / 'report.html'}\n")
+    page = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", (tmp_path / "quarter" / "report.html").read_text()))
+    for queue, error in (("payments", "CardDeclined"), ("mails", "MailboxUnknown"), ("invoices", "KeyError")):
+        assert re.search(f"Stop retrying failure [0-9]+ in {queue} : {error}: ", page), queue
+    for queue in ("orders", "payments", "mails"):
+        assert re.search(f"{queue} : (change|keep) the policy", page), queue
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:
@@ -108,6 +122,13 @@ def test_the_records_are_those_of_the_real_middleware(outage: list[AttemptRecord
             assert before.outcome == "redelivered"
             assert before.delay_us is not None
             assert after.ts_us >= before.ts_us + before.delay_us  # never early
+
+
+def test_a_marketplace_hands_over_orders_by_the_quarter_of_an_hour(parts: dict[str, Any]) -> None:
+    sent = parts["day"].Day(3, 0, 6000, 1).sent()
+    orders = [message.at % 900 == 0 for message in sent if message.queue == "orders"]
+    assert abs(sum(orders) - 0.3 * len(orders)) < 80  # some 1940 orders: four standard deviations
+    assert not any(message.at % 900 == 0 for message in sent if message.queue == "mails")
 
 
 def test_during_an_outage_all_calls_fail_and_its_dead_letters_are_sent_back(

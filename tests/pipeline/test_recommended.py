@@ -15,9 +15,10 @@ from redeliver_mw.pipeline.marts.messages import messages
 from redeliver_mw.pipeline.marts.recovery import recovery as mart
 from tests.pipeline.recommended import CASES, Month, Service, fates, recovery, run, trials
 
-SEEDS, WANTED, MESSAGES = 20, 18, 10_000
+SEEDS, WANTED, MESSAGES = 20, 18, 5000
 
 
+@pytest.mark.spark  # it needs none, but belongs to the proofs of the pipeline, and takes longer than a unit test
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_the_recommended_policy_beats_the_old_one_in_a_month_that_nobody_had_seen() -> None:

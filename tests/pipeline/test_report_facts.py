@@ -345,6 +345,18 @@ def test_a_long_front_is_thinned_evenly_and_keeps_what_is_spoken_of() -> None:
     assert 0 < len(one.dots) <= 300
 
 
+def test_a_policy_that_is_quick_only_because_it_gives_up_is_not_worth_having() -> None:
+    def one(name: str, attempts: float, dies: float) -> Row:
+        return candidate(name, 10, attempts_per_message=attempts, dead_letter_share=dies, pareto=True)
+
+    rows = [one("today", 5.0, 0.3), one("cheap", 2.0, 0.5), one("gives up", 4.0, 0.9), one("spares", 4.5, 0.2),
+            one("spends", 6.0, 0.25)]  # fmt: skip
+    (judged,) = advise(rows, [{"destination": "orders", "today": "today", "best": "spares"}])
+    assert [each.policy for each in judged.front] == ["cheap", "spares", "today", "spends"]
+    (unchosen,) = advise(rows, [])
+    assert [each.policy for each in unchosen.front] == ["cheap", "spares"]
+
+
 def test_policies_that_come_to_the_same_are_told_once() -> None:
     rows = [candidate(name, 10, pareto=True, attempts_per_message=2 + digits) for name, digits in
             (("longer", 0.0), ("same", 0.001), ("best of all", -0.001), ("other", 1.0))]  # fmt: skip

@@ -10,7 +10,7 @@ in which a policy was changed, or in which some messages went to another arm.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +24,7 @@ from .told import Row, Told, told
 
 LEAST: Final = 50  # messages on either side, or there is nothing to compare
 _Z: Final = 2.576  # 99 of 100
-_PARTS: Final = (0.25, 0.5, 0.75)  # of its recoveries: when a policy's results are looked at
+_PARTS: Final = (0.25, 0.5, 0.75, 1.0)  # of its recoveries: when a policy's results are looked at
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,62 +83,59 @@ def how_wrong(rows: Iterable[Row]) -> list[Check]:
 def _check(destination: str, version: str, mine: Told, others: Told) -> Check | None:
     if min(mine.n.sum(), others.n.sum()) < LEAST:
         return None
-    ours, theirs = _Side(mine), _Side(others)
-    found = [one for at in ours.times() if (one := _compared(destination, version, ours, theirs, at)) is not None]
-    return max(found, key=lambda pair: pair[0])[1] if found else None
+    return _compared(destination, version, _Side(mine), _Side(others))
 
 
 class _Side:
-    """The curves of one side; both have the same groups, of which some may have no messages."""
+    """The curves of one side, asked at some times; both sides have the same groups, some of them without messages."""
 
     def __init__(self, histories: Told) -> None:
         self.curves = History(histories).curves
         self.messages = self.curves.messages
-        ones = np.eye(len(self.messages), dtype=np.bool_)
-        self._each = {number: Mixture.of(self.curves, ones[number]) for number in np.flatnonzero(self.messages)}
 
-    def times(self) -> Iterator[float]:
-        """When parts of the recoveries were in, and how far history looked."""
-        healed = self.messages @ self.curves.healed
-        edges = self.curves.cells.edges
-        for part in _PARTS:
-            at = int(np.searchsorted(healed, part * healed[-1] * (1 - 1e-9)))
-            yield float(edges[min(at, len(edges) - 1)])
-        yield float(self.curves.horizon.max())
-
-    def knows(self, at: float) -> Bools:
-        """Of which groups it is known what became of them by then."""
-        looked = (self.curves.horizon * (1 + BEYOND) >= at) | (self.curves.left <= COUNTS_WITHIN)
-        found: Bools = looked & (self.messages > 0)
+    def knows(self, times: Floats) -> Bools:
+        """Of which groups it is known what became of them by then (groups x times)."""
+        looked = self.curves.horizon[:, None] * (1 + BEYOND) >= times
+        known = looked | (self.curves.left <= COUNTS_WITHIN)[:, None]
+        found: Bools = known & (self.messages > 0)[:, None]
         return found
 
-    def at(self, at: float) -> tuple[Floats, Floats]:
-        """The share of each group that has healed by then, and how much of that is a guess."""
-        healed, guess = np.zeros(len(self.messages)), np.zeros(len(self.messages))
-        for number, one in self._each.items():
-            found, _, _, unsure = one.at(np.array([at]))
-            healed[number], guess[number] = found[0], unsure[0]
+    def at(self, times: Floats) -> tuple[Floats, Floats]:
+        """The share of each group that has healed by then, and how much of that is a guess (groups x times)."""
+        healed, guess = np.zeros((len(self.messages), len(times))), np.zeros((len(self.messages), len(times)))
+        ones = np.eye(len(self.messages), dtype=np.bool_)
+        for number in np.flatnonzero(self.messages):
+            healed[number], _, _, guess[number] = Mixture.of(self.curves, ones[number]).at(times)
         return healed, guess
 
 
-def _compared(destination: str, version: str, ours: _Side, theirs: _Side, at: float) -> tuple[float, Check] | None:
-    """The check at that time, and how many times what chance allows it is off."""
-    both = ours.knows(at) & theirs.knows(at)
-    n, m = ours.messages * both, theirs.messages * both
-    if min(n.sum(), m.sum()) < LEAST:
+def _compared(destination: str, version: str, ours: _Side, theirs: _Side) -> Check | None:
+    """At the time of some at which they are farthest apart, held against what chance allows.
+
+    These are times of which a back-test would not be flagged, by either side: elsewhere nothing is known.
+    """
+    times = ours.curves.cells.edges[1:]
+    both = ours.knows(times) & theirs.knows(times)
+    n, m = ours.messages[:, None] * both, theirs.messages[:, None] * both
+    share = n / np.maximum(n.sum(axis=0), 1.0)
+    (seen, seen_guess), (said, said_guess) = ours.at(times), theirs.at(times)
+    observed, predicted = (share * seen).sum(axis=0), (share * said).sum(axis=0)
+    guess, own = (share * said_guess).sum(axis=0), (share * seen_guess).sum(axis=0)
+    enough = np.minimum(n.sum(axis=0), m.sum(axis=0)) >= LEAST
+    sure = np.flatnonzero(enough & (np.maximum(guess, own) <= COUNTS_WITHIN))
+    if not len(sure):
         return None
-    share = n / n.sum()
-    (seen, seen_guess), (said, said_guess) = ours.at(at), theirs.at(at)
-    observed, predicted = float(share @ seen), float(share @ said)
-    spread = float((share**2 * (_variance(seen, n) + _variance(said, m)))[both].sum())
-    allowed = COUNTS_WITHIN + _Z * math.sqrt(spread) + float(share @ (seen_guess + said_guess))
-    low, high = wilson(observed, float(n.sum()))
-    check = Check(
-        destination=destination, policy_version=version, messages=round(n.sum()), predicted_from=round(m.sum()),
-        within_s=at, predicted=predicted, observed=observed, observed_lo=low, observed_hi=high,
-        wrong=abs(predicted - observed) > allowed,
+    spread = (share**2 * (_variance(seen, n) + _variance(said, m))).sum(axis=0)
+    allowed = COUNTS_WITHIN + _Z * np.sqrt(spread) + guess + own
+    off = np.abs(predicted - observed)
+    wanted = [int(sure[np.argmin(np.abs(observed[sure] - part * observed[sure[-1]]))]) for part in _PARTS]
+    at = max(wanted, key=lambda one: off[one] / allowed[one])
+    low, high = wilson(float(observed[at]), float(n[:, at].sum()))
+    return Check(
+        destination=destination, policy_version=version, messages=round(n[:, at].sum()),
+        predicted_from=round(m[:, at].sum()), within_s=float(times[at]), predicted=float(predicted[at]),
+        observed=float(observed[at]), observed_lo=low, observed_hi=high, wrong=bool(off[at] > allowed[at]),
     )  # fmt: skip
-    return abs(check.off) / allowed, check
 
 
 def _variance(share: Floats, n: Floats) -> Floats:

@@ -17,7 +17,7 @@ import numpy as np
 
 from .arrays import Bools, Floats, Intervals, Ints
 from .cells import BELOW, Cells
-from .healing import Smoother, expected, flat, healing, scale_of
+from .healing import Smoother, expected, flat, healing, rough, scale_of
 
 PRIOR: Final = 10.0  # messages: what a failure's destination counts beside its own
 SUPPORT: Final = 10.0  # messages, or
@@ -26,6 +26,8 @@ COARSE: Final = 4.0  # how much coarser than the last the first smoothing is
 NEAR: Final = 1 / 20  # looks are counted together within this, in logarithms of time
 _GUESS: Final = 0.03  # the share of a gap's messages on the wrong side of its middle, if it is one doubling wide;
 _WORST: Final = 1 / 6  # it grows with the square of the width, up to this
+_ROUGH: Final = 0.3  # of what two estimates differ by, one smooth and one not, is a guess
+_EARLY: Final = 1 / 8  # of the way to the first look: what is earlier than that is no less a guess
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Curves:
 
     - `healed`: have healed by then, as is estimated; what nobody has seen heal never does.
     - `low`: are known to have healed by then. `high`: are not known to be sick then.
-    - `guess`: by how much `healed` may well be wrong, since history looked only before and after; 0 at a look.
+    - `guess`: by how much `healed` may well be wrong, since history looked only before and after.
     - `horizon`: seconds; so far history has looked. `left`: sick at the horizon.
     """
 
@@ -64,9 +66,12 @@ def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: Cells
     known, still = _known(seen, cells, messages)
     reached, horizon = _reached(seen, cells, messages)
     columns = np.minimum(np.arange(len(cells.edges)), reached[:, None])
-    healed = np.take_along_axis(_sums(shares, messages), columns, axis=1)
-    healed = np.clip(healed, known, still[:, :-1])
+    healed, other = (
+        np.clip(np.take_along_axis(_sums(found, messages), columns, axis=1), known, still[:, :-1])
+        for found in (shares, _unsmoothed(seen, into, len(names), cells))
+    )
     guess = _guesses(healed, seen.pooled(into, len(names)), into, cells)
+    guess = np.maximum(guess, _ROUGH * np.abs(healed - other))
     rows = np.arange(len(groups))
     left = np.maximum(1 - healed[rows, horizon], 0.0)
     return Curves(cells, groups, messages, healed, known, still, guess, cells.edges[horizon], left)
@@ -85,6 +90,14 @@ def _found(seen: Intervals, into: Ints, destinations: int, cells: Cells) -> Floa
         part = seen.where(mine, np.cumsum(mine) - 1, int(mine.sum()))
         shares[mine] = expected(healing(part, middle[number : number + 1], PRIOR, (fine,)), part)
     return shares
+
+
+def _unsmoothed(seen: Intervals, into: Ints, destinations: int, cells: Cells) -> Floats:
+    """The same where healing is not taken to be smooth: a second opinion."""
+    everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
+    top = rough(everything, flat(cells), 1.0)
+    middle = rough(seen.pooled(into, destinations), top, PRIOR)
+    return expected(rough(seen, middle[into], PRIOR), seen)
 
 
 def _sums(shares: Floats, messages: Floats) -> Floats:
@@ -159,4 +172,5 @@ def _between(looks: Ints, cells: Cells) -> tuple[Floats, Ints, Ints]:
     width = cells.logs[after] - start
     share = np.where(behind > 0, np.minimum(_GUESS * (width / math.log(2)) ** 2, _WORST), _WORST)
     place = np.divide(cells.logs - start, width, out=np.zeros(len(edges)), where=width > 0)
+    place = np.where(behind > 0, place, np.maximum(place, _EARLY))
     return share * 4 * np.clip(place * (1 - place), 0.0, None), before, after

@@ -21,6 +21,7 @@ from .schedule import Schedule, padded
 
 ALIKE: Final = 1 / 64  # two times within this part of each other are one: bins, and how late an attempt is
 BEYOND: Final = 1 / 16  # an attempt may be later than the horizon by this part of it
+_BIN: Final = 1 / 128  # so wide is a bin of the mart at most, as a part of its time
 _CHUNK: Final = 1_000_000  # numbers in one array
 SUMS: Final = (
     "recovered", "low", "high", "dead", "attempts", "wasted", "waited", "beyond", "beyond_s", "unsure",
@@ -62,7 +63,7 @@ class Mixture:
         after = np.minimum(before + 1, len(self.edges) - 1)
         part = self._part(times, before, after)
         low = self.low[np.where(times * (1 + ALIKE) >= self.edges[after], after, before)]
-        same = times <= self.edges[before] * (1 + ALIKE)
+        same = times <= self.edges[before] * (1 + _BIN)
         high = self.high[np.where(same, before, before + 1)]
         healed = self.healed[before] + part * (self.healed[after] - self.healed[before])
         guess = self.guess[before] + part * (self.guess[after] - self.guess[before])

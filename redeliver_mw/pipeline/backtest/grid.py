@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ...errors import ConfigError
@@ -15,6 +16,7 @@ from .rows import Candidate
 
 DLQ: Final = "queue:DLQ.$"
 MOST: Final = 100_000  # candidates of one grid
+_LARGEST: Final = 1e12  # of any number in it
 _UNTIL: Final = 64  # failures whose delays tell two candidates apart
 _RANGE: Final = re.compile(r"(\d+)-(\d+)")
 _DEFAULTS: Final[Mapping[str, tuple[float, ...]]] = {"multiplier": (2.0,), "cap": (), "jitter": (0.0,)}
@@ -52,17 +54,17 @@ class Shape(NamedTuple):
 
 def shapes(
     *,
-    initial: Iterable[float],
-    attempts: Iterable[int],
-    multiplier: Iterable[float] = (2.0,),
-    cap: Iterable[float | None] = (None,),
-    jitter: Iterable[float] = (0.0,),
+    initial: Collection[float],
+    attempts: Collection[int],
+    multiplier: Collection[float] = (2.0,),
+    cap: Collection[float | None] = (None,),
+    jitter: Collection[float] = (0.0,),
 ) -> list[Shape]:
     """Every combination, those left out that do the same as one before. ConfigError if there are more than MOST."""
+    if math.prod(map(len, (attempts, initial, multiplier, cap, jitter))) > MOST:
+        raise ConfigError("these are too many candidates", where="grid", cure=f"Name at most {MOST} combinations")
     found: dict[tuple[object, ...], Shape] = {}
-    for number, values in enumerate(itertools.product(attempts, initial, multiplier, cap, jitter)):
-        if number == MOST:
-            raise ConfigError("these are too many candidates", where="grid", cure=f"Name at most {MOST} combinations")
+    for values in itertools.product(attempts, initial, multiplier, cap, jitter):
         found.setdefault(_doing(shape := Shape(*values)), shape)
     return list(found.values())
 
@@ -76,10 +78,12 @@ def read_grid(text: str) -> list[Shape]:
     for part in text.split():
         name, sign, values = part.partition("=")
         if not sign or name not in Shape._fields or name in given:
-            raise _no_grid(f"{part:.80!r}", f"Write each of {', '.join(Shape._fields)} once, as in attempts=3-8")
+            raise _no_grid(f"{part[:80]!r}", f"Write each of {', '.join(Shape._fields)} once, as in attempts=3-8")
         given[name] = tuple(number for value in values.split(",") for number in _numbers(value, part))
+        if name == "attempts" and not all(count >= 1 and count == int(count) for count in given[name]):
+            raise _no_grid(f"{part[:80]!r}", "Write whole numbers from 1 on, as in attempts=3-8")
     if missing := [name for name in ("attempts", "initial") if name not in given]:
-        raise _no_grid(f"{text:.80!r}", f"Add {' and '.join(missing)}, as in attempts=3-8 initial=1,2")
+        raise _no_grid(f"{text[:80]!r}", f"Add {' and '.join(missing)}, as in attempts=3-8 initial=1,2")
     counts = [int(value) for value in given.pop("attempts")]
     every = {**_DEFAULTS, **given}
     return shapes(
@@ -89,12 +93,16 @@ def read_grid(text: str) -> list[Shape]:
 
 
 def _numbers(value: str, part: str) -> Iterable[float]:
-    if span := _RANGE.fullmatch(value):
+    """One number, or those of a range; ConfigError where it is neither."""
+    if (span := _RANGE.fullmatch(value)) and int(span[1]) <= int(span[2]):
         return (float(number) for number in range(int(span[1]), min(int(span[2]), int(span[1]) + MOST) + 1))
     try:
-        return (float(value),)
+        number = float(value)
     except ValueError:
-        raise _no_grid(f"{part:.80!r}", "Write numbers with commas between them") from None
+        number = math.nan
+    if not 0 <= number <= _LARGEST:
+        raise _no_grid(f"{part[:80]!r}", "Write numbers with commas between them, as in 0.5,1,2, or a range, as in 3-8")
+    return (number,)
 
 
 def _no_grid(where: str, cure: str) -> ConfigError:

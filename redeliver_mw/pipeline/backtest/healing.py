@@ -32,6 +32,7 @@ TOLERANCE: Final = 2e-4  # of a group's messages: when no round moves more of th
 ROUNDS: Final = 30  # of steps and smoothing, at most
 _STEPS: Final = 10  # in a round
 _LAST: Final = 5  # after the last smoothing
+_ROUGH: Final = 30  # without smoothing: more would end in spikes
 _LEAST: Final = 1e-12  # a density below is none
 _FLATTEST: Final = 0.2  # how fast the density falls towards 0, at least: as t to this power
 
@@ -137,6 +138,12 @@ def healing(seen: Intervals, prior: Floats, strength: float, smoothers: Sequence
             if np.abs(np.cumsum(p - before, axis=1)).max(initial=0.0) < TOLERANCE:
                 break
     return _steps(p, seen, prior, strength, _LAST)
+
+
+def rough(seen: Intervals, prior: Floats, strength: float) -> Floats:
+    """An estimate for every group without smoothing: steps from `prior`, one line for all or one for each."""
+    prior = np.ascontiguousarray(np.broadcast_to(prior, (seen.groups, prior.shape[1])))
+    return _steps(prior, seen, prior, strength, _ROUGH)
 
 
 def _steps(p: Floats, seen: Intervals, prior: Floats, strength: float, count: int) -> Floats:

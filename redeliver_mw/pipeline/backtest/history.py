@@ -73,7 +73,7 @@ class History:
         _must_differ([candidate.name for candidate in candidates])
         self._must_know(destination)
         until = self.curves.longest * 1.1
-        units = [self._sorting.units(one.policies, until, self._attempt_s) for one in candidates]
+        units = [self._sorting.units(one.policies, until, self._attempt_s, destination) for one in candidates]
         rows: list[list[BacktestRow]] = []
         for place, wanted in self._levels(by, destination):
             rows.append(with_front(self._rows([one.name for one in candidates], units, place, wanted)))

@@ -38,10 +38,12 @@ class Sorting:
         self._destinations = tuple(dict.fromkeys(self._places))
         self._plain: dict[tuple[str, ...], list[tuple[Bools, BaseException | None]]] = {}
 
-    def units(self, policies: RedeliveryPolicy | PolicyMap, until: float, attempt_s: float) -> list[Unit]:
-        """Every group once. ConfigError where a policy cannot be followed until then."""
+    def units(
+        self, policies: RedeliveryPolicy | PolicyMap, until: float, attempt_s: float, only: str | None = None
+    ) -> list[Unit]:
+        """Every group once, or every one of a destination. ConfigError where a policy cannot be followed until then."""
         found: dict[RedeliveryPolicy, list[str]] = defaultdict(list)
-        for destination in self._destinations:
+        for destination in self._destinations if only is None else (only,):
             found[policies.resolve(destination)].append(destination)
         return [
             Unit(groups, schedule(arm.policy, until, attempt_s=attempt_s, error=error), arm.propensity)

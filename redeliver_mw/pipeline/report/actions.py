@@ -39,13 +39,7 @@ def _hopeless(facts: Facts) -> Iterator[Step]:
     for one in never[:_OF_A_KIND]:
         yield Step(
             join(
-                [
-                    f"Stop retrying failure {one.number}: ",
-                    stranger(failure_name(one)),
-                    " in ",
-                    _name(one.destination),
-                    ".",
-                ]
+                [f"Stop retrying failure {one.number} in ", _name(one.destination), ": ", stranger(failure_name(one))]
             ),
             f"None of {many(one.healing.messages, 'message')} ever healed; {_spent(one)} went for nothing. Name its "
             "class in fatal=, and it is dead-lettered at once.",

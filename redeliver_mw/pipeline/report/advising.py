@@ -19,7 +19,7 @@ SHOWN: Final = 6  # destinations
 _TITLE: Final = "What to change"
 _LEAD: Final = (
     "Every policy was played through on the messages that failed. One is worth having if no other has fewer deaths, "
-    "fewer attempts and quicker recovery all at once."
+    "fewer attempts and quicker recovery all at once, and if it is not quick only by giving up on what heals later."
 )
 
 

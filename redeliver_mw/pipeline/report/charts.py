@@ -156,13 +156,13 @@ def _lane(number: int, storms: Sequence[Storm], x: Scale, y: float, left: int) -
     name = shortened(storms[0].destination, left - 20 if beside else x.end - 8)
     words = text(left - 8, y - 5, name, "lane", "end") if beside else text(4, y - 18, name, "lane")
     marks: list[str] = [words, tag("line", x1=left, x2=x.end, y1=y - 9, y2=y - 9, class_="grid")]
-    taken = -1.0
-    for storm in sorted(storms, key=lambda storm: storm.number):
-        start, end = x(storm.first_s), max(x(storm.end_s), x(storm.first_s) + 3)
-        marks.append(tag("rect", x=start, y=y - 15, width=end - start, height=12, class_="storm"))
-    for storm in sorted((one for one in storms if one.number <= 9), key=lambda one: one.first_s):
-        at, half = max(x(storm.end_s), x(storm.first_s) + 3) + 3, LETTER
-        if at > taken and at + half <= x.end + 12:
-            marks.append(text(at, y - 5, str(storm.number), "label"))
-            taken = at + half
+    worst = sorted(storms, key=lambda storm: storm.number)
+    taken = [(x(storm.first_s), max(x(storm.end_s), x(storm.first_s) + 3)) for storm in worst]
+    marks += [tag("rect", x=start, y=y - 15, width=end - start, height=12, class_="storm") for start, end in taken]
+    for storm, (_, end) in zip(worst, tuple(taken), strict=True):
+        label = end + 3, end + 3 + LETTER
+        free = all(label[1] < start or stop < label[0] for start, stop in taken)
+        if storm.number <= 9 and free and label[1] <= x.end + 12:
+            marks.append(text(label[0], y - 5, str(storm.number), "label"))
+            taken.append(label)
     return join(marks)

@@ -9,6 +9,7 @@ from .markup import foreign
 from .units import count, duration, share
 from .words import many
 
+_SLOWER = 1.5  # times as long until 95 % are back is a cost
 _WIDE = 0.05  # bounds of a share that lie further apart than this are worth a sentence
 
 
@@ -73,7 +74,10 @@ def gain(advice: Advice) -> str:
     letters, attempts = round(saved(advice)), round((today.attempts - best.attempts) * best.messages)
     parts = [(letters, "dead letter"), (attempts, "attempt")]
     gains = " and ".join(f"{many(number, noun)} fewer" for number, noun in parts if number > 0) or "quicker recovery"
-    costs = " and ".join(f"{many(-number, noun)} more" for number, noun in parts if number < 0)
+    dear = [f"{many(-number, noun)} more" for number, noun in parts if number < 0]
+    if best.most_s is not None and today.most_s is not None and best.most_s > _SLOWER * today.most_s:
+        dear.append(f"slower recovery, 95 % within {duration(best.most_s)} instead of {duration(today.most_s)}")
+    costs = " and ".join(dear)
     return ("perhaps " if advice.kind == "guess" else "") + gains + (f", at the cost of {costs}" if costs else "")
 
 

@@ -27,6 +27,7 @@ from redeliver_mw.record import FIELDS, SCHEMA
 SEED: Final = 20260701
 FIRST_DAY: Final = datetime(2026, 6, 1, tzinfo=UTC)
 DAYS, DAY_US = 30, 86_400_000_000
+END_US: Final = int(FIRST_DAY.timestamp()) * 1_000_000 + DAYS * DAY_US
 DESTINATIONS, FINGERPRINTS = 40, 64
 DELAYS: Final = (1.0, 2.0, 4.0, 8.0, 16.0)  # seconds
 JITTER: Final = 0.1

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from redeliver_mw.pipeline.marts.storms import USUAL, storms
 from tests.pipeline.oracle import Oracle
-from tests.pipeline.test_marts_oracle import differences, made, plain
+from tests.pipeline.test_marts_oracle import differences, made
 
 from .sides import Bench, Figure
 
@@ -17,7 +17,7 @@ def goals(bench: Bench) -> None:
     marts = made(bench.events()) | {"storms": storms(bench.events())}
     rows = wrong = 0
     for name, frame in marts.items():
-        ours = [plain(row) for row in frame.collect()]
+        ours = frame.toArrow().to_pylist()
         begin, end = (USUAL.enter_retries, USUAL.enter_amplification), (USUAL.leave_retries, USUAL.leave_amplification)
         theirs = oracle.storms(begin, end) if name == "storms" else oracle.mart(name)
         rows += len(theirs)

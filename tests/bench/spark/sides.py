@@ -1,9 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The two sides of the bench, Spark and DuckDB on the same two cores and the same files, and the clock between them."""
+"""The two sides of the bench, Spark and DuckDB on the same two cores and the same files, and the clocks beside them."""
 
 from __future__ import annotations
 
+import gc
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -15,15 +17,33 @@ from pyspark.sql import DataFrame, SparkSession
 
 from redeliver_mw.pipeline import schemas, session
 
+from .load import processor_s
 from .made import Made
 
 CORES: Final = 2
+AT: Final = 20_000_000  # records that the goals are set for: a smaller job is mostly what starting it costs
+CHECKED: Final = 1_000_000  # records, up to which it is looked at, off the clock, that both sides gave the same rows
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Aim:
+    """A bound of a ratio: `ours / other` at most, or `other / ours` at least. `always`: at any size, not just `AT`."""
+
+    bound: float
+    at_most: bool = True
+    always: bool = False
+
+    def __str__(self) -> str:
+        return f"at {'most' if self.at_most else 'least'} {self.bound:g}"
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
-    """One line of the table. `ratio` is what the goal is about; `met` None: there is no goal."""
+    """One line of the table. `ratio` is what the goal is about; `met` None: there is no goal at this size.
+
+    `worked` is the same ratio of processor time, where both were measured.
+    """
 
     goal: str
     what: str
@@ -33,19 +53,32 @@ class Figure:
     ratio: float
     aim: str
     met: bool | None
+    worked: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Took:
+    """Seconds by the clock on the wall, and of processor time on all cores: of the best round each."""
+
+    wall: float
+    worked: float
 
 
 @dataclass
 class Bench:
-    """What every measurement needs: the sides, the data of one size, a folder for what is written, how often."""
+    """What every measurement needs: the sides, the data of one size, a folder for what is written, and how often."""
 
     spark: SparkSession
     duck: duckdb.DuckDBPyConnection
     made: Made
     scratch: Path
-    repeats: int
+    rounds: int
     figures: list[Figure] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=dict)  # by what was measured; for how cost grows
+    took: dict[str, Took] = field(default_factory=dict)  # our side, by what was measured: for how cost grows
+
+    @property
+    def checks(self) -> bool:
+        return self.made.asked <= CHECKED
 
     @property
     def files(self) -> str:
@@ -61,29 +94,34 @@ class Bench:
         self.duck.execute(f"CREATE OR REPLACE TEMP VIEW events AS SELECT * FROM {self.files}")
         return self.duck.execute(query).fetchall()
 
-    def keep(self, query: str, name: str) -> None:
-        """The rows of a query into a table in memory, in the place of what Spark throws away."""
-        self.sql(f"CREATE OR REPLACE TEMP TABLE {name} AS {query}")
+    def throw_away(self, query: str) -> None:
+        """Computes every column of every row of a query, as `thrown_away` does."""
+        self.sql(f"EXPLAIN ANALYZE {query}")
 
-    def race(self, name: str, ours: Callable[[], T], other: Callable[[], T]) -> tuple[float, float, T, T]:
-        """Seconds of both, the best of so many rounds, and what they answered last. They take turns."""
-        best = [float("inf"), float("inf")]
+    def race(self, name: str, *sides: Callable[[], T]) -> list[tuple[Took, T]]:
+        """What each side took and answered last; ours is the first. They take turns, and the best round counts."""
+        best = [Took(math.inf, math.inf)] * len(sides)
         answers: list[T] = []
-        for _ in range(self.repeats):
+        for _ in range(self.rounds):
             answers = []
-            for side, run in enumerate((ours, other)):
-                began = time.perf_counter()
+            for side, run in enumerate(sides):
+                gc.collect()
+                worked, start = processor_s(), time.perf_counter()
                 answers.append(run())
-                best[side] = min(best[side], time.perf_counter() - began)
-        self.seconds[name] = best[0]
-        return best[0], best[1], answers[0], answers[1]
+                wall = time.perf_counter() - start
+                best[side] = Took(min(best[side].wall, wall), min(best[side].worked, processor_s() - worked))
+        self.took[name] = best[0]
+        return list(zip(best, answers, strict=True))
 
-    def tell(self, goal: str, what: str, ours: float, other: float, aim: str, *, most: float, by: str = "ours") -> None:
-        """A ratio `ours / other` that should be at most `most`; `by="other"`: `other / ours`, at least `most`."""
-        ratio = ours / other if by == "ours" else other / ours
-        met = ratio <= most if by == "ours" else ratio >= most
-        records = self.made.asked
-        self.figures.append(Figure(goal, what, records, f"{ours:.2f} s", f"{other:.2f} s", ratio, aim, met))
+    def tell(self, goal: str, what: str, ours: Took, other: Took, aim: Aim) -> None:
+        """A figure of two sides."""
+        ratio = ours.wall / other.wall if aim.at_most else other.wall / ours.wall
+        worked = ours.worked / other.worked if aim.at_most else other.worked / ours.worked
+        reached = ratio <= aim.bound if aim.at_most else ratio >= aim.bound
+        met = reached if aim.always or self.made.asked >= AT else None
+        self.figures.append(Figure(
+            goal, what, self.made.asked, f"{ours.wall:.2f} s", f"{other.wall:.2f} s", ratio, str(aim), met, worked
+        ))  # fmt: skip
 
 
 def thrown_away(frame: DataFrame) -> None:

@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 
 from redeliver_mw.pipeline.bins import as_sql, lower_edge
 
-from .sides import Bench
+from .sides import Aim, Bench
 
 Totals = dict[tuple[int, str], tuple[int, int, int, int]]
 """By policy and destination: messages, those that recovered, attempts, microseconds until they did."""
@@ -49,28 +49,25 @@ def goals(bench: Bench) -> None:
     """G1 and G2, on one size."""
     events = bench.events()
     events.createOrReplaceTempView("events")
-    by_histogram, by_raw, ours, raw = bench.race(
-        "what-if by histogram", lambda: histogram(bench), lambda: duck_histogram(bench)
+    (by_histogram, ours), (by_raw, raw), (by_join, joined) = bench.race(
+        "what-if by histogram", lambda: histogram(bench), lambda: duck_histogram(bench), lambda: spark_join(bench)
     )
+    (by_arrow, kernel), (by_duck, told) = bench.race("what-if by Arrow", lambda: arrow(bench), lambda: duck_join(bench))
     assert ours == raw, "the two histograms differ"
-    by_join, by_duck, joined, told = bench.race("what-if by join", lambda: spark_join(bench), lambda: duck_join(bench))
-    by_arrow, _, kernel, _ = bench.race("what-if by Arrow", lambda: arrow(bench), dict)
     assert joined == told == kernel, "the three ways to count exactly differ"
     assert close(ours, joined), "the histogram is off"
-    bench.tell("G1", "what-if: histogram of terminal rows beside a SQL join (Spark)", by_histogram, by_join,
-               "10 times faster", most=10.0, by="other")  # fmt: skip
-    bench.tell("G1", "what-if: the same beside a histogram of raw events (DuckDB)", by_histogram, by_raw,
-               "2 times faster", most=2.0, by="other")  # fmt: skip
-    what = "what-if: Arrow kernel beside DuckDB, on terminal rows"
-    bench.tell("G2", what, by_arrow, by_duck, "at most 1.5", most=1.5)
+    what = "what-if: histogram of terminal rows beside"
+    bench.tell("G1", f"{what} a SQL join of them (Spark)", by_histogram, by_join, Aim(10, at_most=False))
+    bench.tell("G1", f"{what} one of all rows (DuckDB)", by_histogram, by_raw, Aim(2, at_most=False))
+    bench.tell("G2", "what-if: Arrow kernel beside a SQL join (DuckDB), on terminal rows", by_arrow, by_duck, Aim(1.5))
 
 
 def close(found: Totals, true: Totals) -> bool:
-    """Recovered and attempts of each policy within 1 %."""
+    """Recovered and attempts of each policy within 2 %: half a bin may lie on the wrong side of a try."""
     for at in (1, 2):
         for policy in range(len(POLICIES)):
             ours, theirs = (sum(t[at] for (p, _), t in totals.items() if p == policy) for totals in (found, true))
-            if abs(ours - theirs) > 0.01 * theirs:
+            if abs(ours - theirs) > 0.02 * theirs:
                 return False
     return found.keys() == true.keys()
 
@@ -126,64 +123,62 @@ def kernel(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     totals: defaultdict[tuple[int, str], Any] = defaultdict(lambda: np.zeros(4, np.int64))
     for batch in batches:
         names = pc.dictionary_encode(batch.column(0))
-        codes, count = names.indices.to_numpy(zero_copy_only=False), len(names.dictionary)
+        codes = names.indices.to_numpy(zero_copy_only=False)
         hi = batch.column(2)
         heals = pc.fill_null(hi, 0).to_numpy(zero_copy_only=False) + batch.column(1).to_numpy(zero_copy_only=False)
         heals = np.where(hi.is_null().to_numpy(zero_copy_only=False), np.iinfo(np.int64).max, heals // 2)
-        for policy, times in enumerate(POLICIES):
-            for name, counts in zip(names.dictionary.to_pylist(), _counted(times, heals, codes, count), strict=True):
-                totals[policy, name] += counts
+        for key, counts in _counted(heals, codes, names.dictionary.to_pylist()):
+            totals[key] += counts
     keys, values = list(totals), np.array(list(totals.values()), np.int64).reshape(-1, 4)
     columns = [pa.array([policy for policy, _ in keys], pa.int32()), pa.array([name for _, name in keys], pa.string())]
     columns += [pa.array(values[:, at]) for at in range(4)]
     yield pa.RecordBatch.from_arrays(columns, ["policy", "destination", "n", "recovered", "attempts", "took_us"])
 
 
-def _counted(times: list[int], heals: Any, codes: Any, count: int, n: Any = None) -> Any:
-    """Of each destination: messages, recovered, attempts, microseconds. `n`: how many messages each item stands for."""
-    instants = np.asarray([*times, 0], np.int64)
-    fails = np.searchsorted(instants[:-1], heals, "left")
-    recovered = fails < len(times)
-    many = np.ones(len(heals), np.int64) if n is None else n
-    per_item = (many, recovered * many, np.minimum(fails + 1, len(times)) * many, recovered * instants[fails] * many)
-    # A sum in floating point would not be exact: bincount adds them up as whole numbers, apart by destination.
+def _counted(heals: Any, codes: Any, names: list[str], n: Any = None) -> Iterator[tuple[tuple[int, str], Any]]:
+    """Of each policy and destination: messages, recovered, attempts, microseconds. `n`: how many an item stands for."""
     order = np.argsort(codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=count))
-    sums = [np.concatenate([[0], np.cumsum(item[order])])[np.concatenate([[0], ends])] for item in per_item]
-    return np.stack([np.diff(one) for one in sums], axis=1)
+    ends = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
+    heals, many = heals[order], np.ones(len(heals), np.int64) if n is None else n[order]
+    for policy, times in enumerate(POLICIES):
+        instants = np.asarray([*times, 0], np.int64)
+        fails = np.searchsorted(instants[:-1], heals, "left")
+        healed = (fails < len(times)) * many
+        per_item = (many, healed, np.minimum(fails + 1, len(times)) * many, healed * instants[fails])
+        # A weighted bincount would add in floating point, which is not exact.
+        sums = [np.diff(np.concatenate([[0], np.cumsum(item)])[ends]) for item in per_item]
+        for name, counts in zip(names, np.stack(sums, axis=1), strict=True):
+            yield (policy, name), counts
 
 
 # -- by a histogram -------------------------------------------------------------------------------------------------
 
+# Bins of the recovery time, which is null for those that never recovered.
 _BINNED: Final = f"""
-SELECT destination, {as_sql("lo_us")} AS lo_bin, {as_sql("hi_us")} AS hi_bin, count(*) AS n
-FROM ({{}}) AS histories GROUP BY 1, 2, 3
+SELECT destination, {as_sql("heals_us")} AS bin, count(*) AS n
+FROM (SELECT destination, (lo_us + hi_us) {{div}} 2 AS heals_us FROM ({{histories}}) AS histories) AS healings
+GROUP BY 1, 2
 """
 
 
 def histogram(bench: Bench) -> Totals:
-    rows = bench.spark.sql(_BINNED.format(TERMINAL)).toArrow()
-    return _from_bins(rows.select(["destination", "lo_bin", "hi_bin", "n"]))
+    return _from_bins(bench.spark.sql(_BINNED.format(div="div", histories=TERMINAL)).toArrow())
 
 
 def duck_histogram(bench: Bench) -> Totals:
     bench.sql("SELECT 1")  # makes the view
-    return _from_bins(bench.duck.sql(_BINNED.format(RAW)).to_arrow_table())
+    return _from_bins(bench.duck.sql(_BINNED.format(div="//", histories=RAW)).to_arrow_table())
 
 
 def _from_bins(table: pa.Table) -> Totals:
     """All policies from the counted bins; a bin stands at its middle."""
-    names = pc.dictionary_encode(table.column(0).combine_chunks())
-    codes, count = names.indices.to_numpy(zero_copy_only=False), len(names.dictionary)
-    lo, hi = (table.column(at).combine_chunks() for at in (1, 2))
-    edges = np.array([lower_edge(number) for number in range(2 + max(pc.max(lo).as_py(), pc.max(hi).as_py()))])
+    names = pc.dictionary_encode(table.column("destination").combine_chunks())
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    bins = table.column("bin").combine_chunks()
+    edges = np.array([lower_edge(number) for number in range(2 + pc.max(bins).as_py())])
     middle = (edges[:-1] + edges[1:]) // 2
-    never = hi.is_null().to_numpy(zero_copy_only=False)
-    heals = middle[lo.to_numpy(zero_copy_only=False)] + middle[pc.fill_null(hi, 0).to_numpy(zero_copy_only=False)]
-    heals = np.where(never, np.iinfo(np.int64).max, heals // 2)
-    n = table.column(3).to_numpy()
-    found: Totals = {}
-    for policy, times in enumerate(POLICIES):
-        for name, counts in zip(names.dictionary.to_pylist(), _counted(times, heals, codes, count, n), strict=True):
-            found[policy, name] = (int(counts[0]), int(counts[1]), int(counts[2]), int(counts[3]))
-    return found
+    heals = middle[pc.fill_null(bins, 0).to_numpy(zero_copy_only=False)]
+    heals = np.where(bins.is_null().to_numpy(zero_copy_only=False), np.iinfo(np.int64).max, heals)
+    n = table.column("n").to_numpy()
+    counted = _counted(heals, codes, names.dictionary.to_pylist(), n)
+    return {key: (int(c[0]), int(c[1]), int(c[2]), int(c[3])) for key, c in counted}

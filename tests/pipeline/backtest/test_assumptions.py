@@ -13,17 +13,10 @@ from redeliver_mw.pipeline.backtest import Candidate, Check, History, how_wrong
 from redeliver_mw.pipeline.backtest.check import wilson
 from redeliver_mw.policy import Backoff, RedeliveryPolicy
 
-from .worlds import Floats, Rng, Row, attempts_of, history, lognormal, never, rows, truth
+from .worlds import Floats, Row, attempts_of, history, lognormal, never, outages, rows, truth
 
 EAGER = RedeliveryPolicy(40, 1)
 CALM = RedeliveryPolicy(6, Backoff.exponential(2, 2).jittered(0.2))
-
-
-def outages(messages: int, mean_s: float, rng: Rng) -> Floats:
-    """Healing times of messages that all fail until their outage is over; fifty of them, of any length."""
-    lengths = rng.exponential(mean_s, 50)
-    mine = lengths[rng.integers(0, len(lengths), messages)]
-    return mine * rng.random(messages)
 
 
 def crushed(messages: int, policy: RedeliveryPolicy, harm_s: float) -> list[Row]:
@@ -39,7 +32,7 @@ def crushed(messages: int, policy: RedeliveryPolicy, harm_s: float) -> list[Row]
         while events:
             now, number, tried = heapq.heappop(events)
             if now >= end:
-                heals[number] = now - begins[number] if tried else 0.0
+                heals[number] = times[number, tried - 1] if tried else 0.0  # when it was tried, to the last bit
                 continue
             end += harm_s
             if tried < times.shape[1]:
@@ -64,7 +57,7 @@ def test_two_policies_that_met_the_same_world_foretell_each_other() -> None:
 
 def test_outages_that_hit_all_at_once_are_judged_right_for_the_messages_that_met_them() -> None:
     rng = np.random.default_rng(5)
-    heals = outages(30_000, 20.0, rng)
+    heals = outages(20.0)(30_000, rng)
     past, other = RedeliveryPolicy(8, Backoff.exponential(1, 2).jittered(0.1)), RedeliveryPolicy(4, [4, 10, 20])
     [row] = History(history(heals, past, rng)).backtest([Candidate("c", other)], by="all")
     real = truth(heals, other, rng)
@@ -75,7 +68,7 @@ def test_outages_that_hit_all_at_once_are_judged_right_for_the_messages_that_met
 
 def test_a_policy_of_a_month_with_longer_outages_is_told_to_be_off() -> None:
     rng = np.random.default_rng(6)
-    march, april = outages(10_000, 10.0, rng), outages(10_000, 40.0, rng)
+    march, april = outages(10.0)(10_000, rng), outages(40.0)(10_000, rng)
     found = how_wrong(history(march, EAGER, rng, version="march") + history(april, CALM, rng, version="april"))
     assert [check.wrong for check in found] == [True, True]
     by_version = {check.policy_version: check for check in found}
@@ -94,6 +87,56 @@ def test_retries_that_prolong_an_outage_are_found_out() -> None:
 
 def test_the_same_outages_without_the_harm_are_not_called_wrong() -> None:
     found = how_wrong(crushed(12_000, EAGER, 0.0) + crushed(12_000, CALM, 0.0))
+    assert [check.wrong for check in found] == [False, False], found
+
+
+def test_without_harm_an_outage_is_over_for_all_at_its_end() -> None:
+    """The world by itself, without what is tested: each message is tried until then, and no attempt counts twice."""
+    rng, heals, times = np.random.default_rng(7), list[Floats](), list[Floats]()
+    for _ in range(10):
+        length = rng.exponential(10.0)
+        heals.append(length - np.sort(length * rng.random(200)))
+        times.append(attempts_of(EAGER, 200, np.random.default_rng(8)))
+    counted = rows(np.concatenate(heals), np.concatenate(times), version=EAGER.version)
+    by_bins = {(row["lo_bin"], row["hi_bin"]): row["n"] for row in counted}
+    found = dict.fromkeys(by_bins, 0)
+    for row in crushed(2_000, EAGER, 0.0):
+        found[row["lo_bin"], row["hi_bin"]] += row["n"]
+    assert found == by_bins
+
+
+def test_what_it_calls_wrong_is_how_wrong_the_back_test_gets_and_why() -> None:
+    eager, calm = crushed(12_000, EAGER, 0.003), crushed(12_000, CALM, 0.003)
+    check = next(one for one in how_wrong(eager + calm) if one.policy_version == EAGER.version)
+    once = Candidate("one retry, then", RedeliveryPolicy(2, check.within_s))
+    [foretold] = History(calm).backtest([once], by="all")
+    [seen] = History(eager).backtest([once], by="all")
+    assert check.predicted == pytest.approx(foretold.p_recover, abs=0.003)
+    assert check.observed == pytest.approx(seen.p_recover, abs=0.003)
+    assert check.off == pytest.approx(foretold.p_recover - seen.p_recover, abs=0.005)
+    # and the whole policy is off as well, which no row of a calm history says
+    [whole] = History(calm).backtest([Candidate("eager", EAGER)], by="all")
+    assert not whole.extrapolated
+    recovered = sum(row["n"] for row in eager if row["hi_bin"] is not None)
+    assert whole.p_recover - recovered / 12_000 > 0.02
+
+
+def test_where_nobody_has_looked_nothing_is_compared() -> None:
+    rng = np.random.default_rng(11)
+    heals = lognormal(3.0, 0.5)(4_000, rng)  # nearly all of them before the first look at all
+    past, other = RedeliveryPolicy(4, 10), RedeliveryPolicy(4, 12)
+    found = how_wrong(history(heals[:2000], past, rng, version="a") + history(heals[2000:], other, rng, version="b"))
+    assert found
+    assert all(check.within_s > 9.9 for check in found), found
+    early = history(heals[:2000], RedeliveryPolicy(3, 1), rng, version="early")  # by 2 s, and no later
+    assert how_wrong(early + history(heals[2000:], other, rng, version="late")) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_chance_alone_is_not_called_wrong(seed: int) -> None:
+    rng, count = np.random.default_rng(seed), (200, 2_000)[seed % 2]
+    heals = never(lognormal(5.0, rng.uniform(0.5, 2.0))(2 * count, rng), 0.1, rng)
+    found = how_wrong(history(heals[:count], EAGER, rng, version="a") + history(heals[count:], CALM, rng, version="b"))
     assert [check.wrong for check in found] == [False, False], found
 
 

@@ -17,7 +17,7 @@ COUNTS, TIMES = 0.01, 0.05  # what is promised
 
 WORLDS: dict[str, tuple[World, float]] = {
     "lognormal": (lognormal(5.0, 1.5), 0.05),
-    "narrow": (lognormal(4.0, 0.5), 0.0),
+    "narrower": (lognormal(4.0, 0.7), 0.0),
     "a constant rate": (exponential(6.0), 0.1),
     "a third never heals": (lognormal(5.0, 1.2), 0.33),
 }

@@ -9,20 +9,20 @@ Delays are drawn here from the policy's own spans, with none of the code that is
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from redeliver_mw.pipeline.bins import bin_of
+from redeliver_mw.pipeline.bins import bin_of, lower_edge
 from redeliver_mw.policy import RedeliveryPolicy
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
 Row = dict[str, Any]
 World = Callable[[int, Rng], Floats]  # so many healing times
+_EDGES = np.array([lower_edge(number) for number in range(bin_of(10**14))])
 LATE = 0.004  # seconds by which attempts are late, on average
 
 
@@ -77,17 +77,20 @@ def rows(
     heals: Floats, times: Floats, *, destination: str = "orders", fingerprint: str | None = "f", version: str = "v"
 ) -> list[Row]:
     """The same from the times at which each message would be tried."""
-    counted: Counter[tuple[int, int | None]] = Counter()
     starts = np.concatenate([np.zeros((len(heals), 1)), times], axis=1)
-    failed = (times < heals[:, None]).sum(axis=1)
-    for line, last in enumerate(failed):
-        hi = bin_of(round(times[line, last] * 1e6)) if last < times.shape[1] else None
-        counted[bin_of(round(starts[line, last] * 1e6)), hi] += 1
+    ends = np.concatenate([times, np.full((len(heals), 1), -1.0)], axis=1)  # -1: never seen to succeed
+    failed, every = (times < heals[:, None]).sum(axis=1), np.arange(len(heals))
+    pairs = np.stack([_bins(starts[every, failed]), np.where(failed < times.shape[1], _bins(ends[every, failed]), -1)])
+    found, counts = np.unique(pairs, axis=1, return_counts=True)
     return [
-        {"destination": destination, "fingerprint": fingerprint, "policy_version": version, "lo_bin": lo, "hi_bin": hi,
-         "n": n}
-        for (lo, hi), n in counted.items()
+        {"destination": destination, "fingerprint": fingerprint, "policy_version": version, "lo_bin": lo,
+         "hi_bin": None if hi < 0 else hi, "n": n}
+        for lo, hi, n in zip(*found.tolist(), counts.tolist(), strict=True)
     ]  # fmt: skip
+
+
+def _bins(seconds: Floats) -> NDArray[np.int64]:
+    return np.searchsorted(_EDGES, np.rint(seconds * 1e6), side="right") - 1
 
 
 def lognormal(median: float, sigma: float) -> World:
@@ -96,3 +99,37 @@ def lognormal(median: float, sigma: float) -> World:
 
 def exponential(mean: float) -> World:
     return lambda count, rng: rng.exponential(mean, count)
+
+
+def mixed(*parts: tuple[float, World]) -> World:
+    """Each message is of one of these kinds, with such weights; a kind may never heal."""
+    weights = np.array([weight for weight, _ in parts])
+
+    def make(count: int, rng: Rng) -> Floats:
+        kinds = rng.choice(len(parts), count, p=weights / weights.sum())
+        return np.choose(kinds, [world(count, rng) for _, world in parts])
+
+    return make
+
+
+def poison(count: int, rng: Rng) -> Floats:
+    return np.full(count, np.inf)
+
+
+def uniform(longest: float) -> World:
+    return lambda count, rng: longest * rng.random(count)
+
+
+def at_once(seconds: float) -> World:
+    """All heal after the same time, as behind a restart that always takes as long."""
+    return lambda count, rng: np.full(count, seconds)
+
+
+def outages(mean_s: float, number: int = 50) -> World:
+    """All messages fail until their outage is over; there are so many, of any length, and each hits many of them."""
+
+    def make(count: int, rng: Rng) -> Floats:
+        lengths = rng.exponential(mean_s, number)
+        return lengths[rng.integers(0, number, count)] * rng.random(count)
+
+    return make

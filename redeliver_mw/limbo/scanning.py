@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""All of a limbo as a table of plain columns, piece by piece: for who looks at a million messages and changes none.
+
+Each piece is one look at the database, which nobody has to wait for. What is parked or sent between two looks is in
+one piece or in none: no message is in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from sqlalchemy import ColumnElement, case, func, not_, select
+
+from .database import Database
+from .schema import bodies, messages, owners, parked
+from .store import RETRY
+
+AT_ONCE: Final = 10_000  # rows that are fetched together
+AT_ONCE_WITH_BODIES: Final = 500
+_LAST_MS: Final = (2**63 - 1) // 1_000_000 * 1000  # of which there are microseconds
+_ALL: Final = messages.outerjoin(parked, parked.c.msg_id == messages.c.msg_id).outerjoin(
+    owners, owners.c.limbo_id == messages.c.limbo_id
+)
+
+
+class Condition(NamedTuple):
+    """A column that is `=`, `<`, `<=`, `>` or `>=` a value, `in` some or `null`; or, `negated`, is not.
+
+    As in SQL, neither holds for a column that is null but for `null`.
+    """
+
+    column: str
+    operator: str
+    value: Any = None
+    negated: bool = False
+
+
+class Scan:
+    """A limbo that is open for reading. ConfigError for a URL that is none, LimboError; not thread-safe."""
+
+    def __init__(self, url: str, *, busy_timeout: float = 5.0) -> None:
+        self._db = Database(url, busy_timeout=busy_timeout)
+
+    def __enter__(self) -> Self:
+        self._db.open(create=False)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._db.close()
+
+    def bounds(self, pieces: int, piece: int) -> list[int]:
+        """Ids between which messages are about evenly shared: each begins a piece that ends before the next.
+
+        At most `pieces`, and fewer where they would hold less than `piece` messages; none for an empty limbo.
+        """
+        ids = select(messages.c.msg_id).order_by(messages.c.msg_id)
+        with self._db.reading() as connection:
+            count = connection.execute(select(func.count()).select_from(messages)).scalar_one()
+            pieces = min(pieces, max(1, count // piece))
+            starts = [number * count // pieces for number in range(pieces)] if count else []
+            found = (connection.execute(ids.offset(start).limit(1)).scalar() for start in starts)
+            return sorted({id_ for id_ in found if id_ is not None})
+
+    def rows(
+        self, names: Sequence[str], first: int | None = None, last: int | None = None, tests: Sequence[Condition] = ()
+    ) -> Iterator[Sequence[Sequence[Any]]]:
+        """The columns of messages from the id `first` on and before `last` for which all tests hold, in no order.
+
+        As many at a time as are worth a batch. `given_up` is 0 or 1, as not every database has truths.
+        """
+        columns, id_ = _columns(), messages.c.msg_id
+        has_bodies = "body" in names
+        query = select(*(columns[name] for name in names)).select_from(
+            _ALL.outerjoin(bodies, bodies.c.msg_id == messages.c.msg_id) if has_bodies else _ALL
+        )
+        query = query.where(*(_holds(columns[test.column], test) for test in tests))
+        if first is not None:
+            query = query.where(id_ >= first)
+        if last is not None:
+            query = query.where(id_ < last)
+        many = AT_ONCE_WITH_BODIES if has_bodies else AT_ONCE
+        with self._db.reading() as connection:
+            result = connection.execution_options(stream_results=True, max_row_buffer=many).execute(query)
+            yield from result.partitions(many)
+
+
+def _columns() -> dict[str, ColumnElement[Any]]:
+    m, p, o = messages.c, parked.c, owners.c
+    # A date may be set by hand, to any number.
+    due_ms = case(
+        (m.delivery_date > _LAST_MS, _LAST_MS), (m.delivery_date < -_LAST_MS, -_LAST_MS), else_=m.delivery_date
+    )
+    return {
+        "id": m.msg_id,
+        "target": m.port_name,
+        "source": func.nullif(p.source, ""),
+        "given_up": case((m.delivery_count > func.coalesce(o.retry, RETRY), 1), else_=0),
+        "due_us": due_ms * 1000,
+        "parked_us": p.parked_us,
+        "delivery_count": m.delivery_count,
+        "publishes": func.coalesce(p.publishes, 0),
+        "failures": func.coalesce(p.failures, 0),
+        "generation": func.coalesce(p.generation, 0),
+        "reason": func.nullif(p.reason, ""),
+        "message_key": func.nullif(p.lineage, ""),
+        "copy_id": p.copy_id,
+        "last_error": p.last_error,
+        "body_bytes": func.coalesce(p.body_bytes, 0),
+        "app": func.coalesce(o.app, m.msg_src_name),
+        "broker": o.broker,
+        "body": bodies.c.msg_body,
+    }
+
+
+def _holds(column: ColumnElement[Any], test: Condition) -> ColumnElement[bool]:
+    found = _plainly(column, test)
+    return not_(found) if test.negated else found
+
+
+def _plainly(column: ColumnElement[Any], test: Condition) -> ColumnElement[bool]:
+    if test.operator == "null":
+        return column.is_(None)
+    if test.operator == "in":
+        return column.in_(test.value)
+    return column.bool_op(test.operator)(test.value)

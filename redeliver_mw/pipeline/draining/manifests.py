@@ -1,0 +1,71 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is in the table `dead_letters`: a JSON file for each time that something was put into it, or taken out.
+
+`dead_letters/_manifests/RUN.json` is written last: only files that it lists count. Paths are relative to the lake.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+from ..files import Files
+from ..manifests import DataFile
+from ..troubles import LakeError
+from .matching import Doubt
+from .staging import TABLE
+
+FOLDER: Final = f"{TABLE}/_manifests"
+BROKER: Final = "broker"  # the owner of what was only looked at
+
+
+@dataclass(frozen=True, slots=True)
+class Gathered:
+    """`files` were made of the staging files `staged`; the instants in `files` are those of `dead_us`.
+
+    `letters` are new in the table, `again` were in it already. `doubts` are all that there are after it, of whatever
+    run.
+    """
+
+    run: str
+    created_us: int
+    owner: str
+    files: list[DataFile] = field(default_factory=list)
+    staged: list[str] = field(default_factory=list)
+    letters: int = 0
+    again: int = 0
+    doubts: list[Doubt] = field(default_factory=list)
+
+    @property
+    def path(self) -> str:
+        return f"{FOLDER}/{self.run}.json"
+
+
+def to_json(manifest: Gathered) -> bytes:
+    return json.dumps(asdict(manifest), separators=(",", ":")).encode()
+
+
+def read_all(files: Files) -> list[Gathered]:
+    """All of them, the oldest first. LakeError for one that cannot be read: counting on without it is wrong."""
+    listed = [entry for entry in files.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
+    found = [_read(files, f"{FOLDER}/{entry.name}") for entry in listed]
+    return sorted(found, key=lambda one: (one.created_us, one.run))
+
+
+def doubts_of(manifests: Sequence[Gathered]) -> list[Doubt]:
+    """Those that are open now."""
+    return manifests[-1].doubts if manifests else []
+
+
+def _read(files: Files, path: str) -> Gathered:
+    try:
+        given: dict[str, Any] = json.loads(files.read(path))
+        given["files"] = [DataFile(**one) for one in given["files"]]
+        given["doubts"] = [Doubt(**one | {"origin": tuple(one["origin"])}) for one in given["doubts"]]
+        return Gathered(**given)
+    except (ValueError, KeyError, TypeError) as error:
+        cure = "Restore it: without it nobody knows which letters are in the table"
+        raise LakeError(f"this manifest is damaged: {error}", where=files.url(path), cure=cure) from None

@@ -1,0 +1,171 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters as rows of the table `dead_letters`, and by what each of them is known.
+
+`dl_id` is as API section 6 has it, but for the ordinal: that is given when all that was staged is looked at together.
+Two columns more go as far as that, and no further: `known_by`, what stands behind the id (`copy`: our own copy's id;
+`id`: a message id; empty: nothing but what the letter is), and `may_be_back`: somebody may have had it before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from ...adapter import Adapter
+from ...capabilities import Capabilities
+from ...counting import PREFIX, message_key, read_past
+from ...errors import NotCopyable
+from ...message import Death, Delivery, Destination
+from ...sendback import DeadLetterInfo, Packed, letter_of, pack
+from ..manifests import now_us
+from ..schemas import DEAD_LETTERS
+
+_TYPES: Final = {
+    "STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary(),
+    "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
+}  # fmt: skip
+LETTERS: Final = pa.schema(
+    [
+        (name, _TYPES[kind])
+        for name, _, kind in (column.partition(" ") for column in re.split(r",\s*(?![^<]*>)", DEAD_LETTERS))
+    ]
+)
+STAGED: Final = LETTERS.append(pa.field("known_by", pa.string())).append(pa.field("may_be_back", pa.bool_()))
+_ID: Final = re.compile(r"[\w.:+/=-]{1,128}", re.ASCII)  # what may stand for a letter as it is
+
+
+class Run(NamedTuple):
+    """What all rows of a task have in common. `owner`: `lake`, or `broker` for what is only looked at."""
+
+    run: str
+    broker: str
+    dlq: Destination
+    capabilities: Capabilities
+    owner: str
+
+
+def run_of(adapter: Adapter, name: str, dlq: Destination, owner: str) -> Run:
+    """Of an adapter that is connected."""
+    return Run(name, adapter.broker, dlq, adapter.capabilities, owner)
+
+
+class Rows:
+    """Letters, column by column, on their way into one file."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._rows: list[tuple[Any, ...]] = []
+        self._staged_us = now_us()
+
+    def add(self, delivery: Delivery) -> None:
+        """NotCopyable for what cannot be had again exactly: it must stay where it is."""
+        packed = pack(delivery)
+        self._rows.append(_row(self._run, delivery, packed, self._staged_us))
+
+    def table(self) -> pa.Table:
+        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in STAGED)
+        arrays = [pa.array(column, field.type) for column, field in zip(columns, STAGED, strict=True)]
+        return pa.Table.from_arrays(arrays, schema=STAGED)
+
+
+def _row(run: Run, delivery: Delivery, packed: Packed, staged_us: int) -> tuple[Any, ...]:
+    """In the order of the columns."""
+    problem = _uncopyable(delivery)  # cheapest before anything else was read
+    letter = letter_of(delivery, run.capabilities)
+    headers = {_text(name): _text(value) for name, value in delivery.headers.items()}
+    death = delivery.reader.death(delivery.native) if letter.evidence == "broker" else None
+    died_us = round(letter.since * 1e6) if letter.since is not None else death.at_us if death else None
+    body, properties = delivery.body, delivery.properties
+    digest = hashlib.sha256(body)
+    dl_id, known_by = _identity(run, delivery, headers, letter, digest.digest(), died_us, death)
+    return (
+        dl_id,
+        _message_key(delivery, headers, letter),
+        _text(spelled(letter.source)) if letter.source is not None else "",
+        spelled(run.dlq),
+        run.broker,
+        staged_us if died_us is None else died_us,
+        letter.failures,
+        headers.get(PREFIX + "error_fingerprint") or None,
+        _text(letter.error_type) or None,
+        _text(letter.reason) or None,
+        list(headers.items()),
+        _text_or_none(properties.content_type),
+        body,
+        digest.hexdigest(),
+        len(body),
+        "dlq",
+        run.run,
+        staged_us,
+        run.owner,
+        run.capabilities.dialect,
+        _text_or_none(delivery.message_id),
+        _text_or_none(properties.group_id),
+        letter.generation,
+        _text(letter.replay_id) or None,
+        letter.problem or problem,
+        delivery.redelivered,
+        packed.head,
+        known_by,
+        # What has no id needs the mark itself: where there are many alike, too much would look like one come back.
+        delivery.redelivered or bool(known_by and not run.capabilities.marks_returns),
+    )
+
+
+def spelled(destination: Destination) -> str:
+    """As `Destination.parse` reads it: the bare name of a queue, as in the journal, wherever that will do."""
+    plain = destination.kind == "queue" and not destination.name.startswith(("queue:", "topic:"))
+    return destination.name if plain else str(destination)
+
+
+def _identity(
+    run: Run, delivery: Delivery, headers: dict[str, str], letter: DeadLetterInfo, body: bytes, died_us: int | None,
+    death: Death | None,
+) -> tuple[str, str]:  # fmt: skip
+    """The id, and by what it is known. Only the id of a letter of ours is its very own: copies of ours that a broker
+    has buried, and what a handler forwarded with all headers, may share one."""
+    copy_id = headers.get(PREFIX + "copy_id", "")
+    if _ID.fullmatch(copy_id):
+        return copy_id, "copy" if letter.evidence == "ours" else "id" if delivery.message_id else ""
+    told = (run.broker, spelled(run.dlq), delivery.message_id, died_us, death.count if death else 0)
+    seed = json.dumps(told).encode()
+    return hashlib.sha256(seed + body).hexdigest()[:32], "id" if delivery.message_id else ""
+
+
+def _message_key(delivery: Delivery, headers: dict[str, str], letter: DeadLetterInfo) -> str | None:
+    """The one under which the journal has it: where it was consumed, not where it lies."""
+    if letter.source is None:
+        return None
+    if letter.evidence == "ours" and (lineage := headers.get(PREFIX + "lineage")):
+        return lineage[:64]  # as much of it as everybody reads
+    here = Delivery(letter.source, 0, None, delivery.redelivered, delivery.native, delivery.reader)
+    return message_key(here, read_past(here))
+
+
+def _uncopyable(delivery: Delivery) -> str | None:
+    """Why no copy could be made of it, though it can be kept."""
+    try:
+        delivery.reader.headers_bytes(delivery.native)
+    except NotCopyable as error:
+        return str(error)
+    return None
+
+
+def _text(value: Any) -> str:
+    """As UTF-8 can hold it."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).decode("utf-8", "backslashreplace")
+    if isinstance(value, dict | list):
+        return json.dumps(value, default=_text, ensure_ascii=False)
+    return str(value)
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)

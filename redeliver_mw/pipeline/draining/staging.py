@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where letters lie from the moment they are the lake's until they are in its table.
+
+::
+
+    dead_letters/_staging/RUN/BATCH.parquet        a batch, written before it is settled
+    dead_letters/_staging/RUN/BATCH.sure.parquet   the same one, when it is off its queue for certain
+    dead_letters/_staging/RUN/stop                 the tasks of RUN shall end
+
+`BATCH` is `<staged_us>-<task>-<attempt>-<generation>-<rows>`. Nobody writes to a file that is there, and who gathers
+removes exactly what it has gathered: a task whose driver has died may still be at work.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...errors import NotCopyable
+from ...message import Delivery
+from ..files import Files, PosixFiles
+from ..manifests import now_us
+from ..writing import ParquetFile
+from .rows import STAGED, Rows, Run
+
+TABLE: Final = "dead_letters"
+STAGING: Final = f"{TABLE}/_staging"
+LOOKED: Final = f"{TABLE}/_looked"  # the same of what was only looked at: nothing is lost with it
+_STOP: Final = "stop"
+_END, _SURE = ".parquet", ".sure"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Batch:
+    """A staging file, told by its name alone. `attempt`: one process of one task; `generation`: of its subscription."""
+
+    staged_us: int
+    task: int
+    attempt: str
+    generation: int
+    rows: int
+    run: str
+    sure: bool = False
+    folder: str = STAGING
+
+    @property
+    def name(self) -> str:
+        return f"{self.staged_us:016d}-{self.task:05d}-{self.attempt}-{self.generation}-{self.rows}"
+
+    @property
+    def path(self) -> str:
+        """In the lake."""
+        return f"{self.folder}/{self.run}/{self.name}{_SURE if self.sure else ''}{_END}"
+
+
+def batches(files: Files) -> list[Batch]:
+    """All that is staged, in order of time."""
+    runs = [entry.name for entry in files.entries(STAGING) if entry.is_folder]
+    return sorted(batch for run in runs for batch in batches_of(files, run))
+
+
+def batches_of(files: Files, run: str) -> list[Batch]:
+    """What one run has staged."""
+    found = (_batch(run, entry.name) for entry in files.entries(f"{STAGING}/{run}"))
+    return [batch for batch in found if batch is not None]
+
+
+def _batch(run: str, name: str) -> Batch | None:
+    if name[0] in "._" or not name.endswith(_END):
+        return None
+    name = name.removesuffix(_END)
+    sure = name.endswith(_SURE)
+    staged, task, attempt, generation, rows = name.removesuffix(_SURE).split("-")
+    return Batch(int(staged), int(task), attempt, int(generation), int(rows), run, sure)
+
+
+def begin(files: Files, run: str) -> None:
+    """Make the folder of a run, which its tasks write to."""
+    files.publish(f"{STAGING}/{run}/_begun", b"")
+
+
+def tell_to_stop(files: Files, run: str) -> None:
+    files.publish(f"{STAGING}/{run}/{_STOP}", b"")
+
+
+def is_stopped(root: str, run: str) -> bool:
+    return os.path.exists(os.path.join(root, STAGING, run, _STOP))
+
+
+def remove(files: Files, gathered: Sequence[Batch]) -> None:
+    """Exactly these, under either name; and folders with nothing more in them."""
+    for batch in gathered:
+        for sure in (False, True):
+            files.remove(replace(batch, sure=sure).path)
+    for run in {entry.name for entry in files.entries(STAGING) if entry.is_folder}:
+        if not batches_of(files, run):
+            _remove_folder(files, run)
+
+
+def _remove_folder(files: Files, run: str) -> None:
+    """Unless a task that outlived its driver is writing to it just now."""
+    folder = f"{STAGING}/{run}"
+    for name in ("_begun", _STOP):
+        files.remove(f"{folder}/{name}")
+    with suppress(OSError):
+        os.rmdir(files.url(folder))
+
+
+class Stage:
+    """A `Keeper` of shares: each batch is a file of its own, which outlasts a power cut before it is settled.
+
+    `run` is asked when the first letters are there: what a broker can do is known once it has answered."""
+
+    def __init__(self, root: str, run: Callable[[], Run], task: int, folder: str = STAGING) -> None:
+        self._root, self._ask_run, self._task, self._folder = root, run, task, folder
+        self.written: list[Batch] = []
+        self._files = PosixFiles(root)
+        self._attempt = secrets.token_hex(4)
+        self._unsure: deque[Batch] = deque()
+
+    def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
+        """OSError if the disk does not take them."""
+        run = self._ask_run()
+        rows, kept = Rows(run), []
+        for letter in letters:
+            with suppress(NotCopyable):
+                rows.add(letter)
+                kept.append(letter)
+        if kept:
+            self._write(run.run, generation, rows, len(kept))
+        return kept
+
+    def sure(self, batches: int, /) -> None:
+        for _ in range(batches):
+            batch = self._unsure.popleft()
+            # Its driver may have died, and the next one gathered it already.
+            with suppress(FileNotFoundError):
+                os.rename(self._files.url(batch.path), self._files.url(replace(batch, sure=True).path))
+
+    def lost(self) -> None:
+        self._unsure.clear()
+
+    def _write(self, run: str, generation: int, rows: Rows, number: int) -> None:
+        batch = Batch(now_us(), self._task, self._attempt, generation, number, run, folder=self._folder)
+        file = ParquetFile(self._root, batch.path, STAGED)
+        try:
+            file.write(rows.table())
+            file.close()
+        except BaseException:
+            file.drop()
+            raise
+        self._files.sync([batch.path])
+        self._unsure.append(batch)
+        self.written.append(batch)

@@ -1,0 +1,234 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`spark.read.format("redeliver_limbo")`: parked messages as a table, read from SQLite or PostgreSQL by Spark's tasks.
+
+Options:
+
+=============  ==========================================================================================
+`url`          the limbo's, as an app has it; or `env:NAME`, for a variable of the driver and the executors
+`body`         `true`: the column `body`, too
+`partitions`   tasks that read at the same time, at most; by default as many as are worth it, up to 16
+=============  ==========================================================================================
+
+Spark hands on conditions where `spark.sql.python.filterPushdown.enabled` is set, and reads all columns in any case: a
+schema with fewer of them, `spark.read.schema("id BIGINT, reason STRING")`, is how to read less.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+from pyspark.sql.types import StructType
+
+from ..errors import ConfigError, LimboError, RedeliverError
+from ..limbo.scanning import Condition, Scan
+from ..redaction import redact
+
+COLUMNS: Final = {
+    "id": "BIGINT", "target": "STRING", "source": "STRING", "given_up": "BOOLEAN", "due_us": "BIGINT",
+    "parked_us": "BIGINT", "delivery_count": "INT", "publishes": "INT", "failures": "INT", "generation": "INT",
+    "reason": "STRING", "message_key": "STRING", "copy_id": "STRING", "last_error": "STRING", "body_bytes": "BIGINT",
+    "app": "STRING", "broker": "STRING",
+}  # fmt: skip
+BODY: Final = {"body": "BINARY"}
+_ARROW: Final = {
+    "BIGINT": pa.int64(), "INT": pa.int32(), "STRING": pa.string(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary(),
+}  # fmt: skip
+_OPERATORS: Final[Mapping[type[Filter], str]] = {
+    EqualTo: "=", In: "in", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<=",
+}  # fmt: skip
+_Comparison = GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
+_MOST_PIECES: Final = 16
+_PIECE: Final = 100_000  # messages that are worth a task of their own
+_PATIENCE: Final = 30.0  # seconds for another program's lock: no message waits for this
+_CURE: Final = 'Write .option("url", "sqlite:////folder/limbo.db") or "postgresql://user@host/database"'
+_OPTIONS: Final = ("url", "body", "partitions")
+
+
+@dataclass(frozen=True)
+class Piece(InputPartition):
+    """The messages from the id `first` on and before `last`; None: without end."""
+
+    first: int | None
+    last: int | None
+
+
+class LimboSource(DataSource):
+    """The data source `redeliver_limbo`."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        if others := sorted(set(map(str.lower, options)) - set(_OPTIONS)):
+            cure = f"Options are {', '.join(_OPTIONS)}"
+            raise ConfigError(f"there is no option {others[0]!r}", where="redeliver_limbo", cure=cure)
+
+    @classmethod
+    def name(cls) -> str:
+        return "redeliver_limbo"
+
+    def schema(self) -> str:
+        columns = COLUMNS | BODY if self._flag("body") else COLUMNS
+        return ", ".join(f"{name} {kind}" for name, kind in columns.items())
+
+    def reader(self, schema: StructType) -> LimboReader:
+        return LimboReader(self._url(), _columns_of(schema), self._pieces())
+
+    def _url(self) -> str:
+        if not (url := self.options.get("url", "").strip()):
+            raise ConfigError("no url", where="redeliver_limbo", cure=_CURE)
+        return url
+
+    def _flag(self, name: str) -> bool:
+        given = str(self.options.get(name, "false")).strip().lower()
+        if given not in ("true", "false", "1", "0"):
+            raise ConfigError(f"{given!r} is not true or false", where=f"option {name}", cure="Write true or false")
+        return given in ("true", "1")
+
+    def _pieces(self) -> int | None:
+        if (given := self.options.get("partitions")) is None:
+            return None
+        if not given.strip().isdigit() or not 1 <= int(given) <= 10_000:
+            raise ConfigError(f"{given!r} is no number of tasks", where="option partitions", cure="Give 1 to 10000")
+        return int(given)
+
+
+class LimboReader(DataSourceReader):
+    """Columns by name with their types, and the conditions that Spark has handed on."""
+
+    def __init__(self, url: str, columns: Mapping[str, str], pieces: int | None) -> None:
+        self._url, self._columns, self._pieces = url, dict(columns), pieces
+        self._tests: list[Condition] = []
+        # Where its setting is off, Spark refuses a reader with a method `pushFilters` and does not just leave it alone.
+        self.pushFilters = _Offered(self._push)  # type: ignore[method-assign] # it looks at `__func__`, and calls it
+
+    def _push(self, filters: Sequence[Filter]) -> Iterable[Filter]:
+        """Keeps what the database can tell as exactly as Spark, and gives back the others."""
+        for one in filters:
+            test = _test(one, self._columns)
+            if test is None:
+                yield one
+            else:
+                self._tests.append(test)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        with _plainly(), Scan(_told_url(self._url), busy_timeout=_PATIENCE) as scan:
+            starts = scan.bounds(self._pieces or _MOST_PIECES, 1 if self._pieces else _PIECE)
+        ends = [*starts[1:], None]
+        # Before the first and after the last there may be others by the time that they are read.
+        firsts = [None, *starts[1:]] if starts else [None]
+        return [Piece(first, last) for first, last in zip(firsts, ends, strict=False)] or [Piece(None, None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Piece)
+        names = list(self._columns)
+        with _plainly(), Scan(_told_url(self._url), busy_timeout=_PATIENCE) as scan:
+            for rows in scan.rows(names, partition.first, partition.last, self._tests):
+                columns = zip(*rows, strict=True)
+                arrays = [
+                    _array(name, self._columns[name], values) for name, values in zip(names, columns, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+class _Offered:
+    """Called by Spark as `pushFilters`, and taken for the one that every reader has."""
+
+    __func__ = staticmethod(DataSourceReader.pushFilters)
+
+    def __init__(self, push: Any) -> None:
+        self._push = push
+
+    def __call__(self, filters: Sequence[Filter]) -> Iterable[Filter]:
+        return self._push(filters)  # type: ignore[no-any-return]
+
+
+def _columns_of(schema: StructType) -> dict[str, str]:
+    """ConfigError for a schema with other columns, or other types, than there are."""
+    known, found = COLUMNS | BODY, {}
+    for field in schema.fields:
+        kind = field.dataType.simpleString().upper()
+        if known.get(field.name) != kind:
+            there = ", ".join(f"{name} {type_}" for name, type_ in known.items())
+            raise ConfigError(
+                f"there is no column {field.name} {kind}", where="redeliver_limbo", cure=f"There are {there}"
+            )
+        found[field.name] = kind
+    return found
+
+
+def _test(given: Filter, columns: Mapping[str, str]) -> Condition | None:
+    """None for what a database might see differently: the order of texts is its own, and so is the case of letters."""
+    if isinstance(given, Not):
+        inner = _test(given.child, columns)
+        return None if inner is None else inner._replace(negated=not inner.negated)
+    if not isinstance(given, IsNull | IsNotNull | EqualTo | In | _Comparison) or len(given.attribute) != 1:
+        return None
+    name = given.attribute[0]
+    if (kind := columns.get(name)) is None:
+        return None
+    if isinstance(given, IsNull | IsNotNull):
+        return Condition(name, "null", negated=isinstance(given, IsNotNull))
+    operator = _OPERATORS[type(given)]
+    values = given.value if isinstance(given, In) else (given.value,)
+    if kind in ("BIGINT", "INT"):
+        fits = all(type(value) is int for value in values)
+    elif kind == "STRING":
+        fits = operator in ("=", "in") and all(type(value) is str and "\0" not in value for value in values)
+    else:
+        fits = kind == "BOOLEAN" and operator in ("=", "in") and all(type(value) is bool for value in values)
+        values = tuple(map(int, values))
+    if not fits or not values:
+        return None
+    return Condition(name, operator, tuple(values) if operator == "in" else values[0])
+
+
+def _array(name: str, kind: str, values: Sequence[Any]) -> pa.Array:
+    if name == "last_error":
+        shown = {value: None if value is None else redact(str(value)) for value in set(values)}  # few are different
+        values = [shown[value] for value in values]
+    elif kind == "BOOLEAN":
+        values = [value == 1 for value in values]
+    try:
+        return pa.array(values, _ARROW[kind])
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        what = f"a message has a value for {name} that is no {kind}"
+        raise LimboError(what, cure="Look for it with SQL: somebody has changed it by hand") from None
+
+
+def _told_url(url: str) -> str:
+    if not url.startswith("env:"):
+        return url
+    name = url.removeprefix("env:")
+    if not os.environ.get(name):
+        cure = "Set it on the driver and on all executors, as with spark.executorEnv"
+        raise ConfigError(f"the variable {name!r} is not set", where=url, cure=cure)
+    return os.environ[name]
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Spark shows an error with all that led to it: a driver's own words, in which there may be a password, are not."""
+    try:
+        yield
+    except RedeliverError as error:
+        raise type(error)(error.what, where=error.where, cure=error.cure) from None

@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A plan is asked for, made and frozen."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ..lake import Lake
+from ..letter import Transform
+from ..manifests import now_us
+from ..moments import Moment
+from ..planned import Plan, freeze
+from .asking import blamed_on, check_condition
+from .loading import ship
+from .meant import MAX_GENERATION, Meant, meant
+from .room import check_folder, new_folder
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .making import Made, Progress
+
+
+def plan(
+    spark: SparkSession,
+    lake: Lake | str | os.PathLike[str],
+    folder: str | os.PathLike[str],
+    *,
+    where: str | None = None,
+    since: Moment | None = None,
+    until: Moment | None = None,
+    destinations: Sequence[str] = (),
+    fingerprints: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    min_attempts: int | None = None,
+    edits: Sequence[str] = (),
+    removals: Sequence[str] = (),
+    transform: str | Transform | None = None,
+    ordered: bool = False,
+    max_generation: int = MAX_GENERATION,
+    buckets: int | None = None,
+    progress: Progress | None = None,
+) -> Plan:
+    """Freezes which of the lake's dead letters go back, in a folder that is empty or not there yet.
+
+    Letters that died from `since` on and before `until`, for which `where` and the other conditions hold. `edits` and
+    `removals` are written as for `--set` and `--unset`; `transform` is a function over a `Letter`, or names one.
+    `ordered` keeps letters of one group id in the order of their deaths. A message that was replayed `max_generation`
+    times is left out. `buckets` files at most are written, as many as publishers can share the work.
+
+    ConfigError for what cannot be meant, LakeError, SparkError. After an error no plan is there. What a transform
+    raised is no error of this: those letters are in `left_out`, and the first in `errors`.
+    """
+    from .buckets import small_batches
+    from .making import Making
+
+    wish = meant(
+        where=where, since=since, until=until, destinations=destinations, fingerprints=fingerprints, headers=headers,
+        min_attempts=min_attempts, edits=edits, removals=removals, transform=transform, ordered=ordered,
+        max_generation=max_generation, buckets=buckets,
+    )  # fmt: skip
+    place = lake if isinstance(lake, Lake) else Lake(lake)
+    check_folder(folder)
+    if wish.asked is not None:
+        check_condition(spark, wish.asked)
+    ship(wish.changes.transform)
+    letters = place.dead_letters(spark, since, until)
+    with new_folder(folder) as files, small_batches(spark), blamed_on(wish.asked):
+        made = Making(spark, files, place, letters, wish, progress or (lambda _: None)).all()
+        return freeze(files, _plan(files.url(), place.root, wish, made))
+
+
+def _plan(folder: str, lake: str, wish: Meant, made: Made) -> Plan:
+    return Plan(
+        folder=folder, plan_id=secrets.token_hex(8), created_us=now_us(), lake=lake, since_us=wish.span.since_us,
+        until_us=wish.span.until_us, where=wish.asked, transform=wish.transform, edits=wish.edits,
+        ordered=wish.ordered, letters=made.letters, buckets=made.buckets, files=tuple(made.files),
+        destinations=made.destinations, brokers=made.brokers, dialects=made.dialects, left_out=made.left_out,
+        left_out_file=made.left_out_file, errors=made.errors,
+    )  # fmt: skip

@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`replay`: a plan is looked at, or sent back: a canary first, then the rest, until all is confirmed or it is to stop.
+
+The driver decides and watches; publishers, one Spark task each, send. What is true of a letter stands in the ledger
+alone, so whatever dies, the next run goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..files import files_at
+from ..troubles import told
+from .checks import missing_targets, plan_for, refuse_missing, refuse_other_broker, refuse_speculation
+from .line import Line
+from .report import Replayed, standing_told
+from .wanted import BATCH, STOP_AT, WAIT, Share, Size, Wanted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, and how many of how many letters are confirmed."""
+
+
+def replay(
+    spark: SparkSession,
+    folder: str | os.PathLike[str],
+    url: str,
+    *,
+    execute: bool = False,
+    rate: float | None = None,
+    canary: Size | None = None,
+    stop_at: Share = STOP_AT,
+    publishers: int | None = None,
+    journal: str | os.PathLike[str] | None = None,
+    wait: float = WAIT,
+    batch: int = BATCH,
+    stop: threading.Event | None = None,
+    progress: Progress | None = None,
+) -> Replayed:
+    """Sends the letters of the plan in `folder` that no run before has sent; without `execute` it only looks.
+
+    `rate`: messages a second of all publishers together. `canary` (a number, or "1%") go first, and are waited for, up
+    to `wait` seconds. `stop_at` (0.2, or "20%"): it stops when a larger share dies again, as `journal`, the folder of
+    the consumers', or the dead-letter queues tell. `batch` letters are in doubt at most when a publisher dies. `stop`,
+    when set, ends it in good order.
+
+    ConfigError for what cannot be meant, LakeError if another replay of this plan is at work, its ledger is damaged or
+    its disk full, BrokerError, SparkError. What was sent before an error is in the ledger: run it again.
+    """
+    wanted = Wanted(
+        rate=rate, canary=canary, stop_at=stop_at, publishers=publishers,
+        journal=None if journal is None else os.fspath(journal), wait=wait, batch=batch,
+    )  # fmt: skip
+    if not execute:
+        return look(folder, url)
+    from .outcomes import standing
+    from .running import Run
+
+    refuse_speculation(spark)
+    where = files_at(folder)
+    plan_for(folder, url)  # says best what is no plan, before a lock is laid there
+    with told(where.url()), where.locked("_replay.lock", "replay"):
+        plan = plan_for(folder, url)
+        with Line(url) as line:
+            refuse_other_broker(line, plan, standing(plan).owners)
+            refuse_missing(missing_targets(line, plan), plan, line)
+        return Run(spark, plan, url, wanted, stop or threading.Event(), progress).run()
+
+
+def look(folder: str | os.PathLike[str], url: str) -> Replayed:
+    """What there is to send, and whether its targets are there: connects to the broker, and needs no Spark."""
+    from .outcomes import standing
+
+    plan = plan_for(folder, url)
+    with told(plan.folder):
+        found = standing(plan)
+        with Line(url) as line:
+            refuse_other_broker(line, plan, found.owners)
+            missing = missing_targets(line, plan)
+        about = Replayed(plan_id=plan.plan_id, executed=False, letters=plan.letters, replayed=0)
+        return standing_told(about, found, missing)

@@ -1,0 +1,151 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What became of each letter of a plan: its ledger beside its files. On the driver, a bucket at a time.
+
+| outcome | is |
+|---|---|
+| `replayed` | confirmed by the broker |
+| `refused` | not taken, `why`; it is tried again by the next run |
+| `held back` | an earlier one of its group was refused |
+| `in doubt` | it may have been sent: a publisher died, or the broker did not answer; the next run sends it again |
+| `left` | not sent |
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..files import sync
+from ..planned import Plan, path_of
+from . import ledger
+from .ledger import Told
+
+FILE: Final = "outcomes.parquet"
+WORDS: Final = ("replayed", "refused", "held back", "in doubt", "left")
+_COLUMNS: Final = ["position", "rank", "dl_id", "message_key", "group_id", "target", "dlq", "owner"]
+_SCHEMA: Final = pa.schema(
+    [
+        ("rank", pa.int64()), ("dl_id", pa.string()), ("message_key", pa.string()), ("target", pa.string()),
+        ("outcome", pa.string()), ("why", pa.string()), ("died_again", pa.bool_()),
+    ]
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class Standing:
+    """How far a plan is. `remaining` are the letters of each bucket that are not confirmed; `whys` those refused."""
+
+    words: Counter[str] = field(default_factory=Counter)
+    targets: Counter[tuple[str, str]] = field(default_factory=Counter)  # by target and outcome
+    whys: Counter[tuple[str, str]] = field(default_factory=Counter)  # by target and why
+    remaining: dict[int, int] = field(default_factory=dict)
+    dlqs: set[str] = field(default_factory=set)
+    owners: set[str] = field(default_factory=set)
+
+    @property
+    def confirmed(self) -> int:
+        return self.words["replayed"]
+
+
+def standing(plan: Plan) -> Standing:
+    """Of all letters. LakeError for a damaged ledger; OSError."""
+    found = Standing()
+    for bucket, table, words, whys in _buckets(plan):
+        targets = table["target"].to_pylist()
+        found.words.update(words)
+        found.targets.update(zip(targets, words, strict=True))
+        found.whys.update((targets[n], why) for n, why in enumerate(whys) if why is not None)
+        found.remaining[bucket] = sum(word != "replayed" for word in words)
+        found.dlqs.update(table["dlq"].unique().to_pylist())
+        found.owners.update(table["owner"].unique().to_pylist())
+    return found
+
+
+def first_letters(plan: Plan, number: int) -> tuple[int, dict[int, int]]:
+    """The first `number` letters that are not confirmed: the rank below which they are, and how many in each bucket."""
+    found: list[tuple[int, int]] = []
+    for bucket, table, words, _ in _buckets(plan):
+        ranks = zip(table["rank"].to_pylist(), words, strict=True)
+        mine = islice(((rank, bucket) for rank, word in ranks if word != "replayed"), number)
+        found = sorted([*found, *mine])[:number]
+    return found[-1][0] + 1 if found else 0, dict(Counter(bucket for _, bucket in found))
+
+
+def looked_at(plan: Plan) -> dict[str, dict[str, str | None]]:
+    """Of letters that were sent and lie in their queue still: by queue, each `dl_id` and the hash of its body.
+
+    None stands for the hash of a body that was edited: what it was before is not in the plan.
+    """
+    found: dict[str, dict[str, str | None]] = {}
+    for file in plan.files:
+        _, table, words, _ = _bucket(plan, file.bucket, [*_COLUMNS, "body_sha256", "edited_body"])
+        names = ("dlq", "dl_id", "owner", "body_sha256", "edited_body")
+        rows = zip(*(table[name].to_pylist() for name in names), words, strict=True)
+        for dlq, dl_id, owner, digest, is_edited, word in rows:
+            if owner == "broker" and word == "replayed":
+                found.setdefault(dlq, {})[dl_id] = None if is_edited else digest
+    return found
+
+
+def write(plan: Plan, died: Collection[str] | None) -> None:
+    """Puts the outcome of each letter into PLAN/outcomes.parquet. `died`: the keys of those that died again.
+
+    OSError; what was there before stays then.
+    """
+    final = os.path.join(plan.folder, FILE)
+    new = os.path.join(plan.folder, f"_new-{FILE}")
+    with pq.ParquetWriter(new, _SCHEMA, compression="zstd") as file:
+        for _, table, words, whys in _buckets(plan):
+            again: list[bool | None] = [None] * len(words)
+            if died is not None:
+                keys = zip(table["message_key"].to_pylist(), table["dl_id"].to_pylist(), words, strict=True)
+                again = [(key or dl_id) in died if word == "replayed" else None for key, dl_id, word in keys]
+            kept = table.select(["rank", "dl_id", "message_key", "target"])
+            for name, values in (("outcome", words), ("why", whys), ("died_again", again)):
+                kept = kept.append_column(name, pa.array(values, _SCHEMA.field(name).type))
+            file.write_table(kept.cast(_SCHEMA))
+    sync(new)
+    os.replace(new, final)
+    sync(plan.folder)
+
+
+def _buckets(plan: Plan) -> Iterator[tuple[int, pa.Table, list[str], list[str | None]]]:
+    """Of each bucket the rows without their bodies, the outcome of each, and why."""
+    tries = ledger.tries(plan.folder)
+    for file in plan.files:
+        yield _bucket(plan, file.bucket, _COLUMNS, tries.get(file.bucket, ()))
+
+
+def _bucket(
+    plan: Plan, bucket: int, columns: list[str], tries: Collection[str] | None = None
+) -> tuple[int, pa.Table, list[str], list[str | None]]:
+    table = pq.read_table(os.path.join(plan.folder, path_of(bucket)), columns=columns, partitioning=None)
+    paths = ledger.tries(plan.folder).get(bucket, ()) if tries is None else tries
+    words, whys = _told(table, ledger.read(paths, plan.plan_id), plan.ordered)
+    return bucket, table, words, whys
+
+
+def _told(table: pa.Table, told: Told, ordered: bool) -> tuple[list[str], list[str | None]]:
+    positions: list[int] = table["position"].to_pylist()
+    groups: list[str | None] = table["group_id"].to_pylist() if ordered else [None] * len(positions)
+    words: list[str] = []
+    stopped: set[str] = set()
+    for position, group in zip(positions, groups, strict=True):
+        if position in told.confirmed:
+            words.append("replayed")
+        elif position in told.refused:
+            words.append("refused")
+            stopped |= {group} if group else set()
+        elif position in told.doubt:
+            words.append("in doubt")
+        else:
+            words.append("held back" if group in stopped else "left")
+    return words, [told.refused.get(position) for position in positions]

@@ -1,0 +1,104 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a replay tells in the end: `Replayed`, which is also PLAN/report.json. No pyarrow in here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..files import files_at
+
+if TYPE_CHECKING:
+    from .outcomes import Standing
+
+Verdict = Literal["passed", "failed", "undecided", "not taken"]
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """The letters that went first: how many, how many died again within `waited` seconds, and what came of it.
+
+    `decided` is how many had come to their end, where a journal told; None: only deaths were seen.
+    """
+
+    letters: int
+    died: int
+    decided: int | None
+    waited: float
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """How far a replay is. `executed`: something was to be sent; else it was only looked at.
+
+    `letters` are in the plan: `replayed` are confirmed, of all runs together, the others `refused`, `held_back` behind
+    a refused one of their group, `in_doubt`, or `left`. `sent` were confirmed by this run in `seconds`. `died_again` is
+    what was seen of that in this run; None: nobody looked. `stopped` says why it ended before all letters had been
+    tried; empty if it did not. `peeked`: letters were only looked at when they were drained; `removed` is how many of
+    those came off their queue. `refusals` count them by target and reason.
+    """
+
+    plan_id: str
+    executed: bool
+    letters: int
+    replayed: int
+    refused: int = 0
+    held_back: int = 0
+    in_doubt: int = 0
+    left: int = 0
+    sent: int = 0
+    seconds: float = 0.0
+    died_again: int | None = None
+    canary: Canary | None = None
+    stopped: str = ""
+    interrupted: bool = False
+    publishers: int = 0
+    peeked: bool = False
+    removed: int | None = None
+    targets: dict[str, dict[str, int]] = field(default_factory=dict)
+    refusals: list[tuple[str, str, int]] = field(default_factory=list)
+    missing: dict[str, str] = field(default_factory=dict)  # targets that take nothing, and why
+
+    @property
+    def whole(self) -> bool:
+        """Every letter of the plan is confirmed."""
+        return self.replayed == self.letters
+
+    @property
+    def rate(self) -> float:
+        """Confirmed messages a second, in this run."""
+        return self.sent / self.seconds if self.seconds else 0.0
+
+
+def standing_told(done: Replayed, found: Standing, missing: Mapping[str, str] | None = None) -> Replayed:
+    """With what became of the letters until now."""
+    targets: dict[str, dict[str, int]] = {}
+    for (target, word), number in sorted(found.targets.items()):
+        targets.setdefault(target, {})[word] = number
+    refusals = [(target, why, number) for (target, why), number in found.whys.most_common()]
+    words = found.words
+    return replace(
+        done, replayed=words["replayed"], refused=words["refused"], held_back=words["held back"],
+        in_doubt=words["in doubt"], left=words["left"], targets=targets, refusals=refusals, missing=dict(missing or {}),
+        peeked="broker" in found.owners,
+    )  # fmt: skip
+
+
+def to_json(done: Replayed) -> dict[str, Any]:
+    """For programs: durations are float seconds, `_s`."""
+    said = asdict(done)
+    said["seconds_s"] = said.pop("seconds")
+    said["rate"] = round(done.rate, 3)
+    said["refusals"] = [{"target": target, "why": why, "letters": number} for target, why, number in done.refusals]
+    if done.canary is not None:
+        said["canary"]["waited_s"] = said["canary"].pop("waited")
+    return said
+
+
+def publish(folder: str, done: Replayed) -> None:
+    """Puts it into PLAN/report.json. OSError."""
+    files_at(folder).publish("report.json", json.dumps(to_json(done), indent=2).encode())

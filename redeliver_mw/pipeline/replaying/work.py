@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a replay tells its publishers, and what they report. No pyarrow in here."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ... import errors
+from ...errors import RedeliverError
+from ..troubles import LakeError
+from .ledger import FOLDER
+
+REPORT: Final = "report STRING"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What the publishers of a run have to know: number n sends the letters of the buckets in `shares[n]`.
+
+    Only letters whose rank is below `below` go (None: all), at `rate` a second for each publisher (None: as many as
+    can be), `batch` of them at a time.
+    """
+
+    folder: str
+    plan_id: str
+    run: str
+    url: str = field(repr=False)
+    shares: Sequence[Sequence[int]]
+    ordered: bool = False
+    below: int | None = None
+    rate: float | None = None
+    batch: int = 500
+
+    @property
+    def stop_file(self) -> str:
+        """Where it is, publishers begin no further batch."""
+        return os.path.join(self.folder, FOLDER, f"_stop-{self.run}")
+
+
+def stop(work: Work, why: str) -> None:
+    """Let all publishers of the run end in good order. OSError."""
+    with open(work.stop_file, "w", encoding="utf-8") as file:
+        file.write(why)
+
+
+@dataclass(slots=True)
+class Report:
+    """What one publisher did: letters it has confirmed and refused, and the error that ended it."""
+
+    confirmed: int = 0
+    refused: int = 0
+    error: RedeliverError | None = None
+
+
+def to_text(report: Report) -> str:
+    said: dict[str, Any] = {"confirmed": report.confirmed, "refused": report.refused}
+    if (error := report.error) is not None:
+        said["error"] = [type(error).__name__, error.what, error.where, error.cure]
+    return json.dumps(said)
+
+
+def read_report(text: str) -> Report:
+    """The report that a task sent as JSON."""
+    said = json.loads(text)
+    return Report(said["confirmed"], said["refused"], _error(*said["error"]) if "error" in said else None)
+
+
+def _error(name: str, what: str, where: str, cure: str) -> RedeliverError:
+    kind: type[RedeliverError] = LakeError if name == "LakeError" else getattr(errors, name, RedeliverError)
+    return kind(what, where=where, cure=cure)

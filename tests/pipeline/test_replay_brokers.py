@@ -1,0 +1,413 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Plans sent back to real brokers: killed, starved, refused, stopped, and gone on with. Nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
+from redeliver_mw.pipeline import Lake, LakeError, Replayed, SparkError, replay
+from redeliver_mw.pipeline.files import files_at
+from redeliver_mw.pipeline.replaying.begun import all_begun, sent_letters
+from tests.brokers import Broker
+from tests.brokers.skips import only_if
+from tests.disks import fill, small_disk_at
+from tests.faults.load import channel_on, until
+from tests.pipeline.replays import ledger_lines, make_plan, numbers_in, taken, template
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+BATCH = 500
+THREE = ["rabbitmq43", "activemq63", "artemis244"]
+
+
+@pytest.fixture(params=THREE)
+def each(request: pytest.FixtureRequest) -> Broker:
+    """One of each kind."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
+class Asked:
+    """A replay in a thread of its own; `end` gives what it returned, or raises what it raised."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._done: Replayed | None = None
+        self._error: BaseException | None = None
+        self.stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(args, options), daemon=True)
+        self._thread.start()
+
+    def _run(self, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        try:
+            self._done = replay(*args, execute=True, stop=self.stop, **options)
+        except BaseException as error:  # raised again by `end`
+            self._error = error
+
+    @property
+    def over(self) -> bool:
+        return not self._thread.is_alive()
+
+    def end(self) -> Replayed:
+        self._thread.join(240)
+        assert self.over
+        if self._error is not None:
+            raise self._error
+        assert self._done is not None
+        return self._done
+
+
+def publishers(folder: Path, run_before: set[str]) -> dict[str, int]:
+    """The ledger files of a run that is at work, and the processes that write them."""
+    heads = [line for line in ledger_lines(folder) if "ledger" in line and line["run"] not in run_before]
+    return {line["file"]: line["pid"] for line in heads}
+
+
+def confirmed(folder: Path) -> int:
+    """Letters that the ledger has confirmed, counted without the code that writes it."""
+    return sum(_size(line["done"]) for line in ledger_lines(folder) if "done" in line)
+
+
+def _size(text: str) -> int:
+    parts = [part.split("-") for part in text.split(",") if part]
+    return sum(int(part[-1]) - int(part[0]) + 1 for part in parts)
+
+
+def unanswered(folder: Path) -> int:
+    """Publishers that ended with a batch on its way."""
+    last: dict[str, str] = {}
+    for line in ledger_lines(folder):
+        last[line["file"]] = "intent" if "intent" in line else "done"
+    return sum(word == "intent" for word in last.values())
+
+
+@pytest.fixture
+def names(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """A source and a dead-letter queue of the test's own."""
+    name = "".join(c if c.isalnum() else "." for c in request.node.name.removeprefix("test_"))[:60]
+    return f"rp.{name}", f"dlq.{name}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_publishers_that_are_killed_lose_nothing_and_repeat_a_batch_at_most(
+    each: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    letters, folder, chance = 20_000, tmp_path / "plan", random.Random(7)
+    make_plan(lake, folder, each.url, template(each, *names), *names, letters)
+    runs: set[str] = set()
+    for share in (0.1, 0.4, 0.7):
+        asked = Asked(spark, folder, each.url)
+        goal = int(letters * share)
+        until(lambda goal=goal, asked=asked: confirmed(folder) >= goal or asked.over, 200, "no progress")
+        mine = publishers(folder, runs)
+        os.kill(chance.choice(sorted(mine.values())), signal.SIGKILL)
+        with pytest.raises(SparkError, match="Run it again"):
+            asked.end()
+        runs |= {line["run"] for line in ledger_lines(folder) if "ledger" in line}
+    killed = unanswered(folder)
+
+    done = replay(spark, folder, each.url, execute=True)
+
+    assert (done.whole, done.replayed, done.in_doubt) == (True, letters, 0)
+    there = numbers_in(each.url, names[0])
+    twice = there.total() - letters
+    assert set(there) == set(range(letters))
+    assert twice <= (0 if each.kind == "artemis" else BATCH * killed)
+    print(f"\n{each.describe()}: {killed} publishers ended on the way, {twice} letters are there twice")
+
+
+def test_a_whole_replay_sends_each_letter_once_as_its_next_generation(
+    each: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    folder = tmp_path / "plan"
+    plan = make_plan(lake, folder, each.url, template(each, *names), *names, 1200, buckets=3)
+    looked = replay(spark, folder, each.url)
+    assert (looked.executed, looked.left, looked.missing) == (False, 1200, {})
+    assert not (folder / "ledger").exists()
+
+    done = replay(spark, folder, each.url, execute=True)
+
+    assert (done.whole, done.sent, done.died_again, done.stopped) == (True, 1200, 0, "")
+    (begun,) = all_begun(lake.files)
+    assert (begun.plan_id, begun.folder) == (plan.plan_id, str(folder))
+    assert sorted(id_ for ids in sent_letters(begun) for id_ in ids) == [f"copy-{n:06d}" for n in range(1200)]
+    found = taken(each.url, names[0])
+    assert Counter(one.body for one in found) == Counter(b"letter %06d" % n for n in range(1200))
+    one = found[0]
+    number = one.text.split()[1]
+    ours = {name: one.headers.get(f"redeliver_{name}") for name in ("lineage", "generation", "replay_id", "reason")}
+    assert ours == {"lineage": f"lineage-{number}", "generation": "1", "replay_id": plan.plan_id, "reason": None}
+    assert one.headers["tenant"] == "a"
+    again = replay(spark, folder, each.url, execute=True)
+    assert (again.whole, again.sent) == (True, 0)
+    assert taken(each.url, names[0]) == []
+
+
+def test_what_is_edited_is_what_arrives(
+    each: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    folder = tmp_path / "plan"
+    change = {"body": b"\xff another body", "edited_body": True, "edits": '{"headers": {"tenant": null, "by": "hand"}}'}
+    make_plan(lake, folder, each.url, template(each, *names), *names, 1, change=change)
+    assert replay(spark, folder, each.url, execute=True).whole
+    (one,) = taken(each.url, names[0])
+    assert (one.body, one.headers.get("tenant"), one.headers["by"]) == (b"\xff another body", None, "hand")
+
+
+@pytest.mark.slow
+def test_the_rate_is_held_within_five_percent(
+    rabbitmq43: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    folder, rate = tmp_path / "plan", 400.0
+    make_plan(lake, folder, rabbitmq43.url, template(rabbitmq43, *names), *names, 4000)
+    done = replay(spark, folder, rabbitmq43.url, execute=True, rate=rate)
+    lines = ledger_lines(folder)
+    first = min(line["at_us"] for line in lines if "intent" in line)
+    last = max(line["at_us"] for line in lines if "done" in line)
+    assert done.publishers == 2
+    assert 4000 / ((last - first) / 1e6) == pytest.approx(rate, rel=0.05)
+    assert done.rate == pytest.approx(rate, rel=0.05)
+
+
+# -- targets ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rabbitmq43", "artemis244"])
+def test_a_missing_target_is_told_and_nothing_is_sent(
+    name: str, request: pytest.FixtureRequest, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    broker: Broker = request.getfixturevalue(name)
+    folder = tmp_path / "plan"
+    make_plan(lake, folder, broker.url, template(broker, *names), *names, 10, change={"target": "queue:rp.not.there"})
+    about = folder / "plan.json"
+    plan = _with(about, destinations={"queue:rp.not.there": 10})
+    assert set(replay(spark, folder, broker.url).missing) == {"queue:rp.not.there"}, plan
+    with pytest.raises(DestinationMissing, match=r"queue:rp\.not\.there takes nothing: .*10 letters go there"):
+        replay(spark, folder, broker.url, execute=True)
+    assert not (folder / "ledger").exists()
+    assert all_begun(lake.files) == []
+
+
+def _with(about: Path, **change: Any) -> None:
+    """The same plan that says something else, frozen anew."""
+    from dataclasses import replace
+
+    from redeliver_mw.pipeline.planned import freeze, read_plan
+
+    plan = read_plan(about.parent)
+    freeze(files_at(about.parent), replace(plan, **change))
+
+
+def small_queue(broker: Broker, name: str, most: int) -> None:
+    """A queue that refuses what is over that many."""
+    with channel_on(broker) as channel:
+        channel.queue_delete(name)
+        channel.queue_declare(name, durable=True, arguments={"x-max-length": most, "x-overflow": "reject-publish"})
+
+
+def test_a_full_target_is_counted_and_the_rest_goes_when_there_is_room(
+    rabbitmq43: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    folder, broker = tmp_path / "plan", rabbitmq43
+    head = template(broker, *names)
+    small_queue(broker, names[0], 300)
+    make_plan(lake, folder, broker.url, head, *names, 1000, buckets=2)
+    with pytest.raises(BrokerError, match=r"letters one after the other were refused"):
+        replay(spark, folder, broker.url, execute=True, batch=100)
+    there = numbers_in(broker.url, names[0])
+    looked = replay(spark, folder, broker.url)
+    assert looked.replayed == there.total() >= 300
+    assert looked.refused >= 100
+    assert looked.refused + looked.replayed + looked.left == 1000
+    while not looked.whole:
+        try:
+            looked = replay(spark, folder, broker.url, execute=True, batch=100)
+        except BrokerError:
+            looked = replay(spark, folder, broker.url)
+        there += numbers_in(broker.url, names[0])
+    assert there == Counter(range(1000))
+
+
+def test_what_is_behind_a_refused_one_of_its_group_waits_for_it(
+    rabbitmq43: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    folder, broker, groups = tmp_path / "plan", rabbitmq43, 6
+    head = template(broker, *names)
+    small_queue(broker, names[0], 25)
+    # Number n is in bucket n % 2, and so is all of its group.
+    make_plan(
+        lake, folder, broker.url, head, *names, 120, buckets=2, group_of=lambda n: f"group {n % groups}"
+    )  # fmt: skip
+    came: list[int] = []
+    held = 0
+    done = replay(spark, folder, broker.url)
+    for _ in range(20):
+        if done.whole:
+            break
+        done = replay(spark, folder, broker.url, execute=True, batch=20)
+        held += done.held_back
+        assert done.refused <= groups
+        came += [int(one.text.split()[1]) for one in taken(broker.url, names[0])]
+    assert held > 0
+    assert sorted(came) == list(range(120))
+    for group in range(groups):
+        mine = [n for n in came if n % groups == group]
+        assert mine == sorted(mine)
+
+
+# -- brokers, disks, ledgers ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_broker_that_dies_in_the_middle_is_one_clear_error_and_nothing_is_lost(
+    each: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    only_if(each.can_restart, "kill")
+    letters, folder = 4000, tmp_path / "plan"
+    make_plan(lake, folder, each.url, template(each, *names), *names, letters)
+    asked = Asked(spark, folder, each.url, rate=1000.0)
+    until(lambda: confirmed(folder) >= 1000 or asked.over, 100, "no progress")
+    each.kill()
+    with pytest.raises(BrokerError) as caught:
+        asked.end()
+    assert "\n" not in str(caught.value)
+    each.start()
+    doubtful = replay(spark, folder, each.url).in_doubt
+    assert doubtful <= 2 * BATCH
+
+    assert replay(spark, folder, each.url, execute=True).whole
+
+    there = numbers_in(each.url, names[0])
+    assert set(there) == set(range(letters))
+    assert there.total() - letters <= (0 if each.kind == "artemis" else doubtful)
+    print(f"\n{each.describe()}: {doubtful} in doubt, {there.total() - letters} there twice; {caught.value}")
+
+
+@pytest.fixture
+def some(rabbitmq43: Broker, lake: Lake, tmp_path: Path, names: tuple[str, str]) -> Callable[..., Path]:
+    """Makes a plan of 1000 letters in a folder."""
+
+    def make(folder: Path = tmp_path / "plan", letters: int = 1000) -> Path:
+        make_plan(lake, folder, rabbitmq43.url, template(rabbitmq43, *names), *names, letters, buckets=2)
+        return folder
+
+    return make
+
+
+def test_two_replays_of_one_plan_cannot_be_at_work(
+    some: Callable[..., Path], rabbitmq43: Broker, spark: SparkSession, names: tuple[str, str]
+) -> None:
+    folder = some()
+    first = Asked(spark, folder, rabbitmq43.url, rate=400.0)
+    until(lambda: confirmed(folder) > 0 or first.over, 60, "no progress")
+    with pytest.raises(LakeError, match=rf"process {os.getpid()} on .* is at work on its replay"):
+        replay(spark, folder, rabbitmq43.url, execute=True)
+    assert first.end().whole
+    assert numbers_in(rabbitmq43.url, names[0]) == Counter(range(1000))
+
+
+def test_a_plan_that_was_changed_after_freezing_is_not_sent(
+    some: Callable[..., Path], rabbitmq43: Broker, spark: SparkSession, names: tuple[str, str]
+) -> None:
+    folder = some()
+    path = folder / "letters" / "bucket-00001.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match="changed after the plan was frozen"):
+        replay(spark, folder, rabbitmq43.url, execute=True)
+    assert numbers_in(rabbitmq43.url, names[0]) == Counter()
+
+
+def test_a_torn_last_line_of_the_ledger_is_a_batch_in_doubt_and_a_damaged_one_an_error(
+    some: Callable[..., Path], rabbitmq43: Broker, spark: SparkSession, names: tuple[str, str]
+) -> None:
+    folder = some()
+    assert replay(spark, folder, rabbitmq43.url, execute=True, batch=100).whole
+    path = min((folder / "ledger").glob("bucket-00000.*.jsonl"))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    looked = replay(spark, folder, rabbitmq43.url)
+    assert (looked.in_doubt, looked.replayed) == (100, 900)
+
+    assert replay(spark, folder, rabbitmq43.url, execute=True).sent == 100
+
+    there = numbers_in(rabbitmq43.url, names[0])
+    assert (set(there), there.total()) == (set(range(1000)), 1100)
+    path.write_bytes(whole[:300] + b"?" + whole[301:])
+    with pytest.raises(LakeError, match=r"line \d is damaged.*Restore"):
+        replay(spark, folder, rabbitmq43.url, execute=True)
+
+
+def test_with_a_full_disk_no_letter_is_sent_that_cannot_be_written_down(
+    some: Callable[..., Path], rabbitmq43: Broker, spark: SparkSession, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    with small_disk_at(tmp_path / "disk", "2m") as disk:
+        folder = some(disk / "plan")
+        asked = Asked(spark, folder, rabbitmq43.url, rate=200.0, batch=5)
+        until(lambda: confirmed(folder) > 20 or asked.over, 60, "no progress")
+        with pytest.raises(OSError, match="No space"):
+            fill(disk / "others")
+        with pytest.raises(LakeError, match="the disk is full") as caught:
+            asked.end()
+        assert "Make room" in caught.value.cure
+        there = numbers_in(rabbitmq43.url, names[0])
+        assert there.total() == confirmed(folder) < 1000
+        (disk / "others").unlink()
+        looked = replay(spark, folder, rabbitmq43.url)
+        assert (looked.in_doubt, looked.replayed) == (0, there.total())
+        assert replay(spark, folder, rabbitmq43.url, execute=True).whole
+    assert there + numbers_in(rabbitmq43.url, names[0]) == Counter(range(1000))
+
+
+def test_a_replay_that_is_told_to_stop_ends_in_good_order_and_goes_on_later(
+    some: Callable[..., Path], rabbitmq43: Broker, spark: SparkSession, names: tuple[str, str]
+) -> None:
+    folder = some()
+    asked = Asked(spark, folder, rabbitmq43.url, rate=300.0)
+    until(lambda: confirmed(folder) > 0 or asked.over, 60, "no progress")
+    asked.stop.set()
+    done = asked.end()
+    assert (done.interrupted, done.in_doubt) == (True, 0)
+    assert 0 < done.replayed < 1000
+    assert replay(spark, folder, rabbitmq43.url, execute=True).sent == 1000 - done.replayed
+    assert numbers_in(rabbitmq43.url, names[0]) == Counter(range(1000))
+
+
+def test_letters_of_another_dialect_and_too_many_publishers_are_refused(
+    some: Callable[..., Path], rabbitmq43: Broker, spark: SparkSession
+) -> None:
+    folder = some(letters=10)
+    for url, options, what in (
+        ("artemis://127.0.0.1:1", {}, r"read through rabbitmq\+pika, and this is artemis\+proton"),
+        ("memory://", {}, "a memory broker lives in one process"),
+        (rabbitmq43.url, {"publishers": 99}, "99 publishers, and Spark runs 2 tasks at a time"),
+        (rabbitmq43.url, {"journal": str(folder / "nowhere")}, "no journal is here"),
+    ):
+        with pytest.raises(ConfigError, match=what):
+            replay(spark, folder, url, execute=True, **options)
+    with pytest.raises(RedeliverError, match="no plan is here"):
+        replay(spark, folder.parent / "nowhere", rabbitmq43.url)
+
+
+def test_a_broker_that_is_absent_is_one_clear_error(
+    some: Callable[..., Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("redeliver_mw.pipeline.replaying.line.CONNECTED_IN", 2.0)
+    with pytest.raises(BrokerError):
+        replay(spark, some(letters=3), "rabbitmq://guest:secret@127.0.0.1:1", execute=True)
