@@ -40,7 +40,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests spark-tests demo-spark bench bench-policies bench-spark fuzz prove prove-simulated prove-kills mutants lock wheel clean
+.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-policies bench-spark fuzz prove prove-simulated prove-kills mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -53,8 +53,8 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
-test: ## everything: lint, types, import layers, unit tests, tests on real brokers
-	@.ci/stages setup lint types imports unit brokers broker-tests
+test: ## everything: lint, types, import layers, unit tests, tests on Spark, tests on real brokers
+	@.ci/stages setup lint types imports unit spark-tests brokers broker-tests
 
 test-fast: ## the same without real brokers
 	@.ci/stages setup lint types imports unit
@@ -79,14 +79,17 @@ unit: $(READY) ## the tests that need no real broker and no Spark
 	$(PYTEST) $(SPREAD) -m "not broker and not spark"
 
 spark-tests: $(READY) ## the tests of the pipeline on Spark, in one session; they need Java 17 or 21
-	$(PYTEST) -m spark
+	$(PYTEST) -m "spark and not broker"
+
+spark-broker-tests: $(READY) ## dead letters between real brokers and Spark: drained, planned, replayed
+	$(PYTEST) -m "spark and broker"
 
 brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside this one
 	$(VENV)/bin/python -m tests.brokers fetch || test "$$REDELIVER_CI" != 1
 
 broker-tests: WORKERS = 3
 broker-tests: $(READY) ## the tests on real brokers
-	$(PYTEST) $(SPREAD) -m broker
+	$(PYTEST) $(SPREAD) -m "broker and not spark"
 
 bench: $(READY) ## App and drop-in against the driver's own loop, on each real broker in turn
 	$(VENV)/bin/python -m tests.bench.rabbitmq

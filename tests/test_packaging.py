@@ -27,7 +27,7 @@ ADAPTERS = {
     "artemis+proton": "redeliver_proton",
     "rabbitmq+proton": "redeliver_proton",
 }
-PACKAGES = {"redeliver_mw", *ADAPTERS.values()}
+PACKAGES = {"redeliver_mw", *ADAPTERS.values(), "pyspark_redeliver"}
 PUBLIC = [  # the promised names, in ASCII order
     "App", "Breaker", "Delivery", "Destination", "Idempotency", "Order", "Outgoing", "PolicyMap", "RedeliveryPolicy",
     "Reject", "RetryAfter", "connect", "current_delivery", "load_policies", "redeliver",
@@ -94,7 +94,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel: Path) -> None:
 def test_the_wheel_holds_every_module_of_the_sources(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         shipped = {name for name in archive.namelist() if name.endswith(".py")}
-    roots = [(REPOSITORY, "redeliver_mw"), *((REPOSITORY / "adapters", adapter) for adapter in ADAPTERS.values())]
+    roots = [(REPOSITORY, "redeliver_mw"), *((REPOSITORY / "adapters", name) for name in PACKAGES - {"redeliver_mw"})]
     sources = {str(file.relative_to(root)) for root, package in roots for file in (root / package).rglob("*.py")}
     assert shipped == sources
 

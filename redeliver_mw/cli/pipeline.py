@@ -16,14 +16,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import ConfigError
-from . import pipeline_backtest, pipeline_drain, pipeline_insights, pipeline_plan, pipeline_replay, pipeline_report
+from . import (
+    pipeline_backtest,
+    pipeline_drain,
+    pipeline_forget,
+    pipeline_insights,
+    pipeline_plan,
+    pipeline_replay,
+    pipeline_report,
+)
 from .showing import plain, print_table
 from .spark_options import Conf, Json, LakeFolder, Master, Since, Until, spark, telling
 
 if TYPE_CHECKING:
     from ..pipeline import Compacted
 
-PARTS = (pipeline_insights, pipeline_backtest, pipeline_report, pipeline_drain, pipeline_plan, pipeline_replay)
+PARTS = (
+    pipeline_insights,
+    pipeline_backtest,
+    pipeline_report,
+    pipeline_drain,
+    pipeline_plan,
+    pipeline_replay,
+    pipeline_forget,
+)
 BAD, IN_PART = 1, 3
 
 JournalFolder = Annotated[str, typer.Argument(metavar="JOURNAL", help="The folder that App(journal=…) writes to")]

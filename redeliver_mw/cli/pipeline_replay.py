@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..message import Destination
 from ..policy.wording import counted
 from ..redaction import redact
 from .given import Url, read_url
@@ -139,7 +140,7 @@ def _show(done: Replayed, execute: bool, as_json: bool) -> None:
         print(json.dumps(to_json(done), ensure_ascii=False))
     else:
         rows = [
-            (str(number), word, plain(target), _why(done, target, word))
+            (str(number), word, plain(str(Destination.parse(target))), _why(done, target, word))
             for target, words in done.targets.items()
             for word, number in words.items()
         ]

@@ -12,8 +12,10 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from sqlalchemy import ColumnElement, case, func, not_, select
+import orjson
+from sqlalchemy import ColumnElement, Select, Text, case, cast, func, not_, select
 
+from ..errors import LimboError
 from .database import Database
 from .schema import bodies, messages, owners, parked
 from .store import RETRY
@@ -64,27 +66,62 @@ class Scan:
             found = (connection.execute(ids.offset(start).limit(1)).scalar() for start in starts)
             return sorted({id_ for id_ in found if id_ is not None})
 
+    def columns(
+        self, names: Sequence[str], first: int | None = None, last: int | None = None, tests: Sequence[Condition] = ()
+    ) -> Iterator[list[list[Any]]]:
+        """Columns but `body`, of messages from the id `first` on and before `last` for which all tests hold, by id.
+
+        As many messages at a time as are worth a batch. The database puts each column into one JSON text, which costs
+        half of what rows do. `given_up` is 0 or 1, as not every database has truths.
+        """
+        after = None
+        with self._db.reading() as connection:
+            while True:
+                some = _query((*names, "id"), first, last, tests, after).limit(AT_ONCE).subquery()
+                row = connection.execute(select(*(self._as_json(column) for column in some.c))).one()
+                found = [_from_json(text, self._db.where) for text in row]
+                if not (ids := found.pop()):
+                    return
+                yield found
+                after = ids[-1]
+
     def rows(
         self, names: Sequence[str], first: int | None = None, last: int | None = None, tests: Sequence[Condition] = ()
     ) -> Iterator[Sequence[Sequence[Any]]]:
-        """The columns of messages from the id `first` on and before `last` for which all tests hold, in no order.
-
-        As many at a time as are worth a batch. `given_up` is 0 or 1, as not every database has truths.
-        """
-        columns, id_ = _columns(), messages.c.msg_id
-        has_bodies = "body" in names
-        query = select(*(columns[name] for name in names)).select_from(
-            _ALL.outerjoin(bodies, bodies.c.msg_id == messages.c.msg_id) if has_bodies else _ALL
-        )
-        query = query.where(*(_holds(columns[test.column], test) for test in tests))
-        if first is not None:
-            query = query.where(id_ >= first)
-        if last is not None:
-            query = query.where(id_ < last)
-        many = AT_ONCE_WITH_BODIES if has_bodies else AT_ONCE
+        """The same as rows, also with `body`; as many at a time as are fetched together."""
+        many = AT_ONCE_WITH_BODIES if "body" in names else AT_ONCE
+        query = _query(names, first, last, tests)
         with self._db.reading() as connection:
             result = connection.execution_options(stream_results=True, max_row_buffer=many).execute(query)
             yield from result.partitions(many)
+
+    def _as_json(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        if self._db.is_sqlite:
+            return func.json_group_array(column, type_=Text)
+        return cast(func.json_agg(column), Text)
+
+
+def _query(
+    names: Sequence[str], first: int | None, last: int | None, tests: Sequence[Condition], after: int | None = None
+) -> Select[Any]:
+    columns, id_ = _columns(), messages.c.msg_id
+    joined = _ALL.outerjoin(bodies, bodies.c.msg_id == id_) if "body" in names else _ALL
+    chosen = [columns[name].label(f"c{number}") for number, name in enumerate(names)]
+    query = select(*chosen).select_from(joined).where(*(_holds(columns[test.column], test) for test in tests))
+    if first is not None:
+        query = query.where(id_ >= first)
+    if last is not None:
+        query = query.where(id_ < last)
+    return query.order_by(id_) if after is None else query.where(id_ > after).order_by(id_)
+
+
+def _from_json(text: str | None, where: str) -> list[Any]:
+    """None: of no rows at all."""
+    try:
+        found: list[Any] = orjson.loads(text or "[]")
+    except ValueError:
+        raise LimboError("a text in it is not UTF-8", where=where, cure="Somebody has changed it by hand") from None
+    return found
 
 
 def _columns() -> dict[str, ColumnElement[Any]]:

@@ -17,7 +17,6 @@ from typing import Final
 
 _BITS: Final = 7
 _SUBS: Final = 1 << _BITS  # bins in a doubling
-_LONGEST: Final = 63  # bits of a positive int64
 
 
 def bin_of(us: int) -> int:
@@ -34,10 +33,10 @@ def lower_edge(number: int) -> int:
 
 
 def as_sql(column: str) -> str:
-    """`bin_of` of a BIGINT column as SQL, an INT; null of null. It names `column` some fifty times: no expression.
+    """`bin_of` of a BIGINT column as SQL, an INT; null of null. It names `column` several times: no expression.
 
-    The shift is counted, power by power: a logarithm in floating point is wrong just below high powers of two.
+    A logarithm in floating point is one off next to high powers of two. That does no harm: the last bin of a doubling
+    has the same number with the shift of the next one, and the first with that of the one before.
     """
-    powers = (1 << bits for bits in range(_BITS + 1, _LONGEST))
-    shift = " + ".join(f"CAST({column} >= {power} AS INT)" for power in powers)
-    return f"CAST(({shift}) * {_SUBS} + (greatest({column}, 0) >> ({shift})) AS INT)"
+    shift = f"greatest(CAST(floor(log2(greatest({column}, 1))) AS INT) - {_BITS}, 0)"
+    return f"CAST(({shift}) * {_SUBS} + (CASE WHEN {column} < 0 THEN 0 ELSE {column} END >> ({shift})) AS INT)"

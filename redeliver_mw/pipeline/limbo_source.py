@@ -142,12 +142,17 @@ class LimboReader(DataSourceReader):
         assert isinstance(partition, Piece)
         names = list(self._columns)
         with _plainly(), Scan(_told_url(self._url), busy_timeout=_PATIENCE) as scan:
-            for rows in scan.rows(names, partition.first, partition.last, self._tests):
-                columns = zip(*rows, strict=True)
+            for columns in self._found(scan, names, partition):
                 arrays = [
                     _array(name, self._columns[name], values) for name, values in zip(names, columns, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, names=names)
+
+    def _found(self, scan: Scan, names: Sequence[str], piece: Piece) -> Iterator[Iterable[Sequence[Any]]]:
+        if "body" not in names:
+            return scan.columns(names, piece.first, piece.last, self._tests)
+        rows = scan.rows(names, piece.first, piece.last, self._tests)
+        return (zip(*some, strict=True) for some in rows)
 
 
 class _Offered:
@@ -206,9 +211,9 @@ def _array(name: str, kind: str, values: Sequence[Any]) -> pa.Array:
     if name == "last_error":
         shown = {value: None if value is None else redact(str(value)) for value in set(values)}  # few are different
         values = [shown[value] for value in values]
-    elif kind == "BOOLEAN":
-        values = [value == 1 for value in values]
     try:
+        if kind == "BOOLEAN":
+            return pa.array(values, pa.int8()).cast(pa.bool_())
         return pa.array(values, _ARROW[kind])
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         what = f"a message has a value for {name} that is no {kind}"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Storms while they happen: a stream over a journal that keeps the last hour of `storms` up to date.
 
-Each micro-batch is counted with `storms.counts`, added to what the one before left, and judged with `storms.states`:
-it says what the batch job would say of the same records. All its state is the files of the last two micro-batches::
+Each micro-batch is added to what the one before left, as `storms.counts` adds up, and judged with `storms.states`: it
+says what the batch job would say of the same records. All its state is the files of the last two micro-batches::
 
     OUT/batch=7/*.parquet       the windows as they are known after micro-batch 7
     OUT/_checkpoint             Spark's own
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from . import schemas
 from .files import Files, files_at
-from .marts.storms import USUAL, Thresholds, counts, states
+from .marts.storms import USUAL, Thresholds, singly, states
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 HOUR_US: Final = 3_600_000_000
 AHEAD_US: Final = 60_000_000  # further ahead than this no clock is followed: it would close all windows of today
 _KEPT: Final = f"{schemas.STORMS}, settled BOOLEAN"
+# What `singly` looks at. Spark reads all columns of what it hands to a micro-batch.
+_READ: Final = (
+    "ts_us", "destination", "delivery_count", "outcome", "reason", "error_type", "handler_us", "last_failure_us"
+)  # fmt: skip
 
 OnTurn = Callable[[str, str, int], object]
 """Called with a destination, its new state, and its newest window."""
@@ -66,7 +70,8 @@ def watch_storms(
     state than the one before. A destination that falls silent turns calm with its next attempt.
     """
     watch = _Watch(files_at(out), thresholds, horizon_us, on_turn, now_us)
-    writer = attempts.writeStream.foreachBatch(watch.take).option("checkpointLocation", watch.files.url("_checkpoint"))
+    writer = attempts.select(*_READ).writeStream.foreachBatch(watch.take)
+    writer = writer.option("checkpointLocation", watch.files.url("_checkpoint"))
     if every is None:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{round(every * 1000)} milliseconds").start()
@@ -94,7 +99,7 @@ class _Watch:
         last = max((number for number in _complete(self.files) if number < batch), default=None)
         before = _read(spark, self.files, last)
         kept = self._kept(before, records.where(f"ts_us <= {self._now_us() + AHEAD_US}"))
-        kept.coalesce(1).write.mode("overwrite").parquet(self.files.url(f"batch={batch}"))
+        kept.repartition(1).write.mode("overwrite").parquet(self.files.url(f"batch={batch}"))
         if self._on_turn is not None:
             self._tell(self._on_turn, _newest(before), _newest(_read(spark, self.files, batch)))
         for number in _complete(self.files):
@@ -109,16 +114,16 @@ class _Watch:
         carried = before.select(
             "window_us", "destination", "attempts", "first_attempts", sf.expr("if(settled, state, NULL)").alias("known")
         )
-        fresh = counts(records).withColumn("known", sf.lit(None).cast("string"))
+        fresh = singly(records).withColumn("known", sf.lit(None).cast("string"))
         summed = carried.unionByName(fresh).groupBy("window_us", "destination").agg(
             sf.sum("attempts").alias("attempts"), sf.sum("first_attempts").alias("first_attempts"),
             sf.max("known").alias("known"),
         )  # fmt: skip
-        here, window = Window.partitionBy("destination"), sf.col("window_us")
-        passed = window <= sf.max(window).over(here) - self._horizon_us
+        here = Window.partitionBy("destination")
+        passed = sf.col("window_us") <= sf.max("window_us").over(here) - self._horizon_us
         judged = states(summed, self._thresholds, known="known").withColumn("settled", passed)
-        latest = sf.max(sf.when(sf.col("settled"), window)).over(here)
-        return judged.withColumn("latest", latest).where("NOT settled OR window_us = latest").drop("latest")
+        followed = sf.lead("settled", 1, False).over(here.orderBy("window_us"))  # by another that is settled
+        return judged.withColumn("followed", followed).where("NOT (settled AND followed)").drop("followed")
 
     def _tell(self, on_turn: OnTurn, before: dict[str, tuple[int, str]], now: dict[str, tuple[int, str]]) -> None:
         for destination, (window_us, state) in sorted(now.items()):

@@ -48,6 +48,11 @@ class Asking:
     def capabilities(self) -> Capabilities:
         return self._adapter.capabilities
 
+    @property
+    def broker(self) -> str:
+        """Which one this is, without secrets."""
+        return self._adapter.broker
+
     def depth(self, queue: Destination) -> int:
         """Messages that are ready there, at least. DestinationMissing."""
         ask: Callable[[Callable[[int | RedeliverError], None]], None] = partial(self._adapter.depth, queue)

@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redeliver_mw.pipeline import Lake, session
+from tests.limbo.conftest import postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+__all__ = ["postgres"]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -303,7 +303,7 @@ def show(outcomes: Iterable[Outcome]) -> None:
         cells = (f"{value:.3g}" for value in values)
         better = "" if one.is_better else "no better"
         table.add_row(str(one.seed), one.objective.name, one.best.candidate, *cells, better)
-    Console(width=150).print(table)
+    Console(width=160).print(table)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,7 @@ SCHEMA = pa.schema(
     ]
 )  # fmt: skip
 ZERO = b"000000"  # stands for the number of a letter wherever it is written
-FIRST = 5.0  # seconds for the first message of a queue
-QUIET = 1.5  # seconds without a message: the queue is empty
+QUIET = 1.5  # seconds without a message: is the queue empty?
 
 
 def body_of(number: int) -> bytes:
@@ -116,9 +115,13 @@ def taken(url: str, queue: str) -> list[Delivery]:
     adapter.start(Taking())
     adapter.subscribe(Subscription(source=Destination(queue), prefetch=1000, helpers=False))
     found: list[Delivery] = []
-    with suppress(Empty):
+    with connect(url) as session:
         while True:
-            found += arrived.get(timeout=QUIET if found else FIRST)
+            with suppress(Empty):
+                while True:
+                    found += arrived.get(timeout=QUIET)
+            if not session.depth(queue):
+                break
     adapter.close()
     return found
 

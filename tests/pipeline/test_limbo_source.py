@@ -19,7 +19,7 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, 
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from redeliver_mw.errors import ConfigError, LimboError
-from redeliver_mw.limbo import Parking
+from redeliver_mw.limbo import Parking, scanning
 from redeliver_mw.limbo.scanning import Condition, Scan
 from redeliver_mw.memory.clock import ManualClock
 from redeliver_mw.message import Destination
@@ -40,12 +40,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "postgresql":
         place = request.getfixturevalue("postgres").new_database()
     clock = ManualClock()
-    with limbo(place, clock).open() as store:
+    with limbo(place, clock) as store:
         store.park(parkings((n for n in range(COUNT) if n % 7), clock.now().wall + 60))
         others = [message(n, target=Destination("other")) for n in range(0, COUNT, 7)]
         store.park([Parking(out, clock.now().wall) for out in others])
-    sql(place, "UPDATE dms_limbo_msg SET delivery_count = 6 WHERE msg_id % 5 = 0")
-    sql(place, "UPDATE redeliver_limbo_msg SET last_error = 'refused: password=hunter2 is wrong' WHERE msg_id % 5 = 0")
+    sql(place, "UPDATE dms_limbo_msg SET delivery_count = 6 WHERE msg_id / 5 * 5 = msg_id")
+    sql(
+        place,
+        "UPDATE redeliver_limbo_msg SET last_error = 'refused: password=hunter2 is wrong' "
+        "WHERE msg_id / 5 * 5 = msg_id",
+    )
     return place
 
 
@@ -181,17 +185,18 @@ def test_an_empty_limbo_is_a_table_without_rows(spark: SparkSession, tmp_path: P
 
 
 def test_dates_beyond_microseconds_and_values_that_were_changed_by_hand(url: str) -> None:
-    sql(url, f"UPDATE dms_limbo_msg SET delivery_date = {2**63 - 1} WHERE msg_id = 1")
-    sql(url, f"UPDATE dms_limbo_msg SET delivery_date = {-(2**63) + 1} WHERE msg_id = 2")
+    late, early = (id_ for (id_,) in sql(url, "SELECT msg_id FROM dms_limbo_msg LIMIT 2"))
+    sql(url, f"UPDATE dms_limbo_msg SET delivery_date = {2**63 - 1} WHERE msg_id = {late}")
+    sql(url, f"UPDATE dms_limbo_msg SET delivery_date = {-(2**63) + 1} WHERE msg_id = {early}")
     reader = LimboReader(url, {"id": "BIGINT", "due_us": "BIGINT"}, None)
     table = pa.Table.from_batches([batch for piece in reader.partitions() for batch in reader.read(piece)])
     due = dict(zip(table["id"].to_pylist(), table["due_us"].to_pylist(), strict=True))
-    assert due[1] > 9_223_372_036_000_000_000 > 0 > -9_223_372_036_000_000_000 > due[2]
+    assert due[late] > 9_223_372_036_000_000_000 > 0 > -9_223_372_036_000_000_000 > due[early]
 
 
 def test_a_number_that_somebody_replaced_by_a_text_is_one_error(tmp_path: Path) -> None:
     place = f"sqlite:///{tmp_path}/limbo.db"
-    with limbo(place, ManualClock()).open() as store:
+    with limbo(place, ManualClock()) as store:
         store.park(parkings([1], 0))
     with sqlite3.connect(tmp_path / "limbo.db") as connection:
         connection.execute("UPDATE redeliver_limbo_msg SET failures = 'many'")
@@ -237,3 +242,26 @@ def test_a_scan_compares_as_python_does(url: str, sign: str, same: Callable[[int
         others = [id_ for rows in scan.rows(["id"], tests=[Condition("id", sign, some, True)]) for (id_,) in rows]
     assert sorted(found) == sorted(id_ for id_ in ids if same(id_, some))
     assert sorted(found + others) == sorted(ids)
+
+
+def test_columns_and_rows_of_a_scan_say_the_same_whatever_is_in_a_text(url: str) -> None:
+    odd = 'a "quoted" \\ text, ünïcode 🚚,\n\ttwo lines'
+    sql(url, f"UPDATE redeliver_limbo_msg SET reason = '{odd}', copy_id = NULL WHERE msg_id / 3 * 3 = msg_id")
+    names = ["id", "reason", "copy_id", "given_up", "due_us", "source", "body_bytes"]
+    with Scan(url) as scan:
+        by_row = [tuple(row) for rows in scan.rows(names) for row in rows]
+        by_column = [row for columns in scan.columns(names) for row in zip(*columns, strict=True)]
+        some = [columns for columns in scan.columns(["reason"], tests=[Condition("reason", "=", odd)])]
+    assert by_column == by_row
+    assert len(by_row) == COUNT
+    assert {reason for (reasons,) in some for reason in reasons} == {odd}
+
+
+def test_more_messages_than_are_fetched_at_a_time_come_once_each(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scanning, "AT_ONCE", 32)
+    with Scan(url) as scan:
+        found = [ids for (ids,) in scan.columns(["id"])]
+    assert [len(ids) for ids in found] == [32] * 7 + [26]
+    assert sorted(id_ for ids in found for id_ in ids) == sorted(
+        id_ for (id_,) in sql(url, "SELECT msg_id FROM dms_limbo_msg")
+    )

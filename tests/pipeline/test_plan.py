@@ -18,6 +18,7 @@ from redeliver_mw.pipeline import Lake, LakeError, Letter, Plan, plan, read_plan
 from redeliver_mw.pipeline.plans.buckets import small_batches
 from redeliver_mw.pipeline.plans.room import new_folder
 from redeliver_mw.pipeline.replaying import begun, ledger
+from redeliver_mw.pipeline.replaying.trying import Try
 from tests.pipeline.drained import DAY, NOON, letter, put
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ OTHERS = [
     letter("empty", body=b"", dead_us=NOON + DAY),
     letter("bare", body=None, letter=None, dead_us=NOON + DAY),
 ]
+
+IN_THE_BODY = "try_variant_get(try_parse_json(CAST(body AS STRING)), '$.order', 'double') > 0"
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +112,7 @@ def test_ranks_count_all_letters_and_a_first_part_of_them_is_a_first_part_of_eac
         ({"where": "body_bytes = 0 AND body IS NOT NULL"}, {"empty"}),
         ({"headers": {"tenant": "o'neil\\"}}, {"odd"}),
         ({"destinations": ["prices"]}, {"topic"}),
+        ({"where": f"dl_id <= 'd003' AND {IN_THE_BODY}", "headers": {"tenant": "acme"}}, {"d001", "d003"}),
         ({"since": NOON + DAY, "destinations": ["queue:orders"], "min_attempts": 7}, {"odd", "new", "empty"}),
     ],
 )
@@ -179,7 +183,7 @@ def test_what_a_replay_has_confirmed_is_not_planned_again(spark: SparkSession, l
     first = plan(spark, lake, tmp_path / "first", buckets=1)
     begun.register(first, NOON)
     sent = [row["dl_id"] for row in rows_of(first)]
-    one = ledger.Try(first.folder, first.plan_id, 0, "run")
+    one = Try(first.folder, first.plan_id, 0, "run")
     one.intend({0, 1, 2})
     one.answer(ledger.Answer(confirmed={0, 1}, refused={2: "no room"}))
     one.close()

@@ -55,7 +55,7 @@ def run(out: Path, *arguments: str, warnings: str = "error") -> subprocess.Compl
     path = os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "adapters")))
     argv = [sys.executable, str(EXAMPLE / "main.py"), "--out", str(out), *arguments]
     env = os.environ | {"PYTHONPATH": path, "PYTHONWARNINGS": warnings}
-    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=800, check=False)
 
 
 @pytest.mark.slow
@@ -69,15 +69,17 @@ def test_the_example_prints_what_it_says_it_prints_and_writes_every_attempt(tmp_
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_small_quarter_goes_all_the_way_to_a_report_that_finds_what_went_wrong(tmp_path: Path) -> None:
-    done = run(tmp_path / "quarter", "--attempts", "12000", "--processes", "2", warnings="default")
+    done = run(tmp_path / "quarter", "--attempts", "50000", "--processes", "2", warnings="default")
     assert done.returncode == 0, done.stderr
     assert done.stdout.endswith(f"The report: {tmp_path / 'quarter' / 'report.html'}\n")
     page = re.sub(r"\s+", " ", re.sub("<[^>]*>", " ", (tmp_path / "quarter" / "report.html").read_text()))
     for queue, error in (("payments", "CardDeclined"), ("mails", "MailboxUnknown"), ("invoices", "KeyError")):
+        # with at least 73 messages none of which healed; fewer would not be enough to say so
         assert re.search(f"Stop retrying failure [0-9]+ in {queue} : {error}: ", page), queue
     for queue in ("orders", "payments", "mails"):
-        assert re.search(f"{queue} : (change|keep) the policy", page), queue
+        assert re.search(f"{queue} : (change the|keep the|try another) policy", page), queue
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from redeliver_mw.pipeline import LakeError
 from redeliver_mw.pipeline.replaying import ranges
-from redeliver_mw.pipeline.replaying.ledger import FOLDER, WHYS, Answer, Told, Try, read, tries
+from redeliver_mw.pipeline.replaying.ledger import FOLDER, Answer, Told, read, tries
+from redeliver_mw.pipeline.replaying.trying import WHYS, Try
 from tests.disks import fill, small_disk_at
 
 PLAN = "0123456789abcdef"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline.replaying.pace import SLACK, Pace
-from redeliver_mw.pipeline.replaying.running import _shares
+from redeliver_mw.pipeline.replaying.publishers import shares_of
 from redeliver_mw.pipeline.replaying.wanted import Wanted
 
 
@@ -84,7 +84,7 @@ def test_without_a_rate_nothing_waits() -> None:
 def test_every_bucket_is_one_publishers_and_none_has_much_more_than_another(
     letters: dict[int, int], publishers: int
 ) -> None:
-    shares = _shares(letters, publishers)
+    shares = shares_of(letters, publishers)
     assert sorted(bucket for share in shares for bucket in share) == sorted(letters)
     sizes = [sum(letters[bucket] for bucket in share) for share in shares]
     assert max(sizes) - min(sizes) <= max(letters.values())

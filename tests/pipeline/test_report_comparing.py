@@ -63,6 +63,14 @@ def test_what_is_in_use_is_compared_with_others_like_it() -> None:
     assert best["dead_letter_share"] <= now["dead_letter_share"] + 1e-6
 
 
+def test_the_policy_in_use_is_compared_without_its_arms_since_the_others_have_none() -> None:
+    used = load_policies(TEXT).resolve("orders")
+    armed = used.replace(arms={"patient": (0.1, used.replace(dead_after=9))})
+    found = compared(History(SEEN), {"orders": armed}, ALL)
+    assert found.backtest == compared(History(SEEN), {"orders": used}, ALL).backtest
+    assert found.choices[0]["today"] == TEXT
+
+
 def test_where_the_policy_in_use_is_not_known_nothing_is_called_better() -> None:
     history = History(SEEN)
     found = compared(history, {}, ALL)

@@ -73,13 +73,15 @@ def searched(
     rows: list[BacktestRow] = []
     choices: list[Choice] = []
     for place in destinations:
-        like = present.policies.resolve(place)
+        in_use = present.policies.resolve(place)
+        like = in_use.alone  # those it is compared with have no arms either
         now = Candidate(present.name, like)
         given = others(like)
         found = search(history, now, like, objective, destination=place, others=given)
         choice = recommend(found.rows, objective, now.name, destination=place)
         wanted = (choice.best or choice.present).candidate
-        policies = next(one.policies for one in found.candidates if one.name == wanted)
+        changed = {one.name: one.policies for one in found.candidates} if choice.is_change else {}
+        policies = changed.get(wanted, in_use)
         kept = {now.name, wanted, *(one.name for one in given)}
         rows += [row for row in found.rows if row.pareto or row.candidate in kept]
         choices.append(Choice(place, choice, policies))

@@ -65,7 +65,7 @@ def shapes(
         raise ConfigError("these are too many candidates", where="grid", cure=f"Name at most {MOST} combinations")
     found: dict[tuple[object, ...], Shape] = {}
     for values in itertools.product(attempts, initial, multiplier, cap, jitter):
-        found.setdefault(_doing(shape := Shape(*values)), shape)
+        found.setdefault(doing(shape := Shape(*values)), shape)
     return list(found.values())
 
 
@@ -109,7 +109,7 @@ def _no_grid(where: str, cure: str) -> ConfigError:
     return ConfigError("this is no grid", where=where, cure=cure)
 
 
-def _doing(shape: Shape) -> tuple[object, ...]:
+def doing(shape: Shape) -> tuple[object, ...]:
     """What tells a candidate from others: its number of attempts and its delays."""
     backoff = shape.backoff()
     return shape.attempts, *(backoff.span(failures) for failures in range(1, min(shape.attempts, _UNTIL)))

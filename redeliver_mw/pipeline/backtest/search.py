@@ -2,31 +2,36 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small search for a better policy: a grid scaled to how far history knows, and then steps from the best of it.
 
-1. A grid: first delays from a 256th of the horizon to half of it, factors 1 to 3, caps, 2 to 12 attempts.
-2. From the best by the objective: first delay, factor, cap and attempts are made a little larger or smaller, one at a
-   time; the best of these is gone on from, until none is better; then the same with half the steps, three times over.
+1. A grid: first delays from half the horizon down to a 256th of it, or to today's first delay where that is less,
+   factors 1 to 3, caps, 2 to 12 attempts.
+2. From the one that would be recommended, and from the one that gains most: first delay, factor, cap and attempts are
+   made a little larger or smaller, one at a time; the best of these are gone on from, until none is better; then the
+   same with half the steps, three times over.
 
 Always the same answer for the same history: nothing is drawn.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ...policy import RedeliveryPolicy
-from .choosing import Objective, ranked
+from .choosing import Objective, furthest, ranked
 from .front import with_front
-from .grid import Shape, shapes
+from .grid import Shape, doing, shapes
 from .history import History
 from .rows import BacktestRow, Candidate
 
 JITTER: Final = 0.2  # wide, so that the histories it makes will tell more
 _STEPS: Final = (0.4, 0.2, 0.1, 0.05)
 _MOVES: Final = 20  # at most, with each step
-_DOUBLINGS: Final = 8
+_DOUBLINGS: Final = 8  # of the first delay, at least
+_MOST_DOUBLINGS: Final = 20
 _MULTIPLIERS: Final = (1.0, 1.5, 2.0, 3.0)
+_SLIGHTEST: Final = 1.05  # factors below this are none
 _ATTEMPTS: Final = range(2, 13)
 
 
@@ -61,34 +66,38 @@ class _Search:
         self._candidates: dict[str, Candidate] = {}
         self._rows: dict[str, BacktestRow] = {}
         self._shapes: dict[str, Shape] = {}
+        self._known: set[tuple[object, ...]] = set()  # what shapes that were tried do
 
     def run(self, present: Candidate, jitter: float, others: Sequence[Candidate]) -> Searched:
         self._judge([present, *others])
         horizon = self._history.horizon(self._destination)
-        self._add(_grid(horizon, jitter))
+        self._add(_grid(horizon, self._like.backoff.span(1).base, jitter))
         now = self._rows[present.name]
         for step in _STEPS:
             for _ in range(_MOVES):
                 best = self._best(now)
-                if best is None or not self._add(_around(best, step)) or self._best(now) == best:
+                if not self._add([near for shape in best for near in _around(shape, step)]) or self._best(now) == best:
                     break
         rows = with_front(list(self._rows.values()))
         return Searched(tuple(self._candidates.values()), tuple(rows))
 
-    def _best(self, now: BacktestRow) -> Shape | None:
-        names = (row.candidate for row in ranked(self._rows.values(), self._objective, now))
-        return next((self._shapes[name] for name in names if name in self._shapes), None)
+    def _best(self, now: BacktestRow) -> list[Shape]:
+        """The one that would be recommended, and the one that gains most, as far as they were found here."""
+        found = []
+        for order in (ranked, furthest):
+            names = (row.candidate for row in order(self._rows.values(), self._objective, now))
+            found += [self._shapes[name] for name in names if name in self._shapes][:1]
+        return found
 
     def _add(self, several: Sequence[Shape]) -> bool:
         """Judges those that are new; says if there was one."""
-        fresh = []
-        for shape in several:
-            candidate = shape.candidate(self._like)
-            if candidate.name not in self._candidates:
-                self._shapes[candidate.name] = shape
-                fresh.append(candidate)
-        self._judge(fresh)
-        return bool(fresh)
+        fresh = {done: shape for shape in reversed(several) if (done := doing(shape)) not in self._known}
+        self._known |= fresh.keys()
+        candidates = {shape.candidate(self._like): shape for shape in reversed(fresh.values())}
+        candidates = {one: shape for one, shape in candidates.items() if one.name not in self._candidates}
+        self._shapes |= {one.name: shape for one, shape in candidates.items()}
+        self._judge(list(candidates))
+        return bool(candidates)
 
     def _judge(self, candidates: Sequence[Candidate]) -> None:
         if candidates:
@@ -97,14 +106,25 @@ class _Search:
             self._rows |= {row.candidate: row for row in rows}
 
 
-def _grid(horizon: float, jitter: float) -> list[Shape]:
-    first = [_plain(horizon / 2**power) for power in range(1, _DOUBLINGS + 1)]
+def _grid(horizon: float, first_now: float, jitter: float) -> list[Shape]:
+    deep = math.ceil(math.log2(horizon / first_now)) if 0 < first_now < horizon else 0
+    first = [_plain(horizon / 2**power) for power in range(1, min(max(deep, _DOUBLINGS), _MOST_DOUBLINGS) + 1)]
     caps = (None, *(_plain(horizon / part) for part in (16, 8, 4, 2)))
     return shapes(initial=first, attempts=_ATTEMPTS, multiplier=_MULTIPLIERS, cap=caps, jitter=(jitter,))
 
 
 def _around(shape: Shape, step: float) -> list[Shape]:
-    return [one for one in _neighbours(shape, step) if one.multiplier >= 1 and one.attempts > 1 and one.initial > 0]
+    """Those that are others: a cap that is below the first delay, or a factor of next to nothing, makes it constant."""
+    near = (_simple(one) for one in _neighbours(shape, step))
+    return [one for one in near if one.multiplier >= 1 and one.attempts > 1 and one.initial > 0 and one != shape]
+
+
+def _simple(shape: Shape) -> Shape:
+    if shape.cap is not None and shape.cap <= shape.initial:
+        shape = shape._replace(initial=shape.cap, multiplier=1.0)
+    if shape.multiplier < _SLIGHTEST or shape.attempts <= 2:  # of two attempts there is one delay
+        shape = shape._replace(multiplier=1.0)
+    return shape._replace(cap=None) if shape.multiplier == 1 else shape
 
 
 def _neighbours(shape: Shape, step: float) -> Iterator[Shape]:

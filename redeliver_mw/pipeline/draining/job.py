@@ -50,6 +50,7 @@ class Order:
     """A drain that is worth starting Spark for: `found` letters wait."""
 
     url: str = field(repr=False)  # with its password
+    broker: str
     queue: Destination
     lake: Lake
     tasks: int
@@ -93,8 +94,8 @@ def prepare(
 
         return look(url, queue, lake, batch)
     with Asking(adapter_for(url)) as asking:
-        found = asking.depth(queue)
-    order = Order(url, queue, Lake(lake, create=True), tasks, batch, found)
+        found, broker = asking.depth(queue), asking.broker
+    order = Order(url, broker, queue, Lake(lake, create=True), tasks, batch, found)
     return order if found else _nothing_there(order)
 
 

@@ -11,9 +11,11 @@ not, they come again, and were staged twice. So a letter is the same as one that
 
 An id that a message had of its own makes it one among many. Without one, letters may be alike and yet not the same.
 These count as come back only where their whole batch did, for its letters are settled at once, and if not all in it
-are alike. (Every letter of the batch would have to have its double, in body, death and queue, and all of these to have
-been in the hands of somebody who died before he kept them, for that to be wrong.) In every other case the letter is a new one, with an ordinal behind its id: in doubt a letter is there
-twice, at most a batch for each death, and none is missing.
+are alike. (For that to be wrong, every letter of the batch would have to have its double, in body, death and queue, and
+all of these would have to have been in the hands of somebody who died before he kept them.)
+
+In every other case the letter is a new one, with an ordinal behind its id: in doubt a letter is there twice, at most a
+batch for each death, and none is missing.
 """
 
 from __future__ import annotations

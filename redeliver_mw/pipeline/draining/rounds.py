@@ -32,7 +32,7 @@ _EVERY: Final = 0.5  # seconds between two looks at how far the tasks are
 def gather_left(order: Order) -> Gathered | None:
     """What a run that died has staged; and the queue is seen to be empty."""
     with order.lake.locked(TABLE):
-        return gather(order.lake, seen_empty=queue_name(adapter_for(order.url).broker, spelled(order.queue)))
+        return gather(order.lake, seen_empty=queue_name(order.broker, spelled(order.queue)))
 
 
 class Rounds:
@@ -117,9 +117,9 @@ class Rounds:
     def _seen_empty(self) -> str:
         """The queue's name if nothing is left in it; empty otherwise, and where nobody knows."""
         try:
-            adapter, queue = adapter_for(self._order.url), self._order.queue
-            with Asking(adapter) as asking:
-                return "" if asking.depth(queue) else queue_name(adapter.broker, spelled(queue))
+            order = self._order
+            with Asking(adapter_for(order.url)) as asking:
+                return "" if asking.depth(order.queue) else queue_name(order.broker, spelled(order.queue))
         except RedeliverError:
             return ""
 

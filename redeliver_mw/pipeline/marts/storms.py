@@ -50,12 +50,19 @@ def storms(events: DataFrame, thresholds: Thresholds = USUAL) -> DataFrame:
 
 def counts(events: DataFrame) -> DataFrame:
     """`window_us, destination, attempts, first_attempts` of the windows that have an attempt."""
-    attempts = events.where(ATTEMPT).select(
-        sf.expr(f"ts_us - pmod(ts_us, {WINDOW_US})").alias("window_us"), "destination", "delivery_count"
+    return (
+        singly(events)
+        .groupBy("window_us", "destination")
+        .agg(sf.sum("attempts").alias("attempts"), sf.sum("first_attempts").alias("first_attempts"))
     )
-    return attempts.groupBy("window_us", "destination").agg(
-        sf.count("*").alias("attempts"), sf.count_if(sf.col("delivery_count") <= 1).alias("first_attempts")
-    )
+
+
+def singly(events: DataFrame) -> DataFrame:
+    """The columns of `counts` for every attempt by itself, to be summed up."""
+    return events.where(ATTEMPT).selectExpr(
+        f"ts_us - pmod(ts_us, {WINDOW_US}) AS window_us", "destination",
+        "1L AS attempts", "if(delivery_count <= 1, 1L, 0L) AS first_attempts",
+    )  # fmt: skip
 
 
 def states(counted: DataFrame, thresholds: Thresholds = USUAL, *, known: str | None = None) -> DataFrame:

@@ -5,19 +5,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError, DestinationMissing
 from ...message import Destination
 from ...registry import parse_url
+from ..files import files_at
 from ..planned import Plan, read_plan
+from .begun import Begun, all_begun, sent_letters
+from .ledger import tries
 from .line import Line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PUBLISHERS = 2  # unless more are asked for, or fewer can be had
+    from .outcomes import Standing
+
+SENT: Final = "replayed"
+_PLANNING_US: Final = 86_400_000_000  # longer than a plan is in the making; what it knew of then is not in it
+PUBLISHERS: Final = 2  # unless more are asked for, or fewer can be had
 
 
 def plan_for(folder: str | os.PathLike[str], url: str) -> Plan:
@@ -34,23 +42,48 @@ def plan_for(folder: str | os.PathLike[str], url: str) -> Plan:
     return plan
 
 
-def missing_targets(line: Line, plan: Plan) -> dict[str, str]:
-    """The targets that take no messages, as far as the broker tells, and why."""
-    found = {name: line.check(Destination.parse(name)) for name in sorted(plan.destinations)}
-    return {name: why for name, why in found.items() if why}
+def missing_targets(line: Line, found: Standing) -> dict[str, str]:
+    """The targets of letters that are not sent, which take no messages as far as the broker tells, and why."""
+    wanted = sorted({target for target, word in found.targets if word != SENT})
+    told = {target: line.check(Destination.parse(target)) for target in wanted}
+    return {target: why for target, why in told.items() if why}
 
 
-def refuse_missing(missing: Mapping[str, str], plan: Plan, line: Line) -> None:
+def refuse_missing(missing: Mapping[str, str], found: Standing, line: Line) -> None:
     """DestinationMissing if there are any."""
     if not missing:
         return
-    name, why = next(iter(missing.items()))
-    letters = sum(plan.destinations[target] for target in missing)
+    target, why = next(iter(missing.items()))
+    letters = sum(number for (name, word), number in found.targets.items() if name in missing and word != SENT)
     more = f", and {len(missing) - 1} more targets" if len(missing) > 1 else ""
-    cure = "Make it, or plan again without its letters"
     raise DestinationMissing(
-        f"{name} takes nothing: {why}{more}; {letters} letters go there", where=line.adapter.broker, cure=cure
-    )
+        f"{Destination.parse(target)} takes nothing: {why}{more}; {letters} letters go there",
+        where=line.adapter.broker, cure="Make it, or plan again without its letters",
+    )  # fmt: skip
+
+
+def refuse_sent_elsewhere(plan: Plan) -> None:
+    """What another replay has sent since this plan was made would go twice. ConfigError, LakeError, OSError."""
+    others = [one for one in all_begun(files_at(plan.lake)) if one.plan_id != plan.plan_id]
+    sent = {dl_id: one.plan_id for one in others if _wrote_since(one, plan.created_us) for dl_id in _ids(one)}
+    if not sent:
+        return
+    from .outcomes import unsent
+
+    twice = Counter(sent[dl_id] for ids in unsent(plan) for dl_id in ids if dl_id in sent)
+    for plan_id, number in twice.most_common(1):
+        what = f"{number} of its letters were sent back by the replay {plan_id}, since it was made"
+        raise ConfigError(what, where=plan.folder, cure="Make the plan again: what was sent is left out then")
+
+
+def _wrote_since(begun: Begun, us: int) -> bool:
+    paths = [path for found in tries(begun.folder).values() for path in found]
+    return any(os.stat(path).st_mtime_ns // 1000 >= us - _PLANNING_US for path in paths)
+
+
+def _ids(begun: Begun) -> Iterator[str]:
+    for ids in sent_letters(begun):
+        yield from ids
 
 
 def refuse_other_broker(line: Line, plan: Plan, owners: Collection[str]) -> None:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 
 from ..files import files_at
 from ..troubles import told
-from .checks import missing_targets, plan_for, refuse_missing, refuse_other_broker, refuse_speculation
+from .checks import (
+    missing_targets,
+    plan_for,
+    refuse_missing,
+    refuse_other_broker,
+    refuse_sent_elsewhere,
+    refuse_speculation,
+)
 from .line import Line
 from .report import Replayed, standing_told
 from .wanted import BATCH, STOP_AT, WAIT, Share, Size, Wanted
@@ -67,9 +74,11 @@ def replay(
     plan_for(folder, url)  # says best what is no plan, before a lock is laid there
     with told(where.url()), where.locked("_replay.lock", "replay"):
         plan = plan_for(folder, url)
+        found = standing(plan)
+        refuse_sent_elsewhere(plan)
         with Line(url) as line:
-            refuse_other_broker(line, plan, standing(plan).owners)
-            refuse_missing(missing_targets(line, plan), plan, line)
+            refuse_other_broker(line, plan, found.owners)
+            refuse_missing(missing_targets(line, found), found, line)
         return Run(spark, plan, url, wanted, stop or threading.Event(), progress).run()
 
 
@@ -82,6 +91,6 @@ def look(folder: str | os.PathLike[str], url: str) -> Replayed:
         found = standing(plan)
         with Line(url) as line:
             refuse_other_broker(line, plan, found.owners)
-            missing = missing_targets(line, plan)
+            missing = missing_targets(line, found)
         about = Replayed(plan_id=plan.plan_id, executed=False, letters=plan.letters, replayed=0)
         return standing_told(about, found, missing)

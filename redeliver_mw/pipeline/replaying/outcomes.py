@@ -79,6 +79,12 @@ def first_letters(plan: Plan, number: int) -> tuple[int, dict[int, int]]:
     return found[-1][0] + 1 if found else 0, dict(Counter(bucket for _, bucket in found))
 
 
+def unsent(plan: Plan) -> Iterator[list[str]]:
+    """The `dl_id`s that are not confirmed, a bucket at a time."""
+    for _, table, words, _ in _buckets(plan):
+        yield [dl_id for dl_id, word in zip(table["dl_id"].to_pylist(), words, strict=True) if word != "replayed"]
+
+
 def looked_at(plan: Plan) -> dict[str, dict[str, str | None]]:
     """Of letters that were sent and lie in their queue still: by queue, each `dl_id` and the hash of its body.
 

@@ -23,10 +23,11 @@ from ..planned import path_of
 from ..troubles import LakeError, lake_error
 from .copying import COLUMNS, chain_of, letter_of
 from .courier import Courier, Letter, Sent
-from .ledger import FOLDER, Try
+from .ledger import FOLDER
 from .line import Line
 from .pace import Pace
-from .work import Report, Work, stop, to_text
+from .trying import Try
+from .work import Work, stop, to_text
 
 REFUSED_IN_A_ROW: Final = 100  # then nothing more is tried: it would be refused, too
 _BATCH_BYTES: Final = 8 << 20  # of bodies that are on their way at once
@@ -35,23 +36,24 @@ Row = Mapping[str, Any]
 
 
 def run_publishers(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over the publishers' numbers: a report for each."""
+    """For `mapInArrow` over the publishers' numbers: how each has ended."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
-            report = Publisher(work).run(number)
-            yield pa.record_batch([pa.array([to_text(report)])], names=["report"])
+            error = Publisher(work).run(number)
+            yield pa.record_batch([pa.array([to_text(error)])], names=["report"])
 
 
 class Publisher:
     """One publisher of a run, with a connection of its own."""
 
     def __init__(self, work: Work) -> None:
-        self._work, self._report = work, Report()
+        self._work = work
         self._in_a_row = 0  # refused since the last confirm
 
-    def run(self, number: int) -> Report:
-        """All its buckets, until the end or until it is to stop. An error of the world is in the report."""
+    def run(self, number: int) -> RedeliverError | None:
+        """All its buckets, until the end or until it is to stop. Gives the error that ended it and so all others."""
         work = self._work
+        ended: RedeliverError | None = None
         try:
             with Line(work.url) as line:
                 courier = Courier(line, Pace(work.rate))
@@ -60,12 +62,12 @@ class Publisher:
                         break
                     self._bucket(bucket, line, courier)
         except RedeliverError as error:
-            self._report.error = error
+            ended = error
         except OSError as error:
-            self._report.error = _of_disk(error, work.folder)
-        if self._report.error is not None:
-            self._stop_others(str(self._report.error))
-        return self._report
+            ended = _of_disk(error, work.folder)
+        if ended is not None:
+            self._stop_others(str(ended))
+        return ended
 
     @property
     def _stopped(self) -> bool:
@@ -82,16 +84,15 @@ class Publisher:
             sending = _Sending(work, ledger, line, courier)
             for rows in _batches(work, bucket, ledger.before.confirmed):
                 for sent in sending.batch(rows):
-                    self._count(sent)
+                    self._judge(sent)
                     if self._stopped:
                         return
         finally:
             ledger.close()
 
-    def _count(self, sent: Sent) -> None:
+    def _judge(self, sent: Sent) -> None:
+        """Raises what ends the publisher."""
         answer = sent.answer
-        self._report.confirmed += len(answer.confirmed)
-        self._report.refused += len(answer.refused)
         if sent.error is not None:
             raise sent.error
         self._in_a_row = 0 if answer.confirmed else self._in_a_row + len(answer.refused)

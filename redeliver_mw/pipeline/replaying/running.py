@@ -10,22 +10,21 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ...errors import RedeliverError
 from ...message import Destination
 from ..manifests import new_run, now_us
 from ..planned import Plan
-from ..troubles import SparkError, told
 from . import outcomes, report
 from .begun import register
 from .checks import publishers_for
+from .publishers import Job, shares_of
 from .report import Canary, Replayed, Verdict
 from .tally import Tally
 from .wanted import Wanted
 from .watching import JournalWatch, QueueWatch, Seen, Watch
-from .work import REPORT, Report, Work, read_report, stop
+from .work import Work, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +34,6 @@ Progress = Callable[[str, int, int], None]
 POLL: Final = 0.25  # seconds between two looks at the publishers
 LOOK: Final = 2.0  # seconds between two looks at what dies again, and as often as ten times what a look takes
 JUDGED: Final = 100  # letters that must be sent before the share of those that died again means something
-AGAIN: Final = "Run it again: it goes on where it was"
 
 
 class Run:
@@ -99,11 +97,11 @@ class Run:
         batch = self._wanted.batch if rate is None else max(1, min(self._wanted.batch, int(rate)))
         work = Work(
             folder=self._plan.folder, plan_id=self._plan.plan_id, run=self._name, url=self._url,
-            shares=_shares(letters, number), ordered=self._plan.ordered, below=below, rate=rate, batch=batch,
+            shares=shares_of(letters, number), ordered=self._plan.ordered, below=below, rate=rate, batch=batch,
         )  # fmt: skip
         self._done = replace(self._done, publishers=number)
         self._mark()
-        job = _Job(self._spark, work)
+        job = Job(self._spark, work)
         try:
             while not job.over(POLL):
                 self._tell("sending")
@@ -113,9 +111,8 @@ class Run:
         finally:
             job.end()
         self._tell("sending")
-        for found in job.reports():
-            if found.error is not None:
-                raise found.error
+        for error in job.errors():
+            raise error
         with suppress(FileNotFoundError):
             os.unlink(work.stop_file)
 
@@ -227,58 +224,3 @@ class Run:
         outcomes.write(self._plan, self._watch.names if self._watch is not None else None)
         report.publish(self._plan.folder, done)
         return done
-
-
-class _Job:
-    """The publishers as a Spark job, in a thread of its own."""
-
-    def __init__(self, spark: SparkSession, work: Work) -> None:
-        self._spark, self._work = spark, work
-        self._sent: list[Any] = []
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="redeliver-replay", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        from .publishing import run_publishers
-
-        try:
-            number = len(self._work.shares)
-            numbers = self._spark.range(0, number, 1, number)
-            self._sent = numbers.mapInArrow(partial(run_publishers, self._work), REPORT).collect()
-        except BaseException as error:  # raised by `reports`, in the thread that waits for it
-            self._error = error
-            with suppress(OSError):
-                stop(self._work, "the job was given up")  # what is left of it ends, too
-
-    def over(self, timeout: float) -> bool:
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
-
-    def end(self) -> None:
-        """Whatever ended the driver's wait: the publishers end in good order."""
-        if self._thread.is_alive():
-            with suppress(OSError):
-                stop(self._work, "the driver ends")
-            self._thread.join()
-
-    def reports(self) -> list[Report]:
-        """SparkError if a publisher died."""
-        if self._error is None:
-            return [read_report(row["report"]) for row in self._sent]
-        try:
-            with told(self._work.folder):
-                raise self._error
-        except SparkError as error:
-            raise SparkError(error.what, where=error.where, cure=f"{AGAIN}. {error.cure}") from self._error
-
-
-def _shares(letters: Mapping[int, int], publishers: int) -> list[list[int]]:
-    """The buckets of each publisher: the largest first, each to who has least."""
-    shares: list[list[int]] = [[] for _ in range(publishers)]
-    sizes = [0] * publishers
-    for bucket, number in sorted(letters.items(), key=lambda one: (-one[1], one[0])):
-        least = sizes.index(min(sizes))
-        shares[least].append(bucket)
-        sizes[least] += number
-    return shares

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from ... import errors
 from ...errors import RedeliverError
@@ -48,26 +48,15 @@ def stop(work: Work, why: str) -> None:
         file.write(why)
 
 
-@dataclass(slots=True)
-class Report:
-    """What one publisher did: letters it has confirmed and refused, and the error that ended it."""
-
-    confirmed: int = 0
-    refused: int = 0
-    error: RedeliverError | None = None
+def to_text(error: RedeliverError | None) -> str:
+    """How a publisher ended: the error that ended it, or none. What it sent is in the ledger."""
+    return json.dumps(None if error is None else [type(error).__name__, error.what, error.where, error.cure])
 
 
-def to_text(report: Report) -> str:
-    said: dict[str, Any] = {"confirmed": report.confirmed, "refused": report.refused}
-    if (error := report.error) is not None:
-        said["error"] = [type(error).__name__, error.what, error.where, error.cure]
-    return json.dumps(said)
-
-
-def read_report(text: str) -> Report:
-    """The report that a task sent as JSON."""
+def read_report(text: str) -> RedeliverError | None:
+    """What `to_text` wrote."""
     said = json.loads(text)
-    return Report(said["confirmed"], said["refused"], _error(*said["error"]) if "error" in said else None)
+    return None if said is None else _error(*said)
 
 
 def _error(name: str, what: str, where: str, cure: str) -> RedeliverError:

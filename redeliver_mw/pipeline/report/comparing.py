@@ -68,7 +68,8 @@ def compared(
         if progress is not None:
             progress(f"comparing policies for {place}", number, len(places))
         given = policies.get(place)
-        like = given.resolve(place) if given is not None else RedeliveryPolicy()
+        # Those it is compared with have no arms either.
+        like = given.resolve(place).alone if given is not None else RedeliveryPolicy()
         present = Candidate(redact(like.text), like)
         rows = search(history, present, like, objectives[0], destination=place).rows
         backtest += [row.as_dict() for row in rows]

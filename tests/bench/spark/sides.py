@@ -108,8 +108,8 @@ class Bench:
                 gc.collect()
                 worked, start = processor_s(), time.perf_counter()
                 answers.append(run())
-                wall = time.perf_counter() - start
-                best[side] = Took(min(best[side].wall, wall), min(best[side].worked, processor_s() - worked))
+                wall, worked = time.perf_counter() - start, processor_s() - worked
+                best[side] = Took(min(best[side].wall, wall), min(best[side].worked, worked))
         self.took[name] = best[0]
         return list(zip(best, answers, strict=True))
 

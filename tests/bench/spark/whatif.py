@@ -153,7 +153,7 @@ def _counted(heals: Any, codes: Any, names: list[str], n: Any = None) -> Iterato
 
 # -- by a histogram -------------------------------------------------------------------------------------------------
 
-# Bins of the recovery time, which is null for those that never recovered.
+# The bin is null for messages that never recovered.
 _BINNED: Final = f"""
 SELECT destination, {as_sql("heals_us")} AS bin, count(*) AS n
 FROM (SELECT destination, (lo_us + hi_us) {{div}} 2 AS heals_us FROM ({{histories}}) AS histories) AS healings

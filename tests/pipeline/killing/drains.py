@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python drains.py LAKE MASTER BATCH URL QUEUE …`: drains each queue until nothing is left, and tells of each drain."""
+"""`python drains.py LAKE MASTER BATCH URL QUEUE …`: drains each queue until nothing is left; a line for each drain."""
 
 import json
 import sys
@@ -16,7 +16,7 @@ def main() -> None:
     lake, master, batch, *queues = sys.argv[1:]
     spark = session(master)
     for url, queue in zip(queues[::2], queues[1::2], strict=True):
-        for number in range(MANY):
+        for _ in range(MANY):
             try:
                 done = drain(spark, url, queue, f"{lake}/{queue}", batch=int(batch))
             except RedeliverError as error:
@@ -26,7 +26,7 @@ def main() -> None:
             if not done.found:
                 break
         else:
-            sys.exit(f"{queue} is not empty after {number + 1} drains")
+            sys.exit(f"{queue} is not empty after {MANY} drains")
     spark.stop()
 
 

@@ -1,0 +1,282 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters of real brokers drained by Spark: all of them, once, whatever is killed on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from redeliver_mw.errors import ConfigError
+from redeliver_mw.message import Destination, Outgoing, Properties
+from redeliver_mw.pipeline import Lake, LakeError, drain
+from redeliver_mw.registry import adapter_for
+from redeliver_mw.session import connect
+from tests.brokers import Broker
+from tests.brokers.skips import only_if
+from tests.disks import fill, small_disk_at
+from tests.faults.letters import declare
+from tests.faults.load import until
+from tests.pipeline.letters import OURS, table
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.broker, pytest.mark.spark]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+MANY = 20_000
+BATCH = 500
+THREE = ["rabbitmq43", "artemis244", "activemq63"]
+
+
+@pytest.fixture(params=THREE)
+def each(request: pytest.FixtureRequest) -> Broker:
+    """One of each kind."""
+    found: Broker = request.getfixturevalue(request.param)
+    return found
+
+
+@pytest.fixture
+def dlq(request: pytest.FixtureRequest) -> str:
+    """A queue that no other test has."""
+    return f"dlq.{abs(hash(request.node.nodeid)):x}"
+
+
+class Nobody:
+    """A sink that waits for the connection, and for nothing else."""
+
+    def __init__(self) -> None:
+        self.up = threading.Event()
+
+    def connected(self, capabilities: object, /) -> None:
+        self.up.set()
+
+    def ready(self, source: Destination, generation: int, /) -> None: ...
+    def arrived(self, batch: object, /) -> None: ...
+    def lost(self, generation: int, error: BaseException | None, /) -> None: ...
+    def failed(self, error: BaseException, source: Destination | None, /) -> None: ...
+
+
+def letters(dlq: str, number: int) -> Iterator[Outgoing]:
+    """By thirds: letters of ours, and messages of strangers, with an id and without one. No two bodies are alike."""
+    for n in range(number):
+        ours = OURS | {"redeliver_copy_id": f"copy-{n}", "redeliver_lineage": f"lineage-{n}"}
+        headers = ours if n % 3 == 0 else {"tenant": "a"}
+        properties = Properties(message_id=f"m{n}") if n % 3 < 2 else Properties()
+        yield Outgoing(Destination(dlq), b"\xff%08d" % n * 40, headers, properties)
+
+
+def bury(broker: Broker, dlq: str, number: int) -> set[bytes]:
+    """So many letters, each confirmed; their bodies."""
+    declare(broker, dlq)
+    adapter, sink, room = adapter_for(broker.url), Nobody(), threading.Semaphore(500)
+    adapter.start(sink)
+    assert sink.up.wait(60)
+    refused: list[str] = []
+
+    def answered(verdict: str, why: str) -> None:
+        if verdict != "ok":
+            refused.append(why)
+        room.release()
+
+    bodies = set()
+    for out in letters(dlq, number):
+        assert room.acquire(timeout=60)
+        bodies.add(out.body)
+        adapter.publish(out, answered)
+    for _ in range(500):
+        assert room.acquire(timeout=60)
+    adapter.close()
+    assert refused == []
+    return bodies
+
+
+def bodies_in(lake: Path) -> list[bytes]:
+    return [bytes(body) for (body,) in table(Lake(lake), "body")]
+
+
+def depth(broker: Broker, dlq: str) -> int:
+    with connect(broker.url) as session:
+        return session.depth(dlq)
+
+
+# -- what is drained --------------------------------------------------------------------------------
+
+
+def test_all_letters_are_rows_once_and_the_queue_is_empty(
+    spark: SparkSession, each: Broker, dlq: str, tmp_path: Path
+) -> None:
+    bodies = bury(each, dlq, MANY)
+    seen: list[tuple[str, int, int]] = []
+    done = drain(spark, each.url, dlq, tmp_path, progress=lambda *how_far: seen.append(how_far))
+    assert (done.found, done.letters, done.again, done.stay, done.rest) == (MANY, MANY, 0, 0, "")
+    rows = Lake(tmp_path).dead_letters(spark)
+    assert rows.select("dl_id").distinct().count() == MANY
+    assert set(bodies_in(tmp_path)) == bodies
+    assert depth(each, dlq) == 0
+    assert all(0 <= now <= of == MANY for _, now, of in seen)
+    ours = rows.where("error_type = 'ValueError' AND message_key LIKE 'lineage-%' AND original_destination = 'orders'")
+    assert ours.count() == len(range(0, MANY, 3))
+
+
+def test_what_dies_after_the_start_is_left_to_the_next_run(
+    spark: SparkSession, rabbitmq43: Broker, dlq: str, tmp_path: Path
+) -> None:
+    """More letters come while the tasks are at work: as soon as the first batch is staged."""
+    bury(rabbitmq43, dlq, 2_000)
+    staged = threading.Event()
+
+    def more() -> None:
+        until(lambda: staged.is_set() or any((tmp_path / "dead_letters").rglob("*.parquet")), 120, "nothing is staged")
+        with connect(rabbitmq43.url) as session:
+            session.publish(dlq, b"late")
+
+    late = threading.Thread(target=more)
+    late.start()
+    done = drain(spark, rabbitmq43.url, dlq, tmp_path, batch=100)
+    staged.set()
+    late.join()
+    assert (done.found, done.letters) == (2_000, 2_000)
+    assert depth(rabbitmq43, dlq) == 1
+    assert drain(spark, rabbitmq43.url, dlq, tmp_path).letters == 1
+    assert b"late" in bodies_in(tmp_path)
+
+
+def test_it_stops_in_good_order_and_the_next_run_goes_on(
+    spark: SparkSession, each: Broker, dlq: str, tmp_path: Path
+) -> None:
+    bodies = bury(each, dlq, 6_000)
+    stop = threading.Event()
+
+    def tell(what: str, done: int, of: int) -> None:
+        if done:
+            stop.set()
+
+    first = drain(spark, each.url, dlq, tmp_path, batch=50, stop=stop, progress=tell)
+    assert first.stopped
+    assert first.letters == len(bodies_in(tmp_path))
+    second = drain(spark, each.url, dlq, tmp_path)
+    assert first.letters + second.letters == 6_000
+    assert sorted(bodies_in(tmp_path)) == sorted(bodies)
+
+
+def test_speculative_execution_is_refused(spark: SparkSession, rabbitmq43: Broker, dlq: str, tmp_path: Path) -> None:
+    bury(rabbitmq43, dlq, 1)
+    spark.conf.set("spark.speculation", "true")
+    try:
+        with pytest.raises(ConfigError, match="speculative execution runs a task twice"):
+            drain(spark, rabbitmq43.url, dlq, tmp_path)
+    finally:
+        spark.conf.unset("spark.speculation")
+    assert depth(rabbitmq43, dlq) == 1
+
+
+# -- bad weather ------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_one_clear_error_and_no_letter_is_lost(
+    spark: SparkSession, rabbitmq43: Broker, dlq: str, tmp_path: Path
+) -> None:
+    bodies = bury(rabbitmq43, dlq, 300)
+    with small_disk_at(tmp_path / "disk", "1m") as disk:
+        lake = disk / "lake"
+        Lake(lake, create=True)
+        with pytest.raises(OSError, match="No space left"):
+            fill(disk / "ballast")
+        with pytest.raises(LakeError, match="the disk is full"):
+            drain(spark, rabbitmq43.url, dlq, lake)
+        assert depth(rabbitmq43, dlq) == 300
+        (disk / "ballast").unlink()
+        assert drain(spark, rabbitmq43.url, dlq, lake).letters == 300
+        assert set(bodies_in(lake)) == bodies
+
+
+def test_a_broker_that_dies_in_the_middle_loses_nothing(
+    spark: SparkSession, each: Broker, dlq: str, tmp_path: Path
+) -> None:
+    """It is up again at once. What it had forgotten of the settling comes a second time."""
+    only_if(each.can_restart, "kill")
+    bodies = bury(each, dlq, 6_000)
+    killed = threading.Event()
+
+    def tell(what: str, done: int, of: int) -> None:
+        if done and not killed.is_set():
+            killed.set()
+            each.kill()
+            each.start()
+
+    letters = twice = 0
+    for _ in range(5):
+        done = drain(spark, each.url, dlq, tmp_path, batch=100, progress=tell)
+        letters, twice = letters + done.letters, twice + done.again
+        if not done.found:
+            break
+    found = bodies_in(tmp_path)
+    assert set(found) == bodies
+    assert len(found) == letters
+
+
+# -- killed -----------------------------------------------------------------------------------------
+
+
+class Killed:
+    """Drains in a Spark of their own, whose workers are killed at lines picked by chance."""
+
+    def __init__(self, folder: Path, master: str, kills: int, seed: int, brokers: dict[str, Broker]) -> None:
+        tickets, self.lake = folder / "kills", folder / "lake"
+        tickets.mkdir()
+        for number in range(kills):
+            (tickets / f"ticket-{number:03}").touch()
+        places = [word for dlq, broker in brokers.items() for word in (broker.url, dlq)]
+        path = os.pathsep.join(map(str, (HERE / "killing", ROOT, ROOT / "adapters")))
+        env = os.environ | {
+            "PYTHONPATH": path, "REDELIVER_KILLS": str(tickets), "REDELIVER_KILLS_SEED": str(seed),
+            "REDELIVER_KILLS_CODE": str(ROOT),
+        }  # fmt: skip
+        argv = [sys.executable, str(HERE / "killing" / "drains.py"), str(self.lake), master, str(BATCH), *places]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=550, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        self.drains: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
+        self.kills = (tickets / "log").read_text().splitlines() if (tickets / "log").exists() else []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_tasks_killed_at_random_lines_lose_nothing_and_repeat_nothing(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    """Spark tries again what died. Only letters that nothing tells apart may be there twice, a batch for each kill."""
+    brokers = {f"dlq.killed.{name}": request.getfixturevalue(name) for name in THREE}
+    bodies = {dlq: bury(broker, dlq, MANY) for dlq, broker in brokers.items()}
+    killed = Killed(tmp_path, "local[2,4]", 12, 1, brokers)
+    assert len(killed.kills) >= 4
+    for dlq, broker in brokers.items():
+        rows = table(Lake(killed.lake / dlq), "body, dl_id, message_id")
+        assert {bytes(body) for body, _, _ in rows} == bodies[dlq]
+        assert len({dl_id for _, dl_id, _ in rows}) == len(rows)
+        known = [bytes(body) for body, _, message_id in rows if message_id is not None]
+        assert len(set(known)) == len(known)
+        assert len(rows) - MANY <= BATCH * len(killed.kills)
+        assert depth(broker, dlq) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_where_spark_does_not_try_again_it_says_so_and_the_next_run_goes_on(
+    rabbitmq43: Broker, dlq: str, tmp_path: Path
+) -> None:
+    bodies = bury(rabbitmq43, dlq, 4_000)
+    killed = Killed(tmp_path, "local[2]", 2, 2, {dlq: rabbitmq43})
+    assert sum("error" in one or bool(one.get("rest")) for one in killed.drains) == len(killed.kills) > 0
+    assert all("Spark gave up" in (one.get("error") or one["rest"] or "Spark gave up") for one in killed.drains)
+    assert sorted(bodies_in(killed.lake / dlq)) == sorted(bodies)
