@@ -30,7 +30,7 @@ from .replay import missing
 BATCH = 1000  # letters that are kept at once, and so may come a second time after a kill
 LARGE = 64 << 20  # bytes of bodies that are kept at once, though there are fewer letters
 QUIET = 0.2  # seconds without a letter, after which those in hand are kept
-PATIENCE = 10.0  # seconds without a letter, after which what is missing is left to another time
+PATIENCE = 30.0  # seconds without a letter, after which what is missing is left to another time
 AGAIN_AFTER = 1.0  # seconds from one look at what is left to the next
 LAST_WORDS = 10.0  # seconds for the broker to hear the last words
 

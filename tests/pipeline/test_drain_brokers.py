@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Destination, Outgoing, Properties
 from redeliver_mw.pipeline import Lake, LakeError, drain
 from redeliver_mw.registry import adapter_for
@@ -168,17 +167,6 @@ def test_it_stops_in_good_order_and_the_next_run_goes_on(
     second = drain(spark, each.url, dlq, tmp_path)
     assert first.letters + second.letters == 6_000
     assert sorted(bodies_in(tmp_path)) == sorted(bodies)
-
-
-def test_speculative_execution_is_refused(spark: SparkSession, rabbitmq43: Broker, dlq: str, tmp_path: Path) -> None:
-    bury(rabbitmq43, dlq, 1)
-    spark.conf.set("spark.speculation", "true")
-    try:
-        with pytest.raises(ConfigError, match="speculative execution runs a task twice"):
-            drain(spark, rabbitmq43.url, dlq, tmp_path)
-    finally:
-        spark.conf.unset("spark.speculation")
-    assert depth(rabbitmq43, dlq) == 1
 
 
 # -- bad weather ------------------------------------------------------------------------------------

@@ -7,11 +7,16 @@ from __future__ import annotations
 import json
 import socket
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from redeliver_mw.cli.main import run
+from redeliver_mw.errors import ConfigError
+from redeliver_mw.message import Destination
 from redeliver_mw.pipeline import Lake
+from redeliver_mw.pipeline.draining.job import Order, carry_out
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.faults.letters import bury, declare, take
@@ -58,6 +63,14 @@ def test_a_broker_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
     err = refused(capsys, f"rabbitmq://me:hunter2@127.0.0.1:{port}/", "DLQ.orders", tmp_path, code=1)
     assert "hunter2" not in err
     assert not (tmp_path / "_lake.json").exists()
+
+
+def test_speculative_execution_is_refused(tmp_path: Path) -> None:
+    """It cannot be switched on in a session that is there; of a session nothing but its settings is asked before."""
+    session: Any = SimpleNamespace(conf={"spark.speculation": "true"})
+    order = Order("rabbitmq://h/", "h", Destination("DLQ.orders"), Lake(tmp_path, create=True), 2, 1000, 1)
+    with pytest.raises(ConfigError, match="speculative execution runs a task twice"):
+        carry_out(session, order)
 
 
 # -- on real brokers --------------------------------------------------------------------------------

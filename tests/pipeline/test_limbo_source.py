@@ -251,7 +251,7 @@ def test_columns_and_rows_of_a_scan_say_the_same_whatever_is_in_a_text(url: str)
     with Scan(url) as scan:
         by_row = [tuple(row) for rows in scan.rows(names) for row in rows]
         by_column = [row for columns in scan.columns(names) for row in zip(*columns, strict=True)]
-        some = [columns for columns in scan.columns(["reason"], tests=[Condition("reason", "=", odd)])]
+        some = list(scan.columns(["reason"], tests=[Condition("reason", "=", odd)]))
     assert by_column == by_row
     assert len(by_row) == COUNT
     assert {reason for (reasons,) in some for reason in reasons} == {odd}

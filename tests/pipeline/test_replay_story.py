@@ -47,7 +47,7 @@ class Warehouse:
         self.shipped[order] += 1
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 def test_an_outage_is_replayed_after_a_canary_has_stopped_the_half_right_fix(
     rabbitmq43: Broker, spark: SparkSession, tmp_path: Path
 ) -> None:

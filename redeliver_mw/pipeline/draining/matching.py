@@ -105,6 +105,7 @@ class _Matching:
     ) -> None:
         self._batches = batches
         self._taken = {base: {dl_id for dl_id, _ in known} for base, known in there.items()}
+        self._ordinals: dict[str, int] = {}  # up to which they are taken
         self._same = {(base, same) for base, known in there.items() for _, same in known}
         self._open = [_own(one) for one in doubts]
         self._reached = 0  # batches whose own doubt is open already
@@ -176,11 +177,10 @@ class _Matching:
 
     def _new(self, letter: Letter) -> None:
         taken = self._taken.setdefault(letter.dl_id, set())
-        dl_id, ordinal = letter.dl_id, 1
-        while dl_id in taken:
+        ordinal = self._ordinals.get(letter.dl_id, 1)
+        while (dl_id := letter.dl_id if ordinal == 1 else f"{letter.dl_id}-{ordinal}") in taken:
             ordinal += 1
-            dl_id = f"{letter.dl_id}-{ordinal}"
-        taken.add(dl_id)
+        self._ordinals[letter.dl_id] = ordinal + 1
         self._found.ids[letter.batch, letter.row] = dl_id
 
 
