@@ -223,16 +223,14 @@ class Killed:
     def __init__(self, folder: Path, master: str, kills: int, seed: int, brokers: dict[str, Broker]) -> None:
         tickets, self.lake = folder / "kills", folder / "lake"
         tickets.mkdir()
-        for number in range(kills):
-            (tickets / f"ticket-{number:03}").touch()
         places = [word for dlq, broker in brokers.items() for word in (broker.url, dlq)]
         path = os.pathsep.join(map(str, (HERE / "killing", ROOT, ROOT / "adapters")))
         env = os.environ | {
             "PYTHONPATH": path, "REDELIVER_KILLS": str(tickets), "REDELIVER_KILLS_SEED": str(seed),
             "REDELIVER_KILLS_CODE": str(ROOT),
         }  # fmt: skip
-        argv = [sys.executable, str(HERE / "killing" / "drains.py"), str(self.lake), master, str(BATCH), *places]
-        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=550, check=False)
+        argv = [sys.executable, HERE / "killing" / "drains.py", self.lake, master, BATCH, kills, *places]
+        done = subprocess.run(list(map(str, argv)), env=env, capture_output=True, text=True, timeout=550, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
         self.drains: list[dict[str, Any]] = [json.loads(line) for line in done.stdout.splitlines()]
         self.kills = (tickets / "log").read_text().splitlines() if (tickets / "log").exists() else []
@@ -246,7 +244,7 @@ def test_tasks_killed_at_random_lines_lose_nothing_and_repeat_nothing(
     """Spark tries again what died. Only letters that nothing tells apart may be there twice, a batch for each kill."""
     brokers = {f"dlq.killed.{name}": request.getfixturevalue(name) for name in THREE}
     bodies = {dlq: bury(broker, dlq, MANY) for dlq, broker in brokers.items()}
-    killed = Killed(tmp_path, "local[2,4]", 12, 1, brokers)
+    killed = Killed(tmp_path, "local[2,4]", 5, 1, brokers)
     assert len(killed.kills) >= 4
     for dlq, broker in brokers.items():
         rows = table(Lake(killed.lake / dlq), "body, dl_id, message_id")
@@ -265,6 +263,7 @@ def test_where_spark_does_not_try_again_it_says_so_and_the_next_run_goes_on(
 ) -> None:
     bodies = bury(rabbitmq43, dlq, 4_000)
     killed = Killed(tmp_path, "local[2]", 2, 2, {dlq: rabbitmq43})
-    assert sum("error" in one or bool(one.get("rest")) for one in killed.drains) == len(killed.kills) > 0
-    assert all("Spark gave up" in (one.get("error") or one["rest"] or "Spark gave up") for one in killed.drains)
+    troubles = [one.get("error") or one["rest"] for one in killed.drains if "error" in one or one["rest"]]
+    assert 1 <= len(troubles) <= len(killed.kills)
+    assert all("Spark gave up" in trouble for trouble in troubles)
     assert sorted(bodies_in(killed.lake / dlq)) == sorted(bodies)

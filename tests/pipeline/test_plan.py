@@ -127,7 +127,7 @@ def test_what_is_asked_for_is_what_is_planned(
 def test_a_transform_changes_what_it_can_and_what_it_raises_is_counted_and_told(
     spark: SparkSession, stock: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "repairs.py").write_text(
+    (tmp_path / "mending.py").write_text(
         "def repair(letter):\n"
         "    if letter.dl_id == 'd000':\n"
         "        return None\n"
@@ -135,7 +135,7 @@ def test_a_transform_changes_what_it_can_and_what_it_raises_is_counted_and_told(
     )
     monkeypatch.syspath_prepend(tmp_path)
     where = "dl_id IN ('d000', 'd001', 'd002', 'odd', 'empty')"
-    made = plan(spark, stock, tmp_path / "plan", where=where, transform="repairs:repair", edits=["to=fixed"])
+    made = plan(spark, stock, tmp_path / "plan", where=where, transform="mending:repair", edits=["to=fixed"])
     rows = {row["dl_id"]: row for row in rows_of(made)}
     assert {dl_id: json.loads(row["body"]) for dl_id, row in rows.items()} == {
         "d001": {"order": 1, "id": "d001"},
@@ -146,7 +146,7 @@ def test_a_transform_changes_what_it_can_and_what_it_raises_is_counted_and_told(
     assert made.left_out == {"failed": 2, "transform": 1}
     assert [dl_id for dl_id, _ in made.errors] == ["empty", "odd"]
     assert "JSONDecodeError" in made.errors[0][1]
-    assert (made.transform, made.edits) == ("repairs:repair", ("to=fixed",))
+    assert (made.transform, made.edits) == ("mending:repair", ("to=fixed",))
 
 
 def test_a_transform_that_answers_differently_each_time_is_asked_once_a_letter(

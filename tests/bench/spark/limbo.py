@@ -144,9 +144,8 @@ def main() -> int:
         spark = session("local[2]")
         spark.dataSource.register(TupleSource)
         print(f"{given.messages} parked messages, {given.rounds} rounds, two tasks at a time\n")
-        print(
-            "| columns | Arrow, a message | tuples, a message | ratio | goal | of whole jobs |\n|---|---|---|---|---|---|"
-        )
+        print("| columns | Arrow, a message | tuples, a message | ratio | goal | of whole jobs |")
+        print("|---|---|---|---|---|---|")
         for what, ddl in (("all but the body", None), ("six", NARROW)):
             ours, theirs, seconds = compare(spark, url, ddl, given.rounds)
             met = met and theirs / ours >= GOAL

@@ -1,10 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python drains.py LAKE MASTER BATCH URL QUEUE …`: drains each queue until nothing is left; a line for each drain."""
+"""`python drains.py LAKE MASTER BATCH KILLS URL QUEUE …`: drains each queue until nothing is left.
+
+A line is printed for each drain. So many kills may be had for each queue; see sitecustomize.
+"""
 
 import json
+import os
 import sys
 from dataclasses import asdict
+from pathlib import Path
 
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.pipeline import drain, session
@@ -13,9 +18,12 @@ MANY = 12  # drains of one queue
 
 
 def main() -> None:
-    lake, master, batch, *queues = sys.argv[1:]
+    lake, master, batch, kills, *queues = sys.argv[1:]
+    folder = Path(os.environ["REDELIVER_KILLS"])
     spark = session(master)
     for url, queue in zip(queues[::2], queues[1::2], strict=True):
+        for number in range(int(kills)):
+            (folder / f"ticket-{queue}-{number:03}").touch()
         for _ in range(MANY):
             try:
                 done = drain(spark, url, queue, f"{lake}/{queue}", batch=int(batch))
@@ -27,6 +35,8 @@ def main() -> None:
                 break
         else:
             sys.exit(f"{queue} is not empty after {MANY} drains")
+        for ticket in folder.glob("ticket-*"):
+            ticket.unlink()
     spark.stop()
 
 
