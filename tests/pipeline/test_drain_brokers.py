@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.spark]
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-MANY = 20_000
+MANY, SOME = 20_000, 3_000
 BATCH = 500
 THREE = ["rabbitmq43", "artemis244", "activemq63"]
 
@@ -115,17 +115,17 @@ def depth(broker: Broker, dlq: str) -> int:
 def test_all_letters_are_rows_once_and_the_queue_is_empty(
     spark: SparkSession, each: Broker, dlq: str, tmp_path: Path
 ) -> None:
-    bodies = bury(each, dlq, MANY)
+    bodies = bury(each, dlq, SOME)
     seen: list[tuple[str, int, int]] = []
     done = drain(spark, each.url, dlq, tmp_path, progress=lambda *how_far: seen.append(how_far))
-    assert (done.found, done.letters, done.again, done.stay, done.rest) == (MANY, MANY, 0, 0, "")
+    assert (done.found, done.letters, done.again, done.stay, done.rest) == (SOME, SOME, 0, 0, "")
     rows = Lake(tmp_path).dead_letters(spark)
-    assert rows.select("dl_id").distinct().count() == MANY
+    assert rows.select("dl_id").distinct().count() == SOME
     assert set(bodies_in(tmp_path)) == bodies
     assert depth(each, dlq) == 0
-    assert all(0 <= now <= of == MANY for _, now, of in seen)
+    assert all(0 <= now <= of == SOME for _, now, of in seen)
     ours = rows.where("error_type = 'ValueError' AND message_key LIKE 'lineage-%' AND original_destination = 'orders'")
-    assert ours.count() == len(range(0, MANY, 3))
+    assert ours.count() == len(range(0, SOME, 3))
 
 
 def test_what_dies_after_the_start_is_left_to_the_next_run(
@@ -245,7 +245,7 @@ def test_tasks_killed_at_random_lines_lose_nothing_and_repeat_nothing(
     brokers = {f"dlq.killed.{name}": request.getfixturevalue(name) for name in THREE}
     bodies = {dlq: bury(broker, dlq, MANY) for dlq, broker in brokers.items()}
     killed = Killed(tmp_path, "local[2,4]", 5, 1, brokers)
-    assert len(killed.kills) >= 4
+    assert len(killed.kills) >= 8
     for dlq, broker in brokers.items():
         rows = table(Lake(killed.lake / dlq), "body, dl_id, message_id")
         assert {bytes(body) for body, _, _ in rows} == bodies[dlq]

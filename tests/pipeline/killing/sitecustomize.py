@@ -40,6 +40,7 @@ def arm():
             left[place] -= 1
             if left[place] == 0:
                 kill("{}:{}".format(*place))
+                left[place] = chance.randint(1, OFTEN)  # there was no kill to be had
         return watch
 
     def enter(frame, event, _):
