@@ -118,15 +118,18 @@ def marks_of(
 
 
 def replay_copy(
-    delivery: Delivery, source: Destination, capabilities: Capabilities, *, replay_id: str, lineage: str
-) -> Outgoing:
+    delivery: Delivery, source: Destination, capabilities: Capabilities, *, replay_id: str, lineage: str,
+    known_as: str | None = None,
+) -> Outgoing:  # fmt: skip
     """A dead letter on its way back to `source`, from which it was consumed: a new generation, without a past.
 
-    `lineage` is for a letter that has none and nothing to make one of. NotCopyable as for other copies.
+    `lineage` is for a letter that has none and nothing to make one of. `known_as` is the message's key where it was
+    consumed, for a letter of which that cannot be told any more: it goes elsewhere now, or has another body.
+    NotCopyable as for other copies.
     """
     here = Delivery(source, delivery.generation, delivery.tag, delivery.redelivered, delivery.native, delivery.reader)
     past, ours = read_past(here), "redeliver_reason" in delivery.headers
-    known = message_key(here, past) or lineage
+    known = known_as or message_key(here, past) or lineage
     past.generation += not ours  # of a letter of ours it is raised by reading it
     if ours and not past.original:
         past.original = {n: str(v) for n, v in delivery.headers.items() if n.startswith("redeliver_original_")}

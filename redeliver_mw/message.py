@@ -52,6 +52,12 @@ class Destination:
         """The name, and behind two colons the subscription where there is one."""
         return f"{self.name}::{self.subscription}" if self.subscription else self.name
 
+    @property
+    def short(self) -> str:
+        """As short as `parse` reads it: the bare name of a queue, wherever that will do."""
+        plain = self.kind == "queue" and not self.name.startswith(("queue:", "topic:"))
+        return self.name if plain else str(self)
+
     def __str__(self) -> str:
         return f"{self.kind}:{self.full_name}"
 

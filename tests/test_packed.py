@@ -14,6 +14,7 @@ from pika.spec import Basic
 
 from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.copies import replay_copy
+from redeliver_mw.counting import message_key, read_past
 from redeliver_mw.errors import NotCopyable
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.sendback import Edits, Packed, copy_of, letter_of, pack, unpack
@@ -130,6 +131,16 @@ def test_edits_change_what_they_name_and_nothing_else(kind: str) -> None:
     assert edited.headers == {k: v for k, v in plain.headers.items() if k != "tenant"} | {"fixed": "yes"}
     assert replace(edited, body=plain.body, headers=plain.headers, origin=plain.origin) == plain
     assert b"repaired" in wire(kind, edited) or kind == "pika"
+
+
+def test_an_edited_letter_goes_under_the_key_that_the_message_had(kind: str) -> None:
+    stranger = delivery(kind, {"tenant": "a"})
+    consumed = Delivery(SOURCE, 1, None, False, stranger.native, stranger.reader)
+    key = message_key(consumed, read_past(consumed))
+    assert key is not None
+    edited = replace(pack(stranger), body=b"repaired")
+    out = sent_back(kind, edited, known_as=key, edits=Edits(b"repaired"))
+    assert out.headers["redeliver_lineage"] == key
 
 
 def test_bytes_that_no_reader_has_packed_are_refused() -> None:

@@ -117,5 +117,4 @@ def checked_target(target: object) -> str:
     found = Destination.parse(target)
     if found.kind == "topic" and not found.subscription:
         raise ValueError(f"{found} names no subscription: all of them would get it again")
-    is_plain = found.kind == "queue" and not found.name.startswith(("queue:", "topic:"))
-    return found.name if is_plain else str(found)
+    return found.short

@@ -64,15 +64,16 @@ def copy_of(
     replay_id: str,
     lineage: str,
     salt: str,
+    known_as: str | None = None,
     edits: Edits | None = None,
 ) -> Outgoing:
     """The letter on its way back to `source`: the same copy each time, whoever makes it (rule 5).
 
-    `replay_id` and `lineage` are as of `replay_copy`. `salt` tells this letter in this replay from all others: a
+    `replay_id`, `lineage` and `known_as` are as of `replay_copy`. `salt` tells this letter in this replay from all others: a
     broker that suppresses duplicates takes what is sent twice with it once. NotCopyable as for other copies.
     """
     delivery = unpack(packed, reader)
-    out = replay_copy(delivery, source, capabilities, replay_id=replay_id, lineage=lineage)
+    out = replay_copy(delivery, source, capabilities, replay_id=replay_id, lineage=lineage, known_as=known_as)
     out = replace(out, duplicate_salt=salt)
     if not isinstance(reader, Imaging):
         out = replace(out, origin=None)  # no broker has it: a lost link says nothing of it

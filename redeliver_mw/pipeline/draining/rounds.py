@@ -19,7 +19,6 @@ from ..troubles import told
 from .gathering import gather, queue_name
 from .job import Drained, Order, Progress
 from .manifests import Gathered
-from .rows import spelled
 from .staging import TABLE, batches_of, begin, tell_to_stop
 from .task import REPORT, Report, Work, error_of, read_report, run_tasks
 
@@ -32,7 +31,7 @@ _EVERY: Final = 0.5  # seconds between two looks at how far the tasks are
 def gather_left(order: Order) -> Gathered | None:
     """What a run that died has staged; and the queue is seen to be empty."""
     with order.lake.locked(TABLE):
-        return gather(order.lake, seen_empty=queue_name(order.broker, spelled(order.queue)))
+        return gather(order.lake, seen_empty=queue_name(order.broker, order.queue.short))
 
 
 class Rounds:
@@ -119,7 +118,7 @@ class Rounds:
         try:
             order = self._order
             with Asking(adapter_for(order.url)) as asking:
-                return "" if asking.depth(order.queue) else queue_name(order.broker, spelled(order.queue))
+                return "" if asking.depth(order.queue) else queue_name(order.broker, order.queue.short)
         except RedeliverError:
             return ""
 

@@ -86,8 +86,8 @@ def _row(run: Run, delivery: Delivery, packed: Packed, staged_us: int) -> tuple[
     return (
         dl_id,
         _message_key(delivery, headers, letter),
-        _text(spelled(letter.source)) if letter.source is not None else "",
-        spelled(run.dlq),
+        _text(letter.source.short) if letter.source is not None else "",
+        run.dlq.short,
         run.broker,
         staged_us if died_us is None else died_us,
         letter.failures,
@@ -117,12 +117,6 @@ def _row(run: Run, delivery: Delivery, packed: Packed, staged_us: int) -> tuple[
     )
 
 
-def spelled(destination: Destination) -> str:
-    """As `Destination.parse` reads it: the bare name of a queue, as in the journal, wherever that will do."""
-    plain = destination.kind == "queue" and not destination.name.startswith(("queue:", "topic:"))
-    return destination.name if plain else str(destination)
-
-
 def _identity(
     run: Run, delivery: Delivery, headers: dict[str, str], letter: DeadLetterInfo, body: bytes, died_us: int | None,
     death: Death | None,
@@ -132,7 +126,7 @@ def _identity(
     copy_id = headers.get(PREFIX + "copy_id", "")
     if _ID.fullmatch(copy_id):
         return copy_id, "copy" if letter.evidence == "ours" else "id" if delivery.message_id else ""
-    told = (run.broker, spelled(run.dlq), delivery.message_id, died_us, death.count if death else 0)
+    told = (run.broker, run.dlq.short, delivery.message_id, died_us, death.count if death else 0)
     seed = json.dumps(told).encode()
     return hashlib.sha256(seed + body).hexdigest()[:32], "id" if delivery.message_id else ""
 

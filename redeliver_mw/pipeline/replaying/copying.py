@@ -36,6 +36,7 @@ def letter_of(row: Mapping[str, Any], plan_id: str, ordered: bool, adapter: Adap
     packed = Packed(Destination.parse(row["dlq"]), bool(row["redelivered"]), row["letter"], row["body"])
     out = copy_of(
         packed, Destination.parse(row["target"]), adapter.reader, adapter.capabilities,
-        replay_id=plan_id, lineage=row["message_key"] or row["dl_id"], salt=f"{plan_id}.{row['dl_id']}", edits=edits,
+        replay_id=plan_id, lineage=row["dl_id"], known_as=row["message_key"], salt=f"{plan_id}.{row['dl_id']}",
+        edits=edits,
     )  # fmt: skip
     return Letter(row["position"], out, chain_of(row, ordered))
