@@ -67,6 +67,13 @@ MaxGeneration = Annotated[
 Buckets = Annotated[
     int | None, typer.Option("--buckets", metavar="N", help="Files, each for one publisher; by default what fits")
 ]
+NoBodies = Annotated[
+    bool, typer.Option("--no-bodies", help="Bodies stay in the lake, where a replay takes them from; none is edited")
+]
+RedactOption = Annotated[
+    str | None,
+    typer.Option("--redact", metavar="MODULE:FUNCTION", help="Gives what the plan shows of a body that stays there"),
+]
 
 
 def register(group: typer.Typer) -> None:
@@ -90,6 +97,8 @@ def plan(
     ordered: Ordered = False,
     max_generation: MaxGeneration = 5,
     buckets: Buckets = None,
+    no_bodies: NoBodies = False,
+    redact: RedactOption = None,
     master: Master = None,
     conf: Conf = None,
     as_json: Json = False,
@@ -105,7 +114,7 @@ def plan(
         "where": where, "since": since, "until": until, "destinations": destination or (),
         "fingerprints": fingerprint or (), "headers": _headers(header), "min_attempts": min_attempts,
         "edits": edits or (), "removals": removals or (), "transform": transform, "ordered": ordered,
-        "max_generation": max_generation, "buckets": buckets,
+        "max_generation": max_generation, "buckets": buckets, "bodies": not no_bodies, "redact": redact,
     }  # fmt: skip
     meant(**asked)  # what cannot be meant is told before Spark is started
     check_folder(folder)

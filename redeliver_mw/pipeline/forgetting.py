@@ -18,7 +18,7 @@ from .draining.staging import TABLE
 from .lake import Lake
 from .manifests import DataFile, now_us
 from .moments import DAY_US, Moment, day_of, span
-from .replaying.begun import all_begun, sent_letters
+from .replaying.begun import all_begun, remove_borrowed, sent_letters
 from .troubles import told
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def forget(
             for manifest in {one.run: one for one, _ in concerned}.values():
                 _change(place, manifest, until_us, bodies_only)
             _remove_unlisted(place)
+            remove_borrowed(place.files)
     return found
 
 

@@ -91,6 +91,9 @@ class Letter:
 Transform = Callable[[Letter], Letter | None]
 """Gives the letter, changed or not, or None to leave it out of the plan."""
 
+Redact = Callable[[Letter], bytes | str | None]
+"""Gives what people may see of a letter's body; None for nothing of it."""
+
 
 def header_edits(before: Letter, after: Letter) -> dict[str, Value]:
     """What is to be set, and as None removed, to make the headers of one those of the other.

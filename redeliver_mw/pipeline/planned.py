@@ -8,6 +8,7 @@
     letters/bucket-00000.parquet    the table PLAN, by `position`
     left_out.parquet                dl_id, why, detail: the letters that were asked for and are not in the plan
 
+A plan may leave the bodies in the lake: then `body` is null, or redacted for people to read, and `letter` is null.
 What a replay adds (`ledger/`, `report.json`, its lock) is no part of the plan.
 """
 
@@ -18,7 +19,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..errors import ConfigError
 from .files import Files, files_at
@@ -31,6 +32,9 @@ LEFT_OUT: Final = "left_out.parquet"
 _AT_ONCE: Final = 4 << 20  # bytes of a file that are hashed at a time
 _MAKE: Final = "Make one with `redeliver pipeline plan`"
 _ANEW: Final = "Make a new plan, into another folder: what is in this one is not what was counted and looked at"
+
+
+Bodies = Literal["plan", "lake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +56,11 @@ class PlanFile:
 class Plan:
     """What a plan says of itself. Times in `_us` are microseconds since 1970, UTC.
 
-    `letters` are in `buckets` files at most: a bucket without letters has none. `destinations`,
-    `brokers` and `dialects` count the letters by where they go and where they lay; `left_out` counts those that were
-    asked for and are not in it, by why (docs/plan.md lists the words). `edits` are those of `--set`, and with a minus
-    before them those of `--unset`, as they were given. `errors` are the first that a transform raised, each behind the
-    dl_id of its letter.
+    `letters` are in `buckets` files at most: a bucket without letters has none. `bodies` says where theirs are.
+    `destinations`, `brokers` and `dialects` count the letters by where they go and where they lay; `left_out` counts
+    those that were asked for and are not in it, by why (docs/plan.md lists the words). `edits` are those of `--set`,
+    and with a minus before them those of `--unset`, as they were given. `errors` are the first that a transform raised,
+    each behind the dl_id of its letter.
     """
 
     folder: str
@@ -72,6 +76,8 @@ class Plan:
     transform: str | None = None
     edits: tuple[str, ...] = ()
     ordered: bool = False
+    bodies: Bodies = "plan"
+    redact: str | None = None
     destinations: Mapping[str, int] = field(default_factory=dict)
     brokers: Mapping[str, int] = field(default_factory=dict)
     dialects: Mapping[str, int] = field(default_factory=dict)

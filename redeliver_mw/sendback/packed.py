@@ -69,8 +69,8 @@ def copy_of(
 ) -> Outgoing:
     """The letter on its way back to `source`: the same copy each time, whoever makes it (rule 5).
 
-    `replay_id`, `lineage` and `known_as` are as of `replay_copy`. `salt` tells this letter in this replay from all others: a
-    broker that suppresses duplicates takes what is sent twice with it once. NotCopyable as for other copies.
+    `replay_id`, `lineage` and `known_as` are as of `replay_copy`. `salt` tells this letter in this replay from all
+    others: a broker that suppresses duplicates takes what is sent twice with it once. NotCopyable as for other copies.
     """
     delivery = unpack(packed, reader)
     out = replay_copy(delivery, source, capabilities, replay_id=replay_id, lineage=lineage, known_as=known_as)

@@ -14,9 +14,11 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from redeliver_mw.session import connect
 from tests.bench import activemq, artemis, rabbitmq
 from tests.bench.rounds import BY_HAND, Bench, one, spread
 from tests.brokers import broker
+from tests.faults.load import until
 
 BENCHES = {bench.kind: bench for bench in (rabbitmq.BENCH, activemq.BENCH, artemis.BENCH)}
 
@@ -30,6 +32,8 @@ def compare(bench: Bench, url: str, messages: int, rounds: int, drained: Callabl
         bench.fill(url, queue, messages, kind)
         hand, _ = one(bench, BY_HAND, url, queue, messages, None)
         bench.fill(url, queue, messages, kind)
+        with connect(url) as session:  # a drain takes what is there when it begins
+            until(lambda queue=queue: session.depth(queue) == messages, 120, "not all of it arrived")
         ours = drained(url, queue)
         if number >= 0:
             rates["by hand"].append(hand)

@@ -100,6 +100,24 @@ def test_what_a_killed_run_left_goes_with_the_next(stock: Lake) -> None:
     assert len(rows(stock)) == 5
 
 
+def test_bodies_that_a_killed_replay_had_borrowed_go_and_those_of_one_at_work_stay(stock: Lake, tmp_path: Path) -> None:
+    plans = {}
+    for name in ("killed", "moved", "working"):
+        plans[name] = files_at(tmp_path / name)
+        plan = Plan(
+            folder=plans[name].url(), plan_id=name, created_us=1, lake=stock.root, letters=0, buckets=1, files=()
+        )
+        freeze(plans[name], plan)
+        begun.register(plan, NOON)
+        stock.files.publish(f"replays/{name}.bodies/letters/bucket-00000.parquet", b"bodies")
+    plans["moved"].remove("")
+    with plans["working"].locked("_replay.lock", "replay"):
+        forget(stock, FIRST, execute=True)
+        assert sorted(Path(stock.root, "replays").glob("*.bodies")) == [Path(stock.root, "replays/working.bodies")]
+    forget(stock, FIRST, execute=True)
+    assert list(Path(stock.root, "replays").glob("*.bodies")) == []
+
+
 @pytest.mark.parametrize("before", ["2026-11-30T06:00:00", "yesterday", ""])
 def test_what_is_no_day_is_refused(stock: Lake, before: str) -> None:
     with pytest.raises(ConfigError, match=r"--?(before|until)|no time|no beginning"):

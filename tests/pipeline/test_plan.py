@@ -15,7 +15,7 @@ import pytest
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, Letter, Plan, plan, read_plan
-from redeliver_mw.pipeline.plans.buckets import small_batches
+from redeliver_mw.pipeline.buckets import small_batches
 from redeliver_mw.pipeline.plans.room import new_folder
 from redeliver_mw.pipeline.replaying import begun, ledger
 from redeliver_mw.pipeline.replaying.trying import Try

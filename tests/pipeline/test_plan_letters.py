@@ -19,7 +19,7 @@ from redeliver_mw.pipeline import Letter
 from redeliver_mw.pipeline.letter import Transform
 from redeliver_mw.pipeline.plans.changing import Changes
 from redeliver_mw.pipeline.plans.editing import parse_edits
-from redeliver_mw.pipeline.plans.loading import load_transform
+from redeliver_mw.pipeline.plans.loading import load_function
 from tests.pipeline.drained import letter
 
 BODY = b'{"currency":null,"lines":[{"sku":"a","n":1},{"sku":"b","n":2}],"total":12.5}'
@@ -186,7 +186,7 @@ def test_our_own_headers_and_the_target_are_not_for_edits_to_take_away() -> None
 @pytest.mark.parametrize(
     ("name", "told"),
     [
-        ("repairs", "no transform"),
+        ("repairs", "it names no function"),
         ("absent_module:repair", "no module 'absent_module'"),
         ("repairs:absent", "has no attribute 'absent'"),
         ("repairs:TABLE", "it is no function"),
@@ -202,4 +202,4 @@ def test_a_transform_that_cannot_be_had_is_told_before_anything_is_done(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "repairs", raising=False)
     with pytest.raises(ConfigError, match=told):
-        load_transform(name)
+        load_function(name, "--transform")

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redeliver_mw.pipeline.plans.buckets import LETTERS as PLAN_COLUMNS
+from redeliver_mw.pipeline.buckets import LETTERS as PLAN_COLUMNS
 from redeliver_mw.pipeline.plans.deciding import SENT, decide, held_back
 from redeliver_mw.pipeline.plans.ranking import buckets_for, rank
 from redeliver_mw.pipeline.schemas import DEAD_LETTERS, PLAN

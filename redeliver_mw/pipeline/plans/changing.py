@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from ...redaction import redact
 from ..letter import Letter, Transform, checked_target, header_edits
+from ..planned import Bodies
 from .deciding import FAILED, TRANSFORM
 from .editing import Edit, edited
 
@@ -31,28 +32,38 @@ _LONG: Final = 300  # characters that are kept of what was raised
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What is done to each letter: first the edits, in their order, then the transform."""
+    """What is done to each letter: first the edits, in their order, then the transform.
+
+    With the bodies in the lake none can be changed: what was changed is nowhere but in the plan.
+    """
 
     edits: tuple[Edit, ...] = ()
     transform: Transform | None = None
+    bodies: Bodies = "plan"
 
     def __bool__(self) -> bool:
         return bool(self.edits) or self.transform is not None
 
     def made_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row of MADE. Whatever the user's code raises is told in it."""
-        before = _letter(row)
+        before = letter_in(row)
         try:
             after: Letter | None = edited(before, self.edits)
             if self.transform is not None and after is not None:
                 after = self.transform(after)
-            return _left_out(before, TRANSFORM, None) if after is None else _made(before, after)
+            if after is None:
+                return _left_out(before, TRANSFORM, None)
+            made = _made(before, after)
+            if made["edited_body"] and self.bodies == "lake":
+                raise ValueError("its body was changed, and the plan holds no bodies")
+            return made
         except (Exception, SystemExit) as error:  # theirs: a letter that it does not suit is no reason to stop
             what = " ".join(f"{type(error).__name__}: {error}".split())
             return _left_out(before, FAILED, redact(what)[:_LONG])
 
 
-def _letter(row: Mapping[str, Any]) -> Letter:
+def letter_in(row: Mapping[str, Any]) -> Letter:
+    """The letter of a row with the columns READ, as a function of the user's gets it."""
     given = {name: row[name] for name in READ if name != "original_destination"}
     for name in ("failures", "generation"):
         given[name] = given[name] or 0

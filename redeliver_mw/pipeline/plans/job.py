@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..lake import Lake
-from ..letter import Transform
+from ..letter import Redact, Transform
 from ..manifests import now_us
 from ..moments import Moment
 from ..planned import Plan, freeze
@@ -43,6 +43,8 @@ def plan(
     ordered: bool = False,
     max_generation: int = MAX_GENERATION,
     buckets: int | None = None,
+    bodies: bool = True,
+    redact: str | Redact | None = None,
     progress: Progress | None = None,
 ) -> Plan:
     """Freezes which of the lake's dead letters go back, in a folder that is empty or not there yet.
@@ -52,22 +54,26 @@ def plan(
     `ordered` keeps letters of one group id in the order of their deaths. A message that was replayed `max_generation`
     times is left out. `buckets` files at most are written, as many as publishers can share the work.
 
+    Without `bodies` the plan has none: a replay takes them from the lake, which has to have them still. `redact` is a
+    function over a `Letter`, or names one, and gives what the plan shows of the body, which goes back as it is.
+
     ConfigError for what cannot be meant, LakeError, SparkError. After an error no plan is there. What a transform
     raised is no error of this: those letters are in `left_out`, and the first in `errors`.
     """
-    from .buckets import small_batches
+    from ..buckets import small_batches
     from .making import Making
 
     wish = meant(
         where=where, since=since, until=until, destinations=destinations, fingerprints=fingerprints, headers=headers,
         min_attempts=min_attempts, edits=edits, removals=removals, transform=transform, ordered=ordered,
-        max_generation=max_generation, buckets=buckets,
+        max_generation=max_generation, buckets=buckets, bodies=bodies, redact=redact,
     )  # fmt: skip
     place = lake if isinstance(lake, Lake) else Lake(lake)
     check_folder(folder)
     if wish.asked is not None:
         check_condition(spark, wish.asked)
     ship(wish.changes.transform)
+    ship(wish.redact)
     letters = place.dead_letters(spark, since, until)
     with new_folder(folder) as files, small_batches(spark), blamed_on(wish.asked):
         made = Making(spark, files, place, letters, wish, progress or (lambda _: None)).all()
@@ -78,7 +84,7 @@ def _plan(folder: str, lake: str, wish: Meant, made: Made) -> Plan:
     return Plan(
         folder=folder, plan_id=secrets.token_hex(8), created_us=now_us(), lake=lake, since_us=wish.span.since_us,
         until_us=wish.span.until_us, where=wish.asked, transform=wish.transform, edits=wish.edits,
-        ordered=wish.ordered, letters=made.letters, buckets=made.buckets, files=tuple(made.files),
-        destinations=made.destinations, brokers=made.brokers, dialects=made.dialects, left_out=made.left_out,
-        left_out_file=made.left_out_file, errors=made.errors,
+        ordered=wish.ordered, bodies=wish.bodies, redact=wish.redaction, letters=made.letters, buckets=made.buckets,
+        files=tuple(made.files), destinations=made.destinations, brokers=made.brokers, dialects=made.dialects,
+        left_out=made.left_out, left_out_file=made.left_out_file, errors=made.errors,
     )  # fmt: skip

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from ..buckets import LETTERS, write_left_out, write_letters
 from ..files import Files
 from ..lake import Lake
 from ..planned import PlanFile
-from .buckets import LETTERS, write_left_out, write_letters
 from .changing import MADE, READ
 from .deciding import FAILED, decide, held_back
 from .meant import Meant
 from .ranking import buckets_for, rank
 from .room import WORK
 from .sent import sent_back
-from .transforming import run_changes
+from .transforming import SHOWN, run_changes, run_redaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -118,7 +118,20 @@ class Making:
                 .withColumn("body", sf.coalesce("_body", "body"))
                 .withColumn("body_sha256", sf.coalesce("_sha256", "body_sha256"))
             )
+        if self.wish.bodies == "lake":
+            whole = self._without_bodies(whole, ranked)
         return whole.select("bucket", *LETTERS.names)
+
+    def _without_bodies(self, whole: DataFrame, ranked: DataFrame) -> DataFrame:
+        """What a reader has packed may have the body in it, too."""
+        from pyspark.sql import functions as sf
+
+        bare = whole.withColumn("letter", sf.lit(None).cast("BINARY"))
+        if self.wish.redact is None:
+            return bare.withColumn("body", sf.lit(None).cast("BINARY"))
+        going = self.letters.join(ranked.select("dl_id"), "dl_id").select(*READ)
+        shown = going.mapInArrow(partial(run_redaction, self.wish.redact), SHOWN)
+        return bare.drop("body").join(shown.withColumnRenamed("shown", "body"), "dl_id")
 
     def _errors(self, fates: DataFrame, groups: Iterable[Row]) -> tuple[tuple[str, str], ...]:
         if all(row["why"] != FAILED for row in groups):

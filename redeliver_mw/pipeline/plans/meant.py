@@ -4,17 +4,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ...errors import ConfigError
-from ..letter import Transform
+from ..letter import Letter, Redact, Transform
 from ..moments import Moment, Span, span
+from ..planned import Bodies
 from .asking import condition
 from .changing import Changes
 from .editing import parse_edits
-from .loading import load_transform
+from .loading import load_function
 
 MAX_GENERATION: Final = 5
 _MOST_BUCKETS: Final = 99_999
@@ -32,6 +33,9 @@ class Meant:
     ordered: bool
     max_generation: int
     buckets: int | None
+    bodies: Bodies
+    redact: Redact | None
+    redaction: str | None  # its name
 
 
 def meant(
@@ -49,28 +53,38 @@ def meant(
     ordered: bool = False,
     max_generation: int = MAX_GENERATION,
     buckets: int | None = None,
+    bodies: bool = True,
+    redact: str | Redact | None = None,
 ) -> Meant:
-    """ConfigError for what cannot be meant. `transform` is imported."""
+    """ConfigError for what cannot be meant. `transform` and `redact` are imported."""
     if max_generation < 1:
         cure = f"Give 1 or more; {MAX_GENERATION} is usual"
         raise ConfigError(f"{max_generation} replays are none", where="--max-generation", cure=cure)
     if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
         raise ConfigError(f"{buckets} is no number of buckets", where="--buckets", cure=f"Give 1 to {_MOST_BUCKETS}")
+    where_bodies: Bodies = "plan" if bodies and redact is None else "lake"
+    parsed = parse_edits(edits, removals)
+    if where_bodies == "lake" and any(one.place == "body" for one in parsed):
+        cure = "Leave the bodies in the plan, or edit no body"
+        raise ConfigError("an edited body is nowhere but in the plan", where="--no-bodies, --redact", cure=cure)
     return Meant(
         asked=condition(
             where, destinations=destinations, fingerprints=fingerprints, headers=headers, min_attempts=min_attempts
         ),
         span=span(since, until),
-        changes=Changes(parse_edits(edits, removals), load_transform(transform)),
+        changes=Changes(parsed, load_function(transform, "--transform"), bodies=where_bodies),
         transform=_name(transform),
         edits=(*edits, *(f"-{one}" for one in removals)),
         ordered=ordered,
         max_generation=max_generation,
         buckets=buckets,
+        bodies=where_bodies,
+        redact=load_function(redact, "--redact"),
+        redaction=_name(redact),
     )
 
 
-def _name(transform: str | Transform | None) -> str | None:
-    if transform is None or isinstance(transform, str):
-        return transform
-    return f"{transform.__module__}:{getattr(transform, '__qualname__', repr(transform))}"
+def _name(function: str | Callable[[Letter], object] | None) -> str | None:
+    if function is None or isinstance(function, str):
+        return function
+    return f"{function.__module__}:{getattr(function, '__qualname__', repr(function))}"

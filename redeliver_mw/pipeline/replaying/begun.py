@@ -8,7 +8,9 @@ A plan's folder holds its ledger; this says where it is, so that no letter is pl
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -18,6 +20,8 @@ from ..troubles import LakeError
 from . import ledger
 
 FOLDER: Final = "replays"
+BODIES: Final = ".bodies"  # ends the name of a folder with what a replay has borrowed
+LOCK: Final = "_replay.lock"  # in the plan's folder, while a replay is at work
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,17 @@ def sent_letters(begun: Begun) -> Iterator[list[str]]:
             table = pq.read_table(files_at(begun.folder).url(path_of(bucket)), columns=["position", "dl_id"])
             rows = zip(table["position"].to_pylist(), table["dl_id"].to_pylist(), strict=True)
             yield [dl_id for position, dl_id in rows if position in confirmed]
+
+
+def remove_borrowed(lake: Files) -> None:
+    """Bodies that were lent to replays which were killed. One that is at work keeps its own. OSError, LakeError."""
+    for entry in lake.entries(FOLDER):
+        if entry.is_folder and entry.name.endswith(BODIES):
+            begun = _read(lake, f"{FOLDER}/{entry.name.removesuffix(BODIES)}.json")
+            where = files_at(begun.folder)
+            idle = where.locked(LOCK, "replay") if os.path.isdir(where.url()) else nullcontext()
+            with suppress(LakeError), idle:
+                lake.remove(f"{FOLDER}/{entry.name}")
 
 
 def _read(files: Files, path: str) -> Begun:

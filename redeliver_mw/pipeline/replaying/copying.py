@@ -16,7 +16,7 @@ from .courier import Letter
 
 COLUMNS = (
     "position", "rank", "dl_id", "message_key", "group_id", "target", "dlq", "redelivered", "letter", "body",
-    "edited_body", "edits",
+    "body_sha256", "edited_body", "edits",
 )  # fmt: skip
 
 
@@ -28,7 +28,7 @@ def chain_of(row: Mapping[str, Any], ordered: bool) -> str:
 def letter_of(row: Mapping[str, Any], plan_id: str, ordered: bool, adapter: Adapter) -> Letter:
     """NotCopyable for what cannot be sent exactly."""
     if row["letter"] is None or row["body"] is None:
-        raise NotCopyable("its body was left out when it was drained")
+        raise NotCopyable("its body is neither in the plan nor, as it was planned, in the lake")
     edits = None
     if row["edits"] or row["edited_body"]:
         headers = json.loads(row["edits"]).get("headers", {}) if row["edits"] else {}

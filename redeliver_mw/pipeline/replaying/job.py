@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..files import files_at
 from ..troubles import told
+from .begun import LOCK
 from .checks import (
     missing_targets,
     plan_for,
@@ -72,7 +73,7 @@ def replay(
     refuse_speculation(spark)
     where = files_at(folder)
     plan_for(folder, url)  # says best what is no plan, before a lock is laid there
-    with told(where.url()), where.locked("_replay.lock", "replay"):
+    with told(where.url()), where.locked(LOCK, "replay"):
         plan = plan_for(folder, url)
         found = standing(plan)
         refuse_sent_elsewhere(plan)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ from ..troubles import LakeError, lake_error
 from .copying import COLUMNS, chain_of, letter_of
 from .courier import Courier, Letter, Sent
 from .ledger import FOLDER
+from .lending import borrowed
 from .line import Line
 from .pace import Pace
 from .trying import Try
@@ -32,7 +33,7 @@ from .work import Work, stop, to_text
 REFUSED_IN_A_ROW: Final = 100  # then nothing more is tried: it would be refused, too
 _BATCH_BYTES: Final = 8 << 20  # of bodies that are on their way at once
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
 def run_publishers(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,7 +149,7 @@ class _Sending:
 def _batches(work: Work, bucket: int, confirmed: set[int]) -> Iterator[list[Row]]:
     """The rows of a bucket that are to be sent, in their order, as many as may be on their way at once."""
     rows: list[Row] = []
-    size = 0
+    size, whole = 0, borrowed(work.bodies, bucket)
     with pq.ParquetFile(os.path.join(work.folder, path_of(bucket))) as file:
         for part in file.iter_batches(batch_size=work.batch, columns=list(COLUMNS)):
             if confirmed.issuperset(part.column("position").to_pylist()):
@@ -158,6 +159,7 @@ def _batches(work: Work, bucket: int, confirmed: set[int]) -> Iterator[list[Row]
                     break
                 if row["position"] in confirmed:
                     continue
+                row = whole(row)
                 rows.append(row)
                 size += len(row["body"] or b"")
                 if len(rows) >= work.batch or size >= _BATCH_BYTES:

@@ -19,6 +19,7 @@ from ..planned import Plan
 from . import outcomes, report
 from .begun import register
 from .checks import publishers_for
+from .lending import lent
 from .publishers import Job, shares_of
 from .report import Canary, Replayed, Verdict
 from .tally import Tally
@@ -52,6 +53,7 @@ class Run:
             plan_id=plan.plan_id, executed=True, letters=plan.letters, replayed=self._before.confirmed
         )
         self._watch: Watch | None = None
+        self._bodies = ""  # where they are if not in the plan
         self._marked = 0  # letters of this run that were confirmed when the watch was marked
         self._seen = Seen(0, None)
         self._next_look = 0.0
@@ -65,10 +67,8 @@ class Run:
         begun = register(self._plan, now_us())
         try:
             self._watch = self._watching(begun.begun_us)
-            if self._canary(sum(remaining.values())):
-                self._send(None, {b: n for b, n in outcomes.standing(self._plan).remaining.items() if n})
-                with suppress(RedeliverError):  # all is sent: what dies from now on is for others to see
-                    self._look()
+            with lent(self._spark, self._plan) as self._bodies:
+                self._phases(sum(remaining.values()))
             self._remove()
         except BaseException as error:
             self._done = replace(self._done, stopped=str(error) or type(error).__name__)
@@ -79,6 +79,12 @@ class Run:
             if self._watch is not None:
                 self._watch.close()
         return self._told()
+
+    def _phases(self, letters: int) -> None:
+        if self._canary(letters):
+            self._send(None, {b: n for b, n in outcomes.standing(self._plan).remaining.items() if n})
+            with suppress(RedeliverError):  # all is sent: what dies from now on is for others to see
+                self._look()
 
     def _remove(self) -> None:
         """Letters that were only looked at are taken off their queue once they are where they belong."""
@@ -97,7 +103,8 @@ class Run:
         batch = self._wanted.batch if rate is None else max(1, min(self._wanted.batch, int(rate)))
         work = Work(
             folder=self._plan.folder, plan_id=self._plan.plan_id, run=self._name, url=self._url,
-            shares=shares_of(letters, number), ordered=self._plan.ordered, below=below, rate=rate, batch=batch,
+            bodies=self._bodies, shares=shares_of(letters, number), ordered=self._plan.ordered, below=below,
+            rate=rate, batch=batch,
         )  # fmt: skip
         self._done = replace(self._done, publishers=number)
         self._mark()

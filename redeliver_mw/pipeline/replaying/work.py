@@ -23,7 +23,7 @@ class Work:
     """What the publishers of a run have to know: number n sends the letters of the buckets in `shares[n]`.
 
     Only letters whose rank is below `below` go (None: all), at `rate` a second for each publisher (None: as many as
-    can be), `batch` of them at a time.
+    can be), `batch` of them at a time. `bodies` is the folder where they are, if not in the plan.
     """
 
     folder: str
@@ -31,6 +31,7 @@ class Work:
     run: str
     url: str = field(repr=False)
     shares: Sequence[Sequence[int]]
+    bodies: str = ""
     ordered: bool = False
     below: int | None = None
     rate: float | None = None

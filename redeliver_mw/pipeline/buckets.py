@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from ..files import files_at
-from ..planned import LEFT_OUT, PlanFile, hash_of, path_of
-from ..work import failed
-from ..writing import ParquetFile
+from .files import files_at
+from .planned import LEFT_OUT, PlanFile, hash_of, path_of
+from .work import failed
+from .writing import ParquetFile
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,10 +66,10 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
             spark.conf.set(_BATCH, before)
 
 
-def write_letters(root: str, letters: DataFrame, buckets: int) -> list[PlanFile]:
-    """Rows of PLAN with their `bucket`: a file for each bucket that has any, by `position`. OSError."""
+def write_letters(root: str, letters: DataFrame, buckets: int, schema: pa.Schema = LETTERS) -> list[PlanFile]:
+    """Rows of `schema` with their `bucket`: a file for each bucket that has any, by `position`. OSError."""
     parted = letters.repartition(buckets, "bucket").sortWithinPartitions("bucket", "position")
-    return _run(parted, partial(_write_letters, root))
+    return _run(parted, partial(_write_letters, root, schema))
 
 
 def write_left_out(root: str, left_out: DataFrame) -> PlanFile:
@@ -90,8 +90,8 @@ def _run(frame: DataFrame, task: Any) -> list[PlanFile]:
     return sorted(found, key=lambda file: file.path)
 
 
-def _write_letters(root: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield from _reported(root, (_file(root, path_of(n), tables, LETTERS) for n, tables in _by_bucket(batches)))
+def _write_letters(root: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from _reported(root, (_file(root, path_of(n), tables, schema) for n, tables in _by_bucket(batches)))
 
 
 def _write_left_out(root: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
