@@ -183,11 +183,11 @@ def test_what_is_edited_is_what_arrives(
 
 @pytest.mark.slow
 def test_the_rate_is_held_within_five_percent(
-    rabbitmq43: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
+    each: Broker, spark: SparkSession, lake: Lake, tmp_path: Path, names: tuple[str, str]
 ) -> None:
-    folder, rate = tmp_path / "plan", 200.0
-    make_plan(lake, folder, rabbitmq43.url, template(rabbitmq43, *names), *names, 2000)
-    done = replay(spark, folder, rabbitmq43.url, execute=True, rate=rate)
+    folder, rate = tmp_path / "plan", 300.0
+    make_plan(lake, folder, each.url, template(each, *names), *names, 2000)
+    done = replay(spark, folder, each.url, execute=True, rate=rate)
     lines = ledger_lines(folder)
     first = min(line["at_us"] for line in lines if "intent" in line)
     last = max(line["at_us"] for line in lines if "done" in line)
