@@ -27,7 +27,8 @@ from .commands import (
 )  # fmt: skip
 from .message import Destination
 from .ports import Park
-from .recording import Recorder, Scene, attempt_record
+from .recording import Recorder, attempt_record
+from .scene import Scene
 from .timers import Timers
 
 log = logging.getLogger("redeliver_mw")

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from . import history
-from .message import Delivery, Destination, Past
+from .message import Delivery, Destination, Identity, Past
 
 PREFIX = "redeliver_"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -153,13 +153,15 @@ def count_failure(past: Past, ttl_us: int | None, at_us: int, ran: float, error:
 
 def message_key(delivery: Delivery, past: Past) -> str | None:
     """The message's own id across copies: its lineage, or a hash; None when it has nothing to be known by."""
-    if past.lineage:
-        return past.lineage
-    properties = delivery.properties
-    if properties.message_id is None:
+    return past.lineage or key_of(str(delivery.destination), delivery.identity, delivery.body)
+
+
+def key_of(source: str, identity: Identity, body: bytes) -> str | None:
+    """The key of a message without a past; `source` is its destination, kind and all."""
+    if identity.message_id is None:
         return None
-    seed = (str(delivery.destination), repr(properties.message_id), repr(properties.timestamp_us))
-    return hashlib.sha256("\0".join(seed).encode("utf-8", "backslashreplace") + delivery.body).hexdigest()[:32]
+    seed = f"{source}\0{identity.message_id!r}\0{identity.timestamp_us!r}"
+    return hashlib.sha256(seed.encode("utf-8", "backslashreplace") + body).hexdigest()[:32]
 
 
 def ledger_key(key: str, past: Past) -> str:
@@ -169,7 +171,7 @@ def ledger_key(key: str, past: Past) -> str:
 
 def digest(delivery: Delivery) -> bytes:
     """Tells two messages apart that carry the same lineage (a handler forwarded its headers): of id, and of body."""
-    seed = repr(delivery.properties.message_id).encode("utf-8", "backslashreplace")
+    seed = repr(delivery.identity.message_id).encode("utf-8", "backslashreplace")
     return b"".join(hashlib.sha256(part).digest()[:_HALF] for part in (seed, delivery.body))
 
 

@@ -31,9 +31,10 @@ from .options import Settings
 from .planning import ladder_of
 from .policy import RedeliveryPolicy
 from .ports import Clock, Journal, Ledger
-from .recording import Hook, Recorder, Scene
+from .recording import Hook, Recorder
 from .renewal import Renewal, Stage
 from .runner import Runner, StartGivenUp, StopReport
+from .scene import Scene
 from .stories import Plan
 from .tasks import LoopThread, Tasks
 from .usher import Usher

@@ -27,7 +27,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .errors import ConfigError
-from .record import AttemptRecord, PolicyRecord, RecordIds, row_to_line, to_line
+from .record import AttemptRecord, PolicyRecord, row_to_line, to_line
+from .record_ids import RecordIds
 from .segment_writer import Fsync, SegmentWriter
 from .segments import read_policy_changes, read_segments, recover
 
@@ -110,7 +111,7 @@ class Journal:
 
         an `AttemptRecord`; a tuple of all its values in the order of `FIELDS` (an empty `record_id` is filled
         in); a `PolicyRecord`; a tuple `(function, *arguments)` or a function without arguments that gives any
-        of these, an iterable of them, or None.
+        of these, an iterable of them, or None. Such a tuple may also give a whole line, as bytes.
         """
         waiting = self._waiting
         if len(waiting) >= self._room:
@@ -224,7 +225,9 @@ class Journal:
         try:
             if isinstance(item, tuple) and item and callable(item[0]):
                 item = item[0](*item[1:])
-            if type(item) is AttemptRecord:  # as nearly all are: no generator is made for it
+            if type(item) is bytes:  # as nearly all are
+                return (item,)
+            if type(item) is AttemptRecord:  # no generator is made for it
                 return (self._line(item),)
         except Exception as error:
             self._cannot(error)

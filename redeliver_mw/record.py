@@ -12,11 +12,9 @@ reads attempts passes over every line with a `kind`, also of one that it does no
 
 from __future__ import annotations
 
-import itertools
-import os
-import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 VERSION: Final = 1
@@ -181,13 +179,32 @@ def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes
     return _line(row)
 
 
-def _line(row: Mapping[str, object]) -> bytes:
-    import orjson
+@cache
+def _dumps() -> Callable[[object], bytes]:
+    """Loaded with the first line: most programs write none."""
+    from orjson import dumps
 
+    return dumps
+
+
+def _line(row: Mapping[str, object]) -> bytes:
     try:
-        return orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE)
+        return _dumps()(row) + b"\n"
     except TypeError:
         return b"{" + b",".join(_pair(name, value) for name, value in row.items()) + b"}\n"
+
+
+def part_of_line(**fields: object) -> bytes:
+    """These fields as they stand in a line, without braces; every value is written, whatever it is."""
+    return _line(fields)[1:-2]
+
+
+def text_in_line(value: str | None) -> bytes:
+    """A text as it stands in a line."""
+    try:
+        return _dumps()(value)
+    except TypeError:
+        return _dumps()(_whole(value))
 
 
 def from_line(line: bytes) -> AttemptRecord:
@@ -250,12 +267,10 @@ def _wanted(kind: FieldType) -> str:
 
 def _pair(name: str, value: object) -> bytes:
     """One field of a record that orjson refused as a whole: mended if it is text, named if it is not."""
-    import orjson
-
     if isinstance(value, list | tuple):
         value = [_whole(item) for item in value]
     try:
-        return b'"' + name.encode() + b'":' + orjson.dumps(_whole(value))
+        return b'"' + name.encode() + b'":' + _dumps()(_whole(value))
     except TypeError as error:
         raise ValueError(f"field {name!r} cannot be written: {error}") from None
 
@@ -263,36 +278,3 @@ def _pair(name: str, value: object) -> bytes:
 def _whole(value: object) -> object:
     """Text without half surrogates, which UTF-8 cannot carry."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
-
-
-class RecordIds:
-    """Ids that no other process or run gives out: `<12 hex digits of this run>-<counter>`.
-
-    `next()` may be called from any thread: it takes no lock, the counter's step is atomic in CPython.
-    A forked child counts under a run id of its own.
-    """
-
-    __slots__ = ("__weakref__", "_count", "_prefix")
-
-    def __init__(self, run: str | None = None) -> None:
-        self._start(run or os.urandom(6).hex())
-        _alive.add(self)
-
-    def _start(self, run: str) -> None:
-        self._prefix = run + "-"
-        self._count = itertools.count(1)
-
-    def next(self) -> str:
-        return self._prefix + str(next(self._count))
-
-
-_alive: weakref.WeakSet[RecordIds] = weakref.WeakSet()
-
-
-def _renew_after_fork() -> None:
-    for ids in list(_alive):
-        ids._start(os.urandom(6).hex())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)

@@ -12,31 +12,24 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, cast, get_args
 
 from . import counting
 from .commands import Record
 from .copies import Signature
 from .failure import Failure
+from .healthy import HealthyLines
+from .journal import Journal as OwnJournal
 from .message import Delivery, Destination
 from .ports import Journal
-from .record import AttemptRecord, PolicyRecord, Reason, RecordIds
+from .record import AttemptRecord, PolicyRecord, Reason
+from .record_ids import RecordIds
+from .scene import Scene
 from .stories import NO_PAST, Plan
 
 log = logging.getLogger("redeliver_mw")
 Hook = Callable[[AttemptRecord], object]
 MAX_WAITING = 100_000  # records for slow hooks; what comes on top is dropped and counted
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What is the same in every record of one consumer."""
-
-    app: str
-    host: str
-    broker: str
-    broker_kind: str
 
 
 def attempt_record(c: Record, scene: Scene) -> AttemptRecord:
@@ -116,6 +109,9 @@ class Recorder:
     def __init__(self, journal: Journal | None, hooks: list[Hook], *, inline: bool = False) -> None:
         self._journal, self._hooks, self._inline = journal, hooks, inline
         self._ids = RecordIds()
+        # Our own journal takes whole lines; whoever else is told gets records.
+        own = isinstance(journal, OwnJournal) and not hooks
+        self._healthy: Callable[..., Any] = HealthyLines(self._ids) if own else healthy_record
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._wake = threading.Event()
         self._closing = False
@@ -139,6 +135,10 @@ class Recorder:
             self._waiting.append(work)
             if not self._wake.is_set():
                 self._wake.set()
+
+    def healthy(self, delivery: Delivery, scene: Scene, plan: Plan, at_us: int, ran_us: int) -> None:
+        """A first delivery was handled, under its source's plan."""
+        self.append(self._healthy, delivery, scene, plan, at_us, ran_us)
 
     def note(self, record: PolicyRecord) -> None:
         """For the journal alone: it tells of no attempt."""

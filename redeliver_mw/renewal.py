@@ -24,8 +24,9 @@ from .policy import RedeliveryPolicy
 from .policy.watch import PolicyFile, Reading
 from .ports import Clock
 from .record import PolicyRecord
-from .recording import Recorder, Scene
+from .recording import Recorder
 from .redaction import clean, redact, trim_utf8
+from .scene import Scene
 from .stories import Plan
 
 log = logging.getLogger("redeliver_mw")

@@ -33,7 +33,8 @@ from .idioms import Spoken
 from .interceptor import Interceptor
 from .message import Delivery, Destination
 from .ports import Clock, Gate, Park
-from .recording import Recorder, Scene, healthy_record
+from .recording import Recorder
+from .scene import Scene
 from .sending import CLOSED, Sendable, Sending, outbox_for
 from .timers import Timers
 from .usher import Usher
@@ -157,7 +158,7 @@ class Runner(Carrying):
             self.handled += 1
             if self._timed:
                 at = self._clock.now().us
-                self._recorder.append(healthy_record, delivery, self._scene, delivery.plan, at, round(ran * 1e6))
+                self._recorder.healthy(delivery, self._scene, delivery.plan, at, round(ran * 1e6))
         else:
             self.handled += 1
             self.feed(Handled(delivery, self._clock.now(), ran))

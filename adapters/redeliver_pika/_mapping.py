@@ -14,7 +14,7 @@ from typing import Any
 from pika.spec import Basic
 
 from redeliver_mw.errors import NotCopyable
-from redeliver_mw.message import Death, Delivery, Destination, Outgoing, Properties
+from redeliver_mw.message import Death, Delivery, Destination, Identity, Outgoing, Properties
 from redeliver_pika._dialects import queue_of
 from redeliver_pika._properties import RawProperties
 from redeliver_pika._table import encode_table
@@ -68,6 +68,14 @@ class PikaReader:
             user_id=p.user_id,
             ttl_us=_ttl_us(p.expiration),
         )
+
+    def identity(self, native: Native, /) -> Identity:
+        properties = native[1]
+        if isinstance(properties, RawProperties):
+            message_id, timestamp = properties.identity()
+        else:
+            message_id, timestamp = properties.message_id, properties.timestamp
+        return Identity(message_id, None if timestamp is None else int(timestamp) * 1_000_000)
 
     def route(self, native: Native, /) -> Mapping[str, str]:
         method = native[0]

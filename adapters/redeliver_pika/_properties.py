@@ -13,6 +13,12 @@ from redeliver_pika._table import decode_table, encode_table
 from redeliver_pika._values import Malformed, NotEncodable
 
 _HAS_TYPE, _HAS_ENCODING, _HAS_HEADERS = 1 << 15, 1 << 14, 1 << 13
+_HAS_ID, _HAS_TIMESTAMP = 1 << 7, 1 << 6
+# What may stand before a message id: its flag, and how wide it is where it is no text and no table.
+_BEFORE_ID = (
+    (_HAS_TYPE, 0), (_HAS_ENCODING, 0), (_HAS_HEADERS, 0), (1 << 12, 1), (1 << 11, 1), (1 << 10, 0), (1 << 9, 0),
+    (1 << 8, 0),
+)  # fmt: skip
 
 
 class RawProperties(BasicProperties):
@@ -67,6 +73,12 @@ class RawProperties(BasicProperties):
                 pieces.append(_written(name, write, value))
         pieces[0] = flags.to_bytes(2, "big")
         return pieces
+
+    def identity(self) -> tuple[Any, Any]:
+        """`message_id` and `timestamp`, the others passed over as long as nobody has asked for them."""
+        if self.raw is None or not self._untouched():
+            return self.message_id, self.timestamp
+        return _identity(self.raw) or (self.message_id, self.timestamp)  # those raise what is wrong with the bytes
 
     def raw_has(self, prefix: bytes) -> bool:
         """Whether these bytes occur anywhere in the properties as they came; True may be a mere likeness."""
@@ -126,6 +138,20 @@ def _table_size(raw: bytes) -> int:
     for bit in (_HAS_TYPE, _HAS_ENCODING):  # the two that may stand before the headers
         at += 1 + raw[at] if flags & bit else 0
     return 4 + int.from_bytes(raw[at : at + 4], "big")
+
+
+def _identity(raw: bytes) -> tuple[object, object] | None:
+    """None for bytes that are no properties, as far as that is seen."""
+    try:
+        flags, at = _flags(raw), 2
+        for bit, width in _BEFORE_ID:
+            if flags & bit:
+                at += width or 1 + raw[at] if bit != _HAS_HEADERS else 4 + int.from_bytes(raw[at : at + 4], "big")
+        message_id, at = _read_short(raw, at) if flags & _HAS_ID else (None, at)
+        timestamp = _read_seconds(raw, at)[0] if flags & _HAS_TIMESTAMP else None
+    except (struct.error, IndexError, Malformed):
+        return None
+    return (message_id, timestamp) if at <= len(raw) else None
 
 
 def _written(name: str, write: Callable[[Any], bytes], value: object) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 import proton
 
 from redeliver_mw.errors import NotCopyable
-from redeliver_mw.message import Death, Delivery, Destination, Outgoing, Properties
+from redeliver_mw.message import Death, Delivery, Destination, Identity, Outgoing, Properties
 from redeliver_proton._codec import Malformed, NotEncodable, compound, end_of, read, write
 from redeliver_proton._dialects import (
     ACTUAL_EXPIRY,
@@ -80,6 +80,12 @@ class ProtonReader:
             user_id=_text(native.field("user_id")),
             expires_at_us=int(expiry) * 1000 if expiry else None,
             ttl_us=int(ttl) * 1000 if ttl and not expiry else None,
+        )
+
+    def identity(self, native: Received, /) -> Identity:
+        created = native.field("creation_time")
+        return Identity(
+            native.field("message_id"), None if created is None else int(created) * 1000, native.field("group_id")
         )
 
     def route(self, native: Received, /) -> Mapping[str, str]:

@@ -23,20 +23,23 @@ FIELDS = (
     "message_id", "user_id", "to", "subject", "reply_to", "correlation_id", "content_type", "content_encoding",
     "absolute_expiry_time", "creation_time", "group_id", "group_sequence", "reply_to_group_id",
 )  # fmt: skip
+_INDEX = {name: index for index, name in enumerate(FIELDS)}
 _TTL, _DELIVERY_COUNT = 2, 4  # in the header
 _SMALL_HEADER = b"\x00\x53\x70\xc0"
+_SMALL_ULONG = b"\x53"
 
 
 class Received:
     """What a link brought: the native message of a delivery. `raw` is all of it, `message` the driver's own form."""
 
-    __slots__ = ("_annotations", "_application", "_message", "_parts", "body", "fault", "raw")
+    __slots__ = ("_annotations", "_application", "_items", "_message", "_parts", "body", "fault", "raw")
 
     def __init__(self, raw: bytes | bytearray) -> None:
         self.raw = bytes(raw)  # the driver hands out bytearrays
         self.fault = ""  # why this cannot be copied exactly; known after the first look at its sections
         self.body: list[tuple[int, int, int]] = []  # section, where it begins, where its value begins
         self._parts: dict[int, int] | None = None
+        self._items: dict[int, list[int]] = {}
         self._application: dict[str, tuple[int, int]] | None = None
         self._annotations: dict[str, tuple[int, int]] | None = None
         self._message: proton.Message | None = None
@@ -85,6 +88,9 @@ class Received:
             parts[code], at = value, end
 
     def _descriptor(self, at: int) -> tuple[int, int]:
+        raw = self.raw
+        if raw[at + 1 : at + 2] == _SMALL_ULONG and at + 2 < len(raw):  # as nearly everybody writes it
+            return raw[at + 2], at + 3
         value = end_of(self.raw, at + 1)
         found = read(self.raw, at + 1)
         return _NAMES.get(found, 0) if isinstance(found, str) else int(found), value
@@ -95,7 +101,7 @@ class Received:
 
     def field(self, name: str) -> Any:
         """One field of the properties section, by its name in `FIELDS`."""
-        return self._field(PROPERTIES, FIELDS.index(name))
+        return self._field(PROPERTIES, _INDEX[name])
 
     @property
     def ttl(self) -> Any:
@@ -107,12 +113,15 @@ class Received:
         return read(self.raw, where[index]) if index < len(where) else None
 
     def _fields(self, section: int) -> list[int]:
-        at = self.parts.get(section)
-        try:
-            return [] if at is None else items(self.raw, at)
-        except Malformed as error:
-            self.fault = str(error)
-            return []
+        """Where the items of a section begin; looked for once."""
+        if (found := self._items.get(section)) is None:
+            at = self.parts.get(section)
+            try:
+                found = [] if at is None else items(self.raw, at)
+            except Malformed as error:
+                self.fault, found = str(error), []
+            self._items[section] = found
+        return found
 
     def property_wires(self) -> list[bytes]:
         """The fields of the properties section as they stand, in the order of `FIELDS`; fewer where it is shorter."""

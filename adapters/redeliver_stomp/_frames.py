@@ -63,6 +63,16 @@ class RawFrame(Frame):
         end = head.find(b"\n", at)
         return head[at:end] if end >= 0 else head[at:]
 
+    def header(self, name: str) -> str | None:
+        """One of `headers`, found without the others as long as nobody has asked for those."""
+        if "headers" in self.__dict__:
+            return self.headers.get(name)
+        found = self.raw(name.encode())
+        if not found and b"\n" + name.encode() + b":" not in self.head:
+            return None
+        value = found.decode("utf-8", "replace")
+        return _ESCAPED.sub(_unescaped, value) if "\\" in value else value
+
     def __reduce__(self) -> tuple[type[RawFrame], tuple[bytes, bytes]]:
         return RawFrame, (self.head, self.body)
 

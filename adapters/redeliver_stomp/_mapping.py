@@ -15,7 +15,7 @@ from typing import Any
 from stomp.utils import Frame
 
 from redeliver_mw.errors import NotCopyable
-from redeliver_mw.message import Death, Delivery, Destination, Outgoing, Properties
+from redeliver_mw.message import Death, Delivery, Destination, Identity, Outgoing, Properties
 from redeliver_stomp._dialects import (
     CAUSE,
     FRAME_HEADERS,
@@ -87,6 +87,13 @@ class StompReader:
             user_id=h.get("JMSXUserID"),
             expires_at_us=expires * 1000 if expires else None,
         )
+
+    def identity(self, native: Frame, /) -> Identity:
+        if isinstance(native, RawFrame):
+            message_id, timestamp = native.header("message-id"), _whole(native.header("timestamp"))
+        else:
+            message_id, timestamp = native.headers.get("message-id"), _whole(native.headers.get("timestamp"))
+        return Identity(message_id, timestamp * 1000 if timestamp else None)
 
     def route(self, native: Frame, /) -> Mapping[str, str]:
         """The topic that it was sent to, where it came through one."""

@@ -17,7 +17,6 @@ from ..context import reset, set_delivery
 from ..errors import ConfigError
 from ..failure import describe
 from ..message import Destination
-from ..recording import healthy_record
 from ..sending import CLOSED
 from .hands import Hands
 from .seat import Seat
@@ -139,7 +138,7 @@ class Caller(Hands):
             self._feed(Handled(delivery, self._now(), ran, sends))
         elif turn.seat.settle(delivery, "accepted") and self._recorder.wanted:
             plan = self._plans[delivery.destination]
-            self._recorder.append(healthy_record, delivery, self._scene, plan, self._now().us, round(ran * 1e6))
+            self._recorder.healthy(delivery, self._scene, plan, self._now().us, round(ran * 1e6))
 
     def _failed(self, turn: Turn, error: BaseException) -> None:
         turn.in_hand, turn.delivery.outbox = False, CLOSED

@@ -40,7 +40,8 @@ from ..feeding import Feeder
 from ..interceptor import Interceptor
 from ..message import Delivery, Destination
 from ..ports import Clock, Ledger, Moment, SystemClock
-from ..recording import Scene, attempt_record
+from ..recording import attempt_record
+from ..scene import Scene
 from ..sending import Sendable, outbox_for
 from ..stories import Plan
 from .post import Ground, Post
