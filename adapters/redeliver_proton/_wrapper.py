@@ -38,7 +38,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, Unpack
 
 import proton
-from proton.handlers import IncomingMessageHandler
+from proton.handlers import IncomingMessageHandler, OutgoingMessageHandler
 from proton.handlers import Reject as ProtonReject
 from proton.handlers import Release as ProtonRelease
 
@@ -51,6 +51,7 @@ from redeliver_proton._artemis import ARTEMIS
 from redeliver_proton._dialects import capabilities
 from redeliver_proton._ground import Ground, Watch
 from redeliver_proton._mapping import delivery_of
+from redeliver_proton._parts import Outgoing, PausingFlow
 from redeliver_proton._seat import LinkSeat, shown
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -140,6 +141,10 @@ class Incoming(proton.Handler):
         if call is not None:
             call(*args)
 
+    def has_seat(self, link: Any) -> bool:
+        """Whether its messages are ours."""
+        return self._ground is not None and link in self._ground.seats
+
     def _seat(self, event: Any, link: Any) -> LinkSeat:
         ground = self._ground = Watch.ground_of(event)
         seat = ground.seats.get(link)
@@ -185,18 +190,6 @@ class Incoming(proton.Handler):
     def flow_again(self, link: Any) -> None:
         if self.flow is not None:
             self.flow.on_link_flow(SimpleNamespace(link=link))
-
-
-class PausingFlow(proton.Handler):
-    """The handler's own flow control, but for links whose source is paused: what is not taken costs no memory."""
-
-    def __init__(self, flow: Any, incoming: Incoming) -> None:
-        self._flow, self._incoming = flow, incoming
-
-    def on_unhandled(self, method: str, *args: Any) -> None:
-        call = getattr(self._flow, method, None)
-        if call is not None and getattr(args[0], "link", None) not in self._incoming.paused:
-            call(*args)
 
 
 # -- links -----------------------------------------------------------------------------------------
@@ -290,6 +283,8 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     for i, part in enumerate(parts):
         if type(part).__name__ == "FlowController":
             incoming.flow, parts[i] = part, PausingFlow(part, incoming)
+        elif type(part) is OutgoingMessageHandler:
+            parts[i] = Outgoing(part, incoming)
     return handler
 
 
