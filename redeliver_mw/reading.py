@@ -25,6 +25,10 @@ class Destination:
     kind: Kind = "queue"
     subscription: str = ""
 
+    def __hash__(self) -> int:
+        # It is looked up several times for each message, and nearly always the name alone tells it from others.
+        return hash(self.name)
+
     @classmethod
     def parse(cls, text: str | Destination) -> Destination:
         """`"orders"` and `"queue:orders"` are the queue, `"topic:prices"` the topic, `"topic:prices::audit"` its

@@ -38,7 +38,7 @@ from .scene import Scene
 from .sending import CLOSED, Sendable, Sending, outbox_for
 from .timers import Timers
 from .usher import Usher
-from .walltime import ticker
+from .walltime import Stamps, ticker
 from .workers import Crew, Undecodable
 
 log = logging.getLogger("redeliver_mw")
@@ -85,7 +85,7 @@ class Runner(Carrying):
         self._spoken = Spoken()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
-        self._tick = ticker(clock)
+        self._tick, self._stamps = ticker(clock), Stamps(clock)
         self.stopping = False
         self._hurried = False
         self.halted: dict[Destination, str] = {}
@@ -151,17 +151,16 @@ class Runner(Carrying):
         if sends:
             self._sent(delivery, sends)
             return self._nudge() if self.stopping else None
-        since = self.running.pop(delivery, None)
-        ran = self._tick() - since if since else 0.0
+        since, tick = self.running.pop(delivery, None), self._tick() if self._timed else 0.0
         if since is not None and not delivery.known:
             self._adapter.settle(((delivery, "accepted"),))
             self.handled += 1
             if self._timed:
-                at = self._clock.now().us
-                self._recorder.healthy(delivery, self._scene, delivery.plan, at, round(ran * 1e6))
+                ran_us = round((tick - since) * 1e6)
+                self._recorder.healthy(delivery, self._scene, delivery.plan, self._stamps.us(tick), ran_us)
         else:
             self.handled += 1
-            self.feed(Handled(delivery, self._clock.now(), ran))
+            self.feed(Handled(delivery, self._clock.now(), tick - since if since else 0.0))
         if self.stopping:
             self._nudge()
 

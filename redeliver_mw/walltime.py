@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from .ports import Clock, Moment, SystemClock
 
 log = logging.getLogger("redeliver_mw")
 
+COMPARED = 0.05  # seconds for which a comparison of the machine's two clocks is good
 NOTICED = 2.0  # seconds; a clock that is kept right by the network is slewed, or stepped by less
 
 
@@ -44,10 +46,35 @@ class Watched:
             )  # fmt: skip
 
 
+class Stamps:
+    """Wall time of a tick of `ticker`, without reading two clocks for each: the machine's are compared now and then.
+
+    A clock that somebody moves by hand is read each time. For one thread, or for several that bear being late.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._valid = COMPARED if isinstance(_own(clock), SystemClock) else 0.0
+        self._until, self._epoch_us = -math.inf, 0.0
+
+    def us(self, tick: float) -> int:
+        """Microseconds since 1970 of a tick that was just read."""
+        if tick < self._until:
+            return int(self._epoch_us + tick * 1e6)
+        now_us = self._clock.now().us
+        self._epoch_us = now_us - tick * 1e6
+        self._until = tick + self._valid
+        return now_us
+
+
 def ticker(clock: Clock) -> Callable[[], float]:
     """What runs are timed with: seconds since some time, of that clock or finer."""
-    own = clock.clock if isinstance(clock, Watched) else clock
+    own = _own(clock)
     return time.perf_counter if isinstance(own, SystemClock) else lambda: own.now().mono
+
+
+def _own(clock: Clock) -> Clock:
+    return clock.clock if isinstance(clock, Watched) else clock
 
 
 def _ahead(moment: Moment) -> float:

@@ -132,13 +132,14 @@ class Caller(Hands):
 
     def _handled(self, turn: Turn) -> None:
         turn.in_hand = False
-        delivery, ran = turn.delivery, time.perf_counter() - turn.since
+        delivery, tick = turn.delivery, time.perf_counter()
+        ran = tick - turn.since
         sends, delivery.outbox = delivery.outbox.close(), CLOSED
         if delivery.known or sends:
             self._feed(Handled(delivery, self._now(), ran, sends))
         elif turn.seat.settle(delivery, "accepted") and self._recorder.wanted:
             plan = self._plans[delivery.destination]
-            self._recorder.healthy(delivery, self._scene, plan, self._now().us, round(ran * 1e6))
+            self._recorder.healthy(delivery, self._scene, plan, self._stamps.us(tick), round(ran * 1e6))
 
     def _failed(self, turn: Turn, error: BaseException) -> None:
         turn.in_hand, turn.delivery.outbox = False, CLOSED

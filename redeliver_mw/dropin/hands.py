@@ -44,6 +44,7 @@ from ..recording import attempt_record
 from ..scene import Scene
 from ..sending import Sendable, outbox_for
 from ..stories import Plan
+from ..walltime import Stamps
 from .post import Ground, Post
 from .seat import Seat
 from .terms import Terms
@@ -74,6 +75,7 @@ class Hands(ABC):
         self._scene = Scene(terms.app_name, terms.host, ground.broker, capabilities.broker_kind)
         self._recorder = terms.recorder
         self._clock, self._rng = clock or SystemClock(), random.Random()
+        self._stamps = Stamps(self._clock)
         self._seats: dict[int, Seat] = {}  # by generation
         self._timers: dict[int, int] = {}  # token -> the number of its timer: an older one is out of date
         self._numbers = itertools.count(1)
