@@ -70,8 +70,7 @@ class RawFrame(Frame):
         found = self.raw(name.encode())
         if not found and b"\n" + name.encode() + b":" not in self.head:
             return None
-        value = found.decode("utf-8", "replace")
-        return _ESCAPED.sub(_unescaped, value) if "\\" in value else value
+        return _unescaped(found.decode("utf-8", "replace"))
 
     def __reduce__(self) -> tuple[type[RawFrame], tuple[bytes, bytes]]:
         return RawFrame, (self.head, self.body)
@@ -88,12 +87,16 @@ def _parse(head: bytes) -> dict[str, str]:
     for line in head.decode("utf-8", "replace").split("\n")[1:]:
         name, colon, value = line.partition(":")
         if colon and name not in headers:
-            headers[name] = _ESCAPED.sub(_unescaped, value) if "\\" in value else value
+            headers[name] = _unescaped(value)
     return headers
 
 
-def _unescaped(found: re.Match[str]) -> str:
-    return _MEANING.get(found[0], found[0])
+def _unescaped(value: str) -> str:
+    if "\\" not in value:
+        return value
+    if "\\\\" not in value:  # then no two can be taken for one: ActiveMQ's ids, and nearly everything else
+        return value.replace("\\c", ":").replace("\\n", "\n").replace("\\r", "\r")
+    return _ESCAPED.sub(lambda found: _MEANING.get(found[0], found[0]), value)
 
 
 def escaped(value: str) -> str:
