@@ -22,11 +22,11 @@ from redeliver_mw.record import (
     AttemptRecord,
     OtherKind,
     PolicyRecord,
-    RecordIds,
     from_line,
     policy_from_line,
     to_line,
 )
+from redeliver_mw.record_ids import RecordIds
 
 # Names, types and question marks as the documentation of the format lists them.
 PROMISED = """
