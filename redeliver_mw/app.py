@@ -16,12 +16,14 @@ from typing import Any, Literal, Self, TypeVar
 from .adapter import Adapter
 from .breaker import Breaker
 from .delay import Option
+from .division import Share, divide
 from .engine import Engine
 from .errors import ConfigError
 from .handlers import HandlerSpec
 from .message import Delivery, Destination
 from .options import AnyPolicy, Settings, at_least, check_batch, check_order, read_config, subscribed
 from .order import Order
+from .planning import check_policies
 from .ports import Clock, Journal, SystemClock
 from .precedence import Policies
 from .recording import Hook
@@ -188,6 +190,13 @@ class App:
             raise ConfigError(f"no handler for {source}", cure="Name a source that has a handler")
         policy = self._specs[destination].policy.resolve(destination.name, destination.kind)
         return [target.resolve(destination) for target in policy.places]
+
+    def divide(self, share: Share) -> int:
+        """Keep what this one of several processes is to consume; answers how many have anything. Before the start."""
+        check_policies({s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()})
+        ours, processes = divide(self._specs.values(), share, self._settings, adapter_for(self._url).capabilities)
+        self._specs = {source: spec for source, spec in self._specs.items() if source in ours}
+        return processes
 
     # -- life -------------------------------------------------------------------------------------
 

@@ -113,6 +113,7 @@ class Capabilities:
     keeps_order_on_release: bool = False
     shows_group: bool = True  # a consumer sees the group that a producer put a message into
     selectors: bool = False  # a consumer may ask for some of the messages
+    shares_subscriptions: bool = False  # several consumers at a time may have one durable subscription
     strip: frozenset[str] = frozenset()  # headers that a copy must not carry
     strip_prefixes: tuple[str, ...] = ()
     queue_address: str = "{name}"  # how a plain client of this broker names a queue

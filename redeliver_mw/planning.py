@@ -19,25 +19,30 @@ def targets_of(plans: Iterable[Plan]) -> set[Destination]:
 
 def check_together(plans: Mapping[Destination, Plan]) -> None:
     """ConfigError where a dead letter would come back under the policy that has just given it up."""
-    for plan in plans.values():
-        for target, policy in _letters_of(plan):
-            if target in plans and policy in _policies_of(plans[target]):
+    check_policies({source: plan.policy for source, plan in plans.items()})
+
+
+def check_policies(by_source: Mapping[Destination, RedeliveryPolicy]) -> None:
+    """The same of policies alone, whichever process consumes their sources."""
+    for source, whole in by_source.items():
+        for target, policy in _letters_of(source, whole):
+            if target in by_source and policy in _arms_of(by_source[target]):
                 raise ConfigError(
-                    f"{target} takes the dead letters of {plan.source} and is consumed under the same policy",
+                    f"{target} takes the dead letters of {source} and is consumed under the same policy",
                     where=str(target),
                     cure="Give the handler of the dead-letter queue a policy of its own",
                 )
 
 
-def _letters_of(plan: Plan) -> Iterator[tuple[Destination, RedeliveryPolicy]]:
+def _letters_of(source: Destination, whole: RedeliveryPolicy) -> Iterator[tuple[Destination, RedeliveryPolicy]]:
     """Where dead letters could go to, and under which policy, that of an arm, they have died."""
-    for policy in _policies_of(plan):
+    for policy in _arms_of(whole):
         for target in policy.places:
-            yield target.resolve(plan.source), policy
+            yield target.resolve(source), policy
 
 
-def _policies_of(plan: Plan) -> list[RedeliveryPolicy]:
-    return [arm.policy for arm in plan.policy.apart]
+def _arms_of(policy: RedeliveryPolicy) -> list[RedeliveryPolicy]:
+    return [arm.policy for arm in policy.apart]
 
 
 def ladder_of(plan: Plan) -> float:

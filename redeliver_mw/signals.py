@@ -32,29 +32,58 @@ class Stoppable(Protocol):
     def hurry(self) -> None: ...
 
 
-def run_until_signal(app: Stoppable, handle_signals: bool) -> StopReport:
+class Ending:
+    """The end of a run, asked for. Any thread; safe in a signal handler."""
+
+    def __init__(self, app: Stoppable) -> None:
+        self._app = app
+        self.wanted = threading.Event()
+        self.starting = True
+
+    def stop(self) -> None:
+        """Finish what is in hand; a start is given up."""
+        if self.starting:
+            self._app.give_up()
+        self.wanted.set()
+
+    def hurry(self) -> None:
+        """Wait no longer."""
+        self._app.hurry()
+        self.stop()
+
+
+class Boss(Protocol):
+    """Who has started this process, with others, and tells all of them when to end."""
+
+    def watch(self, ending: Ending, /) -> None: ...  # it may be over already
+    def started(self) -> None: ...
+
+
+def run_until_signal(app: Stoppable, handle_signals: bool, boss: Boss | None = None) -> StopReport:
     """Start, wait, stop. A signal during the start gives it up; a second one lets the stop wait no longer.
 
+    With a boss only the boss says so: the same signal may have come to both, and to each process by itself.
     Signals are Python's to hand out on the main thread only: on another one they are left alone.
     """
-    wanted = threading.Event()
+    ending = Ending(app)
     before: dict[int, Any] = {}
-    starting = True
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if starting:
-            app.give_up()
-        elif wanted.is_set():
+        if boss is None and ending.wanted.is_set() and not ending.starting:
             app.hurry()
-        wanted.set()
+        ending.stop()
 
     if handle_signals and threading.current_thread() is threading.main_thread():
         before = {s: signal.signal(s, on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
     try:
+        if boss is not None:
+            boss.watch(ending)
         app.start()
-        starting = False
+        ending.starting = False
         log.info("consuming %s at %s", ", ".join(map(str, app.sources)), app.place)
-        while not wanted.wait(0.5) and not app.is_over:
+        if boss is not None:
+            boss.started()
+        while not ending.wanted.wait(0.5) and not app.is_over:
             pass
         report = app.stop()
         log.info("stopped after %.1f s; unsettled: %d", report.seconds, report.unsettled)

@@ -43,6 +43,7 @@ def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: 
         value_bytes=frame_max - HEADER_ROOM,
         ack_timeout=ACK_TIMEOUT,
         browse="requeue",
+        shares_subscriptions=True,
         depth=True,
         count="flag",
         strip=frozenset({"x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC", "JMSXDeliveryCount"}),

@@ -40,6 +40,7 @@ def capabilities(version: str, *, dialect: str = "artemis+proton") -> Capabiliti
         count="count",
         marks_returns=False,  # a delivery that was cut off counts by chance, a released one never
         selectors=True,
+        shares_subscriptions=True,
         keeps_order_on_release=True,
         strip=frozenset({DUPLICATE_ID, "JMSXDeliveryCount", ACTUAL_EXPIRY, "_AMQ_SCHED_DELIVERY", "_AMQ_ROUTING_TYPE"}),
         strip_prefixes=("_AMQ_ORIG_", "AMQ_SCHEDULED_", "JMS_AMQP_MA_x-opt-", "__AMQ_"),

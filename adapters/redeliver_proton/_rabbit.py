@@ -41,6 +41,7 @@ def capabilities(version: str) -> Capabilities:
         value_bytes=VALUE_BYTES,
         ack_timeout=ACK_TIMEOUT,
         browse="requeue",
+        shares_subscriptions=True,
         depth=True,
         count="flag",
         strip=frozenset({"x-death", "x-delivery-count", "x-acquired-count", "CC", "BCC", "JMSXDeliveryCount"}),

@@ -9,7 +9,9 @@ nothing, so that an application of one's own decides for itself.
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -29,10 +31,13 @@ class LogFormat(StrEnum):
     json = "json"
 
 
-def show_logs(form: LogFormat) -> None:
-    """Render the loggers under `redeliver_mw`, from INFO on, on stderr. Called once a process."""
+def show_logs(form: LogFormat, process: int | None = None) -> None:
+    """Render the loggers under `redeliver_mw`, from INFO on, on stderr. Called once a process.
+
+    `process`: the number of this one, from 1, where several write to one stderr; then each line says it, and the pid.
+    """
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_formatter(form))
+    handler.setFormatter(_formatter(form, {} if process is None else {"process": process, "pid": os.getpid()}))
     ours = logging.getLogger("redeliver_mw")
     ours.handlers = [handler]
     ours.setLevel(logging.INFO)
@@ -48,7 +53,7 @@ def quiet_drivers() -> None:
             driver.setLevel(logging.CRITICAL)
 
 
-def _formatter(form: LogFormat) -> logging.Formatter:
+def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
     import structlog
 
     render: list[Processor]
@@ -63,6 +68,7 @@ def _formatter(form: LogFormat) -> logging.Formatter:
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            lambda _logger, _method, event: {**event, **who},
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
     )

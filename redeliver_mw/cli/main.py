@@ -9,24 +9,18 @@ interrupted, 70 a bug of ours, with its traceback in a file. To add a command, w
 
 from __future__ import annotations
 
-import os
 import sys
-import tempfile
-import traceback
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
-from ..errors import RedeliverError
-from ..redaction import redact
 from . import check, convert, dead, explain, limbo, pipeline
 from . import run as run_command
+from .verdict import verdict
 
 COMMANDS = (check, explain, convert, run_command, dead, limbo, pipeline)
-BUG = 70
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="redeliver",
@@ -69,24 +63,9 @@ def run(arguments: Sequence[str]) -> int:
         app(args=list(arguments), prog_name="redeliver")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-    except RedeliverError as error:
-        print(f"error: {redact(str(error))}", file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except Exception as bug:  # whatever it is: one message, and the traceback where one can find it
-        print(f"error: a bug in redeliver: {redact(f'{type(bug).__name__}: {bug}')}", file=sys.stderr)
-        print(f"Please report it with its traceback, which is {_keep_traceback()}", file=sys.stderr)
-        return BUG
+    except (Exception, KeyboardInterrupt) as error:
+        code, said = verdict(error)
+        if said:
+            print(f"error: {said}", file=sys.stderr)
+        return code
     return 0
-
-
-def _keep_traceback() -> str:
-    text = redact(traceback.format_exc())
-    try:
-        handle, path = tempfile.mkstemp(prefix="redeliver-", suffix=".txt")
-        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-    except OSError:
-        return f"here:\n{text}"
-    return f"in {path}"

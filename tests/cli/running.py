@@ -36,10 +36,12 @@ def redeliver(folder: Path, *words: str, extra: Mapping[str, str] | None = None)
 class Running:
     """A command that goes on until it is told to stop. Its output is read all the time, on threads."""
 
-    def __init__(self, folder: Path, *words: str, extra: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, *words: str, extra: Mapping[str, str] | None = None, own_group: bool = False
+    ) -> None:
         self._process = subprocess.Popen(
             [*COMMAND, *words],
-            cwd=folder, env=environment(folder, extra), text=True,
+            cwd=folder, env=environment(folder, extra), text=True, process_group=0 if own_group else None,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
         self._news = threading.Condition()
@@ -64,6 +66,10 @@ class Running:
 
     def signal(self, number: signal.Signals = signal.SIGTERM) -> None:
         self._process.send_signal(number)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def wait(self, timeout: float = 30.0) -> int:
         """Its exit code, all it said being read."""

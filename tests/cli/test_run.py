@@ -228,12 +228,6 @@ def test_a_slip_in_module_app_is_one_message_with_place_and_cure(
     assert done.stdout == ""
 
 
-def test_processes_are_not_built_yet(tmp_path: Path) -> None:
-    done = redeliver(tmp_path, "run", "shop:app", "--processes", "2")
-    assert done.returncode == 2
-    assert "not built yet" in one_message(done.stderr)
-
-
 def test_an_unknown_log_format_is_refused(tmp_path: Path) -> None:
     shop(tmp_path)
     done = redeliver(tmp_path, "run", "shop:app", "--log-format", "xml")
