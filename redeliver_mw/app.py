@@ -75,6 +75,7 @@ class App:
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
+        self._adapter: Adapter | None = None  # if its capabilities had to be known before the start
         self._engine: Engine | None = None
         self._over = threading.Event()
         self._given_up = False
@@ -194,7 +195,8 @@ class App:
     def divide(self, share: Share) -> int:
         """Keep what this one of several processes is to consume; answers how many have anything. Before the start."""
         check_policies({s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()})
-        ours, processes = divide(self._specs.values(), share, self._settings, adapter_for(self._url).capabilities)
+        self._adapter = adapter_for(self._url)
+        ours, processes = divide(self._specs.values(), share, self._settings, self._adapter.capabilities)
         self._specs = {source: spec for source, spec in self._specs.items() if source in ours}
         return processes
 
@@ -202,7 +204,7 @@ class App:
 
     def start(self) -> None:
         """Connect, check, consume on background threads. ConfigError and BrokerError say what is in the way."""
-        self._start(adapter_for(self._url), SystemClock())
+        self._start(self._adapter or adapter_for(self._url), SystemClock())
 
     def _start(self, adapter: Adapter, clock: Clock, drive: Callable[[], object] | None = None) -> None:
         if self._engine is not None:
