@@ -128,12 +128,13 @@ class Supervisor:
 
     def turn(self, now: float) -> float:
         """Answers in how many seconds to look again, at the latest; inf: when something happens."""
-        for _ in range(self._asked - self._heeded):
-            self._heeded += 1
-            self._heed(now)
         for seat in list(self.seats):
             if seat.child is not None:
                 self._look_at(seat, seat.child, now)
+        for _ in range(self._asked - self._heeded):  # after who has died before
+            self._heeded += 1
+            self._heed(now)
+        for seat in self.seats:
             if seat.child is None and seat.start_at <= now:
                 self._begin(seat, now)
         dates = [seat.start_at if seat.child is None else seat.kill_at for seat in self.seats]
