@@ -74,7 +74,7 @@ RECORDS = [
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: f"{record.dialect} {record.broker_version}".strip())
 def test_a_durable_subscription_is_everybodys_but_on_activemq(record: Capabilities) -> None:
-    """There a second client with its id is refused: tests/adapters/stomp."""
+    """There a second client with its id is refused: tests/faults/test_processes.py."""
     source = Destination("prices", "topic", "audit")
     spec = HandlerSpec(source, print, RedeliveryPolicy(), workers=1, prefetch=1)
     divided = [divide([spec], Share(index, 2), Settings(app_name="shop"), record) for index in range(2)]

@@ -17,6 +17,7 @@ from redeliver_mw import App, Delivery, RedeliveryPolicy
 
 SHARED, DEAD = "several.shared", "several.dead"
 ORDERED = ("several.one", "several.two")
+PRICES = "several.prices"  # a topic
 
 
 def note(what: str, delivery: Delivery) -> None:
@@ -35,10 +36,13 @@ def handle(delivery: Delivery) -> None:
     note("done", delivery)
 
 
-def made(*, rest: float = 0.3, ordered: bool = False, **options: Any) -> App:
+def made(*, rest: float = 0.3, ordered: bool = False, subscription: bool = False, **options: Any) -> App:
     """On the broker of REDELIVER_URL; dead after three failures."""
     policy = RedeliveryPolicy(3, rest, f"queue:{DEAD}")
     app = App(policy=policy, workers=4, prefetch=40, app_name="several", journal="journal", **options)
+    if subscription:
+        app.handler(f"topic:{PRICES}", subscription="audit")(handle)
+        return app
     app.handler(SHARED)(handle)
     for source in ORDERED if ordered else ():
         app.handler(source, key="customer")(handle)

@@ -23,7 +23,7 @@ from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.cli.running import Running
 from tests.faults.letters import declare, take
-from tests.faults.several import DEAD, ORDERED, SHARED
+from tests.faults.several import DEAD, ORDERED, PRICES, SHARED
 
 pytestmark = pytest.mark.broker
 
@@ -85,28 +85,34 @@ def broker(rabbitmq43: Broker) -> Broker:
     return rabbitmq43
 
 
+@pytest.fixture
+def each(every_broker: Broker) -> Broker:
+    declare(every_broker, SHARED, DEAD, *ORDERED)
+    return every_broker
+
+
 def test_a_message_that_kills_is_the_only_one_that_dies_whichever_process_it_kills(
-    broker: Broker, tmp_path: Path
+    each: Broker, tmp_path: Path
 ) -> None:
     fine, sick = [f"fine:{n}" for n in range(120)], [f"sick:{n}" for n in range(12)]
     mixed = [*fine, *sick]
     random.Random(9).shuffle(mixed)
-    publish(broker, SHARED, mixed)
-    with connect(broker.url) as session:
+    publish(each, SHARED, mixed)
+    with connect(each.url) as session:
         session.publish(SHARED, b"poison", message_id="m-poison")
-        with several(tmp_path, broker, CRASH_SAFE) as running:
+        with several(tmp_path, each, CRASH_SAFE) as running:
             until(
                 lambda: session.depth(DEAD) == 13 and done(tmp_path) == {*fine}, running, "it does not come to an end"
             )
             running.signal()
             assert running.wait(30) == 0, running.err
-    letters = take(broker, DEAD)
+    letters = take(each, DEAD)
     assert counts_of(letters) == dict.fromkeys((*sick, "poison"), "3")
     reasons = Counter(letter.headers["redeliver_reason"] for letter in letters)
     assert reasons == {"exhausted": 12, "crashed": 1}
     assert {run.count for run in runs(tmp_path) if run.text in fine} == {1}  # nobody else was counted anything
     assert len({run.pid for run in runs(tmp_path) if run.text == "poison"}) >= 4  # once suspected, three times counted
-    assert take(broker, SHARED) == []
+    assert take(each, SHARED) == []
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -216,19 +222,19 @@ def publish_ordered(broker: Broker, texts: list[str], which: slice) -> None:
 
 
 def test_messages_of_a_key_are_handled_in_order_whichever_process_has_their_source(
-    broker: Broker, tmp_path: Path
+    each: Broker, tmp_path: Path
 ) -> None:
-    keys, each = "abcdef", 80
-    texts = [f"fine:{key}{n}" for n in range(each) for key in keys]
+    keys, many = "abcdef", 80
+    texts = [f"fine:{key}{n}" for n in range(many) for key in keys]
     free = [f"fine:x{n}" for n in range(100)]
-    with several(tmp_path, broker, "ordered=True") as running:
+    with several(tmp_path, each, "ordered=True") as running:
         until(lambda: len(living(running)) == 3, running, "they are not all up")
-        publish(broker, SHARED, free)
+        publish(each, SHARED, free)
         half = len(texts) // 2
-        publish_ordered(broker, texts, slice(0, half))
+        publish_ordered(each, texts, slice(0, half))
         owner = next(run.pid for run in runs(tmp_path) if run.text.endswith(ORDERED[0]))
         os.kill(owner, signal.SIGKILL)
-        publish_ordered(broker, texts, slice(half, None))
+        publish_ordered(each, texts, slice(half, None))
         wanted = {f"{text}:{source}" for text in texts for source in ORDERED} | {*free}
         until(lambda: done(tmp_path) == wanted, running, "they are not all handled")
         assert running.err.count("consuming") == 4
@@ -238,10 +244,24 @@ def test_messages_of_a_key_are_handled_in_order_whichever_process_has_their_sour
         of_source = [run for run in runs(tmp_path) if run.text.endswith(source)]
         for key in keys:
             first = list(dict.fromkeys(run.text for run in of_source if run.text.startswith(f"fine:{key}")))
-            assert first == [f"fine:{key}{n}:{source}" for n in range(each)]
+            assert first == [f"fine:{key}{n}:{source}" for n in range(many)]
         owners = list(dict.fromkeys(run.pid for run in of_source))
         assert len(owners) == 1 + (owner in owners)
         changes = sum(one.pid != other.pid for one, other in pairwise(of_source))
         assert changes == len(owners) - 1  # one after the other
     assert owner in {run.pid for run in runs(tmp_path) if run.text.endswith(ORDERED[0])}
     assert len({run.pid for run in runs(tmp_path) if run.text in free}) >= 3
+
+
+def test_a_durable_subscription_is_every_processs_or_on_activemq_one_processs(each: Broker, tmp_path: Path) -> None:
+    texts = [f"fine:{n}" for n in range(60)]
+    wanted = 1 if each.kind == "activemq" else 3
+    with several(tmp_path, each, "subscription=True") as running:
+        until(lambda: len(living(running)) == wanted, running, "they are not all up")
+        publish(each, f"topic:{PRICES}", texts)
+        until(lambda: done(tmp_path) == {*texts}, running, "they are not all handled")
+        running.signal()
+        assert running.wait(30) == 0, running.err
+    assert Counter(run.text for run in runs(tmp_path) if run.what == "done") == Counter(texts)
+    assert len({run.pid for run in runs(tmp_path)}) == wanted
+    assert ("1 of 3 processes" in running.err) == (wanted == 1)
