@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
+from ..processes import supervise
 from .finding import find_app
 from .logs import LogFormat, show_logs
 
@@ -37,8 +38,6 @@ def run(target: Target, log_format: Format = LogFormat.console, processes: Proce
 
 
 def _run_several(target: str, log_format: LogFormat, processes: int) -> None:
-    from ..processes import supervise  # not where there is no `fork`
-
     # -P: that the current folder is in reach is the doing of `find_app`.
     command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value]
     code, said = supervise(command, processes)
