@@ -188,7 +188,8 @@ class Supervisor:
             self._died(seat, code, f"{seat.who} {_how(code)}" + ("" if self._any_up else " before it was up"), now)
 
     def _died(self, seat: Seat, code: int, why: str, now: float) -> None:
-        if self.stopping:
+        told = self._asked > self._heeded and code in _FINE  # as this one was, and died of it before it could handle it
+        if self.stopping or told:
             seat.start_at = math.inf
             if seat.up and code not in _FINE and not self.outcome.code:
                 self.outcome = Outcome(max(1, code), why)

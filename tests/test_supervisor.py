@@ -218,6 +218,16 @@ def test_a_stop_before_anybody_is_up_ends_with_0_whatever_becomes_of_the_start()
     assert (floor.supervisor.is_over, floor.supervisor.outcome) == (True, Outcome(0))
 
 
+def test_a_signal_of_which_a_process_dies_before_it_is_up_is_a_stop_where_all_got_it() -> None:
+    floor = Floor(2)
+    floor.supervisor.ask()
+    floor.die(floor.started[0], -signal.SIGTERM)
+    assert (floor.supervisor.is_over, floor.supervisor.outcome) == (True, Outcome(0))
+    alone = Floor(2)
+    alone.die(alone.started[0], -signal.SIGTERM)
+    assert alone.supervisor.outcome == Outcome(1, "process 1 (pid 100) was killed by SIGTERM before it was up")
+
+
 def test_a_process_that_fails_at_its_stop_gives_all_its_exit_code() -> None:
     floor = all_up(2)
     floor.ask()

@@ -176,6 +176,20 @@ def test_a_supervisor_that_is_killed_while_it_starts_leaves_nobody_behind(tmp_pa
     assert READY not in running.err
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_while_the_first_still_imports_the_app_is_no_error(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    shop(tmp_path)
+    source = (tmp_path / "shop.py").read_text()
+    (tmp_path / "shop.py").write_text("import time\nprint('importing')\ntime.sleep(30)\n" + source)
+    with Running(tmp_path, "run", "shop:app", "--processes", "2", own_group=True) as running:
+        assert running.saw("importing")
+        os.killpg(running.pid, number)
+        assert running.wait(15) == 0
+    assert running.err == ""
+
+
 @pytest.mark.parametrize("count", ["0", "-1"])
 def test_fewer_than_one_process_is_refused(tmp_path: Path, count: str) -> None:
     shop(tmp_path)
