@@ -23,6 +23,7 @@ log = logging.getLogger("redeliver_mw")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a process is started again; each doubles the one before
 STEADY = 60.0  # seconds of life after which a process has its first pause again
+UNTOLD = 30.0  # the `stop_timeout` of an App that has not told its own yet
 CLOSING = 20.0  # seconds beyond `stop_timeout` in which a process closes its connections, and ends
 AT_ONCE = 10.0  # the same from the second signal on
 FAREWELL = 10.0  # from a process's last word to its end
@@ -112,7 +113,7 @@ class Supervisor:
     def __init__(self, start: Callable[[Share], Child], wanted: int) -> None:
         self._start, self._wanted = start, wanted
         self.seats = [Seat(Share(0, wanted))]
-        self._stop_timeout = 0.0
+        self._stop_timeout = UNTOLD
         self._any_up = False
         self._asked = self._heeded = 0
         self.stopping = False
