@@ -1,92 +1,92 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""On ActiveMQ, through stomp.py: `python -m tests.bench.activemq [--messages 10000] [--rounds 5] [--url …]`."""
+"""The sides on ActiveMQ, through stomp.py."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import stomp
 
-from redeliver_mw.registry import parse_url
-from tests.bench.rounds import BODY, BY_HAND, PREFETCH, Bench, Count, by_app, run
+from tests.bench.app import by_app
+from tests.bench.side import Count, Side, Task, play
 
 
-def connect(url: str, listener: Any = None) -> Any:
+def connect(url: str, listener: Callable[[Any], Any]) -> Any:
     """`listener` makes one, given the connection."""
-    parsed = parse_url(url)
-    host, port = parsed.hosts[0]
-    connection = stomp.Connection12([(host, port or 61613)], auto_decode=False)
-    if listener is not None:
-        connection.set_listener("", listener(connection))
-    connection.connect(parsed.user, parsed.password, wait=True)
+    parts = urlsplit(url)
+    connection = stomp.Connection12([(parts.hostname, parts.port or 61613)], auto_decode=False)
+    connection.set_listener("", listener(connection))
+    connection.connect(unquote(parts.username or ""), unquote(parts.password or ""), wait=True)
     return connection
 
 
-def fill(url: str, queue: str, count: int, kind: str) -> None:
+def fill(task: Task) -> None:
     """The queue is empty: the side before this has taken all there was."""
+    if not task.messages:
+        return
     stored = threading.Event()
 
     class Stored(stomp.ConnectionListener):
         def on_receipt(self, frame: Any) -> None:
             stored.set()
 
-    connection = connect(url, lambda _: Stored())
-    for n in range(count):
-        last = {"receipt": "all"} if n == count - 1 else {}
-        connection.send(f"/queue/{queue}", BODY, headers={"persistent": "true", **last})
+    connection = connect(task.url, lambda _: Stored())
+    body = task.text.encode()
+    for n in range(task.messages):
+        last = {"receipt": "all"} if n == task.messages - 1 else {}
+        connection.send(f"/queue/{task.queue}", body, headers={"persistent": "true", **last})
     assert stored.wait(60)
     connection.disconnect()
 
 
-def consume(url: str, queue: str, count: int, listener: Any) -> None:
+def consume(task: Task, listener: Callable[[Any, Count], Any]) -> None:
     """`listener` makes one, given the connection and the count."""
     done = threading.Event()
-    counter = Count(count, done.set)
-    connection = connect(url, lambda connection: listener(connection, counter))
-    subscription = {"activemq.prefetchSize": str(PREFETCH)}
-    connection.subscribe(f"/queue/{queue}", id="1", ack="client-individual", headers=subscription)
-    assert done.wait(300)
-    counter.report()
+    count = Count(task, done.set)
+    connection = connect(task.url, lambda connection: listener(connection, count))
+    subscription = {"activemq.prefetchSize": str(task.prefetch)}
+    connection.subscribe(f"/queue/{task.queue}", id="1", ack="client-individual", headers=subscription)
+    done.wait()
+    count.report()
     connection.disconnect("bye")
 
 
 class ByHand(stomp.ConnectionListener):
     """The tutorial's listener: ack each."""
 
-    def __init__(self, connection: Any, counter: Count) -> None:
-        self.connection, self.counter = connection, counter
+    def __init__(self, connection: Any, count: Count) -> None:
+        self.connection, self.count = connection, count
 
     def on_message(self, frame: Any) -> None:
         self.connection.ack(frame.headers["ack"])
-        self.counter.one()
+        self.count.one()  # with the last one the connection goes
 
 
 class Counting(ByHand):
     """The same without a word of its own: the wrapper acks."""
 
     def on_message(self, frame: Any) -> None:
-        self.counter.one()
+        self.count.one()
 
 
-def by_hand(url: str, queue: str, count: int, journal: str | None) -> None:
-    consume(url, queue, count, ByHand)
+def by_hand(task: Task) -> None:
+    consume(task, ByHand)
 
 
-def drop_in(url: str, queue: str, count: int, journal: str | None) -> None:
+def drop_in(task: Task) -> None:
     from redeliver_stomp import redelivering
 
-    def wrapped(connection: Any, counter: Count) -> Any:
-        return redelivering(Counting(connection, counter), connection, journal=journal)
+    def wrapped(connection: Any, count: Count) -> Any:
+        return redelivering(Counting(connection, count), connection, journal=task.journal)
 
-    consume(url, queue, count, wrapped)
+    consume(task, wrapped)
 
 
-BENCH = Bench(
-    "tests.bench.activemq", "activemq", "6.3", {"tiered": True}, ("queue",), fill,
-    {BY_HAND: by_hand, "drop-in": drop_in, "App": by_app},
-)  # fmt: skip
+SIDES: dict[str, Side] = {"by hand": by_hand, "drop-in": drop_in, "App": by_app}
 
 if __name__ == "__main__":
-    run(BENCH)
+    play(SIDES)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""On Artemis, through proton: `python -m tests.bench.artemis [--messages 10000] [--rounds 5] [--url …]`."""
+"""The sides on Artemis, through proton."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from proton import Message, symbol
 from proton.handlers import MessagingHandler
 from proton.reactor import Container, SenderOption
 
-from tests.bench.rounds import BODY, BY_HAND, PREFETCH, Bench, Count, by_app, run
+from tests.bench.app import by_app
+from tests.bench.side import Count, Side, Task, play
 
 
 class AsQueue(SenderOption):
@@ -21,14 +22,14 @@ class AsQueue(SenderOption):
 
 
 class Filling(MessagingHandler):
-    def __init__(self, url: str, queue: str, count: int) -> None:
+    def __init__(self, task: Task) -> None:
         super().__init__()
-        self.url, self.queue = url, queue
-        self.left = self.unconfirmed = count
-        self.message = Message(body=BODY, durable=True, inferred=True)
+        self.task = task
+        self.left = self.unconfirmed = task.messages
+        self.message = Message(body=task.text.encode(), durable=True, inferred=True)
 
     def on_start(self, event: Any) -> None:
-        event.container.create_sender(event.container.connect(self.url), self.queue, options=AsQueue())
+        event.container.create_sender(event.container.connect(self.task.amqp), self.task.queue, options=AsQueue())
 
     def on_sendable(self, event: Any) -> None:
         while self.left and event.sender.credit:
@@ -44,48 +45,42 @@ class Filling(MessagingHandler):
 class Counting(MessagingHandler):
     """The tutorial's handler: it returns, and the driver accepts. The same one by hand and wrapped."""
 
-    def __init__(self, url: str, queue: str, count: int) -> None:
-        super().__init__(prefetch=PREFETCH)
-        self.url, self.queue = url, queue
+    def __init__(self, task: Task) -> None:
+        super().__init__(prefetch=task.prefetch)
+        self.task = task
         self.connection: Any = None
-        self.counter = Count(count, lambda: self.connection.close())
+        self.count = Count(task, lambda: self.connection.close())
 
     def on_start(self, event: Any) -> None:
-        self.connection = event.container.connect(self.url)
-        event.container.create_receiver(self.connection, self.queue)
+        self.connection = event.container.connect(self.task.amqp)
+        event.container.create_receiver(self.connection, self.task.queue)
 
     def on_message(self, event: Any) -> None:
         _ = event.message.body  # what a handler looks at
-        self.counter.one()
+        self.count.one()
 
 
-def amqp(url: str) -> str:
-    return url.replace("artemis", "amqp", 1)
-
-
-def fill(url: str, queue: str, count: int, kind: str) -> None:
+def fill(task: Task) -> None:
     """The queue is empty: the side before this has taken all there was."""
-    Container(Filling(amqp(url), queue, count)).run()
+    if task.messages:
+        Container(Filling(task)).run()
 
 
-def by_hand(url: str, queue: str, count: int, journal: str | None) -> None:
-    handler = Counting(amqp(url), queue, count)
+def by_hand(task: Task) -> None:
+    handler = Counting(task)
     Container(handler).run()
-    handler.counter.report()
+    handler.count.report()
 
 
-def drop_in(url: str, queue: str, count: int, journal: str | None) -> None:
+def drop_in(task: Task) -> None:
     from redeliver_proton import redelivering
 
-    handler = Counting(amqp(url), queue, count)
-    Container(redelivering(handler, journal=journal)).run()
-    handler.counter.report()
+    handler = Counting(task)
+    Container(redelivering(handler, journal=task.journal)).run()
+    handler.count.report()
 
 
-BENCH = Bench(
-    "tests.bench.artemis", "artemis", "2.44", {"tiered": True}, ("queue",), fill,
-    {BY_HAND: by_hand, "drop-in": drop_in, "App": by_app},
-)  # fmt: skip
+SIDES: dict[str, Side] = {"by hand": by_hand, "drop-in": drop_in, "App": by_app}
 
 if __name__ == "__main__":
-    run(BENCH)
+    play(SIDES)

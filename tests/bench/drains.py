@@ -14,36 +14,29 @@ import tempfile
 import time
 from collections.abc import Callable
 
-from redeliver_mw.session import connect
-from tests.bench import activemq, artemis, rabbitmq
-from tests.bench.rounds import BY_HAND, Bench, one, spread
-from tests.brokers import broker
-from tests.faults.load import until
-
-BENCHES = {bench.kind: bench for bench in (rabbitmq.BENCH, activemq.BENCH, artemis.BENCH)}
+from tests.bench.benches import BENCHES
+from tests.bench.figures import spread
+from tests.bench.rounds import BY_HAND, Case, Ground, ground
 
 
-def compare(bench: Bench, url: str, messages: int, rounds: int, drained: Callable[[str, str], float]) -> None:
+def compare(at: Ground, case: Case, rounds: int, drained: Callable[[str, str], float]) -> None:
     """Prints what each side made of it; the first round does not count."""
-    kind = bench.queues[0]
-    rates: dict[str, list[float]] = {"by hand": [], "drain": []}
+    bench, task = at.bench, at.task(case, at.folder)
+    rates: dict[str, list[float]] = {BY_HAND: [], "drain": []}
     for number in range(-1, rounds):
-        queue = f"bench.drain.{number + 1}"
-        bench.fill(url, queue, messages, kind)
-        hand, _ = one(bench, BY_HAND, url, queue, messages, None)
-        bench.fill(url, queue, messages, kind)
-        with connect(url) as session:  # a drain takes what is there when it begins
-            until(lambda queue=queue: session.depth(queue) == messages, 120, "not all of it arrived")
-        ours = drained(url, queue)
+        hand = at.play(at.turn(BY_HAND, case))["rate"]
+        bench.fill(task)
+        at.holds(task.queue, task.messages)  # a drain takes what is there when it begins
+        ours = drained(task.url, task.queue)
         if number >= 0:
-            rates["by hand"].append(hand)
+            rates[BY_HAND].append(hand)
             rates["drain"].append(ours)
-    ratios = [mine / bare for mine, bare in zip(rates["drain"], rates["by hand"], strict=True)]
+    ratios = [mine / bare for mine, bare in zip(rates["drain"], rates[BY_HAND], strict=True)]
     for side, found in rates.items():
         print(
-            f"{bench.kind} {bench.version}, {messages} messages, {side}: {spread(found, 0)} msg/s (min / median / max)"
+            f"{bench.kind} {at.version}, {case.messages} messages, {side}: {spread(found, 0)} msg/s (min / median / max)"
         )
-    print(f"{bench.kind} {bench.version}: ratio {spread(ratios, 2)}", flush=True)
+    print(f"{bench.kind} {at.version}: ratio {spread(ratios, 2)}", flush=True)
 
 
 def main() -> None:
@@ -67,8 +60,8 @@ def main() -> None:
         return asked.messages / seconds
 
     for bench in (BENCHES[name] for name in asked.broker):
-        with broker(bench.kind, version=bench.version, **bench.options) as own:
-            compare(bench, own.url, asked.messages, asked.rounds, drained)
+        with ground(bench) as at:
+            compare(at, Case(messages=asked.messages, queue=bench.queues[0]), asked.rounds, drained)
     spark.stop()
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""On RabbitMQ: `python -m tests.bench.rabbitmq [--messages 10000] [--rounds 5] [--queues classic quorum] [--url …]`."""
+"""The sides on RabbitMQ, through pika."""
 
 from __future__ import annotations
 
@@ -8,71 +8,64 @@ from typing import Any
 
 import pika
 
-from redeliver_mw.registry import parse_url
-from tests.bench.rounds import BODY, BY_HAND, PREFETCH, Bench, Count, by_app, run
+from tests.bench.app import by_app
+from tests.bench.side import Count, Side, Task, play
 
 
 def parameters(url: str) -> pika.ConnectionParameters:
-    parsed = parse_url(url)
-    host, port = parsed.hosts[0]
-    credentials = pika.PlainCredentials(parsed.user or "guest", parsed.password or "guest")
-    return pika.ConnectionParameters(host, port or 5672, parsed.path or "/", credentials)
+    """Of a URL as App takes it."""
+    return pika.URLParameters("amqp" + url[url.index("://") :])
 
 
-def fill(url: str, queue: str, count: int, kind: str) -> None:
-    connection = pika.BlockingConnection(parameters(url))
+def fill(task: Task) -> None:
+    """A new queue with this many persistent messages; every other one has an id."""
+    connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
-    channel.queue_delete(queue)
-    channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
-    properties = pika.BasicProperties(delivery_mode=2)
-    for n in range(count):
-        channel.basic_publish(
-            "", queue, BODY, pika.BasicProperties(delivery_mode=2, message_id=str(n)) if n % 2 else properties
-        )
-    while channel.queue_declare(queue, passive=True).method.message_count < count:
-        connection.sleep(0.05)
+    channel.queue_delete(task.queue)
+    channel.queue_declare(task.queue, durable=True, arguments={"x-queue-type": task.kind})
+    without, body = pika.BasicProperties(delivery_mode=2), task.text.encode()
+    for n in range(task.messages):
+        properties = pika.BasicProperties(delivery_mode=2, message_id=str(n)) if n % 2 else without
+        channel.basic_publish("", task.queue, body, properties)
     connection.close()
 
 
-def by_hand(url: str, queue: str, count: int, journal: str | None) -> None:
+def by_hand(task: Task) -> None:
     """The tutorial's loop: BlockingConnection, ack each."""
-    connection = pika.BlockingConnection(parameters(url))
+    connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
-    channel.basic_qos(prefetch_count=PREFETCH)
-    counter = Count(count, channel.stop_consuming)
+    channel.basic_qos(prefetch_count=task.prefetch)
+    count = Count(task, channel.stop_consuming)
 
     def on_message(ch: Any, method: Any, properties: Any, body: bytes) -> None:
+        count.one()
         ch.basic_ack(method.delivery_tag)
-        counter.one()
 
-    channel.basic_consume(queue, on_message)
+    channel.basic_consume(task.queue, on_message)
     channel.start_consuming()
-    counter.report()
+    count.report()
     connection.close()
 
 
-def drop_in(url: str, queue: str, count: int, journal: str | None) -> None:
+def drop_in(task: Task) -> None:
     """The same loop with its callback wrapped; the wrapper acks."""
     from redeliver_pika import redelivering
 
-    connection = pika.BlockingConnection(parameters(url))
+    connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
-    channel.basic_qos(prefetch_count=PREFETCH)
-    counter = Count(count, channel.stop_consuming)
+    channel.basic_qos(prefetch_count=task.prefetch)
+    count = Count(task, channel.stop_consuming)
 
     def on_message(ch: Any, method: Any, properties: Any, body: bytes) -> None:
-        counter.one()
+        count.one()
 
-    channel.basic_consume(queue, redelivering(on_message, journal=journal))
+    channel.basic_consume(task.queue, redelivering(on_message, journal=task.journal))
     channel.start_consuming()
-    counter.report()
+    count.report()
     connection.close()
 
 
-BENCH = Bench(
-    "tests.bench.rabbitmq", "rabbitmq", "4.3", {}, ("classic", "quorum"), fill,
-    {BY_HAND: by_hand, "drop-in": drop_in, "App": by_app},
-)  # fmt: skip
+SIDES: dict[str, Side] = {"by hand": by_hand, "drop-in": drop_in, "App": by_app}
 
 if __name__ == "__main__":
-    run(BENCH)
+    play(SIDES)

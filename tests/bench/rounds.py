@@ -1,137 +1,171 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""App and drop-in against the loop one would write by hand, on one broker, in one run: what the three benches share.
+"""Rounds in which sides take turns on one broker, each as a process of its own.
 
-Each side is a process of its own that consumes the same number of persistent messages of 256 bytes with a no-op
-handler, prefetch 500; sides take turns, so that a machine whose speed drifts treats them alike. What counts is the
-ratio within a round; the medians are printed with their spread. A first round, which warms a JVM, does not count.
+A round takes each side once, in the other order than the round before, so that a machine whose speed drifts treats them
+alike; what counts are ratios within a round. A first round, which warms a JVM and fills caches, does not count. Each
+side gets a queue that was filled for it, and has to leave it empty: one that does not, or that takes too long, ends the
+bench.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
-import statistics
 import subprocess
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PREFETCH = 500
-BODY = b"x" * 256
-BY_HAND = "by hand"
+from redeliver_mw.session import connect
+from tests.bench.figures import MEASURES, Figure
+from tests.bench.side import Side, Task
+from tests.brokers import broker
 
-Side = Callable[[str, str, int, str | None], None]  # url, queue, messages, journal
+BY_HAND, DROP_IN, APP = "by hand", "drop-in", "App"
+ROOT = Path(__file__).parents[2]
+WARM = 10_000  # messages before a JVM is at its speed
+PATIENCE = 300.0  # seconds for a side
+
+Fill = Callable[[Task], None]  # the queue is new, or empty
+Say = Callable[[str], None]
+
+
+class SideFailed(Exception):
+    """A side did not do what it was told; the text says which, and what it printed."""
 
 
 class Bench(NamedTuple):
-    """What one broker brings: its sides, how a queue is filled, the kinds of queue, and how it is started."""
+    """What one broker brings: how it is started, its sides, in which module, and how a queue is filled."""
 
     module: str
     kind: str
     version: str
     options: Mapping[str, Any]
-    queues: tuple[str, ...]
-    fill: Callable[[str, str, int, str], None]  # url, queue, messages, kind of queue; the queue is new or empty
+    queues: tuple[str, ...]  # kinds of queue
+    fill: Fill
     sides: Mapping[str, Side]
 
 
-class Count:
-    """Of messages: the clock starts with the first, `done` is called with the last."""
+@dataclass(frozen=True)
+class Case:
+    """What sides are compared on. `body` in bytes, `work_ms` what a handler takes for each message."""
 
-    def __init__(self, wanted: int, done: Callable[[], object]) -> None:
-        self.wanted, self._done = wanted, done
-        self.seen, self._began = 0, 0.0
-
-    def one(self) -> None:
-        self._began = self._began or time.perf_counter()
-        self.seen += 1
-        if self.seen == self.wanted:
-            self._done()
-
-    def report(self) -> None:
-        """What a side prints: messages per second, and how many MiB the process has."""
-        seconds = time.perf_counter() - self._began
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        print(self.wanted / seconds, pages * os.sysconf("SC_PAGE_SIZE") / 2**20, flush=True)
+    messages: int = 10_000
+    queue: str = "classic"
+    body: int = 256
+    prefetch: int = 500
+    work_ms: float = 0.0
+    journal: bool = True  # of App and drop-in
+    crash_safe: bool = False  # of App: its counts in SQLite
+    rest: float = 0.0  # seconds after a failure
+    tries: int = 4
 
 
-def by_app(url: str, queue: str, count: int, journal: str | None) -> None:
-    """The App; the same on every broker."""
-    from redeliver_mw import App, Delivery
+class Program(NamedTuple):
+    """A side: which Python runs which module. One of another framework fills the queue itself, in its own envelope."""
 
-    done = threading.Event()
-    counter = Count(count, done.set)
-    application = App(url, prefetch=PREFETCH, journal=journal)
+    module: str
+    name: str
+    python: str = sys.executable
+    fills: bool = False
 
-    @application.handler(queue)
-    def handle(delivery: Delivery) -> None:
-        counter.one()
-
-    application.start()
-    done.wait()
-    counter.report()
-    application.stop()
-
-
-def one(bench: Bench, side: str, url: str, queue: str, count: int, journal: str | None) -> tuple[float, float]:
-    """Messages per second and MiB of one side, in a process of its own."""
-    command = [sys.executable, "-m", bench.module, "--side", side, "--url", url, "--queue", queue]
-    command += ["--messages", str(count)] + (["--journal", journal] if journal else [])
-    printed = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
-    rate, memory = printed.split()
-    return float(rate), float(memory)
+    def run(self, name: str, task: Task) -> dict[str, float]:
+        """What it printed. SideFailed."""
+        argv = [self.python, "-m", self.module, name, task.as_json()]
+        env = dict(os.environ)
+        if self.python != sys.executable:  # it has nothing of ours
+            env.pop("PYTHONPATH", None)
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=PATIENCE, env=env, cwd=ROOT)
+        except subprocess.TimeoutExpired as error:
+            raise SideFailed(f"{self.module}, {name}: not within {PATIENCE:.0f} s\n{_end(error.stderr)}") from None
+        if done.returncode:
+            raise SideFailed(f"{self.module}, {name}: exit code {done.returncode}\n{_end(done.stderr)}")
+        lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        return json.loads(lines[-1]) if lines else {}
 
 
-def compare(bench: Bench, url: str, asked: argparse.Namespace) -> None:
-    """Rounds on each kind of queue, and the table."""
-    import rich.console
-    import rich.table
-
-    title = f"{bench.kind} {bench.version}: {asked.messages} messages of 256 B, no-op, prefetch {PREFETCH}"
-    table = rich.table.Table(title=f"{title}, {asked.rounds} rounds")
-    for heading in ("queue", "side", "msg/s (min / median / max)", "ratio to by hand (min / median / max)", "RSS MiB"):
-        table.add_column(heading)
-    for kind in asked.queues:
-        rates: dict[str, list[float]] = {side: [] for side in bench.sides}
-        sizes = {}
-        for n in range(-1, asked.rounds):
-            for side in bench.sides if n % 2 == 0 else reversed(bench.sides):
-                queue = f"bench.{kind}"
-                bench.fill(url, queue, asked.messages, kind)
-                rate, sizes[side] = one(bench, side, url, queue, asked.messages, asked.journal)
-                if n >= 0:
-                    rates[side].append(rate)
-        for side in bench.sides:
-            ratios = [mine / bare for mine, bare in zip(rates[side], rates[BY_HAND], strict=True)]
-            table.add_row(kind, side, spread(rates[side], 0), spread(ratios, 2), f"{sizes[side]:.0f}")
-    rich.console.Console(width=110).print(table)
+def _end(text: str | bytes | None) -> str:
+    told = text.decode(errors="replace") if isinstance(text, bytes) else text or ""
+    return "\n".join(told.splitlines()[-25:])
 
 
-def spread(values: list[float], digits: int) -> str:
-    return " / ".join(f"{v:.{digits}f}" for v in (min(values), statistics.median(values), max(values)))
+class Turn(NamedTuple):
+    """Who runs in a round, under which name, on which case."""
+
+    side: str
+    program: Program
+    case: Case
 
 
-def run(bench: Bench) -> None:
-    """The command line of a bench."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--url", help="a broker that runs already; else one is started for this")
-    parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--queues", nargs="+", choices=bench.queues, default=bench.queues)
-    parser.add_argument("--journal", help="a folder: App and drop-in write theirs there")
-    parser.add_argument("--side", choices=bench.sides, help=argparse.SUPPRESS)
-    parser.add_argument("--queue", help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.side:
-        bench.sides[asked.side](asked.url, asked.queue, asked.messages, asked.journal)
-    elif asked.url:
-        compare(bench, asked.url, asked)
-    else:
-        from tests.brokers import broker
+@dataclass(frozen=True)
+class Ground:
+    """A broker that runs, and a folder for journals and limbos."""
 
-        with broker(bench.kind, version=bench.version, **bench.options) as own:
-            compare(bench, own.url, asked)
+    bench: Bench
+    url: str
+    version: str
+    folder: Path
+
+    def turn(self, side: str, case: Case, name: str | None = None) -> Turn:
+        """A side of this broker's, under its own name or another."""
+        return Turn(name or side, Program(self.bench.module, side), case)
+
+    def task(self, case: Case, folder: Path) -> Task:
+        return Task(
+            self.url, f"bench.{case.queue}", case.messages, case.queue, case.body, case.prefetch, case.work_ms / 1000,
+            str(folder / "journal") if case.journal else None,
+            f"sqlite:///{folder}/limbo.db" if case.crash_safe else None, case.rest, case.tries,
+        )  # fmt: skip
+
+    def play(self, turn: Turn) -> dict[str, float]:
+        """One side, once: what it printed. SideFailed, also when it leaves messages."""
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            task = self.task(turn.case, Path(scratch))
+            self.bench.fill(replace(task, messages=0) if turn.program.fills else task)
+            if turn.program.fills:
+                turn.program.run("fill", task)
+            self.holds(task.queue, task.messages)
+            told = turn.program.run(turn.program.name, task)
+            self.holds(task.queue, 0)
+            return told
+
+    def holds(self, queue: str, messages: int) -> None:
+        """Wait until the queue holds so many: brokers count a little later."""
+        deadline = time.monotonic() + 30
+        with connect(self.url) as session:
+            while (there := session.depth(queue)) != messages:
+                if time.monotonic() > deadline:
+                    raise SideFailed(f"{queue} holds {there} messages, not {messages}")
+                time.sleep(0.02)  # a broker tells nobody when its count is right
+
+    def compare(self, section: str, case: str, turns: Sequence[Turn], rounds: int, say: Say) -> list[Figure]:
+        """All that these sides print, of `rounds` rounds after one that does not count."""
+        found: dict[tuple[str, str], list[float]] = {}
+        for number in range(-1, rounds):
+            for turn in turns if number % 2 == 0 else reversed(turns):
+                if number < 0 and self.bench.options.get("tiered"):
+                    turn = turn._replace(case=replace(turn.case, messages=max(turn.case.messages, WARM)))
+                told = self.play(turn)
+                for what, value in told.items() if number >= 0 else ():
+                    found.setdefault((turn.side, what), []).append(value)
+                words = ", ".join(f"{v:,.{MEASURES[w].digits}f} {MEASURES[w].unit}" for w, v in told.items())
+                when = f"round {number + 1} of {rounds}" if number >= 0 else "warming up"
+                say(f"{section}, {case}, {when}: {turn.side}: {words}")
+        return [Figure(section, case, side, what, tuple(values)) for (side, what), values in found.items()]
+
+
+@contextmanager
+def ground(bench: Bench) -> Iterator[Ground]:
+    """A broker of this kind, started for it. BrokerMissing, BrokerFailed."""
+    with (
+        broker(bench.kind, version=bench.version, **bench.options) as own,
+        tempfile.TemporaryDirectory(prefix="redeliver-bench-") as folder,
+    ):
+        yield Ground(bench, own.url, own.version, Path(folder))

@@ -1,0 +1,28 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The App, the same on every broker."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.bench.side import Count, Task
+
+
+def by_app(task: Task) -> None:
+    from redeliver_mw import App, Delivery
+
+    done = threading.Event()
+    count = Count(task, done.set)
+    app = App(
+        task.url, prefetch=task.prefetch, journal=task.journal, limbo=task.limbo, crash_safe=task.limbo is not None
+    )
+
+    @app.handler(task.queue)
+    def handle(delivery: Delivery) -> None:
+        count.one()
+
+    app.start()
+    done.wait()
+    count.report()
+    app.stop()

@@ -1,0 +1,94 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a side is told, and what it tells.
+
+A side is one consumer program. It runs as a process of its own, `python -m MODULE SIDE TASK`, with its task as JSON,
+and prints one line of JSON: its figures. Only the standard library is imported here, since the sides of other frameworks
+run where nothing of this project is installed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Task:
+    """One queue to consume. `work` and `rest` in seconds, `body` in bytes; paths and URLs are None where there is none."""
+
+    url: str
+    queue: str
+    messages: int
+    kind: str = "classic"  # of queue
+    body: int = 256
+    prefetch: int = 500
+    work: float = 0.0  # of the handler, for each message
+    journal: str | None = None
+    limbo: str | None = None  # with it, counts are crash-safe
+    rest: float = 0.0  # after a failure
+    tries: int = 4  # before a dead letter
+
+    @property
+    def amqp(self) -> str:
+        """The URL as AMQP clients spell it."""
+        return "amqp" + self.url[self.url.index("://") :]
+
+    @property
+    def text(self) -> str:
+        """A body."""
+        return "x" * self.body
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+Side = Callable[[Task], None]
+
+
+class Count:
+    """Of messages: the clock starts with the first; with the last it stops, and `done` is called."""
+
+    def __init__(self, task: Task, done: Callable[[], object]) -> None:
+        self._wanted, self._work, self._done = task.messages, task.work, done
+        self._numbers = itertools.count(1)  # several threads may count
+        self._seconds = self._cpu = 0.0
+
+    def one(self) -> None:
+        """What every handler does, on every side."""
+        number = next(self._numbers)
+        if number == 1:
+            self._seconds, self._cpu = -time.perf_counter(), -time.process_time()
+        if self._work:
+            time.sleep(self._work)
+        if number == self._wanted:
+            self._seconds += time.perf_counter()
+            self._cpu += time.process_time()
+            self._done()
+
+    def report(self) -> None:
+        """Messages per second, processor time of this process for each (µs), and its memory (MiB)."""
+        tell(rate=self._wanted / self._seconds, cpu=self._cpu / self._wanted * 1e6, rss=memory())
+
+
+def memory() -> float:
+    """MiB of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def tell(**figures: float) -> None:
+    """The line that a side prints."""
+    print(json.dumps(figures), flush=True)
+
+
+def play(sides: Mapping[str, Side]) -> None:
+    """The command line of a module with sides: the name of one, and its task."""
+    name, task = sys.argv[1:]
+    sides[name](Task(**json.loads(task)))
