@@ -26,8 +26,6 @@ def connect(url: str, listener: Callable[[Any], Any]) -> Any:
 
 def fill(task: Task) -> None:
     """The queue is empty: the side before this has taken all there was."""
-    if not task.messages:
-        return
     stored = threading.Event()
 
     class Stored(stomp.ConnectionListener):

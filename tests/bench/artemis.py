@@ -62,8 +62,7 @@ class Counting(MessagingHandler):
 
 def fill(task: Task) -> None:
     """The queue is empty: the side before this has taken all there was."""
-    if task.messages:
-        Container(Filling(task)).run()
+    Container(Filling(task)).run()
 
 
 def by_hand(task: Task) -> None:

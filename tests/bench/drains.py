@@ -14,9 +14,10 @@ import tempfile
 import time
 from collections.abc import Callable
 
+from tests.bench.asked import Asked
 from tests.bench.benches import BENCHES
 from tests.bench.figures import spread
-from tests.bench.rounds import BY_HAND, Case, Ground, ground
+from tests.bench.rounds import BY_HAND, Case, Ground
 
 
 def compare(at: Ground, case: Case, rounds: int, drained: Callable[[str, str], float]) -> None:
@@ -32,11 +33,10 @@ def compare(at: Ground, case: Case, rounds: int, drained: Callable[[str, str], f
             rates[BY_HAND].append(hand)
             rates["drain"].append(ours)
     ratios = [mine / bare for mine, bare in zip(rates["drain"], rates[BY_HAND], strict=True)]
+    what = f"{bench.kind} {bench.version}, {case.messages} messages"
     for side, found in rates.items():
-        print(
-            f"{bench.kind} {at.version}, {case.messages} messages, {side}: {spread(found, 0)} msg/s (min / median / max)"
-        )
-    print(f"{bench.kind} {at.version}: ratio {spread(ratios, 2)}", flush=True)
+        print(f"{what}, {side}: {spread(found, 0)} msg/s (min / median / max)")
+    print(f"{bench.kind} {bench.version}: ratio {spread(ratios, 2)}", flush=True)
 
 
 def main() -> None:
@@ -59,9 +59,9 @@ def main() -> None:
         assert done.letters == asked.messages, done
         return asked.messages / seconds
 
-    for bench in (BENCHES[name] for name in asked.broker):
-        with ground(bench) as at:
-            compare(at, Case(messages=asked.messages, queue=bench.queues[0]), asked.rounds, drained)
+    for kind in asked.broker:
+        with Asked().ground(kind) as at:
+            compare(at, Case(asked.messages, at.bench.queues[0]), asked.rounds, drained)
     spark.stop()
 
 

@@ -18,16 +18,22 @@ def parameters(url: str) -> pika.ConnectionParameters:
 
 
 def fill(task: Task) -> None:
-    """A new queue with this many persistent messages; every other one has an id."""
+    """A new queue with this many persistent messages, every other one with an id, and a new dead-letter queue."""
     connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
-    channel.queue_delete(task.queue)
-    channel.queue_declare(task.queue, durable=True, arguments={"x-queue-type": task.kind})
-    without, body = pika.BasicProperties(delivery_mode=2), task.text.encode()
-    for n in range(task.messages):
-        properties = pika.BasicProperties(delivery_mode=2, message_id=str(n)) if n % 2 else without
-        channel.basic_publish("", task.queue, body, properties)
+    for name, kind in ((task.queue, task.kind), (task.dead, "classic")):
+        channel.queue_delete(name)
+        channel.queue_declare(name, durable=True, arguments={"x-queue-type": kind})
+    for n in range(0 if task.pace else task.messages):
+        channel.basic_publish("", task.queue, *message(task, n))
     connection.close()
+
+
+def message(task: Task, number: int, more: str = "") -> tuple[bytes, pika.BasicProperties]:
+    """One to publish: its body begins with s if it is sick, w if it is well, and goes on with `more`."""
+    body = ("s" if task.is_sick(number) else "w") + more
+    name = {"message_id": str(number)} if number % 2 else {}
+    return body.ljust(task.body, "x").encode(), pika.BasicProperties(delivery_mode=2, **name)
 
 
 def by_hand(task: Task) -> None:

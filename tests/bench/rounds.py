@@ -16,8 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +24,6 @@ from typing import Any, NamedTuple
 from redeliver_mw.session import connect
 from tests.bench.figures import MEASURES, Figure
 from tests.bench.side import Side, Task
-from tests.brokers import broker
 
 BY_HAND, DROP_IN, APP = "by hand", "drop-in", "App"
 ROOT = Path(__file__).parents[2]
@@ -63,12 +61,14 @@ class Case:
     work_ms: float = 0.0
     journal: bool = True  # of App and drop-in
     crash_safe: bool = False  # of App: its counts in SQLite
+    sick: int = 0  # one message in so many always fails
     rest: float = 0.0  # seconds after a failure
-    tries: int = 4
+    tries: int = 4  # before a dead letter
+    pace: float = 0.0  # messages per second, published while they are consumed; 0: the queue was filled before
 
 
 class Program(NamedTuple):
-    """A side: which Python runs which module. One of another framework fills the queue itself, in its own envelope."""
+    """A side: which Python runs which module. One that `fills` has a queue and an envelope of its own."""
 
     module: str
     name: str
@@ -106,32 +106,34 @@ class Turn(NamedTuple):
 
 @dataclass(frozen=True)
 class Ground:
-    """A broker that runs, and a folder for journals and limbos."""
+    """A broker that runs, a folder for journals and limbos, and where to say how far it is."""
 
     bench: Bench
     url: str
-    version: str
     folder: Path
+    say: Say
 
-    def turn(self, side: str, case: Case, name: str | None = None) -> Turn:
-        """A side of this broker's, under its own name or another."""
-        return Turn(name or side, Program(self.bench.module, side), case)
+    def turn(self, side: str, case: Case) -> Turn:
+        """A side of this broker's, under its own name."""
+        return Turn(side, Program(self.bench.module, side), case)
 
     def task(self, case: Case, folder: Path) -> Task:
         return Task(
             self.url, f"bench.{case.queue}", case.messages, case.queue, case.body, case.prefetch, case.work_ms / 1000,
             str(folder / "journal") if case.journal else None,
-            f"sqlite:///{folder}/limbo.db" if case.crash_safe else None, case.rest, case.tries,
+            f"sqlite:///{folder}/limbo.db" if case.crash_safe else None, case.sick, case.rest, case.tries, case.pace,
         )  # fmt: skip
 
     def play(self, turn: Turn) -> dict[str, float]:
         """One side, once: what it printed. SideFailed, also when it leaves messages."""
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             task = self.task(turn.case, Path(scratch))
-            self.bench.fill(replace(task, messages=0) if turn.program.fills else task)
             if turn.program.fills:
+                task = replace(task, queue=f"bench.{turn.side}")
                 turn.program.run("fill", task)
-            self.holds(task.queue, task.messages)
+            else:
+                self.bench.fill(task)
+            self.holds(task.queue, 0 if task.pace else task.messages)
             told = turn.program.run(turn.program.name, task)
             self.holds(task.queue, 0)
             return told
@@ -145,27 +147,22 @@ class Ground:
                     raise SideFailed(f"{queue} holds {there} messages, not {messages}")
                 time.sleep(0.02)  # a broker tells nobody when its count is right
 
-    def compare(self, section: str, case: str, turns: Sequence[Turn], rounds: int, say: Say) -> list[Figure]:
+    def compare(
+        self, section: str, case: str, turns: Sequence[Turn], rounds: int, *, warm: bool = True
+    ) -> list[Figure]:
         """All that these sides print, of `rounds` rounds after one that does not count."""
         found: dict[tuple[str, str], list[float]] = {}
-        for number in range(-1, rounds):
+        for number in range(-1 if warm else 0, rounds):
             for turn in turns if number % 2 == 0 else reversed(turns):
-                if number < 0 and self.bench.options.get("tiered"):
-                    turn = turn._replace(case=replace(turn.case, messages=max(turn.case.messages, WARM)))
-                told = self.play(turn)
+                told = self.play(turn if number >= 0 else self._warming(turn))
                 for what, value in told.items() if number >= 0 else ():
                     found.setdefault((turn.side, what), []).append(value)
                 words = ", ".join(f"{v:,.{MEASURES[w].digits}f} {MEASURES[w].unit}" for w, v in told.items())
                 when = f"round {number + 1} of {rounds}" if number >= 0 else "warming up"
-                say(f"{section}, {case}, {when}: {turn.side}: {words}")
+                self.say(f"{section}, {case}, {when}: {turn.side}: {words}")
         return [Figure(section, case, side, what, tuple(values)) for (side, what), values in found.items()]
 
-
-@contextmanager
-def ground(bench: Bench) -> Iterator[Ground]:
-    """A broker of this kind, started for it. BrokerMissing, BrokerFailed."""
-    with (
-        broker(bench.kind, version=bench.version, **bench.options) as own,
-        tempfile.TemporaryDirectory(prefix="redeliver-bench-") as folder,
-    ):
-        yield Ground(bench, own.url, own.version, Path(folder))
+    def _warming(self, turn: Turn) -> Turn:
+        """A JVM is at its speed only after many messages."""
+        many = max(turn.case.messages, WARM) if self.bench.options.get("tiered") else turn.case.messages
+        return turn._replace(case=replace(turn.case, messages=many))

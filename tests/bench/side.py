@@ -3,8 +3,8 @@
 """What a side is told, and what it tells.
 
 A side is one consumer program. It runs as a process of its own, `python -m MODULE SIDE TASK`, with its task as JSON,
-and prints one line of JSON: its figures. Only the standard library is imported here, since the sides of other frameworks
-run where nothing of this project is installed.
+and prints one line of JSON: its figures. Only the standard library is imported here, since the sides of other
+frameworks run where nothing of this project is installed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Task:
-    """One queue to consume. `work` and `rest` in seconds, `body` in bytes; paths and URLs are None where there is none."""
+    """One queue to consume. `work` and `rest` in seconds, `body` in bytes; None: no such file."""
 
     url: str
     queue: str
@@ -32,8 +32,10 @@ class Task:
     work: float = 0.0  # of the handler, for each message
     journal: str | None = None
     limbo: str | None = None  # with it, counts are crash-safe
+    sick: int = 0  # one message in so many always fails; 0: none
     rest: float = 0.0  # after a failure
     tries: int = 4  # before a dead letter
+    pace: float = 0.0  # messages per second
 
     @property
     def amqp(self) -> str:
@@ -42,8 +44,21 @@ class Task:
 
     @property
     def text(self) -> str:
-        """A body."""
+        """A healthy body."""
         return "x" * self.body
+
+    def is_sick(self, number: int) -> bool:
+        return bool(self.sick) and number % self.sick == 0
+
+    @property
+    def letters(self) -> int:
+        """How many are sick."""
+        return sum(map(self.is_sick, range(self.messages)))
+
+    @property
+    def dead(self) -> str:
+        """The dead-letter queue."""
+        return f"DLQ.{self.queue}"
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))

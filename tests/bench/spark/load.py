@@ -8,13 +8,13 @@ A machine is seldom one's own. What a clock on the wall shows grows with what ot
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tests.bench import load
+
 _TICK: Final = os.sysconf("SC_CLK_TCK")
-_IDLE: Final = slice(3, 5)  # of /proc/stat's columns: idle, and waiting for a disk
 
 
 class _Meter:
@@ -39,17 +39,11 @@ def processor_s() -> float:
     return _meter.seconds()
 
 
-class Load:
+class Load(load.Load):
     """How busy others keep the machine, from when this is made."""
 
     def __init__(self) -> None:
-        self.before = os.getloadavg()[0]
-        self._began, self._theirs = time.monotonic(), _busy_s() - processor_s()
-
-    def others(self) -> float:
-        """So many cores, on average."""
-        theirs = _busy_s() - processor_s() - self._theirs
-        return max(0.0, theirs / (time.monotonic() - self._began))
+        super().__init__(processor_s)
 
 
 def _below_us() -> Iterator[tuple[tuple[int, str], int]]:
@@ -66,9 +60,3 @@ def _below_us() -> Iterator[tuple[tuple[int, str], int]]:
             above = int(told[above][1])
         if above == os.getpid():
             yield (pid, words[19]), int(words[11]) + int(words[12])
-
-
-def _busy_s() -> float:
-    """Seconds that all cores together have worked, or another machine on the same host took from them."""
-    columns = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    return (sum(columns) - sum(columns[_IDLE])) / _TICK

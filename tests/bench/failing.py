@@ -1,0 +1,170 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The sides of the sick path, on RabbitMQ: some messages fail whenever they are tried, and end as dead letters.
+
+By hand: the consumer that one finds in tutorials. A failure is published to a queue whose messages expire back to the
+source, with its count in a header, or to the dead-letter queue, and acked; confirmed before the ack, or not. The
+latter loses messages, and is faster. Who counts the dead letters is a process of its own, as is who publishes
+while others consume, so that they take nothing from the side.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pika
+
+from tests.bench.rabbitmq import message, parameters
+from tests.bench.side import Side, Task, memory, play, tell
+
+
+class Outcome:
+    """What comes of the messages of one task: begins with the first handler, is over when all are done and dead."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._began = self._healed = 0.0
+        self._well = task.messages - task.letters
+        self._latencies: list[float] = []  # s
+        self.all_well = threading.Event()
+        self._letters = _beside(task, "letters")
+
+    def publish(self) -> None:
+        """From now on, if the queue was not filled before."""
+        if self._task.pace:
+            _beside(self._task, "publish")
+
+    def healthy(self, body: bytes) -> bool:
+        """What every handler does with a body: wait, count it if it is healthy, and say whether it is."""
+        self._began = self._began or time.monotonic()
+        if self._task.work:
+            time.sleep(self._task.work)
+        if body.startswith(b"s"):
+            return False
+        self._well -= 1
+        if self._task.pace:
+            self._latencies.append(time.monotonic() - float(body[1:].rstrip(b"x")))
+        if not self._well:
+            self._healed = time.monotonic()
+            self.all_well.set()
+        return True
+
+    def wait(self) -> None:
+        """Until nothing is left to do."""
+        if self._task.letters:
+            self._dead = float(self._letters.communicate()[0])
+        if self._well:
+            self.all_well.wait()
+
+    def report(self) -> None:
+        task, letters = self._task, self._task.letters
+        told = {"rss": memory()}
+        if letters == task.messages:
+            told["letter"] = (self._dead - self._began) / letters * 1e6
+        elif not task.pace:
+            told["rate"] = (task.messages - letters) / (self._healed - self._began)
+        if letters and letters < task.messages:
+            told["dead"] = self._dead - self._began
+        if found := sorted(self._latencies):
+            told |= {f"p{share}": found[share * (len(found) - 1) // 100] * 1000 for share in (50, 99)}
+        tell(**told)
+
+
+def _beside(task: Task, what: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-m", "tests.bench.failing", what, task.as_json()]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+def letters(task: Task) -> None:
+    """Take all dead letters, and print when the last one came, on the clock that all processes share."""
+    channel = pika.BlockingConnection(parameters(task.url)).channel()
+    seen = 0
+    for _ in channel.consume(task.dead, auto_ack=True) if task.letters else ():
+        seen += 1
+        if seen == task.letters:
+            break
+    print(time.monotonic(), flush=True)
+    channel.connection.close()
+
+
+def publish(task: Task) -> None:
+    """At the task's pace, each body with the time of its sending."""
+    connection = pika.BlockingConnection(parameters(task.url))
+    channel = connection.channel()
+    began = time.monotonic()
+    for n in range(task.messages):
+        if (ahead := began + n / task.pace - time.monotonic()) > 0:
+            time.sleep(ahead)
+        channel.basic_publish("", task.queue, *message(task, n, f"{time.monotonic():.6f}"))
+    connection.close()
+
+
+def by_app(task: Task) -> None:
+    from redeliver_mw import App, Delivery, RedeliveryPolicy
+
+    outcome = Outcome(task)
+    policy = RedeliveryPolicy(task.tries, task.rest, f"queue:{task.dead}")
+    app = App(task.url, policy=policy, prefetch=task.prefetch, journal=task.journal, app_name="bench")
+
+    @app.handler(task.queue)
+    def handle(delivery: Delivery) -> None:
+        if not outcome.healthy(delivery.body):
+            raise ConnectionError("the warehouse does not answer")
+
+    app.start()
+    outcome.publish()
+    outcome.wait()
+    outcome.report()
+    app.stop()
+
+
+def by_hand(task: Task, *, confirmed: bool = False) -> None:
+    connection = pika.BlockingConnection(parameters(task.url))
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=task.prefetch)
+    resting = f"{task.queue}.rest.{task.rest}"
+    back = {
+        "x-message-ttl": round(task.rest * 1000),
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": task.queue,
+    }
+    channel.queue_declare(resting, durable=True, arguments=back)
+    if confirmed:
+        channel.confirm_delivery()
+    outcome = Outcome(task)
+
+    def on_message(ch: Any, method: Any, properties: pika.BasicProperties, body: bytes) -> None:
+        if not outcome.healthy(body):
+            failures = (properties.headers or {}).get("failures", 0) + 1
+            copy = pika.BasicProperties(
+                headers={"failures": failures}, delivery_mode=2, message_id=properties.message_id
+            )
+            ch.basic_publish("", task.dead if failures == task.tries else resting, body, copy, mandatory=confirmed)
+        ch.basic_ack(method.delivery_tag)
+
+    def over() -> None:
+        outcome.wait()
+        connection.add_callback_threadsafe(channel.stop_consuming)
+
+    channel.basic_consume(task.queue, on_message)
+    outcome.publish()
+    threading.Thread(target=over).start()
+    channel.start_consuming()
+    outcome.report()
+    connection.close()
+
+
+def by_hand_confirmed(task: Task) -> None:
+    by_hand(task, confirmed=True)
+
+
+SIDES: dict[str, Side] = {
+    "by hand": by_hand, "by hand, confirmed": by_hand_confirmed, "App": by_app, "letters": letters, "publish": publish,
+}  # fmt: skip
+
+if __name__ == "__main__":
+    play(SIDES)

@@ -1,0 +1,21 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is measured, by section: each takes what was asked for, and gives figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from tests.bench.asked import Asked
+from tests.bench.figures import Figure
+from tests.bench.sections import brokers, frameworks, knobs, life, sick
+
+Section = Callable[[Asked], Iterator[Figure]]
+
+SECTIONS: dict[str, Section] = {
+    "brokers": brokers.measure,
+    "frameworks": frameworks.measure,
+    "knobs": knobs.measure,
+    "sick": sick.measure,
+    "life": life.measure,
+}

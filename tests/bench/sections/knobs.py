@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The App on RabbitMQ against the driver's own loop, with one thing changed at a time. Where each message takes longer
+there are fewer of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tests.bench.asked import Asked
+from tests.bench.figures import Figure
+from tests.bench.rounds import APP, BY_HAND, Case
+
+NO_JOURNAL, CRASH_SAFE = "App, no journal", "App, crash-safe counts"
+
+
+def measure(asked: Asked) -> Iterator[Figure]:
+    usual = Case(asked.messages)
+
+    def fewer(share: float) -> Case:
+        return replace(usual, messages=max(200, round(asked.messages * share)))
+
+    cases = {
+        "as usual": usual,
+        "handler of 1 ms": replace(fewer(0.2), work_ms=1),
+        "handler of 10 ms": replace(fewer(0.03), work_ms=10),
+        "prefetch 1": replace(fewer(0.2), prefetch=1),
+        "prefetch 50": replace(usual, prefetch=50),
+        "bodies of 10 kB": replace(fewer(0.5), body=10_000),
+        "bodies of 1 MB": replace(fewer(0.02), body=1_000_000),
+        "quorum queue": replace(usual, queue="quorum"),
+    }
+    with asked.ground("rabbitmq") as at:
+        for name, case in cases.items():
+            turns = [at.turn(BY_HAND, case), at.turn(APP, case)]
+            if name == "as usual":
+                turns.append(at.turn(APP, replace(case, journal=False))._replace(side=NO_JOURNAL))
+            if name in ("as usual", "handler of 1 ms"):
+                turns.append(at.turn(APP, replace(case, crash_safe=True))._replace(side=CRASH_SAFE))
+            yield from at.compare("knobs", name, turns, asked.rounds)
