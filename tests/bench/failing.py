@@ -40,7 +40,9 @@ class Outcome:
 
     def healthy(self, body: bytes) -> bool:
         """What every handler does with a body: wait, count it if it is healthy, and say whether it is."""
-        self._began = self._began or time.monotonic()
+        if not self._began:
+            time.sleep(0.0 if self._task.pace else self._task.lead)
+            self._began = time.monotonic()
         if self._task.work:
             time.sleep(self._task.work)
         if body.startswith(b"s"):
@@ -82,9 +84,7 @@ def _beside(task: Task, what: str) -> subprocess.Popen[str]:
 def letters(task: Task) -> None:
     """Take all dead letters, and print when the last one came, on the clock that all processes share."""
     channel = pika.BlockingConnection(parameters(task.url)).channel()
-    seen = 0
-    for _ in channel.consume(task.dead, auto_ack=True) if task.letters else ():
-        seen += 1
+    for seen, _ in enumerate(channel.consume(task.dead, auto_ack=True) if task.letters else (), start=1):
         if seen == task.letters:
             break
     print(time.monotonic(), flush=True)
@@ -95,7 +95,7 @@ def publish(task: Task) -> None:
     """At the task's pace, each body with the time of its sending."""
     connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
-    began = time.monotonic()
+    began = time.monotonic() + task.lead
     for n in range(task.messages):
         if (ahead := began + n / task.pace - time.monotonic()) > 0:
             time.sleep(ahead)

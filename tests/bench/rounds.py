@@ -65,6 +65,7 @@ class Case:
     rest: float = 0.0  # seconds after a failure
     tries: int = 4  # before a dead letter
     pace: float = 0.0  # messages per second, published while they are consumed; 0: the queue was filled before
+    lead: float = 0.0  # seconds that the side is up before the first message
 
 
 class Program(NamedTuple):
@@ -122,6 +123,7 @@ class Ground:
             self.url, f"bench.{case.queue}", case.messages, case.queue, case.body, case.prefetch, case.work_ms / 1000,
             str(folder / "journal") if case.journal else None,
             f"sqlite:///{folder}/limbo.db" if case.crash_safe else None, case.sick, case.rest, case.tries, case.pace,
+            case.lead,
         )  # fmt: skip
 
     def play(self, turn: Turn) -> dict[str, float]:

@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The bench: App and drop-in against loops by hand and other frameworks, alternating in one run.
+
+    python -m tests.bench [--only brokers sick …] [--rounds 5] [--messages 10000] [--json FILE] [--markdown FILE]
+    python -m tests.bench --small
+
+Every side is a process of its own; prefetch 500, bodies of 256 B, persistent, a handler that does nothing, and the
+journal on, where not said otherwise. Markdown goes to stdout, or to a file; every figure also as JSON, which
+`tests.bench.diff` compares. How far it is goes to stderr. Exit code 1: a broker is missing, or a side failed; 2: the
+environment of the other frameworks is missing. A goal that is missed is marked; nothing fails by it.
+
+`--small`, for CI: few messages, section brokers only; it fails, with exit code 1, where the median of a ratio is
+below 0.7 of what it must be in three tries.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.bench.asked import VENV, Asked
+from tests.bench.benches import BENCHES
+from tests.bench.figures import Run
+from tests.bench.page import page
+from tests.bench.rounds import SideFailed
+from tests.bench.sections import SECTIONS
+from tests.bench.small import fast_enough
+from tests.brokers import BrokerFailed, BrokerMissing
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="sections")
+    parser.add_argument("--brokers", nargs="+", choices=BENCHES, default=list(BENCHES), help="of section brokers")
+    parser.add_argument("--rounds", type=int, default=5, help="at least 5 for a median worth the name")
+    parser.add_argument("--messages", type=int, default=10_000)
+    parser.add_argument("--growth", type=int, default=100_000, help="messages while memory is watched")
+    parser.add_argument("--json", type=Path, help="a file for every figure of every round")
+    parser.add_argument("--markdown", type=Path, help="a file instead of stdout")
+    parser.add_argument("--frameworks", type=Path, default=VENV, help="the Python that has the other frameworks")
+    parser.add_argument("--small", action="store_true", help="few messages, section brokers: is it fast enough?")
+    return parser.parse_args()
+
+
+def measured(asked: Asked, sections: list[str]) -> Run:
+    """All figures of these sections. SideFailed, BrokerMissing, BrokerFailed."""
+    run = Run()
+    for section in sections:
+        run.add(list(SECTIONS[section](asked)))
+    run.about = asked.about()
+    return run
+
+
+def main() -> int:
+    told = parsed()
+    if "frameworks" in told.only and not told.small and not told.frameworks.exists():
+        cure = "`make .bench/venv` makes it; or name other sections with --only"
+        print(f"error: the other frameworks are not at {told.frameworks}: {cure}", file=sys.stderr)
+        return 2
+    asked = Asked(told.rounds, told.messages, told.growth, tuple(told.brokers), told.frameworks)
+    try:
+        if told.small:
+            return 0 if fast_enough(asked) else 1
+        run = measured(asked, told.only)
+    except (SideFailed, BrokerMissing, BrokerFailed) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if told.json:
+        told.json.parent.mkdir(parents=True, exist_ok=True)
+        told.json.write_text(run.as_json(), encoding="utf-8")
+    if told.markdown:
+        told.markdown.parent.mkdir(parents=True, exist_ok=True)
+        told.markdown.write_text(page(run), encoding="utf-8")
+    else:
+        print(page(run))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A run as Markdown: what it ran on, the goals, and a table for each section."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tests.bench.figures import MEASURES, Figure, Run
+from tests.bench.goals import GOALS
+from tests.bench.rounds import BY_HAND
+
+WORDS = {"met": "met", "must met": "must met, aim missed", "missed": "**missed**", "not measured": "not measured"}
+
+
+def page(run: Run) -> str:
+    parts = [on_what(run.about), *goals(run)]
+    for section in dict.fromkeys(figure.section for figure in run.figures.values()):
+        parts += ["", f"### {section}", "", *table(run, section)]
+    return "\n".join(parts) + "\n"
+
+
+def on_what(about: Mapping[str, Any]) -> str:
+    """What was measured on what, and what else the machine did meanwhile."""
+    machine, load, options = about["machine"], about["load"], about["options"]
+    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    return (
+        f"Measured {about['when']} at {about['commit'] or 'an unknown commit'}, on {machine['cores']} cores "
+        f"({machine['processor']}), {machine['memory_gib']} GiB, {machine['system']}. {versions}. "
+        f"Rounds in which the sides took turns: {options['rounds']}; {options['messages']} messages where not said "
+        f"otherwise; medians, with the least and the most of all rounds. The load before was {load['before']}; while "
+        f"it ran, other work took {load['others']} of the cores.\n"
+    )
+
+
+def goals(run: Run) -> Iterator[str]:
+    """Those that were measured; ratios are within a round."""
+    yield from ("| goal | here | must | aim | |", "|---|---:|---:|---:|---|")
+    for goal in GOALS:
+        if values := goal.values(run):
+            sign = "≤" if goal.most else "≥"
+            wanted = (f"{sign} {limit:g} {goal.unit}".rstrip() for limit in (goal.must, goal.aim))
+            yield row(goal.name, around(values, 2), *wanted, WORDS[goal.state(run)])
+
+
+def table(run: Run, section: str) -> Iterator[str]:
+    """A row for each side of each case: its figures, and the first of them over that of the side by hand."""
+    found = [figure for figure in run.figures.values() if figure.section == section]
+    measures = [what for what in MEASURES if any(figure.what == what for figure in found)]
+    yield row("case", "side", *(f"{MEASURES[what].title}, {MEASURES[what].unit}" for what in measures), "to by hand")
+    yield row("---", "---", *("---:" for _ in measures), "---:")
+    for case, side in dict.fromkeys((figure.case, figure.side) for figure in found):
+        mine = {figure.what: figure for figure in found if (figure.case, figure.side) == (case, side)}
+        cells = (around(mine[what].values, MEASURES[what].digits) if what in mine else "" for what in measures)
+        yield row(case, side, *cells, _beside_by_hand(run, [mine[what] for what in measures if what in mine]))
+
+
+def _beside_by_hand(run: Run, figures: Sequence[Figure]) -> str:
+    """The ratio of the first figure that the side by hand has, too."""
+    for figure in figures:
+        if ratios := run.ratios(figure.key, figure._replace(side=BY_HAND).key):
+            return "" if figure.side == BY_HAND else around(ratios, 2)
+    return ""
+
+
+def around(values: Iterable[float], digits: int) -> str:
+    """Median (least to most), of one value that value."""
+    found = sorted(values)
+    median = f"{statistics.median(found):.{digits}f}"
+    return median if len(found) == 1 else f"{median} ({found[0]:.{digits}f} to {found[-1]:.{digits}f})"
+
+
+def row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
