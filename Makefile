@@ -17,6 +17,7 @@ PYTHON ?= $(shell .ci/find-python)
 UV_VERSION := 0.13.8
 PYTEST := $(VENV)/bin/python -m pytest
 READY := $(VENV)/.ready
+FRAMEWORKS := .bench/venv
 # Several workers, a file at a time. Tests on brokers mostly wait; each worker has brokers of its own.
 SPREAD = -n $(WORKERS) --dist loadfile
 WORKERS ?= 2
@@ -40,7 +41,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-policies bench-spark fuzz prove prove-simulated prove-kills mutants lock wheel clean
+.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz prove prove-simulated prove-kills mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -91,10 +92,28 @@ broker-tests: WORKERS = 3
 broker-tests: $(READY) ## the tests on real brokers
 	$(PYTEST) $(SPREAD) -m "broker and not spark"
 
-bench: $(READY) ## App and drop-in against the driver's own loop, on each real broker in turn
-	$(VENV)/bin/python -m tests.bench.rabbitmq
-	$(VENV)/bin/python -m tests.bench.activemq
-	$(VENV)/bin/python -m tests.bench.artemis
+# BENCH is for more: make bench BENCH="--only sick life --growth 1000000"
+bench: $(READY) $(FRAMEWORKS)/.ready ## App and drop-in against loops by hand and other frameworks, on real brokers; half an hour
+	$(VENV)/bin/python -m tests.bench --json .bench/bench.json --markdown .bench/bench.md $(BENCH)
+	@cat .bench/bench.md
+
+bench-small: $(READY) ## a small form of it, which fails where a ratio is far below its goal in three tries
+	$(VENV)/bin/python -m tests.bench --small
+
+bench-diff: $(READY) ## two runs of it compared: make bench-diff A=before.json B=after.json
+	@$(VENV)/bin/python -m tests.bench.diff $(A) $(B)
+
+# What we are measured against is no dependency of ours, and gets an environment of its own.
+.PHONY: $(FRAMEWORKS)
+$(FRAMEWORKS): $(FRAMEWORKS)/.ready
+
+$(FRAMEWORKS)/.ready: tests/bench/frameworks.txt | $(READY)
+	@echo "setup: $(FRAMEWORKS), the frameworks that the bench compares with"
+	@mkdir -p $(FRAMEWORKS)
+	@$(PYTHON) -m venv --clear $(FRAMEWORKS)
+	@$(VENV)/bin/uv pip install --quiet --python $(FRAMEWORKS) -r $< \
+	 || { echo "setup: uv could not do it (see above); pip does"; $(FRAMEWORKS)/bin/python -m pip install --quiet -r $<; }
+	@touch $@
 
 demo-spark: $(READY) ## a simulated quarter of an order service: its journal through Spark to a report for people
 	$(VENV)/bin/python examples/quarter/main.py
@@ -144,7 +163,7 @@ wheel: $(READY) ## the wheel, in dist/
 	$(VENV)/bin/python -m build --wheel --no-isolation
 
 clean: ## remove what was made here: environments, caches, dist/
-	rm -rf .venv .venv-3* .fuzz .prove dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-3* $(FRAMEWORKS) .fuzz .prove dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find redeliver_mw adapters tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # pip installs uv, uv the rest, in seconds. Where uv cannot reach the index and pip can, pip does it all, slower.

@@ -8,7 +8,8 @@
 Every side is a process of its own; prefetch 500, bodies of 256 B, persistent, a handler that does nothing, and the
 journal on, where not said otherwise. Markdown goes to stdout, or to a file; every figure also as JSON, which
 `tests.bench.diff` compares. How far it is goes to stderr. Exit code 1: a broker is missing, or a side failed; 2: the
-environment of the other frameworks is missing. A goal that is missed is marked; nothing fails by it.
+environment of the other frameworks is missing. What was measured before a failure is written down. A goal that is
+missed is marked; nothing fails by it.
 
 `--small`, for CI: few messages, section brokers only; it fails, with exit code 1, where the median of a ratio is
 below 0.7 of what it must be in three tries.
@@ -44,12 +45,16 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measured(asked: Asked, sections: list[str]) -> Run:
-    """All figures of these sections. SideFailed, BrokerMissing, BrokerFailed."""
+def measure(asked: Asked, told: argparse.Namespace) -> Run:
+    """Every section, written down as soon as it is over. SideFailed, BrokerMissing, BrokerFailed."""
     run = Run()
-    for section in sections:
+    for section in told.only:
         run.add(list(SECTIONS[section](asked)))
-    run.about = asked.about()
+        run.about = asked.about()
+        for file, text in ((told.json, run.as_json()), (told.markdown, page(run))):
+            if file:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text, encoding="utf-8")
     return run
 
 
@@ -63,17 +68,11 @@ def main() -> int:
     try:
         if told.small:
             return 0 if fast_enough(asked) else 1
-        run = measured(asked, told.only)
+        run = measure(asked, told)
     except (SideFailed, BrokerMissing, BrokerFailed) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    if told.json:
-        told.json.parent.mkdir(parents=True, exist_ok=True)
-        told.json.write_text(run.as_json(), encoding="utf-8")
-    if told.markdown:
-        told.markdown.parent.mkdir(parents=True, exist_ok=True)
-        told.markdown.write_text(page(run), encoding="utf-8")
-    else:
+    if not told.markdown:
         print(page(run))
     return 0
 

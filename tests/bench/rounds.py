@@ -77,7 +77,7 @@ class Program(NamedTuple):
     fills: bool = False
 
     def run(self, name: str, task: Task) -> dict[str, float]:
-        """What it printed. SideFailed."""
+        """The figures that it printed, if any. SideFailed."""
         argv = [self.python, "-m", self.module, name, task.as_json()]
         env = dict(os.environ)
         if self.python != sys.executable:  # it has nothing of ours
@@ -137,6 +137,8 @@ class Ground:
                 self.bench.fill(task)
             self.holds(task.queue, 0 if task.pace else task.messages)
             told = turn.program.run(turn.program.name, task)
+            if not told:
+                raise SideFailed(f"{turn.program.module}, {turn.program.name}: it printed no figures")
             self.holds(task.queue, 0)
             return told
 
