@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Iterator
 from dataclasses import replace
@@ -12,6 +13,7 @@ from tests.bench.asked import Asked
 from tests.bench.figures import Run
 from tests.bench.goals import GOALS, Goal
 from tests.bench.sections import brokers
+from tests.brokers import BrokerMissing
 
 FLOOR = 0.7  # of what it must be: a machine of CI's is busy, and few messages say little
 TRIES, ROUNDS, MESSAGES = 3, 3, 2000
@@ -20,8 +22,17 @@ TRIES, ROUNDS, MESSAGES = 3, 3, 2000
 def fast_enough(asked: Asked) -> bool:
     """Each broker in turn, again where a ratio is too low; False where one is so every time."""
     asked = replace(asked, rounds=ROUNDS, messages=MESSAGES)
-    passed = [_passes(replace(asked, brokers=(kind,))) for kind in asked.brokers]
+    passed = [_passes_if_there(replace(asked, brokers=(kind,))) for kind in asked.brokers]
     return all(passed)
+
+
+def _passes_if_there(asked: Asked) -> bool:
+    """A broker that cannot be had is a failure in CI only."""
+    try:
+        return _passes(asked)
+    except BrokerMissing as missing:
+        asked.say(f"not measured: {missing}")
+        return os.environ.get("REDELIVER_CI") != "1"
 
 
 def _passes(asked: Asked) -> bool:
