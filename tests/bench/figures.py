@@ -25,9 +25,6 @@ class Measure(NamedTuple):
 
 MEASURES: Final = {
     "rate": Measure("messages", "msg/s", 0, more=True),
-    "cpu": Measure("processor", "µs/msg", 1),
-    "rss": Measure("memory", "MiB", 1),
-    "grown": Measure("memory grown", "MiB", 2),
     "p50": Measure("latency p50", "ms", 2),
     "p99": Measure("latency p99", "ms", 2),
     "dead": Measure("until all are dead-lettered", "s", 2),
@@ -35,6 +32,9 @@ MEASURES: Final = {
     "start": Measure("start to first message", "ms", 0),
     "stop": Measure("stop", "ms", 0),
     "idle": Measure("processor, idle", "% of a core", 3),
+    "cpu": Measure("processor", "µs/msg", 1),
+    "rss": Measure("memory", "MiB", 1),
+    "grown": Measure("memory grown", "MiB", 2),
 }
 
 

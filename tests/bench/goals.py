@@ -70,7 +70,7 @@ def _goals() -> Iterator[Goal]:
     )  # fmt: skip
     yield Goal(
         "failed attempt to the dead-letter queue / confirmed publish and ack by hand, time",
-        f"{giving_up}/App/letter", f"{giving_up}/by hand, confirmed/letter", 1.25, 1.0, most=True,
+        f"{giving_up}/App/letter", f"{giving_up}/by hand/letter", 1.25, 1.0, most=True,
     )  # fmt: skip
     yield Goal(
         "crash-safe counts on / off", "knobs/as usual/App, crash-safe counts/rate", "knobs/as usual/App/rate", 0.7, 0.85

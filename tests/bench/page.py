@@ -18,7 +18,9 @@ WORDS = {"met": "met", "must met": "must met, aim missed", "missed": "**missed**
 def page(run: Run) -> str:
     parts = [on_what(run.about), *goals(run)]
     for section in dict.fromkeys(figure.section for figure in run.figures.values()):
-        parts += ["", f"### {section}", "", *table(run, section)]
+        parts += ["", f"### {section}"]
+        for cases in alike(run, section):
+            parts += ["", *table(run, section, cases)]
     return "\n".join(parts) + "\n"
 
 
@@ -30,7 +32,8 @@ def on_what(about: Mapping[str, Any]) -> str:
         f"Measured {about['when']} at {about['commit'] or 'an unknown commit'}, on {machine['cores']} cores "
         f"({machine['processor']}), {machine['memory_gib']} GiB, {machine['system']}. {versions}. "
         f"Rounds in which the sides took turns: {options['rounds']}; {options['messages']} messages where not said "
-        f"otherwise; medians, with the least and the most of all rounds. The load before was {load['before']}; while "
+        f"otherwise, {options['growth']} while memory is watched; medians, with the least and the most of all rounds. "
+        f"The load before was {load['before']}; while "
         f"it ran, other work took {load['others']} of the cores.\n"
     )
 
@@ -45,24 +48,34 @@ def goals(run: Run) -> Iterator[str]:
             yield row(goal.name, around(values, 2), *wanted, WORDS[goal.state(run)])
 
 
-def table(run: Run, section: str) -> Iterator[str]:
+def alike(run: Run, section: str) -> Iterator[list[str]]:
+    """The cases of a section, those with the same measures together."""
+    measures: dict[str, set[str]] = {}
+    for figure in run.figures.values():
+        if figure.section == section:
+            measures.setdefault(figure.case, set()).add(figure.what)
+    for what in dict.fromkeys(map(frozenset, measures.values())):
+        yield [case for case, found in measures.items() if found == what]
+
+
+def table(run: Run, section: str, cases: Sequence[str]) -> Iterator[str]:
     """A row for each side of each case: its figures, and the first of them over that of the side by hand."""
-    found = [figure for figure in run.figures.values() if figure.section == section]
+    found = [figure for figure in run.figures.values() if figure.section == section and figure.case in cases]
     measures = [what for what in MEASURES if any(figure.what == what for figure in found)]
-    yield row("case", "side", *(f"{MEASURES[what].title}, {MEASURES[what].unit}" for what in measures), "to by hand")
+    titles = [f"{MEASURES[what].title}, {MEASURES[what].unit}" for what in measures]
+    yield row("case", "side", *titles, f"{MEASURES[measures[0]].title}, to by hand")
     yield row("---", "---", *("---:" for _ in measures), "---:")
     for case, side in dict.fromkeys((figure.case, figure.side) for figure in found):
         mine = {figure.what: figure for figure in found if (figure.case, figure.side) == (case, side)}
         cells = (around(mine[what].values, MEASURES[what].digits) if what in mine else "" for what in measures)
-        yield row(case, side, *cells, _beside_by_hand(run, [mine[what] for what in measures if what in mine]))
+        yield row(case, side, *cells, _to_by_hand(run, mine.get(measures[0])))
 
 
-def _beside_by_hand(run: Run, figures: Sequence[Figure]) -> str:
-    """The ratio of the first figure that the side by hand has, too."""
-    for figure in figures:
-        if ratios := run.ratios(figure.key, figure._replace(side=BY_HAND).key):
-            return "" if figure.side == BY_HAND else around(ratios, 2)
-    return ""
+def _to_by_hand(run: Run, figure: Figure | None) -> str:
+    if figure is None or figure.side == BY_HAND:
+        return ""
+    ratios = run.ratios(figure.key, figure._replace(side=BY_HAND).key)
+    return around(ratios, 2) if ratios else ""
 
 
 def around(values: Iterable[float], digits: int) -> str:

@@ -136,9 +136,15 @@ def test_a_goal_that_was_not_measured_is_left_out() -> None:
 def test_every_row_of_a_table_has_as_many_cells_as_its_head() -> None:
     run = run_of((150.0, 160.0, 170.0))
     run.add([Figure("brokers", "rabbitmq", "App", "rss", (36.0,))])
-    rows = list(page.table(run, "brokers"))
+    rows = list(page.table(run, "brokers", ["rabbitmq"]))
     assert len({row.count("|") for row in rows}) == 1
     assert len(rows) == 4
+
+
+def test_cases_of_other_measures_have_a_table_of_their_own() -> None:
+    run = run_of((1.0, 1.0, 1.0))
+    run.add([Figure("brokers", "activemq", "App", "rate", (1.0,)), Figure("brokers", "idle", "App", "idle", (1.0,))])
+    assert list(page.alike(run, "brokers")) == [["rabbitmq", "activemq"], ["idle"]]
 
 
 # -- two runs -----------------------------------------------------------------------------------------------------
