@@ -30,8 +30,10 @@ class Outcome:
         self._began = self._healed = 0.0
         self._well = task.messages - task.letters
         self._latencies: list[float] = []  # s
-        self.all_well = threading.Event()
-        self._letters = _beside(task, "letters")
+        self._all_well = threading.Event()
+        if task.letters:
+            self._letters = _beside(task, "letters")
+            self._read()  # it is there
 
     def publish(self) -> None:
         """From now on, if the queue was not filled before."""
@@ -52,15 +54,19 @@ class Outcome:
             self._latencies.append(time.monotonic() - float(body[1:].rstrip(b"x")))
         if not self._well:
             self._healed = time.monotonic()
-            self.all_well.set()
+            self._all_well.set()
         return True
 
     def wait(self) -> None:
         """Until nothing is left to do."""
         if self._task.letters:
-            self._dead = float(self._letters.communicate()[0])
+            self._dead = float(self._read())
         if self._well:
-            self.all_well.wait()
+            self._all_well.wait()
+
+    def _read(self) -> str:
+        assert self._letters.stdout is not None
+        return self._letters.stdout.readline()
 
     def report(self) -> None:
         task, letters = self._task, self._task.letters
@@ -78,13 +84,14 @@ class Outcome:
 
 def _beside(task: Task, what: str) -> subprocess.Popen[str]:
     argv = [sys.executable, "-m", "tests.bench.failing", what, task.as_json()]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def letters(task: Task) -> None:
-    """Take all dead letters, and print when the last one came, on the clock that all processes share."""
+    """Say that this is ready; take all dead letters; say when the last one came, on the clock of all processes."""
     channel = pika.BlockingConnection(parameters(task.url)).channel()
-    for seen, _ in enumerate(channel.consume(task.dead, auto_ack=True) if task.letters else (), start=1):
+    print("ready", flush=True)
+    for seen, _ in enumerate(channel.consume(task.dead, auto_ack=True), start=1):
         if seen == task.letters:
             break
     print(time.monotonic(), flush=True)

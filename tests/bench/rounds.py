@@ -120,10 +120,11 @@ class Ground:
 
     def task(self, case: Case, folder: Path) -> Task:
         return Task(
-            self.url, f"bench.{case.queue}", case.messages, case.queue, case.body, case.prefetch, case.work_ms / 1000,
-            str(folder / "journal") if case.journal else None,
-            f"sqlite:///{folder}/limbo.db" if case.crash_safe else None, case.sick, case.rest, case.tries, case.pace,
-            case.lead,
+            self.url, f"bench.{case.queue}", case.messages,
+            kind=case.queue, body=case.body, prefetch=case.prefetch, work=case.work_ms / 1000,
+            journal=str(folder / "journal") if case.journal else None,
+            limbo=f"sqlite:///{folder}/limbo.db" if case.crash_safe else None,
+            sick=case.sick, rest=case.rest, tries=case.tries, pace=case.pace, lead=case.lead,
         )  # fmt: skip
 
     def play(self, turn: Turn) -> dict[str, float]:
@@ -140,6 +141,8 @@ class Ground:
             if not told:
                 raise SideFailed(f"{turn.program.module}, {turn.program.name}: it printed no figures")
             self.holds(task.queue, 0)
+            if task.sick:
+                self.holds(task.dead, 0)  # the side has counted them, and there was none too many
             return told
 
     def holds(self, queue: str, messages: int) -> None:
