@@ -70,7 +70,7 @@ def hand_begins(task: Task) -> None:
 
 def app_ends(task: Task) -> None:
     """A stop in the midst of work: what is in hand is finished, all else is still the broker's."""
-    enough, seen = threading.Event(), []
+    enough, seen = threading.Event(), list[None]()
 
     def handle() -> None:
         time.sleep(task.work)

@@ -12,7 +12,7 @@ from tests.bench.app import by_app
 from tests.bench.side import Count, Side, Task, play
 
 
-def parameters(url: str) -> pika.ConnectionParameters:
+def parameters(url: str) -> pika.URLParameters:
     """Of a URL as App takes it."""
     return pika.URLParameters("amqp" + url[url.index("://") :])
 
