@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads beside processes, with a handler that computes and one that waits, on RabbitMQ.
 
-    python -m tests.bench.processes [--messages 1000] [--rounds 5] [--url …]
+    python -m tests.bench.processes [--messages 1000] [--rounds 5] [--handlers computes] [--url …]
 
 Each side is a `redeliver run` of its own, with so many workers, or so many processes with so many workers each. When
 all are up the messages are published, and the clock runs from the first message begun to the last one handled. To
@@ -29,6 +29,7 @@ from tests.bench.rounds import BODY, spread
 from tests.cli.running import Running
 
 QUEUE, VERSION = "bench.processes", "4.3"
+HANDLERS = ("computes", "waits")
 WORK = 0.005  # seconds
 PREFETCH = 20
 WORDS = struct.Struct("dd")  # when a run began and ended, on the monotonic clock, which all processes share
@@ -122,7 +123,7 @@ def compare(url: str, asked: argparse.Namespace) -> None:
     turns = turns_of(WORK)
     print(f"{machine()}; {asked.messages} messages, {asked.rounds} rounds, min / median / max\n", flush=True)
     print("| handler | side | messages per second | ratio to 1 worker |\n|---|---|---|---|")
-    for kind in ("computes", "waits"):
+    for kind in asked.handlers:
         rates: dict[Side, list[float]] = {side: [] for side in SIDES}
         for n in range(asked.rounds):
             for side in SIDES if n % 2 == 0 else reversed(SIDES):
@@ -138,6 +139,7 @@ def main() -> None:
     parser.add_argument("--url", help="a RabbitMQ that runs already; else one is started for this")
     parser.add_argument("--messages", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--handlers", nargs="+", choices=HANDLERS, default=HANDLERS)
     asked = parser.parse_args()
     if asked.url:
         return compare(asked.url, asked)
