@@ -43,14 +43,14 @@ class Outcome:
             _beside(self._task, "publish")
 
     def healthy(self, body: bytes) -> bool:
-        """What every handler does with a body: wait, count it if it is healthy, and say whether it is."""
+        """What every handler does with a body: say whether it is healthy; such a one takes its time, and is counted."""
         if not self._began:
             time.sleep(0.0 if self._task.pace else self._task.lead)
             self._began = time.monotonic()
-        if self._task.work:
-            time.sleep(self._task.work)
         if body.startswith(b"s"):
             return False
+        if self._task.work:
+            time.sleep(self._task.work)
         self._well -= 1
         if self._task.pace:
             self._latencies.append(time.monotonic() - float(body[1:].rstrip(b"x")))

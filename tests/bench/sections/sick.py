@@ -3,9 +3,10 @@
 """One message in ten always fails, on RabbitMQ.
 
 Goodput: the healthy ones per second, over that of as many without any sick ones among them; the handler does nothing,
-or takes 1 ms. Dead letters: from the first handler to the last dead letter. Latency: 1000 messages a second are
-published while they are consumed; from the sending of a healthy one to its handler. Giving up: each message fails once,
-and is a dead letter; per message, from the first handler to the last dead letter; by hand with confirms.
+or takes 1 ms for a healthy one; sick ones fail at once, so that what they cost is not the handler's. Dead letters: from
+the first handler to the last dead letter. Latency: 1000 messages a second are published while they are consumed; from
+the sending of a healthy one to its handler. Giving up: each message fails once, and is a dead letter; per message, from
+the first handler to the last dead letter; by hand with confirms.
 
 Where an App rests for 2 s it has been up for eleven seconds: in the first ten it gives no copy to a queue that it made.
 """
