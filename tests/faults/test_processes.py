@@ -158,6 +158,11 @@ def kill(pid: int) -> int:
     return 1
 
 
+def segments_of(folder: Path, pid: int) -> list[str]:
+    """Those that a process writes, or has written."""
+    return [path.name for path in (folder / "journal").iterdir() if f"-{pid}-" in path.name]
+
+
 def test_every_attempt_is_in_the_journal_of_its_process_and_none_takes_a_living_ones_segment(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -166,7 +171,9 @@ def test_every_attempt_is_in_the_journal_of_its_process_and_none_takes_a_living_
         until(lambda: len(living(running)) == 3, running, "they are not all up")
         publish(broker, SHARED, fine[:150])
         until(lambda: done(tmp_path) == {*fine[:150]}, running, "they are not all handled")
-        os.kill(living(running)[2], signal.SIGKILL)  # who follows closes what that one left open, and no other
+        killed = living(running)[2]
+        until(lambda: segments_of(tmp_path, killed) != [], running, "it has not written anything")
+        os.kill(killed, signal.SIGKILL)  # who follows closes what that one left open, and no other
         until(lambda: running.err.count("consuming") == 4, running, "it is not started again")
         publish(broker, SHARED, fine[150:])
         until(lambda: done(tmp_path) == {*fine}, running, "they are not all handled")
