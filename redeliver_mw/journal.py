@@ -20,17 +20,16 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from .errors import ConfigError
-from .record import AttemptRecord, PolicyRecord, row_to_line, to_line
-from .record_ids import RecordIds
 from .segment_writer import Fsync, SegmentWriter
 from .segments import read_policy_changes, read_segments, recover
+from .serializing import Serializer
 
 __all__ = ["Journal", "read_policy_changes", "read_segments"]
 
@@ -81,7 +80,7 @@ class Journal:
         )
         self._chunk = min(_CHUNK, max_bytes)
         self._flush_interval, self._max_waiting = flush_interval, max_waiting
-        self._ids = RecordIds()
+        self._serializer = Serializer(self._cannot)
         self._begin()
         recover(self.directory, self.host)
         _journals.add(self)
@@ -212,42 +211,13 @@ class Journal:
                     item.set()
                 lines, size = [], 0
                 continue
-            for line in self._lines(item):
+            for line in self._serializer.lines(item):
                 size += len(line)
                 if size > self._chunk:
                     self._writer.write(lines)
                     lines, size = [], len(line)
                 lines.append(line)
         self._writer.write(lines)
-
-    def _lines(self, item: Any) -> Iterable[bytes]:
-        """The lines of an item; a record that cannot be made costs itself only."""
-        try:
-            if isinstance(item, tuple) and item and callable(item[0]):
-                item = item[0](*item[1:])
-            if type(item) is bytes:  # as nearly all are
-                return (item,)
-            if type(item) is AttemptRecord:  # no generator is made for it
-                return (self._line(item),)
-        except Exception as error:
-            self._cannot(error)
-            return ()
-        return self._lines_of(item)
-
-    def _lines_of(self, item: Any) -> Iterator[bytes]:
-        try:
-            for found in _flat(item):
-                if isinstance(found, tuple):
-                    yield row_to_line(found, found[1] or self._ids.next())
-                else:
-                    yield self._line(found)
-        except Exception as error:
-            self._cannot(error)
-
-    def _line(self, record: AttemptRecord | PolicyRecord) -> bytes:
-        if not record.record_id:
-            record.record_id = self._ids.next()
-        return to_line(record)
 
     def _cannot(self, error: Exception) -> None:
         self._drop(1)
@@ -266,21 +236,6 @@ class Journal:
         """In a forked child: the parent's file and all that waits for it stay the parent's."""
         self._writer.forget()
         self._begin()
-
-
-def _flat(item: Any) -> Iterator[AttemptRecord | PolicyRecord | tuple[Any, ...]]:
-    """The records and plain rows that an item of `append` stands for."""
-    if isinstance(item, AttemptRecord | PolicyRecord):
-        yield item
-    elif isinstance(item, tuple) and item and callable(item[0]):
-        yield from _flat(item[0](*item[1:]))
-    elif isinstance(item, tuple):
-        yield item
-    elif callable(item):
-        yield from _flat(item())
-    elif item is not None:
-        for each in item:
-            yield from _flat(each)
 
 
 def _usable(directory: Path) -> Path:

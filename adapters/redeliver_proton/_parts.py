@@ -34,7 +34,7 @@ class PausingFlow(proton.Handler):
             call(*args)
 
 
-class Outgoing(proton.Handler):
+class SendingPart(proton.Handler):
     """The handler's own part for what it sends, which has nothing to do with messages that are ours to settle."""
 
     def __init__(self, original: Any, incoming: Incoming) -> None:

@@ -11,9 +11,9 @@ as the policy says, and after the last failure lies in the dead-letter queue. Al
 no sleep, heart-beats go on.
 
 How: a `MessagingHandler` has an `IncomingMessageHandler` among its `handlers`, which receives, calls `on_message`, and
-accepts and settles by itself. `redelivering` takes that one's place and gives the same handler back; everything else,
-its prefetch, its senders, its endpoints, is not touched. `auto_accept` means nothing any more where messages can be
-redelivered: every one is settled when its fate is certain.
+accepts and settles by itself. `redelivering` takes that one's place and gives the same handler back. Its senders and
+its endpoints are not touched; its prefetch stays, and is asked for by halves. `auto_accept` means nothing any more
+where messages can be redelivered: every one is settled when its fate is certain.
 
 What a user should know:
 
@@ -51,7 +51,7 @@ from redeliver_proton._artemis import ARTEMIS
 from redeliver_proton._dialects import capabilities
 from redeliver_proton._ground import Ground, Watch
 from redeliver_proton._mapping import delivery_of
-from redeliver_proton._parts import Outgoing, PausingFlow
+from redeliver_proton._parts import PausingFlow, SendingPart
 from redeliver_proton._seat import LinkSeat, shown
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -284,7 +284,7 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
         if type(part).__name__ == "FlowController":
             incoming.flow, parts[i] = part, PausingFlow(part, incoming)
         elif type(part) is OutgoingMessageHandler:
-            parts[i] = Outgoing(part, incoming)
+            parts[i] = SendingPart(part, incoming)
     return handler
 
 

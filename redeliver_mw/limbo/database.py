@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +146,8 @@ class Database:
             arguments: dict[str, Any] = {"timeout": self._busy_timeout, "check_same_thread": False}
             engine = create_engine(self.url, connect_args=arguments, poolclass=StaticPool)
             if durable:
-                event.listen(engine, "connect", _sqlite_connected if self._lasting else _sqlite_relaxed)
+                connected = partial(_sqlite_connected, lasting=self._lasting, patience=self._busy_timeout)
+                event.listen(engine, "connect", connected)
             event.listen(engine, "connect", _sqlite_left_alone)
             event.listen(engine, "begin", _sqlite_begins)
             return engine
@@ -193,28 +197,31 @@ def _parsed(url: str) -> URL:
     return parsed
 
 
-def _sqlite_connected(connection: Any, _: object) -> None:
-    """What is committed is on the disk: an original is settled on the strength of it."""
-    cursor = connection.cursor()
-    try:
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=FULL")
-    finally:
-        cursor.close()
+def _sqlite_connected(connection: Any, _: object, *, lasting: bool, patience: float) -> None:
+    """What is committed is on the disk: an original is settled on the strength of it.
+
+    Not `lasting`: it is with the operating system, and no commit waits for the disk. `patience`: seconds to wait for
+    others that open the file.
+    """
+    with closing(connection.cursor()) as cursor:
+        _write_ahead(cursor, time.monotonic() + patience)
+        cursor.execute(f"PRAGMA synchronous={'FULL' if lasting else 'NORMAL'}")
 
 
-def _sqlite_relaxed(connection: Any, _: object) -> None:
-    """What is committed is with the operating system: no commit waits for the disk."""
-    cursor = connection.cursor()
-    try:
-        cursor.execute("PRAGMA journal_mode=WAL")
-        cursor.execute("PRAGMA synchronous=NORMAL")
-    finally:
-        cursor.close()
+def _write_ahead(cursor: sqlite3.Cursor, until: float) -> None:
+    """SQLite's own timeout does not cover this: of two who switch a new file at once, one is refused immediately."""
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+        time.sleep(random.uniform(0.001, 0.01))  # not in step with the other one
 
 
 def _postgresql_relaxed(connection: Any, _: object) -> None:
-    """The same, as PostgreSQL has it."""
+    """What is committed is with the server: no commit waits for its disk."""
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit TO off")
     connection.commit()

@@ -17,7 +17,7 @@ schema with fewer of them, `spark.read.schema("id BIGINT, reason STRING")`, is h
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -119,7 +119,8 @@ class LimboReader(DataSourceReader):
         self._url, self._columns, self._pieces = url, dict(columns), pieces
         self._tests: list[Condition] = []
         # Where its setting is off, Spark refuses a reader with a method `pushFilters` and does not just leave it alone.
-        self.pushFilters = _Offered(self._push)  # type: ignore[method-assign] # it looks at `__func__`, and calls it
+        # It looks at `__func__`, and calls it.
+        vars(self)["pushFilters"] = _Offered(self._push)
 
     def _push(self, filters: Sequence[Filter]) -> Iterable[Filter]:
         """Keeps what the database can tell as exactly as Spark, and gives back the others."""
@@ -160,11 +161,11 @@ class _Offered:
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
-    def __init__(self, push: Any) -> None:
+    def __init__(self, push: Callable[[Sequence[Filter]], Iterable[Filter]]) -> None:
         self._push = push
 
     def __call__(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        return self._push(filters)  # type: ignore[no-any-return]
+        return self._push(filters)
 
 
 def _columns_of(schema: StructType) -> dict[str, str]:

@@ -35,6 +35,12 @@ def worked_s() -> float:
 
 def _below_us() -> Iterator[int]:
     """Ticks of this process and of each below it, with those of its children that it has seen the end of."""
+    for _, words in processes_below():
+        yield sum(map(int, words[11:15]))
+
+
+def processes_below() -> Iterator[tuple[int, list[str]]]:
+    """This process and each below it: its id, and what /proc/ID/stat says of it behind its name."""
     told = dict[int, list[str]]()
     for place in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -46,7 +52,7 @@ def _below_us() -> Iterator[int]:
         while above in told and above != os.getpid():
             above = int(told[above][1])
         if above == os.getpid():
-            yield sum(map(int, words[11:15]))
+            yield pid, words
 
 
 def _busy_s() -> float:

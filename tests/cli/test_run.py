@@ -12,6 +12,7 @@ import time
 import tomllib
 import uuid
 from pathlib import Path
+from subprocess import TimeoutExpired
 
 import pytest
 
@@ -85,22 +86,17 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     shop(tmp_path, "print('begun'); threading.Event().wait()", stop_timeout=600.0)
     with Running(tmp_path, "run", "shop:app") as running:
         assert running.saw("begun")
-        running.signal()
-        with pytest.raises(TimeoutError):
-            wait_briefly(running)
-        running.signal()
-        assert running.wait(15) == 0
+        stop_at_once(running)
         assert "unsettled: 1" in running.err
 
 
-def wait_briefly(running: Running) -> None:
+def stop_at_once(running: Running) -> None:
     """The first signal alone must not end it: there is nothing to wait for but time."""
-    from subprocess import TimeoutExpired
-
-    try:
+    running.signal()
+    with pytest.raises(TimeoutExpired):
         running.wait(1.5)
-    except TimeoutExpired:
-        raise TimeoutError from None
+    running.signal()
+    assert running.wait(15) == 0
 
 
 def test_a_signal_ends_a_start_that_waits_for_the_broker(tmp_path: Path) -> None:

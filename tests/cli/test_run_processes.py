@@ -17,7 +17,7 @@ import pytest
 
 from redeliver_mw.supervisor import FIRST_PAUSE
 from tests.cli.running import Running, redeliver
-from tests.cli.test_run import READY, one_message, shop, wait_briefly
+from tests.cli.test_run import READY, one_message, shop, stop_at_once
 
 CONSUMES = r"consuming queue:orders at memory:// .*pid=(\d+) process=(\d)"
 NUMBER = "os.environ['REDELIVER_PROCESS']"
@@ -114,11 +114,7 @@ def test_a_second_signal_stops_all_at_once(tmp_path: Path) -> None:
     with Running(tmp_path, "run", "shop:app", "--processes", "2") as running:
         assert running.saw("begun 1\n")
         assert running.saw("begun 2\n")
-        running.signal()
-        with pytest.raises(TimeoutError):
-            wait_briefly(running)
-        running.signal()
-        assert running.wait(15) == 0
+        stop_at_once(running)
     assert running.err.count("unsettled: 1") == 2
 
 

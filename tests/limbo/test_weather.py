@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -125,6 +126,21 @@ def test_a_locked_database_refuses_and_heals_by_itself(file: Path) -> None:
         other.close()
         store.park(parkings([1], clock.now().wall))
         assert len(store.due()) == 1
+
+
+def test_a_new_file_that_another_program_writes_to_is_waited_for(file: Path) -> None:
+    """SQLite itself refuses at once where a file is about to get its write-ahead log."""
+    other = sqlite3.connect(file, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LimboError, match="another program holds it locked"):
+        limbo(f"sqlite:///{file}", ManualClock(), busy_timeout=0.05).open()
+    with ThreadPoolExecutor(1) as pool:
+        opening = pool.submit(limbo(f"sqlite:///{file}", ManualClock(), busy_timeout=30.0).open)
+        with pytest.raises(TimeoutError):
+            opening.result(0.2)
+        other.execute("ROLLBACK")
+        opening.result(20).close()
+    other.close()
 
 
 def test_a_full_disk_refuses_the_whole_batch_and_heals_by_itself(file: Path) -> None:

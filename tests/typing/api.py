@@ -87,7 +87,8 @@ def on_order(delivery: Delivery) -> None:
 @redeliver(policy)
 async def on_price(delivery: Delivery) -> int:
     assert_type(current_delivery(), Delivery)
-    return delivery.json()["price"] + 1  # type: ignore[no-any-return]  # what JSON holds is not known
+    price: int = delivery.json()["price"]
+    return price + 1
 
 
 def on_decoded(order: Order, delivery: Delivery) -> None:

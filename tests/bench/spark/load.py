@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 from tests.bench import load
@@ -48,15 +47,5 @@ class Load(load.Load):
 
 def _below_us() -> Iterator[tuple[tuple[int, str], int]]:
     """This process and those below it, each by its id and when it began, and the ticks that it has worked itself."""
-    told = dict[int, list[str]]()
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            told[int(place.parent.name)] = place.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended meanwhile
-            continue
-    for pid, words in told.items():
-        above = pid
-        while above in told and above != os.getpid():
-            above = int(told[above][1])
-        if above == os.getpid():
-            yield (pid, words[19]), int(words[11]) + int(words[12])
+    for pid, words in load.processes_below():
+        yield (pid, words[19]), int(words[11]) + int(words[12])
