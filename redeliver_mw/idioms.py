@@ -21,7 +21,6 @@ from .errors import PolicyError
 from .failure import Failure
 from .message import Delivery, Destination
 from .policy import RedeliveryPolicy
-from .policy.formats import patchbay, weblogic
 from .redaction import clean, redact, trim_utf8
 
 JMSJCA = ("_JMSJCA_", "JMS_Sun_JMSJCA_")  # the name of a property of a moved message, and its older one
@@ -37,20 +36,34 @@ def own_policy(policy: RedeliveryPolicy, delivery: Delivery, state: Mapping[str,
     """The policy of this one message: what its handler or its sender set, where the language knows of that."""
     if policy.language == "jmsjca" and (text := state.get(HANDLING)) is not None:
         return _handling(text) or policy
-    if policy.language == "weblogic" and (limit := _whole(_headers(delivery).get(weblogic.SENDERS_LIMIT))) is not None:
+    if policy.language == "weblogic":
+        return _senders(policy, delivery)
+    return policy
+
+
+def _senders(policy: RedeliveryPolicy, delivery: Delivery) -> RedeliveryPolicy:
+    from .policy.formats import weblogic  # loaded where such a policy has been read
+
+    if (limit := _whole(_headers(delivery).get(weblogic.SENDERS_LIMIT))) is not None:
         return weblogic.with_senders_limit(policy, limit)
     return policy
 
 
 def is_dated(policy: RedeliveryPolicy, delivery: Delivery) -> bool:
     """Has its sender given it a delivery date? In other languages than Patch Bay's the headers are not looked at."""
-    return policy.language == "patchbay" and patchbay.DELIVERY_DATE in _headers(delivery)
+    if policy.language != "patchbay":
+        return False
+    from .policy.formats import patchbay  # loaded where such a policy has been read
+
+    return patchbay.DELIVERY_DATE in _headers(delivery)
 
 
 def rest_until_due(policy: RedeliveryPolicy, delivery: Delivery, now: float) -> float:
     """Seconds until the sender's delivery date, 0 without one; `now` is wall time, seconds since 1970."""
     if not is_dated(policy, delivery):
         return 0.0
+    from .policy.formats import patchbay
+
     return patchbay.rest_until_due({patchbay.DELIVERY_DATE: _whole(delivery.headers[patchbay.DELIVERY_DATE])}, now)
 
 

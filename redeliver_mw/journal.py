@@ -35,7 +35,7 @@ __all__ = ["Journal", "read_policy_changes", "read_segments"]
 
 _log = logging.getLogger("redeliver_mw.journal")
 _CHUNK: Final = 256 * 1024  # bytes that are written at once
-_HURRY: Final = 4096  # records waiting that end the gathering of a batch early
+_HURRY: Final = 1024  # records waiting that end the gathering of a batch early
 
 
 class Journal:

@@ -3,8 +3,8 @@
 """From a broker URL to an adapter: `rabbitmq://user:password@host:5672/vhost?tls=1`.
 
 The scheme is a broker (`rabbitmq`: its usual driver) or a dialect (`rabbitmq+pika`). Several hosts with commas
-are tried in turn. Adapters are found through the entry-point group `redeliver_mw.adapters`, so that a third
-party plugs its own in the same way; each entry is a function from a `BrokerUrl` to an `Adapter`.
+are tried in turn. A third party plugs its own adapter in through the entry-point group `redeliver_mw.adapters`;
+each entry is a function from a `BrokerUrl` to an `Adapter`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,27 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
 from .adapter import Adapter
 from .errors import ConfigError, MissingExtra
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
 GROUP = "redeliver_mw.adapters"
 USUAL_DRIVER = {
     "activemq": "activemq+stomp", "rabbitmq": "rabbitmq+pika", "artemis": "artemis+proton", "memory": "memory",
 }  # fmt: skip
+# Ours, as pyproject.toml has them: who uses them does not pay for a look into all packages that are installed.
+OURS = {
+    "activemq+stomp": "redeliver_stomp",
+    "artemis+proton": "redeliver_proton",
+    "rabbitmq+proton": "redeliver_proton.rabbitmq",
+    "rabbitmq+pika": "redeliver_pika",
+}
 EXTRA_OF_DRIVER = {"stomp": "stomp", "pika": "pika", "proton": "proton"}
 NOT_BUILT = {"activemq+proton", "rabbitmq+stomp", "artemis+stomp"}
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
@@ -123,11 +134,13 @@ def adapter_for(url: str | BrokerUrl) -> Adapter:
 
 def dialects() -> list[str]:
     """Every dialect that is built or plugged in, sorted; its driver need not be installed."""
-    return sorted({"memory"} | {entry.name for entry in entry_points(group=GROUP)})
+    return sorted({"memory", *OURS} | _plugged_in().names)
 
 
 def _load(url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
-    found = [entry for entry in entry_points(group=GROUP) if entry.name == url.dialect]
+    if (module := OURS.get(url.dialect)) is not None:
+        return _loaded(lambda: import_module(module).adapter_from_url, url)
+    found = _plugged_in().select(name=url.dialect)
     if not found:
         if url.dialect in NOT_BUILT:
             raise ConfigError(
@@ -136,15 +149,20 @@ def _load(url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
         raise ConfigError(
             f"scheme {url.dialect!r} is unknown", where=url.text, cure=f"Known are {', '.join(dialects())}"
         )
-    return _load_entry(found[0], url)
+    return _loaded(next(iter(found)).load, url)
 
 
-def _load_entry(entry: EntryPoint, url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
+def _plugged_in() -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+def _loaded(load: Callable[[], Callable[[BrokerUrl], Adapter]], url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
     """The adapter's factory. A missing driver says which extra to install; any other fault is passed on."""
     driver = url.dialect.partition("+")[2]
     try:
-        factory: Callable[[BrokerUrl], Adapter] = entry.load()
-        return factory
+        return load()
     except ModuleNotFoundError as missing:
         if missing.name != driver:
             raise

@@ -2,10 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from redeliver_mw.errors import ConfigError, RedeliverError
-from redeliver_mw.registry import BrokerUrl, adapter_for, dialects, parse_url
+from redeliver_mw.registry import GROUP, OURS, BrokerUrl, adapter_for, dialects, parse_url
 
 SECRET = "pa:ss@w0rd"
 
@@ -127,6 +130,12 @@ def test_memory_needs_no_server_and_is_always_there() -> None:
     assert "memory" in dialects()
     assert adapter_for("memory://").capabilities.broker_kind
     assert isinstance(parse_url("memory://"), BrokerUrl)
+
+
+def test_our_own_adapters_are_those_that_the_package_plugs_in() -> None:
+    """They are found without a look at what is installed."""
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
+    assert {name: f"{module}:adapter_from_url" for name, module in OURS.items()} == project["entry-points"][GROUP]
 
 
 def test_no_text_at_all_is_no_broker_url() -> None:

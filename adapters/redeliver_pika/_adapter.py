@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pika.adapters.select_connection import IOLoop
 
@@ -27,11 +27,13 @@ from redeliver_mw.words import Words
 from redeliver_pika._browse import browse
 from redeliver_pika._connect import Connection, Link
 from redeliver_pika._dialects import CLASSIC, RUNGS, capabilities, queue_of, rung_queue
-from redeliver_pika._management import Management
 from redeliver_pika._mapping import READER, route_to
 from redeliver_pika._publish import Publisher
 from redeliver_pika._source import Source
 from redeliver_pika._topology import Topology
+
+if TYPE_CHECKING:
+    from redeliver_pika._management import Management
 
 log = logging.getLogger("redeliver_mw.pika")
 
@@ -44,7 +46,7 @@ class PikaAdapter:
     def __init__(self, url: BrokerUrl) -> None:
         self._url = url
         told = url.options.get("management")
-        self._management = Management(told, url) if told else None
+        self._management = _management(told, url) if told else None
         self._ioloop = IOLoop()
         self._link = Link(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
         self._publisher = Publisher.at(self._ioloop, url, self._ended)
@@ -279,6 +281,12 @@ class PikaAdapter:
             answer("unsent", "the original was lost meanwhile")
         else:
             self._publish(out, answer, after)
+
+
+def _management(told: str, url: BrokerUrl) -> Management:
+    from redeliver_pika._management import Management  # it brings HTTP along, for few
+
+    return Management(told, url)
 
 
 def _answer(answer: OnAnswer, found: int | RedeliverError) -> None:
