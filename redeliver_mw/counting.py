@@ -153,7 +153,14 @@ def count_failure(past: Past, ttl_us: int | None, at_us: int, ran: float, error:
 
 def message_key(delivery: Delivery, past: Past) -> str | None:
     """The message's own id across copies: its lineage, or a hash; None when it has nothing to be known by."""
-    return past.lineage or key_of(str(delivery.destination), delivery.identity, delivery.body)
+    return past.lineage or own_key(delivery)
+
+
+def own_key(delivery: Delivery) -> str | None:
+    """The key that a message has before any copy of it; a delivery is hashed once."""
+    if delivery.own_key is None:
+        delivery.own_key = key_of(str(delivery.destination), delivery.identity, delivery.body)
+    return delivery.own_key
 
 
 def key_of(source: str, identity: Identity, body: bytes) -> str | None:

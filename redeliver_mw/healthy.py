@@ -30,28 +30,27 @@ class HealthyLines:
     def __call__(self, delivery: Delivery, scene: Scene, plan: Plan, at_us: int, ran_us: int) -> bytes:
         """The line, its newline included."""
         shape = self._shape(scene, plan.signature)
-        identity, body = delivery.identity, delivery.body
-        key = counting.key_of(shape.source, identity, body) or counting.digest(delivery).hex()[-32:]
+        key = counting.own_key(delivery) or counting.digest(delivery).hex()[-32:]
         if plan.policy.arms:
             shape = self._shape(scene, plan.for_message(delivery, NO_PAST, key).signature)
+        identity = delivery.identity
         message_id, group_id = identity.message_id, identity.group_id
         return shape.line % (
             self._ids.next().encode(), at_us,
             b"" if message_id is None else b',"message_id":' + text_in_line(text_of(message_id)), key.encode(),
             b"" if group_id is None else b',"group_id":' + text_in_line(group_id),
-            b"true" if delivery.redelivered else b"false", ran_us, at_us - ran_us, len(body),
+            b"true" if delivery.redelivered else b"false", ran_us, at_us - ran_us, len(delivery.body),
         )  # fmt: skip
 
     def _shape(self, scene: Scene, signature: Signature) -> _Shape:
         found = self._shapes.get(id(signature))
         if found is None:
-            found = _Shape(str(signature.source), _line(scene, signature), signature)
+            found = _Shape(_line(scene, signature), signature)
             self._shapes[id(signature)] = found
         return found
 
 
 class _Shape(NamedTuple):
-    source: str
     line: bytes
     signature: Signature
 

@@ -43,8 +43,8 @@ class Delivery:
     """
 
     __slots__ = (
-        "_body", "_headers", "_past", "_properties", "destination", "failures", "generation", "known",
-        "native", "outbox", "plan", "reader", "redelivered", "tag",
+        "_body", "_headers", "_identity", "_past", "_properties", "destination", "failures", "generation", "known",
+        "native", "outbox", "own_key", "plan", "reader", "redelivered", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +57,7 @@ class Delivery:
         self.native = native  # the driver's own message
         self.reader = reader
         self.failures = 0  # F before this run
+        self.own_key: str | None = None  # `counting.own_key`, once it was asked for
         self.known = False  # the interceptor has a story of it
         self.outbox: Any = None  # of the run that it is in; None: there was none
         self.plan: Any = None  # what was to hold for it when it arrived; None: what holds when it is asked for
@@ -64,6 +65,7 @@ class Delivery:
         self._headers: dict[str, Any] | None = None
         self._properties: Properties | None = None
         self._past: Past | None = None
+        self._identity: Identity | None = None
 
     @property
     def body(self) -> bytes:
@@ -98,12 +100,16 @@ class Delivery:
     @property
     def identity(self) -> Identity:
         """By what it is known, read the short way where its adapter has one."""
+        if self._identity is None:
+            self._identity = self._identified()
+        return self._identity
+
+    def _identified(self) -> Identity:
         known = self._properties
-        if known is not None:
-            return Identity(known.message_id, known.timestamp_us, known.group_id)
-        if _identifies(type(self.reader)):
+        if known is None and _identifies(type(self.reader)):
             return cast(Identifying, self.reader).identity(self.native)
-        return Identity(self.properties.message_id, self.properties.timestamp_us, self.properties.group_id)
+        known = self.properties
+        return Identity(known.message_id, known.timestamp_us, known.group_id)
 
     @property
     def message_id(self) -> str | None:

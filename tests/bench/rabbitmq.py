@@ -18,7 +18,7 @@ def parameters(url: str) -> pika.URLParameters:
 
 
 def fill(task: Task) -> None:
-    """A new queue with this many persistent messages, every other one with an id, and a new dead-letter queue."""
+    """A new queue with this many persistent messages and a new dead-letter queue."""
     connection = pika.BlockingConnection(parameters(task.url))
     channel = connection.channel()
     for name, kind in ((task.queue, task.kind), (task.dead, "classic")):
@@ -32,7 +32,7 @@ def fill(task: Task) -> None:
 def message(task: Task, number: int, more: str = "") -> tuple[bytes, pika.BasicProperties]:
     """One to publish: its body begins with s if it is sick, w if it is well, and goes on with `more`."""
     body = ("s" if task.is_sick(number) else "w") + more
-    name = {"message_id": str(number)} if number % 2 else {}
+    name = {"message_id": str(number)} if task.has_id(number) else {}
     return body.ljust(task.body, "x").encode(), pika.BasicProperties(delivery_mode=2, **name)
 
 

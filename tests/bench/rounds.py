@@ -66,6 +66,7 @@ class Case:
     tries: int = 4  # before a dead letter
     pace: float = 0.0  # messages per second, published while they are consumed; 0: the queue was filled before
     lead: float = 0.0  # seconds that the side is up before the first message
+    ids: int = 2  # one message in so many has an id, on RabbitMQ, where a producer may leave it out; 0: none
 
 
 class Program(NamedTuple):
@@ -125,6 +126,7 @@ class Ground:
             journal=str(folder / "journal") if case.journal else None,
             limbo=f"sqlite:///{folder}/limbo.db" if case.crash_safe else None,
             sick=case.sick, rest=case.rest, tries=case.tries, pace=case.pace, lead=case.lead,
+            ids=case.ids,
         )  # fmt: skip
 
     def play(self, turn: Turn) -> dict[str, float]:

@@ -37,6 +37,7 @@ class Task:
     tries: int = 4  # before a dead letter
     pace: float = 0.0  # messages per second, while they are consumed; 0: all are there
     lead: float = 0.0  # the side has been up for so long before the first message
+    ids: int = 2  # one message in so many has an id of its producer's; 0: none
 
     @property
     def amqp(self) -> str:
@@ -50,6 +51,9 @@ class Task:
 
     def is_sick(self, number: int) -> bool:
         return bool(self.sick) and number % self.sick == 0
+
+    def has_id(self, number: int) -> bool:
+        return bool(self.ids) and (number + 1) % self.ids == 0
 
     @property
     def letters(self) -> int:
