@@ -14,8 +14,8 @@ import textwrap
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TypeVar
+from types import CodeType, TracebackType
+from typing import Any, TypeVar
 
 from .redaction import clean, redact, redact_url, trim_middle, trim_utf8
 
@@ -28,6 +28,7 @@ _IN_TEXT = 8 * 1024  # bytes of one message inside a traceback: frames are worth
 _CHAIN = 12  # exceptions of one chain, the raised one counted
 _SHOWN = 60  # frames of one exception in the text, the innermost
 _MEMBERS = 8  # exceptions of one group
+_STACKS = 512  # of which is kept what was made of them
 
 _OURS = ("redeliver_mw", "redeliver_stomp", "redeliver_pika", "redeliver_proton")
 _INLINED = re.compile(r"(?:\.<locals>)?\.<(?:listcomp|dictcomp|setcomp|genexpr)>")
@@ -140,6 +141,10 @@ def _frames(trace: TracebackType | None) -> list[str]:
 
     Frames of this library in front of the handler's are left out: App and drop-in give the same print.
     """
+    return [] if trace is None else _once(_named, trace)
+
+
+def _named(trace: TracebackType) -> list[str]:
     names = list(_frame_names(trace))
     first = next((at for at, name in enumerate(names) if not _is_ours(name)), 0)
     return list(dict.fromkeys(reversed(names[first:])))[::-1]
@@ -148,12 +153,12 @@ def _frames(trace: TracebackType | None) -> list[str]:
 def _frame_names(trace: TracebackType | None) -> Iterator[str]:
     while trace is not None:
         frame = trace.tb_frame
-        function = _INLINED.sub("", frame.f_code.co_qualname)  # 3.12 has no frames for comprehensions
         module = str(frame.f_globals.get("__name__", "?"))
         if module == "__main__":
             spec = frame.f_globals.get("__spec__")
             path = re.split(r"[\\/]", frame.f_code.co_filename)[-1]
             module = str(getattr(spec, "name", None) or path.removesuffix(".py"))
+        function = _INLINED.sub("", frame.f_code.co_qualname)  # 3.12 has no frames for comprehensions
         yield trim_utf8(clean(_VARYING.sub("#", f"{module}:{function}")), 256)
         trace = trace.tb_next
 
@@ -177,13 +182,17 @@ def _text(error: BaseException) -> str:
     return trim_middle("".join(pieces), MAX_TEXT)
 
 
+def _printed(trace: TracebackType) -> str:
+    stack = traceback.StackSummary.extract(traceback.walk_tb(trace), limit=-_SHOWN)
+    return redact(clean("".join(stack.format())))
+
+
 def _block(error: BaseException, depth: int = 0) -> str:
     """One exception: frames, type, message, notes, and the members of a group, indented."""
     lines: list[str] = []
     if error.__traceback__ is not None:
-        stack = traceback.StackSummary.extract(traceback.walk_tb(error.__traceback__), limit=-_SHOWN)
         lines.append("Traceback (most recent call last):\n")
-        lines.append(redact(clean("".join(stack.format()))))
+        lines.append(_once(_printed, error.__traceback__))
     message = trim_utf8(_message(error, 2 * _IN_TEXT), _IN_TEXT)
     lines.append(f"{_type_name(error)}: {message}\n" if message else f"{_type_name(error)}\n")
     notes = getattr(error, "__notes__", None)
@@ -192,3 +201,28 @@ def _block(error: BaseException, depth: int = 0) -> str:
     for member in _members(error) if depth < 3 else ():
         lines.append(textwrap.indent(_block(member, depth + 1), "  | "))
     return "".join(lines)
+
+
+# Bugs are few and failures many: what was made of a stack is kept. A stack is known by the places in its frames; their
+# code is kept with it, so that no other code gets its number.
+_made: dict[tuple[Any, ...], tuple[Any, list[CodeType]]] = {}
+
+
+def _once(make: Callable[[TracebackType], T], trace: TracebackType) -> T:
+    """`make(trace)`, which may depend on the places of its frames only; not to be changed."""
+    places: list[Any] = [make]
+    codes: list[CodeType] = []
+    link: TracebackType | None = trace
+    while link is not None:
+        code = link.tb_frame.f_code
+        codes.append(code)
+        places += (id(code), link.tb_lasti, link.tb_lineno)
+        link = link.tb_next
+    known: tuple[T, list[CodeType]] | None = _made.get(key := tuple(places))
+    if known is None:
+        known = make(trace), codes
+        if len(codes) <= _SHOWN:  # a deep recursion seldom ends in the same place twice
+            if len(_made) >= _STACKS:
+                _made.clear()
+            _made[key] = known
+    return known[0]
