@@ -41,7 +41,7 @@ class SendingPart(proton.Handler):
         self._original, self._incoming = original, incoming
 
     def on_delivery(self, event: Any) -> None:
-        if not self._incoming.has_seat(event.link):
+        if not (vars(event).get("redeliver_ours") or self._incoming.has_seat(event.link)):
             self._original.on_delivery(event)
 
     def on_unhandled(self, method: str, *args: Any) -> None:

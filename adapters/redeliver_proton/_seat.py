@@ -105,18 +105,28 @@ class Handed(proton.Delivery):
             seat.ground.hop(lambda: turn.keeper.word(turn, word))
 
 
-def shown(turn: Turn) -> Any:
-    """The driver's event anew, with the delivery in hand and a message of its own that shows our count.
+class Shown(proton.Event):
+    """The driver's event anew, with a message of its own that shows our count, and the delivery in hand for callbacks
+    that ask for it.
 
     Raises what the driver raises for a message that it cannot decode: that is a failure like another.
     """
-    seat, delivery, came = turn.seat, turn.delivery, turn.given
-    assert isinstance(seat, LinkSeat)
-    message: Any = proton.Message()
-    message.decode(delivery.native.raw)
-    message.properties = {**(message.properties or {}), "JMSXDeliveryCount": delivery.delivery_count}
-    handed = Handed(came.delivery, turn)
-    event = proton.Event.__new__(proton.Event)
-    vars(event).update(vars(came))
-    vars(event).update(_delivery=handed, _context=handed, message=message)
-    return event
+
+    def __init__(self, turn: Turn) -> None:
+        delivery = turn.delivery
+        message: Any = proton.Message()
+        message.decode(delivery.native.raw)
+        message.properties = {**(message.properties or {}), "JMSXDeliveryCount": delivery.delivery_count}
+        vars(self).update(vars(turn.given), message=message, _turn=turn, _handed=None)
+
+    @property
+    def delivery(self) -> Handed:
+        mine = vars(self)
+        if mine["_handed"] is None:
+            mine["_handed"] = Handed(mine["_delivery"], mine["_turn"])
+        handed: Handed = mine["_handed"]
+        return handed
+
+    @property
+    def context(self) -> Handed:
+        return self.delivery

@@ -52,7 +52,7 @@ from redeliver_proton._dialects import capabilities
 from redeliver_proton._ground import Ground, Watch
 from redeliver_proton._mapping import delivery_of
 from redeliver_proton._parts import PausingFlow, SendingPart
-from redeliver_proton._seat import LinkSeat, shown
+from redeliver_proton._seat import LinkSeat, Shown
 
 log = logging.getLogger("redeliver_mw.proton")
 
@@ -83,7 +83,7 @@ class ProtonCaller(Caller):
 
     def invoke(self, turn: Turn) -> object:
         try:
-            self._incoming.original.on_message(shown(turn))
+            self._incoming.original.on_message(Shown(turn))
         except ProtonReject as error:
             raise Reject(str(error) or "rejected by the callback (Reject)") from error
         except ProtonRelease as error:
@@ -154,6 +154,7 @@ class Incoming(proton.Handler):
         return seat
 
     def _message(self, event: Any, came: Any, seat: LinkSeat) -> None:
+        event.redeliver_ours = True
         ground, link = seat.ground, seat.link
         if not ground.is_open:
             return  # it came before the connection was lost: the broker has it again
