@@ -54,8 +54,8 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 
 # What CI does is this: .ci/run sets REDELIVER_CI=1, with which a missing broker is a failure, and makes `test`.
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
-test: ## everything: lint, types, import layers, unit tests, tests on Spark, tests on real brokers
-	@.ci/stages setup lint types imports unit brokers spark-tests spark-broker-tests broker-tests
+test: ## everything: lint, types, import layers, unit tests, tests on Spark, tests on real brokers, the small bench
+	@.ci/stages setup lint types imports unit brokers spark-tests spark-broker-tests broker-tests bench-small
 
 test-fast: ## the same without real brokers
 	@.ci/stages setup lint types imports unit

@@ -71,8 +71,9 @@ def _goals() -> Iterator[Goal]:
         "failed attempt to the dead-letter queue / confirmed publish and ack by hand, time",
         f"{giving_up}/App/letter", f"{giving_up}/by hand/letter", 1.25, 1.0, most=True,
     )  # fmt: skip
+    known = "knobs/every message has an id/App"
     yield Goal(
-        "crash-safe counts on / off", "knobs/as usual/App, crash-safe counts/rate", "knobs/as usual/App/rate", 0.7, 0.85
+        "crash-safe counts on / off, each with an id", f"{known}, crash-safe counts/rate", f"{known}/rate", 0.7, 0.85
     )
     yield Goal("processor of an idle App", "life/idle/App/idle", "", 1.0, 0.2, most=True)
     yield Goal("memory from the 10 000th message to the last", "life/memory/App/grown", "", 5.0, 0.0, most=True)

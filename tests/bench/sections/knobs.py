@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
 """The App on RabbitMQ against the driver's own loop, with one thing changed at a time. Where each message takes longer
-there are fewer of them.
+there are fewer of them. Every other message has an id, where not said otherwise; with crash-safe counts one without is
+exchanged for a copy that has one, which is consumed again.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ def measure(asked: Asked) -> Iterator[Figure]:
         "bodies of 10 kB": replace(times(0.5), body=10_000),
         "bodies of 1 MB": replace(times(0.02), body=1_000_000),
         "quorum queue": replace(usual, queue="quorum"),
+        "every message has an id": replace(usual, ids=1),
+        "no message has an id": replace(times(0.5), ids=0),
     }
     with asked.ground("rabbitmq") as at:
         for name, case in cases.items():
             turns = [at.turn(BY_HAND, case), at.turn(APP, case)]
             if name in ("as usual", "four times as many messages"):
                 turns.append(at.turn(APP, replace(case, journal=False))._replace(side=NO_JOURNAL))
-            if name in ("as usual", "handler of 1 ms"):
+            if case.ids != usual.ids or case.work_ms == 1:
                 turns.append(at.turn(APP, replace(case, crash_safe=True))._replace(side=CRASH_SAFE))
             yield from at.compare("knobs", name, turns, asked.rounds)
