@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from redeliver_mw import counting
 from redeliver_mw.counting import (
     Entry,
     MemoryLedger,
@@ -52,6 +53,18 @@ def test_a_retry_copy_of_ours_tells_all_that_happened_before() -> None:
     assert past.last_error == "ValueError: no"
     assert past.state == {"page": "3"}
     assert past.original["redeliver_original_message_id"] == "m1"
+
+
+def test_a_message_is_hashed_once_however_often_its_key_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[str] = []
+    key_of = counting.key_of
+    monkeypatch.setattr(counting, "key_of", lambda source, *more: hashed.append(source) or key_of(source, *more))
+    delivery = make_delivery(b"x", message_id="m1")
+    first = message_key(delivery, Past())
+    assert first == key_of("queue:orders", delivery.identity, b"x")
+    assert message_key(delivery, Past()) == first
+    assert message_key(delivery, Past(lineage="L")) == "L"
+    assert hashed == ["queue:orders"]
 
 
 def test_headers_count_as_bytes_as_well_as_text() -> None:

@@ -105,6 +105,28 @@ def test_the_print_is_the_same_in_another_run_in_another_folder_and_on_other_lin
     assert out[0].strip().split("|")[1:] == ["shop:on_order", "^ ValueError", "shop:on_order", "shop:load"]
 
 
+def test_a_stack_that_was_seen_before_is_told_as_it_was_the_first_time() -> None:
+    def failing(*, early: bool) -> None:
+        if early:
+            raise ValueError("early")
+        raise ValueError("late")
+
+    first, other, again = [caught(partial(failing, early=early)) for early in (True, False, True)]
+    assert first == again
+    assert other.frames == first.frames
+    assert 'raise ValueError("early")' in first.text
+    assert 'raise ValueError("late")' in other.text
+    assert 'raise ValueError("early")' not in other.text
+
+
+def test_code_that_is_made_and_thrown_away_is_never_taken_for_other_code() -> None:
+    """Its place in memory is another's soon."""
+    for n in (n % 997 for n in range(3000)):  # four digits would be no part of the print
+        made: dict[str, Any] = {"__name__": "made"}
+        exec(f"def f{n}():\n    raise ValueError", made)
+        assert caught(made[f"f{n}"]).frames[-1] == f"made:f{n}"
+
+
 def test_the_cause_makes_a_difference_and_is_told_before_its_effect() -> None:
     def wrapped(inner: type[Exception]) -> None:
         try:

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -136,6 +138,26 @@ def test_our_own_adapters_are_those_that_the_package_plugs_in() -> None:
     """They are found without a look at what is installed."""
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text("utf-8"))["project"]
     assert {name: f"{module}:adapter_from_url" for name, module in OURS.items()} == project["entry-points"][GROUP]
+
+
+# What others pay for: XML for brokers' own languages, HTTP and e-mail for packages' metadata and the management, a
+# database for a limbo, the command line.
+NOT_LOADED = {
+    "xml", "defusedxml", "http.client", "email", "importlib.metadata", "sqlalchemy", "typer", "rich", "structlog"
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("scheme", ["rabbitmq", "activemq"])
+def test_an_app_and_its_adapter_load_nothing_that_they_do_not_use(scheme: str) -> None:
+    code = (
+        "import sys; from redeliver_mw import App; from redeliver_mw.registry import adapter_for\n"
+        f"App('{scheme}://127.0.0.1:1/', policy='3:25'); adapter_for('{scheme}://127.0.0.1:1/')\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "redeliver_mw.app" in loaded
+    assert loaded & NOT_LOADED == set()
 
 
 def test_no_text_at_all_is_no_broker_url() -> None:
