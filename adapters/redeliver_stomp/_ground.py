@@ -68,11 +68,11 @@ class Line:
 
     def call_later(self, seconds: float, fn: Callable[[], None]) -> Timer:
         with self._lock:
-            return self._running().call_later(seconds, lambda: self._guarded(fn))
+            return self._running().call_later(seconds, lambda: self.guarded(fn))
 
     def hop(self, fn: Callable[[], None]) -> None:
         with self._lock:
-            self._running().call(lambda: self._guarded(fn))
+            self._running().call(lambda: self.guarded(fn))
 
     @property
     def here(self) -> bool:
@@ -85,7 +85,8 @@ class Line:
             self._loop.start()
         return self._loop
 
-    def _guarded(self, fn: Callable[[], None]) -> None:
+    def guarded(self, fn: Callable[[], None]) -> None:
+        """Call what may run a callback. On our thread."""
         try:
             fn()
         except (KeyboardInterrupt, SystemExit) as error:

@@ -34,7 +34,9 @@ What a user should know:
 from __future__ import annotations
 
 import logging
+from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import Any, Unpack
 
 from redeliver_mw.capabilities import Trust
@@ -132,6 +134,8 @@ class Redelivering:
         self._seat = ConnectionSeat.of(connection)
         self._hands = StompCaller(listener, terms, self._seat, publisher)
         self._seat.owner = self._hands
+        self._inbox: deque[tuple[Subscribed, Any, RawFrame, int]] = deque()
+        self._called = False  # our thread will look into the inbox
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else stomp.py calls is the listener's own; what it has not, stomp.py does not call."""
@@ -155,14 +159,28 @@ class Redelivering:
             if name not in seat.retired:
                 self.listener.on_message(frame)
             return
-        epoch = seat.line.epoch
+        self._inbox.append((to, frame, raw, seat.line.epoch))
+        if not self._called:  # else what is there by then goes along
+            self._called = True
+            seat.line.hop(self._come)
 
-        def come() -> None:
-            current = seat.line.epoch == epoch and not seat.line.leaving
-            if current and seat.subscriptions.get(to.id) is to and seat.owner is self._hands:
-                self._hands.message(to, frame, raw)
+    def _come(self) -> None:
+        """On our thread: what has come until now."""
+        self._called = False
+        line = self._seat.line
+        try:
+            for _ in range(len(self._inbox)):
+                line.guarded(partial(self._take, *self._inbox.popleft()))
+        finally:
+            if self._inbox and not self._called:  # a fault with one of them is not the others'
+                self._called = True
+                line.hop(self._come)
 
-        seat.line.hop(come)
+    def _take(self, to: Subscribed, frame: Any, raw: RawFrame, epoch: int) -> None:
+        seat = self._seat
+        current = seat.line.epoch == epoch and not seat.line.leaving
+        if current and seat.subscriptions.get(to.id) is to and seat.owner is self._hands:
+            self._hands.message(to, frame, raw)
 
 
 def redelivering(
