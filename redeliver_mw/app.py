@@ -21,11 +21,12 @@ from .engine import Engine
 from .errors import ConfigError
 from .handlers import HandlerSpec
 from .message import Delivery, Destination
-from .options import AnyPolicy, Settings, at_least, check_batch, check_order, read_config, subscribed
+from .options import AnyPolicy, Settings, at_least, check_batch, check_order, healthy_told, read_config, subscribed
 from .order import Order
 from .planning import check_policies
 from .ports import Clock, Journal, SystemClock
 from .precedence import Policies
+from .record import Healthy
 from .recording import Hook
 from .registry import BrokerUrl, adapter_for, parse_url
 from .runner import StopReport
@@ -48,6 +49,7 @@ class App:
         policy: AnyPolicy | None = None,
         limbo: str | None = None,
         journal: str | os.PathLike[str] | None = None,
+        journal_healthy: Healthy = "all",
         delay: Option = "auto",
         crash_safe: bool = False,
         breaker: Breaker | Mapping[str, Any] | bool | None = None,
@@ -68,7 +70,7 @@ class App:
         self._settings = Settings(
             app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare,
             ack_timeout=ack_timeout, limbo=limbo or None, crash_safe=bool(crash_safe), breaker=Breaker.meant(breaker),
-            broker_limit=broker_limit,
+            broker_limit=broker_limit, journal_healthy=healthy_told(journal_healthy, journal),
         )  # fmt: skip
         self._prefetch = at_least("prefetch", prefetch, 1)
         self._workers = at_least("workers", workers, 1)

@@ -63,7 +63,7 @@ class Engine:
         self._settings, self._clock = settings, Watched(clock)
         self._drive = drive  # of a hand-driven test: does all there is to do; None: threads do it
         self._crew_type = crew  # None: by the handler's kind
-        self._recorder = Recorder(journal, hooks or [], inline=drive is not None)
+        self._recorder = Recorder(journal, hooks or [], inline=drive is not None, healthy=settings.journal_healthy)
         self._changed = threading.Condition()
         self._capabilities: Capabilities | None = None
         self._ready: set[Destination] = set()

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 from . import counting
 from .copies import Signature
+from .json_line import part_of_line, text_in_line
 from .message import Delivery, text_of
-from .record import part_of_line, text_in_line
 from .record_ids import RecordIds
 from .scene import Scene
 from .stories import NO_PAST, Plan

@@ -28,10 +28,10 @@ from typing import Any, Final
 
 from .errors import ConfigError
 from .segment_writer import Fsync, SegmentWriter
-from .segments import read_policy_changes, read_segments, recover
+from .segments import read_healthy_counts, read_policy_changes, read_segments, recover
 from .serializing import Serializer
 
-__all__ = ["Journal", "read_policy_changes", "read_segments"]
+__all__ = ["Journal", "read_healthy_counts", "read_policy_changes", "read_segments"]
 
 _log = logging.getLogger("redeliver_mw.journal")
 _CHUNK: Final = 256 * 1024  # bytes that are written at once
@@ -108,9 +108,9 @@ class Journal:
     def append(self, item: Any, /) -> None:
         """Queues one item: never waits, never raises. Items, all turned into lines on the journal's thread:
 
-        an `AttemptRecord`; a tuple of all its values in the order of `FIELDS` (an empty `record_id` is filled
-        in); a `PolicyRecord`; a tuple `(function, *arguments)` or a function without arguments that gives any
-        of these, an iterable of them, or None. Such a tuple may also give a whole line, as bytes.
+        an `AttemptRecord` or a record of another kind; a tuple of all values of an `AttemptRecord` in the order of
+        `FIELDS` (an empty `record_id` is filled in); a tuple `(function, *arguments)` or a function without arguments
+        that gives any of these, an iterable of them, or None. Such a tuple may also give a whole line, as bytes.
         """
         waiting = self._waiting
         if len(waiting) >= self._room:

@@ -18,9 +18,11 @@ from .message import Destination
 from .order import Order
 from .policy import PolicyMap, RedeliveryPolicy
 from .policy.loading import looks_like_a_file
+from .record import Healthy
 
 AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap
 DECLARE = ("own", "all", "none")
+HEALTHY = ("all", "counts")
 SUBSCRIPTION_CHARACTERS = frozenset(string.ascii_letters + string.digits + ".-_")
 
 
@@ -36,6 +38,7 @@ class Settings:
     limbo: str | None = None  # the URL of its database
     crash_safe: bool = False
     breaker: Breaker | None = None
+    journal_healthy: Healthy = "all"
     broker_limit: int | None = None  # the counted return that none survives; 0: there is no limit
 
     def __post_init__(self) -> None:
@@ -89,6 +92,17 @@ def whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ConfigError(f"{name}={value!r} is no whole number from 0 on", cure=f"Give {name} such a number")
     return value
+
+
+def healthy_told(told: Any, journal: object) -> Healthy:
+    """`journal_healthy=`. ConfigError for an unknown word, and for one without a journal to which it could apply."""
+    one_of("journal_healthy", told, HEALTHY)
+    if told != "all" and journal is None:
+        raise ConfigError(
+            f"journal_healthy={told!r} needs a journal, and none is given", cure='Give journal="journal/"'
+        )
+    found: Healthy = told
+    return found
 
 
 def subscribed(source: Destination, subscription: str | None) -> Destination:

@@ -6,16 +6,18 @@ The class body below is the only list of the fields; `FIELDS` and `SCHEMA` are r
 all that is checked when a line is read. A line is one JSON object and a newline. A field that is None
 is left out of the line: that is a third fewer bytes, and a reader that declares its schema sees null.
 
-A line that tells of no attempt has a field `kind`, which no attempt has: `PolicyRecord`'s is `policy`. Who
-reads attempts passes over every line with a `kind`, also of one that it does not know.
+A line that tells of no attempt has a field `kind`, which no attempt has: `PolicyRecord`'s is `policy`,
+`HealthyCount`'s is `healthy`. Who reads attempts passes over every line with a `kind`, also of one that it does not
+know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from .json_line import line_of
 
 VERSION: Final = 1
 
@@ -33,6 +35,7 @@ Reason = Literal[
 ]
 Mechanism = Literal["hold", "nack", "schedule", "park"]
 DestinationKind = Literal["queue", "topic"]
+Healthy = Literal["all", "counts"]  # what is told of messages that were handled at their first delivery
 
 Int16 = Annotated[int, "int16"]
 Int32 = Annotated[int, "int32"]
@@ -108,6 +111,30 @@ class PolicyRecord:
     error: str | None = None  # why it was refused; redacted
 
 
+@dataclass(slots=True, kw_only=True)
+class HealthyCount:
+    """Messages that were handled at their first delivery, and have no line of their own: `journal_healthy="counts"`."""
+
+    v: Int16 = VERSION
+    kind: Literal["healthy"] = "healthy"
+    record_id: str = ""  # as of an attempt
+    ts_us: Int64  # of the last one
+    since_us: Int64  # of the first one
+    app: str
+    host: str
+    broker: str
+    broker_kind: str
+    destination: str
+    destination_kind: DestinationKind
+    policy: str
+    policy_version: str
+    policy_arm: str | None = None
+    propensity: float | None = None
+    messages: Int64
+    handler_us: Int64  # of all of them together
+    payload_bytes: Int64  # likewise
+
+
 class OtherKind(ValueError):
     """A line that tells of something else than was asked for."""
 
@@ -142,6 +169,7 @@ def _schema(record: type) -> Schema:
 
 SCHEMA: Final = _schema(AttemptRecord)
 POLICY_SCHEMA: Final = _schema(PolicyRecord)
+COUNT_SCHEMA: Final = _schema(HealthyCount)
 
 
 def _filler(names: Iterable[str]) -> Callable[[Any], dict[str, object]]:
@@ -157,18 +185,20 @@ def _filler(names: Iterable[str]) -> Callable[[Any], dict[str, object]]:
     return filled
 
 
-_filled = _filler(SCHEMA)
-_filled_policy = _filler(POLICY_SCHEMA)
+AnyRecord = AttemptRecord | PolicyRecord | HealthyCount
+_FILLED: Final = {
+    AttemptRecord: _filler(SCHEMA), PolicyRecord: _filler(POLICY_SCHEMA), HealthyCount: _filler(COUNT_SCHEMA)
+}  # fmt: skip
 _INT_LIMITS: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
 
 
-def to_line(record: AttemptRecord | PolicyRecord) -> bytes:
+def to_line(record: AnyRecord) -> bytes:
     """The record as one line of JSON, newline-terminated, without the fields that are None.
 
     Half surrogates are written as `\\udc80` in plain letters. ValueError, naming the field, for a value
     that JSON cannot hold.
     """
-    return _line(_filled(record) if isinstance(record, AttemptRecord) else _filled_policy(record))
+    return line_of(_FILLED[type(record)](record))
 
 
 def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes:
@@ -176,35 +206,7 @@ def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes
     row = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
     if record_id is not None:
         row["record_id"] = record_id
-    return _line(row)
-
-
-@cache
-def _dumps() -> Callable[[object], bytes]:
-    """Loaded with the first line: most programs write none."""
-    from orjson import dumps
-
-    return dumps
-
-
-def _line(row: Mapping[str, object]) -> bytes:
-    try:
-        return _dumps()(row) + b"\n"
-    except TypeError:
-        return b"{" + b",".join(_pair(name, value) for name, value in row.items()) + b"}\n"
-
-
-def part_of_line(**fields: object) -> bytes:
-    """These fields as they stand in a line, without braces; every value is written, whatever it is."""
-    return _line(fields)[1:-2]
-
-
-def text_in_line(value: str | None) -> bytes:
-    """A text as it stands in a line."""
-    try:
-        return _dumps()(value)
-    except TypeError:
-        return _dumps()(_whole(value))
+    return line_of(row)
 
 
 def from_line(line: bytes) -> AttemptRecord:
@@ -218,6 +220,11 @@ def from_line(line: bytes) -> AttemptRecord:
 def policy_from_line(line: bytes) -> PolicyRecord:
     """The same for a line that tells of a policy file. Any other is OtherKind."""
     return PolicyRecord(**_checked(line, POLICY_SCHEMA, "policy"))
+
+
+def count_from_line(line: bytes) -> HealthyCount:
+    """The same for a line that tells of messages that were only counted. Any other is OtherKind."""
+    return HealthyCount(**_checked(line, COUNT_SCHEMA, "healthy"))
 
 
 def _checked(line: bytes, schema: Schema, kind: str | None) -> dict[str, Any]:
@@ -263,18 +270,3 @@ def _fits(value: object, wanted: FieldType) -> bool:
 
 def _wanted(kind: FieldType) -> str:
     return " | ".join(kind.words) if kind.words else kind.type
-
-
-def _pair(name: str, value: object) -> bytes:
-    """One field of a record that orjson refused as a whole: mended if it is text, named if it is not."""
-    if isinstance(value, list | tuple):
-        value = [_whole(item) for item in value]
-    try:
-        return b'"' + name.encode() + b'":' + _dumps()(_whole(value))
-    except TypeError as error:
-        raise ValueError(f"field {name!r} cannot be written: {error}") from None
-
-
-def _whole(value: object) -> object:
-    """Text without half surrogates, which UTF-8 cannot carry."""
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value

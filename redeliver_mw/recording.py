@@ -22,10 +22,11 @@ from .healthy import HealthyLines
 from .journal import Journal as OwnJournal
 from .message import Delivery, Destination
 from .ports import Journal
-from .record import AttemptRecord, PolicyRecord, Reason
+from .record import AttemptRecord, Healthy, PolicyRecord, Reason
 from .record_ids import RecordIds
 from .scene import Scene
 from .stories import NO_PAST, Plan
+from .tally import Tally
 
 log = logging.getLogger("redeliver_mw")
 Hook = Callable[[AttemptRecord], object]
@@ -106,11 +107,14 @@ def _us(seconds: float | None) -> int | None:
 class Recorder:
     """Hands records to the journal and to hooks. `append` is called on consuming threads and never waits."""
 
-    def __init__(self, journal: Journal | None, hooks: list[Hook], *, inline: bool = False) -> None:
+    def __init__(
+        self, journal: Journal | None, hooks: list[Hook], *, inline: bool = False, healthy: Healthy = "all"
+    ) -> None:
         self._journal, self._hooks, self._inline = journal, hooks, inline
         self._ids = RecordIds()
         # Our own journal takes whole lines; whoever else is told gets records.
         own = isinstance(journal, OwnJournal) and not hooks
+        self._tally = Tally() if journal is not None and healthy == "counts" else None
         self._healthy: Callable[..., Any] = HealthyLines(self._ids) if own else healthy_record
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._wake = threading.Event()
@@ -138,7 +142,12 @@ class Recorder:
 
     def healthy(self, delivery: Delivery, scene: Scene, plan: Plan, at_us: int, ran_us: int) -> None:
         """A first delivery was handled, under its source's plan."""
-        self.append(self._healthy, delivery, scene, plan, at_us, ran_us)
+        if self._tally is None or self._journal is None:
+            return self.append(self._healthy, delivery, scene, plan, at_us, ran_us)
+        if self._tally.add(delivery, scene, plan, at_us, ran_us):
+            self._journal.append(self._tally.take)
+        if self._hooks:
+            self.append(self._healthy, delivery, scene, plan, at_us, ran_us)
 
     def note(self, record: PolicyRecord) -> None:
         """For the journal alone: it tells of no attempt."""
@@ -175,7 +184,8 @@ class Recorder:
         except Exception:
             log.exception("an attempt could not be recorded")
             return
-        if self._journal is not None:
+        counted = self._tally is not None and work[0] is self._healthy
+        if self._journal is not None and not counted:
             self._journal.append(record)
         for hook in self._hooks:
             try:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .record import AttemptRecord, OtherKind, PolicyRecord, from_line, policy_from_line
+from .record import AttemptRecord, HealthyCount, OtherKind, PolicyRecord, count_from_line, from_line, policy_from_line
 
 _log = logging.getLogger("redeliver_mw.journal")
 _OPEN = re.compile(r"_(?P<stem>seg-(?P<host>.+)-(?P<pid>\d+)-(?P<run>[0-9a-f]+)\.\d+\.jsonl)\.open")
@@ -130,6 +130,11 @@ def read_segments(directory: str | Path, on_bad: OnBad | None = None) -> Iterato
 def read_policy_changes(directory: str | Path, on_bad: OnBad | None = None) -> Iterator[PolicyRecord]:
     """What became of new versions of policy files, in the same segments and order as `read_segments`."""
     return _records(Path(directory), policy_from_line, on_bad)
+
+
+def read_healthy_counts(directory: str | Path, on_bad: OnBad | None = None) -> Iterator[HealthyCount]:
+    """Messages that were counted and not told one by one, in the same segments and order as `read_segments`."""
+    return _records(Path(directory), count_from_line, on_bad)
 
 
 def _records(directory: Path, read: Callable[[bytes], Record], on_bad: OnBad | None) -> Iterator[Record]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from .record import AttemptRecord, PolicyRecord, row_to_line, to_line
+from .record import AnyRecord, AttemptRecord, row_to_line, to_line
 from .record_ids import RecordIds
 
 
@@ -42,15 +42,15 @@ class Serializer:
         except Exception as error:
             self._failed(error)
 
-    def _line(self, record: AttemptRecord | PolicyRecord) -> bytes:
+    def _line(self, record: AnyRecord) -> bytes:
         if not record.record_id:
             record.record_id = self._ids.next()
         return to_line(record)
 
 
-def _flat(item: Any) -> Iterator[AttemptRecord | PolicyRecord | tuple[Any, ...]]:
+def _flat(item: Any) -> Iterator[AnyRecord | tuple[Any, ...]]:
     """The records and plain rows that an item stands for."""
-    if isinstance(item, AttemptRecord | PolicyRecord):
+    if isinstance(item, AnyRecord):
         yield item
     elif isinstance(item, tuple) and item and callable(item[0]):
         yield from _flat(item[0](*item[1:]))

@@ -194,6 +194,7 @@ def redelivering(
     - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
     - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: with `callback`, returning is not success; the callback's own `conn.ack`, later and from any thread, is.
       Silence is nothing.

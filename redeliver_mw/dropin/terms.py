@@ -17,9 +17,10 @@ from ..decorator import policy_on
 from ..delay import Option, ways_of
 from ..errors import ConfigError
 from ..message import Destination
-from ..options import AnyPolicy
+from ..options import AnyPolicy, healthy_told
 from ..policy import RedeliveryPolicy, policy_of
 from ..ports import Journal
+from ..record import Healthy
 from ..recording import Recorder
 from ..stories import Plan
 from .own_limbo import OwnLimbo
@@ -34,6 +35,7 @@ class Options(TypedDict, total=False):
       default policy.
     - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
     - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
     - `app_name`: for records and dead letters; the program's name by default.
     - `settle`: `return`, or with `callback` returning is not success: the callback's own ack, later, is.
     - `hold_max`: deliveries (>= 1, 20 by default) that may be held here at once, each for ten seconds at most.
@@ -45,6 +47,7 @@ class Options(TypedDict, total=False):
     policy: AnyPolicy | None
     delay: Option
     journal: str | os.PathLike[str] | Journal | None
+    journal_healthy: Healthy
     limbo: str | None
     crash_safe: bool
     app_name: str | None
@@ -59,6 +62,7 @@ class Terms:
         self, *, policy: AnyPolicy | None = None, delay: Option = "auto",
         journal: str | os.PathLike[str] | Journal | None = None, limbo: str | None = None, crash_safe: bool = False,
         app_name: str | None = None, settle: WhenSettled = "return", hold_max: int = 20, publisher: str | None = None,
+        journal_healthy: Healthy = "all",
     ) -> None:  # fmt: skip
         if crash_safe:
             raise ConfigError(
@@ -72,7 +76,7 @@ class Terms:
         self.app_name = app_name or Path(sys.argv[0] or "python").stem
         self.limbo = _limbo(limbo, publisher, self.app_name)
         self.host = socket.gethostname()
-        self.recorder = Recorder(_journal(journal), [])
+        self.recorder = Recorder(_journal(journal), [], healthy=healthy_told(journal_healthy, journal))
 
     def on(self, callback: object) -> Self:
         """The same for this callback, whose mark is its policy where none was given."""
