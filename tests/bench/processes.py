@@ -24,14 +24,15 @@ from typing import NamedTuple
 import pika
 
 from tests.bench.delays import machine
+from tests.bench.figures import spread
 from tests.bench.rabbitmq import parameters
-from tests.bench.rounds import BODY, spread
 from tests.cli.running import Running
 
 QUEUE, VERSION = "bench.processes", "4.3"
 HANDLERS = ("computes", "waits")
 WORK = 0.005  # seconds
 PREFETCH = 20
+BODY = b"x" * 256
 WORDS = struct.Struct("dd")  # when a run began and ended, on the monotonic clock, which all processes share
 
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
@@ -238,6 +239,11 @@ def test_what_a_run_depends_on_is_all_told() -> None:
     about = Asked(python=Path("/nowhere")).about()
     assert page.on_what(about)
     assert about["versions"]["pika"]
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in Path(__file__).parent.glob("[a-z]*.py")))
+def test_every_bench_can_be_begun(name: str) -> None:
+    importlib.import_module(f"tests.bench.{name}")
 
 
 def _command(*words: str) -> subprocess.CompletedProcess[str]:
