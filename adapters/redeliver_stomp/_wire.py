@@ -9,6 +9,7 @@ it writes from whichever thread calls, and leaves Nagle's algorithm on (43 ms fo
 from __future__ import annotations
 
 import contextlib
+import errno
 import selectors
 import socket
 import ssl
@@ -84,6 +85,11 @@ class Wire(Transport):
                 return int(wanted.send(data, socket.MSG_DONTWAIT))
             except BlockingIOError:
                 return 0
+            except OSError as error:
+                if error.errno != errno.EBADF:
+                    raise
+                # The broker has closed it, and the receiver thread this end, before either was told of.
+                raise ConnectionAbortedError("the connection is closed") from None
         if queue.qsize() >= TLS_QUEUE:
             return 0
         queue.put(data)
