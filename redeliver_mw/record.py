@@ -42,13 +42,9 @@ Int32 = Annotated[int, "int32"]
 Int64 = Annotated[int, "int64"]
 
 
-@dataclass(slots=True, kw_only=True, weakref_slot=False)
-class AttemptRecord:
-    """One attempt. Names ending in `_us` are int64 microseconds (points in time: since 1970, UTC).
-
-    Slotted and not frozen, because one is made on every failing path; treat it as read-only all the same.
-    `record_id` may stay empty: the journal fills it in.
-    """
+@dataclass(slots=True, kw_only=True)
+class _Record:
+    """What is said first of attempts: the line's version and id, when, by whom, and where."""
 
     v: Int16 = VERSION
     record_id: str = ""  # run id and a counter
@@ -59,6 +55,16 @@ class AttemptRecord:
     broker_kind: str
     destination: str
     destination_kind: DestinationKind
+
+
+@dataclass(slots=True, kw_only=True)
+class AttemptRecord(_Record):
+    """One attempt. Names ending in `_us` are int64 microseconds (points in time: since 1970, UTC).
+
+    Slotted and not frozen, because one is made on every failing path; treat it as read-only all the same.
+    `record_id` may stay empty: the journal fills it in.
+    """
+
     message_id: str | None = None
     message_key: str  # stable across copies
     group_id: str | None = None
@@ -112,20 +118,14 @@ class PolicyRecord:
 
 
 @dataclass(slots=True, kw_only=True)
-class HealthyCount:
-    """Messages that were handled at their first delivery, and have no line of their own: `journal_healthy="counts"`."""
+class HealthyCount(_Record):
+    """Messages that were handled at their first delivery, and have no line of their own: `journal_healthy="counts"`.
 
-    v: Int16 = VERSION
+    From `since_us`, of the first of them, to `ts_us`, of the last.
+    """
+
     kind: Literal["healthy"] = "healthy"
-    record_id: str = ""  # as of an attempt
-    ts_us: Int64  # of the last one
-    since_us: Int64  # of the first one
-    app: str
-    host: str
-    broker: str
-    broker_kind: str
-    destination: str
-    destination_kind: DestinationKind
+    since_us: Int64
     policy: str
     policy_version: str
     policy_arm: str | None = None

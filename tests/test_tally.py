@@ -91,13 +91,8 @@ def test_a_line_that_counts_reads_back_and_is_no_attempt() -> None:
     assert tally.add(make_delivery(b"abc"), SCENE, PLAN, 1_000, 30)
     assert not tally.add(make_delivery(b"d"), SCENE, PLAN, 2_000, 40)
     (count,) = tally.take()
-    assert (count.messages, count.handler_us, count.payload_bytes, count.since_us, count.ts_us) == (
-        2,
-        70,
-        4,
-        1000,
-        2000,
-    )
+    assert (count.messages, count.handler_us, count.payload_bytes) == (2, 70, 4)
+    assert (count.since_us, count.ts_us) == (1_000, 2_000)
     count.record_id = "r1"
     assert count_from_line(to_line(count)) == count
     with pytest.raises(OtherKind):
