@@ -49,6 +49,10 @@ class Site(ABC):
     def count(self, queue: str) -> int:
         """How many messages are in it, those in flight included where the broker tells; -1 while it is down."""
 
+    def settled(self, queue: str) -> bool:
+        """Whether nothing is in it and nothing in flight: whoever kills its consumer now brings nothing back."""
+        return self.count(queue) == 0
+
     @abstractmethod
     def drain(self, queue: str) -> list[Letter]:
         """Take what lies there. Its consumers must be gone."""
@@ -80,6 +84,12 @@ class RabbitMQSite(Site):
                 return found
         except pika.exceptions.AMQPError:
             return -1
+
+    def settled(self, queue: str) -> bool:
+        """Asked of the node, if it is ours: a declaration counts only what no consumer has."""
+        if self.broker.management_url is None:
+            return super().settled(queue)
+        return f"{queue}\t0" in self.broker.ctl("list_queues", "name", "messages").splitlines()
 
     def drain(self, queue: str) -> list[Letter]:
         found: list[Letter] = []

@@ -37,7 +37,7 @@ def test_each_message_is_handled_or_dead_lettered_exactly_once(
     consumer = start(way, broker, queue, log)
     try:
         until(lambda: all_ended(site, queue, log), 60, "not every message came to its end")
-        until(lambda: site.count(queue) == 0, 10, "not every message was settled")
+        until(lambda: site.settled(queue), 20, "not every message was settled")
     finally:
         kill(consumer)
 
