@@ -141,6 +141,7 @@ class Watch(proton.Handler):
         self._grounds: dict[Any, Ground] = {}
         self._injector: EventInjector | None = None
         self._guard = threading.Lock()
+        self._going_on = False
 
     @classmethod
     def ground_of(cls, event: Any) -> Ground:
@@ -153,6 +154,16 @@ class Watch(proton.Handler):
         if found is None:
             found = watch._grounds[event.connection] = Ground(watch, event.connection)
         return found
+
+    def on_delivery(self, event: Any) -> None:
+        """The driver comes here last. Only from its own loop it goes on: what ends a row is shown from within that."""
+        incoming = vars(event).get("redeliver_ours")
+        if incoming is not None and not self._going_on:
+            self._going_on = True
+            try:
+                incoming.go_on(event)
+            finally:
+                self._going_on = False
 
     # -- from other threads -----------------------------------------------------------------------
 

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import proton
@@ -28,6 +29,10 @@ class PausingFlow(proton.Handler):
         if link.credit <= self._enough or not self._enough:
             self.on_unhandled("on_delivery", event)
 
+    def again(self, link: Any) -> None:
+        """It is paused no longer."""
+        self._flow.on_link_flow(SimpleNamespace(link=link))
+
     def on_unhandled(self, method: str, *args: Any) -> None:
         call = getattr(self._flow, method, None)
         if call is not None and getattr(args[0], "link", None) not in self._incoming.paused:
@@ -41,7 +46,7 @@ class SendingPart(proton.Handler):
         self._original, self._incoming = original, incoming
 
     def on_delivery(self, event: Any) -> None:
-        if not (vars(event).get("redeliver_ours") or self._incoming.has_seat(event.link)):
+        if not (vars(event).get("redeliver_ours") or self._incoming.seat_of(event.link) is not None):
             self._original.on_delivery(event)
 
     def on_unhandled(self, method: str, *args: Any) -> None:

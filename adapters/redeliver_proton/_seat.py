@@ -117,7 +117,8 @@ class Shown(proton.Event):
         message: Any = proton.Message()
         message.decode(delivery.native.raw)
         message.properties = {**(message.properties or {}), "JMSXDeliveryCount": delivery.delivery_count}
-        vars(self).update(vars(turn.given), message=message, _turn=turn, _handed=None)
+        event, came = turn.given  # the event may be that of a message that came with it
+        vars(self).update(vars(event), _delivery=came, _context=came, message=message, _turn=turn, _handed=None)
 
     @property
     def delivery(self) -> Handed:

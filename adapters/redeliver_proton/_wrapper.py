@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from types import SimpleNamespace
 from typing import Any, TypeVar, Unpack
 
 import proton
@@ -49,7 +48,9 @@ from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Destination
 from redeliver_proton._artemis import ARTEMIS
 from redeliver_proton._dialects import capabilities
+from redeliver_proton._following import Following, others_listen
 from redeliver_proton._ground import Ground, Watch
+from redeliver_proton._links import passes_through, source_of, was_seated
 from redeliver_proton._mapping import delivery_of
 from redeliver_proton._parts import PausingFlow, SendingPart
 from redeliver_proton._seat import LinkSeat, Shown
@@ -98,7 +99,8 @@ class ProtonCaller(Caller):
         super().resume(c)
         for link in self._links(c.source):
             self._incoming.paused.discard(link)
-            self._incoming.flow_again(link)
+            if self._incoming.flow is not None:
+                self._incoming.flow.again(link)
 
     def _links(self, source: Destination) -> list[Any]:
         return [seat.link for seat in self._ground.seats.values() if seat.source == source]
@@ -109,7 +111,8 @@ class Incoming(proton.Handler):
 
     def __init__(self, original: Any, terms: Terms, companion: Companion | None) -> None:
         self.original, self.terms, self.companion = original, terms, companion
-        self.flow: Any = None  # the handler's own flow control, if it has one
+        self.flow: PausingFlow | None = None  # in front of the handler's own, if it has one
+        self.parts: list[Any] = [self]  # of the handler, that are ours
         self.paused: set[Any] = set()  # links that get no credit
         self._last: dict[tuple[str, int], ProtonCaller] = {}  # of a broker and thread: it goes on with a new connection
         self._told: set[Any] = set()
@@ -127,23 +130,36 @@ class Incoming(proton.Handler):
 
     def on_delivery(self, event: Any) -> None:
         delivery, link = event.delivery, event.link
-        seat = self._ground.seats.get(link) if self._ground is not None else None  # its link was looked at before
+        seat = self.seat_of(link)
         if (seat is None and not link.is_receiver) or delivery.aborted or not delivery.readable or delivery.partial:
             self.original.on_delivery(event)
         elif (seat is None and not was_seated(link) and passes_through(link)) or delivery.settled:
             self._say_settled(link, delivery)
             self.original.on_delivery(event)
         else:
+            event.redeliver_ours = self
             self._message(event, delivery, seat or self._seat(event, link))
+
+    def go_on(self, event: Any) -> None:
+        """Everybody has seen the event of a message of ours: take those that came with it."""
+        seat = self.seat_of(event.link)
+        if seat is None or others_listen(event, (*self.parts, seat.ground.watch)):
+            return
+        behind = Following(event)
+        while (came := behind.next()) is not None:
+            self._message(event, came, seat)
+        if self.flow is not None:
+            self.flow.on_delivery(event)
+        behind.end()
 
     def on_unhandled(self, method: str, *args: Any) -> None:
         call = getattr(self.original, method, None)
         if call is not None:
             call(*args)
 
-    def has_seat(self, link: Any) -> bool:
-        """Whether its messages are ours."""
-        return self._ground is not None and link in self._ground.seats
+    def seat_of(self, link: Any) -> LinkSeat | None:
+        """Its messages are ours if it has one."""
+        return self._ground.seats.get(link) if self._ground is not None else None
 
     def _seat(self, event: Any, link: Any) -> LinkSeat:
         ground = self._ground = Watch.ground_of(event)
@@ -154,7 +170,6 @@ class Incoming(proton.Handler):
         return seat
 
     def _message(self, event: Any, came: Any, seat: LinkSeat) -> None:
-        event.redeliver_ours = True
         ground, link = seat.ground, seat.link
         if not ground.is_open:
             return  # it came before the connection was lost: the broker has it again
@@ -165,7 +180,7 @@ class Incoming(proton.Handler):
         raw = bytes(link.recv(came.pending) or b"")
         link.advance()
         delivery = delivery_of(seat.source, generation, seat.keep(came), raw)
-        caller.arrived(Turn(delivery, seat, caller, event))
+        caller.arrived(Turn(delivery, seat, caller, (event, came)))
 
     def _say_settled(self, link: Any, delivery: Any) -> None:
         if delivery.settled and link.remote_source.address not in self._told:
@@ -187,53 +202,6 @@ class Incoming(proton.Handler):
             if self.companion is not None or self.terms.settle == "callback":
                 ground.watch.listen()
         return found
-
-    def flow_again(self, link: Any) -> None:
-        if self.flow is not None:
-            self.flow.on_link_flow(SimpleNamespace(link=link))
-
-
-# -- links -----------------------------------------------------------------------------------------
-
-
-def was_seated(link: Any) -> bool:
-    """Its messages were ours before its connection was lost, and are for as long as it lives."""
-    return getattr(link, "redeliver_seated", False)
-
-
-def passes_through(link: Any) -> bool:
-    """Browsing, or a reply queue of its own, or settled by the broker as it sends."""
-    source, ours = link.remote_source, link.source
-    copying = proton.Terminus.DIST_MODE_COPY in (source.distribution_mode, ours.distribution_mode)
-    return copying or bool(ours.dynamic) or link.remote_snd_settle_mode == proton.Link.SND_SETTLED
-
-
-def source_of(link: Any) -> Destination:
-    """ConfigError for a subscription whose queue has no name that we could send to."""
-    address = str(link.remote_source.address)
-    wanted = _words(link.source.capabilities)
-    name, colons, queue = address.partition("::")
-    if colons and "queue" not in wanted:
-        return Destination(name, "topic", queue)
-    if "topic" in wanted or link.source.durability:
-        if not link.source.durability:
-            raise ConfigError(
-                "a subscription that ends with its receiver cannot be redelivered to", where=address,
-                cure="Make it durable, or attach to its queue: topic::subscription",
-            )  # fmt: skip
-        return Destination(address, "topic", f"{link.connection.container}.{link.name}")
-    return Destination(name if name == queue else address)
-
-
-def _words(capabilities: Any) -> set[str]:
-    """Of a terminus, which holds them as the driver's own data."""
-    found: set[str] = set()
-    capabilities.rewind()
-    while capabilities.next():
-        value = capabilities.get_object()
-        found |= {str(one) for one in getattr(value, "elements", None) or [value]}
-    capabilities.rewind()
-    return found
 
 
 def _capabilities(connection: Any) -> Any:
@@ -284,9 +252,10 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     parts[at] = incoming = Incoming(parts[at], terms.on(on_message), companion)
     for i, part in enumerate(parts):
         if type(part).__name__ == "FlowController":
-            incoming.flow, parts[i] = part, PausingFlow(part, incoming)
+            parts[i] = incoming.flow = PausingFlow(part, incoming)
         elif type(part) is OutgoingMessageHandler:
             parts[i] = SendingPart(part, incoming)
+    incoming.parts = [part for part in parts if isinstance(part, Incoming | PausingFlow | SendingPart)]
     return handler
 
 
