@@ -92,7 +92,7 @@ broker-tests: WORKERS = 3
 broker-tests: $(READY) ## the tests on real brokers
 	$(PYTEST) $(SPREAD) -m "broker and not spark"
 
-# BENCH is for more: make bench BENCH="--only sick life --growth 1000000"
+# BENCH is for more: make bench BENCH="--only sick life --rounds 3"
 bench: $(READY) $(FRAMEWORKS)/.ready ## App and drop-in against loops by hand and other frameworks, on real brokers; half an hour
 	$(VENV)/bin/python -m tests.bench --json .bench/bench.json --markdown .bench/bench.md $(BENCH)
 	@cat .bench/bench.md

@@ -38,7 +38,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--brokers", nargs="+", choices=BENCHES, default=list(BENCHES), help="of section brokers")
     parser.add_argument("--rounds", type=int, default=5, help="at least 5 for a median worth the name")
     parser.add_argument("--messages", type=int, default=10_000)
-    parser.add_argument("--growth", type=int, default=100_000, help="messages while memory is watched")
+    parser.add_argument("--growth", type=int, default=1_000_000, help="messages while memory is watched")
     parser.add_argument("--json", type=Path, help="a file for every figure of every round")
     parser.add_argument("--markdown", type=Path, help="a file instead of stdout")
     parser.add_argument("--frameworks", type=Path, default=VENV, help="the Python that has the other frameworks")

@@ -34,7 +34,7 @@ class Asked:
 
     rounds: int = 5
     messages: int = 10_000
-    growth: int = 100_000
+    growth: int = 1_000_000
     brokers: tuple[str, ...] = tuple(BENCHES)
     python: Path = VENV
     versions: dict[str, str] = field(default_factory=dict)
