@@ -141,7 +141,7 @@ class Watch(proton.Handler):
         self._grounds: dict[Any, Ground] = {}
         self._injector: EventInjector | None = None
         self._guard = threading.Lock()
-        self._going_on = False
+        self._following = False
 
     @classmethod
     def ground_of(cls, event: Any) -> Ground:
@@ -156,14 +156,14 @@ class Watch(proton.Handler):
         return found
 
     def on_delivery(self, event: Any) -> None:
-        """The driver comes here last. Only from its own loop it goes on: what ends a row is shown from within that."""
+        """The driver comes here last, and from within `take_following`, too, for the event that ended it."""
         incoming = vars(event).get("redeliver_ours")
-        if incoming is not None and not self._going_on:
-            self._going_on = True
+        if incoming is not None and not self._following:
+            self._following = True
             try:
-                incoming.go_on(event)
+                incoming.take_following(event)
             finally:
-                self._going_on = False
+                self._following = False
 
     # -- from other threads -----------------------------------------------------------------------
 

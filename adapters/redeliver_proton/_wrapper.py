@@ -112,7 +112,7 @@ class Incoming(proton.Handler):
     def __init__(self, original: Any, terms: Terms, companion: Companion | None) -> None:
         self.original, self.terms, self.companion = original, terms, companion
         self.flow: PausingFlow | None = None  # in front of the handler's own, if it has one
-        self.parts: list[Any] = [self]  # of the handler, that are ours
+        self.parts: list[Any] = []  # of the handler, that are ours
         self.paused: set[Any] = set()  # links that get no credit
         self._last: dict[tuple[str, int], ProtonCaller] = {}  # of a broker and thread: it goes on with a new connection
         self._told: set[Any] = set()
@@ -140,7 +140,7 @@ class Incoming(proton.Handler):
             event.redeliver_ours = self
             self._message(event, delivery, seat or self._seat(event, link))
 
-    def go_on(self, event: Any) -> None:
+    def take_following(self, event: Any) -> None:
         """Everybody has seen the event of a message of ours: take those that came with it."""
         seat = self.seat_of(event.link)
         if seat is None or others_listen(event, (*self.parts, seat.ground.watch)):

@@ -14,10 +14,10 @@ def not_to_be_had(missing: Exception | str) -> NoReturn:
     """What a test needs is not here. `missing` says what, and the cure."""
     if os.environ.get("REDELIVER_CI") == "1":
         pytest.fail(str(missing), pytrace=False)
-    pytest.skip(reason=f"not installed here, and the other tests do not need it: {missing}")
+    pytest.skip(reason="not installed here, and the other tests do not need it: " + str(missing))
 
 
 def only_if(ours: bool, deed: str) -> None:
     """A test does what nobody may do to a broker that somebody else runs, which REDELIVER_URL names."""
     if not ours:
-        pytest.skip(reason=f"others may use the broker of REDELIVER_URL, so it is not ours to {deed}; CI runs its own")
+        pytest.skip(reason="others may use the broker of REDELIVER_URL, and CI runs its own: not ours to " + deed)
