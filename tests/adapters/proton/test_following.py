@@ -162,6 +162,23 @@ def test_what_another_thread_says_comes_between_them(q: Queues) -> None:
     assert q.left() == []
 
 
+def test_each_callback_sees_the_delivery_of_its_own_message(q: Queues) -> None:
+    """Those of messages that are not settled yet differ in their tags."""
+    seen: list[Any] = []
+
+    def act(event: Any) -> None:
+        assert event.context.tag == event.delivery.tag
+        seen.append(event.delivery)
+        if len(seen) == 50:
+            assert len({delivery.tag for delivery in seen}) == 50
+            for delivery in seen:
+                delivery.update(proton.Delivery.ACCEPTED)
+
+    consumer = Consumer(q.broker, q.name, act, prefetch=50)
+    drive(consumer, lambda: len(consumer.handled) >= 50, settle="callback")
+    assert consumer.handled[:50] == BURST[:50]
+
+
 def test_messages_that_come_in_pieces(artemis244: Broker) -> None:
     q = Queues(artemis244)
     bodies = [f"{n:06}" + "x" * 200_000 for n in range(30)]
