@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .app import App
-    from .breaker import Breaker
     from .context import current_delivery
     from .decorator import redeliver
     from .errors import Reject, RetryAfter
-    from .limbo.idempotency import Idempotency
+    from .flow.breaker import Breaker
+    from .flow.ordering import Order
+    from .idempotency import Idempotency
     from .message import Delivery, Destination, Outgoing
-    from .order import Order
     from .policy import PolicyMap, RedeliveryPolicy, load_policies
     from .session import connect
 
@@ -44,11 +44,11 @@ __all__ = [
 
 _HOME = {
     "App": "app",
-    "Breaker": "breaker",
+    "Breaker": "flow.breaker",
     "Delivery": "message",
     "Destination": "message",
-    "Idempotency": "limbo.idempotency",
-    "Order": "order",
+    "Idempotency": "idempotency",
+    "Order": "flow.ordering",
     "Outgoing": "message",
     "PolicyMap": "policy",
     "RedeliveryPolicy": "policy",

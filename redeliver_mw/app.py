@@ -13,24 +13,32 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
-from .adapter import Adapter
-from .breaker import Breaker
-from .delay import Option
-from .division import Share, divide
-from .engine import Engine
+from .adapter.protocol import Adapter
+from .adapter.registry import BrokerUrl, adapter_for, parse_url
+from .clock import Clock, SystemClock
 from .errors import ConfigError
-from .handlers import HandlerSpec
+from .flow.breaker import Breaker
+from .flow.ordering import Order
+from .journal.recorder import Hook, RecordSink, journal_healthy_option
+from .journal.records import Healthy
 from .message import Delivery, Destination
-from .options import AnyPolicy, Settings, at_least, check_batch, check_order, healthy_told, read_config, subscribed
-from .order import Order
-from .planning import check_policies
-from .ports import Clock, Journal, SystemClock
-from .precedence import Policies
-from .record import Healthy
-from .recording import Hook
-from .registry import BrokerUrl, adapter_for, parse_url
-from .runner import StopReport
-from .signals import run_until_signal
+from .policy import AnyPolicy
+from .redelivery.delays import Option
+from .runtime.engine import Engine
+from .runtime.handler import HandlerSpec
+from .runtime.partition import ProcessShare, partition_sources
+from .runtime.policy_checks import check_policies
+from .runtime.policy_resolver import PolicyResolver
+from .runtime.runner import StopReport
+from .runtime.settings import (
+    Settings,
+    at_least,
+    check_batch,
+    check_order,
+    read_config,
+    subscribed,
+)
+from .runtime.signals import run_until_signal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +58,7 @@ class App:
         limbo: str | None = None,
         journal: str | os.PathLike[str] | None = None,
         journal_healthy: Healthy = "all",
+        log_failures: bool = True,
         delay: Option = "auto",
         crash_safe: bool = False,
         breaker: Breaker | Mapping[str, Any] | bool | None = None,
@@ -65,13 +74,20 @@ class App:
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
         self._url: BrokerUrl = parse_url(given)
-        self._policies = Policies(self._url.policy, policy)
+        self._policies = PolicyResolver(self._url.policy, policy)
         self._journal = journal
         self._settings = Settings(
-            app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare,
-            ack_timeout=ack_timeout, limbo=limbo or None, crash_safe=bool(crash_safe), breaker=Breaker.meant(breaker),
-            broker_limit=broker_limit, journal_healthy=healthy_told(journal_healthy, journal),
-        )  # fmt: skip
+            app_name=app_name or Path(sys.argv[0] or "python").stem,
+            delay=delay,
+            declare=declare,
+            ack_timeout=ack_timeout,
+            limbo=limbo or None,
+            crash_safe=bool(crash_safe),
+            breaker=Breaker.meant(breaker),
+            broker_limit=broker_limit,
+            journal_healthy=journal_healthy_option(journal_healthy, journal),
+            log_failures=log_failures,
+        )
         self._prefetch = at_least("prefetch", prefetch, 1)
         self._workers = at_least("workers", workers, 1)
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
@@ -194,11 +210,11 @@ class App:
         policy = self._specs[destination].policy.resolve(destination.name, destination.kind)
         return [target.resolve(destination) for target in policy.places]
 
-    def divide(self, share: Share) -> int:
+    def divide(self, share: ProcessShare) -> int:
         """Keep what this one of several processes is to consume; answers how many have anything. Before the start."""
         check_policies({s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()})
         self._adapter = adapter_for(self._url)
-        ours, processes = divide(self._specs.values(), share, self._settings, self._adapter.capabilities)
+        ours, processes = partition_sources(self._specs.values(), share, self._settings, self._adapter.capabilities)
         self._specs = {source: spec for source, spec in self._specs.items() if source in ours}
         return processes
 
@@ -216,9 +232,15 @@ class App:
         policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
         settings = replace(self._settings, seed=0) if drive else self._settings
         self._engine = Engine(
-            adapter, list(self._specs.values()), policies, settings, clock,
-            journal=self._open_journal(), hooks=self._hooks, drive=drive,
-        )  # fmt: skip
+            adapter,
+            list(self._specs.values()),
+            policies,
+            settings,
+            clock,
+            journal=self._open_journal(),
+            hooks=self._hooks,
+            drive=drive,
+        )
         if self._given_up:
             self._engine.give_up()
         try:
@@ -227,10 +249,10 @@ class App:
             self._engine = None
             raise
 
-    def _open_journal(self) -> Journal | None:
+    def _open_journal(self) -> RecordSink | None:
         if self._journal is None:
             return None
-        from .journal import Journal as FileJournal
+        from .journal.writer import Journal as FileJournal
 
         return FileJournal(self._journal)
 

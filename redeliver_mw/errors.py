@@ -15,9 +15,10 @@
     │   │   └── DestinationMissing
     │   ├── LimboError           (1)   the database of parked messages does not do what is needed
     │   └── NotCopyable          (1)   a message of which no exact copy can be made; it stays where it is
-    └── Signal                         raised by a handler, never by this library
-        ├── Reject                     dead-letter this message now
-        └── RetryAfter                 a failure with a wish for the next attempt
+    ├── Signal                         raised by a handler, never by this library
+    │   ├── Reject                     dead-letter this message now
+    │   └── RetryAfter                 a failure with a wish for the next attempt
+    └── Undecodable                    carries what `decode=` raised; the handler was not called
 """
 
 from __future__ import annotations
@@ -107,3 +108,11 @@ class RetryAfter(Signal):
             raise ValueError(f"RetryAfter needs seconds >= 0, not {seconds!r}")
         self.seconds, self.count = float(seconds), count
         super().__init__(f"again in {seconds:g} s")
+
+
+class Undecodable(Exception):
+    """Carries what `decode=` raised; the handler was not called."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+        super().__init__(str(error))

@@ -73,9 +73,12 @@ def fingerprint(kind: str, frames: list[str]) -> str:
 
 
 CRASH = Failure(
-    "ProcessDied", "the process died while this message, and no other, was in a handler",
-    fingerprint("ProcessDied", []), [], "",
-)  # fmt: skip
+    "ProcessDied",
+    "the process died while this message, and no other, was in a handler",
+    fingerprint("ProcessDied", []),
+    [],
+    "",
+)
 
 
 def _safely(work: Callable[[], T], instead: T) -> T:

@@ -1,272 +1,59 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`AttemptRecord`: one attempt at one message; a line of the journal is a row in Spark.
+"""Re-exports `redeliver_mw.journal.records` under its documented path."""
 
-The class body below is the only list of the fields; `FIELDS` and `SCHEMA` are read from it, and so is
-all that is checked when a line is read. A line is one JSON object and a newline. A field that is None
-is left out of the line: that is a third fewer bytes, and a reader that declares its schema sees null.
+from .journal.records import (
+    COUNT_SCHEMA,
+    FIELDS,
+    POLICY_SCHEMA,
+    SCHEMA,
+    VERSION,
+    AnyRecord,
+    AttemptOutcome,
+    AttemptReason,
+    AttemptRecord,
+    DelayMechanism,
+    DestinationKind,
+    FieldType,
+    Healthy,
+    HealthyCount,
+    Int16,
+    Int32,
+    Int64,
+    OtherKind,
+    PolicyRecord,
+    Schema,
+    count_from_line,
+    from_line,
+    policy_from_line,
+    row_to_line,
+    to_line,
+)
 
-A line that tells of no attempt has a field `kind`, which no attempt has: `PolicyRecord`'s is `policy`,
-`HealthyCount`'s is `healthy`. Who reads attempts passes over every line with a `kind`, also of one that it does not
-know.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
-
-from .json_line import line_of
-
-VERSION: Final = 1
-
-Outcome = Literal["accepted", "redelivered", "dead_lettered", "discarded", "kept", "released"]
-Reason = Literal[
-    "exhausted",
-    "rejected",
-    "fatal",
-    "expired",
-    "undecodable",
-    "crashed",
-    "handler",
-    "breaker",
-    "stop",
+__all__ = [
+    "COUNT_SCHEMA",
+    "FIELDS",
+    "POLICY_SCHEMA",
+    "SCHEMA",
+    "VERSION",
+    "AnyRecord",
+    "AttemptOutcome",
+    "AttemptReason",
+    "AttemptRecord",
+    "DelayMechanism",
+    "DestinationKind",
+    "FieldType",
+    "Healthy",
+    "HealthyCount",
+    "Int16",
+    "Int32",
+    "Int64",
+    "OtherKind",
+    "PolicyRecord",
+    "Schema",
+    "count_from_line",
+    "from_line",
+    "policy_from_line",
+    "row_to_line",
+    "to_line",
 ]
-Mechanism = Literal["hold", "nack", "schedule", "park"]
-DestinationKind = Literal["queue", "topic"]
-Healthy = Literal["all", "counts"]  # what is told of messages that were handled at their first delivery
-
-Int16 = Annotated[int, "int16"]
-Int32 = Annotated[int, "int32"]
-Int64 = Annotated[int, "int64"]
-
-
-@dataclass(slots=True, kw_only=True)
-class _Record:
-    """What is said first of attempts: the line's version and id, when, by whom, and where."""
-
-    v: Int16 = VERSION
-    record_id: str = ""  # run id and a counter
-    ts_us: Int64
-    app: str
-    host: str
-    broker: str
-    broker_kind: str
-    destination: str
-    destination_kind: DestinationKind
-
-
-@dataclass(slots=True, kw_only=True)
-class AttemptRecord(_Record):
-    """One attempt. Names ending in `_us` are int64 microseconds (points in time: since 1970, UTC).
-
-    Slotted and not frozen, because one is made on every failing path; treat it as read-only all the same.
-    `record_id` may stay empty: the journal fills it in.
-    """
-
-    message_id: str | None = None
-    message_key: str  # stable across copies
-    group_id: str | None = None
-    generation: Int32
-    delivery_count: Int32  # 1 on the first delivery
-    broker_redelivered: bool
-    outcome: Outcome
-    reason: Reason | None = None
-    error_type: str | None = None
-    error_message: str | None = None  # redacted
-    error_fingerprint: str | None = None  # 16 hex digits
-    error_frames: Sequence[str] | None = None  # normalised; with the type they make the fingerprint
-    error_text: str | None = None  # redacted, at most 64 KiB
-    mechanism: Mechanism | None = None
-    delay_us: Int64 | None = None
-    delay_base_us: Int64 | None = None  # before jitter
-    policy: str
-    policy_version: str
-    policy_arm: str | None = None
-    propensity: float | None = None
-    handler_us: Int64
-    queue_us: Int64
-    settle_us: Int64 | None = None
-    first_attempt_us: Int64
-    last_failure_us: Int64 | None = None
-    attempts_total: Int32
-    payload_bytes: Int32
-    targets: Sequence[str] | None = None
-    replay_id: str | None = None
-
-
-@dataclass(slots=True, kw_only=True)
-class PolicyRecord:
-    """A new version of a policy file, and what became of it. The lists go together, one item for each source."""
-
-    v: Int16 = VERSION
-    kind: Literal["policy"] = "policy"
-    record_id: str = ""  # as of an attempt
-    ts_us: Int64
-    app: str
-    host: str
-    broker: str
-    broker_kind: str
-    file: str
-    content: str | None = None  # 12 hex digits of the file's bytes; None if it could not be read
-    outcome: Literal["applied", "refused"]
-    sources: Sequence[str]  # applied: whose policy changed; refused: that use the file
-    old_versions: Sequence[str]  # `policy_version` of attempts until now; still, when it was refused
-    new_versions: Sequence[str] | None = None
-    error: str | None = None  # why it was refused; redacted
-
-
-@dataclass(slots=True, kw_only=True)
-class HealthyCount(_Record):
-    """Messages that were handled at their first delivery, and have no line of their own: `journal_healthy="counts"`.
-
-    From `since_us`, of the first of them, to `ts_us`, of the last.
-    """
-
-    kind: Literal["healthy"] = "healthy"
-    since_us: Int64
-    policy: str
-    policy_version: str
-    policy_arm: str | None = None
-    propensity: float | None = None
-    messages: Int64
-    handler_us: Int64  # of all of them together
-    payload_bytes: Int64  # likewise
-
-
-class OtherKind(ValueError):
-    """A line that tells of something else than was asked for."""
-
-
-class FieldType(NamedTuple):
-    """What one field may hold: `type` is `string bool int16 int32 int64 double list<string>`."""
-
-    type: str
-    nullable: bool
-    words: tuple[str, ...] = ()  # where only certain strings are allowed
-
-
-def _field_type(hint: Any) -> FieldType:
-    """The type of a field, read from its annotation."""
-    if get_origin(hint) not in (Annotated, Literal, Sequence) and type(None) in get_args(hint):
-        held = next(arm for arm in get_args(hint) if arm is not type(None))
-        return _field_type(held)._replace(nullable=True)
-    if get_origin(hint) is Annotated:
-        return FieldType(get_args(hint)[1], False)
-    if get_origin(hint) is Literal:
-        return FieldType("string", False, get_args(hint))
-    return FieldType({str: "string", bool: "bool", float: "double"}.get(hint, "list<string>"), False)
-
-
-FIELDS: Final[tuple[str, ...]] = tuple(field.name for field in fields(AttemptRecord))
-Schema = Mapping[str, FieldType]
-
-
-def _schema(record: type) -> Schema:
-    return {name: _field_type(hint) for name, hint in get_type_hints(record, include_extras=True).items()}
-
-
-SCHEMA: Final = _schema(AttemptRecord)
-POLICY_SCHEMA: Final = _schema(PolicyRecord)
-COUNT_SCHEMA: Final = _schema(HealthyCount)
-
-
-def _filler(names: Iterable[str]) -> Callable[[Any], dict[str, object]]:
-    """A function that gives the fields of a record that are not None, in this order.
-
-    It is written out, a line a field, as `dataclass` writes its `__init__`: a loop over the names takes more than
-    twice as long, and every attempt is written.
-    """
-    lines = [f"    if (value := record.{name}) is not None: row[{name!r}] = value" for name in names]
-    made: dict[str, Any] = {}
-    exec("\n".join(["def filled(record):", "    row = {}", *lines, "    return row"]), made)
-    filled: Callable[[Any], dict[str, object]] = made["filled"]
-    return filled
-
-
-AnyRecord = AttemptRecord | PolicyRecord | HealthyCount
-_FILLED: Final = {
-    AttemptRecord: _filler(SCHEMA), PolicyRecord: _filler(POLICY_SCHEMA), HealthyCount: _filler(COUNT_SCHEMA)
-}  # fmt: skip
-_INT_LIMITS: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
-
-
-def to_line(record: AnyRecord) -> bytes:
-    """The record as one line of JSON, newline-terminated, without the fields that are None.
-
-    Half surrogates are written as `\\udc80` in plain letters. ValueError, naming the field, for a value
-    that JSON cannot hold.
-    """
-    return line_of(_FILLED[type(record)](record))
-
-
-def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes:
-    """The same for a plain row: all values in the order of `FIELDS`; `record_id` replaces the row's own."""
-    row = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
-    if record_id is not None:
-        row["record_id"] = record_id
-    return line_of(row)
-
-
-def from_line(line: bytes) -> AttemptRecord:
-    """The record of one line. Fields that v1 does not know are ignored, nullable ones may be missing.
-
-    ValueError names the field that is missing or does not hold what `SCHEMA` says; OtherKind: it is no attempt.
-    """
-    return AttemptRecord(**_checked(line, SCHEMA, None))
-
-
-def policy_from_line(line: bytes) -> PolicyRecord:
-    """The same for a line that tells of a policy file. Any other is OtherKind."""
-    return PolicyRecord(**_checked(line, POLICY_SCHEMA, "policy"))
-
-
-def count_from_line(line: bytes) -> HealthyCount:
-    """The same for a line that tells of messages that were only counted. Any other is OtherKind."""
-    return HealthyCount(**_checked(line, COUNT_SCHEMA, "healthy"))
-
-
-def _checked(line: bytes, schema: Schema, kind: str | None) -> dict[str, Any]:
-    """The fields of a line that `schema` knows, each holding what it says."""
-    import orjson
-
-    try:
-        row = orjson.loads(line)
-    except ValueError as error:
-        raise ValueError(f"not a line of JSON: {error}") from None
-    match row:
-        case dict():
-            pass
-        case _:
-            raise ValueError(f"a record is a JSON object, not {type(row).__name__}")
-    if row.get("kind") != kind:
-        raise OtherKind(f"its kind is {row.get('kind')!r:.80}, not {kind!r}")
-    for name, wanted in schema.items():
-        if row.get(name) is None and not wanted.nullable:
-            raise ValueError(f"field {name!r} is missing")
-    if row["v"] != VERSION:
-        raise ValueError(f"field 'v' is {row['v']!r}; this release reads version {VERSION}")
-    known = {name: row[name] for name in schema if row.get(name) is not None}
-    for name, value in known.items():
-        if not _fits(value, schema[name]):
-            raise ValueError(f"field {name!r} holds {str(value)[:80]!r}, which is no {_wanted(schema[name])}")
-    return known
-
-
-def _fits(value: object, wanted: FieldType) -> bool:
-    match wanted.type:
-        case "string":
-            return isinstance(value, str) and (not wanted.words or value in wanted.words)
-        case "bool":
-            return isinstance(value, bool)
-        case "double":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "list<string>":
-            return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    limit = _INT_LIMITS[wanted.type]
-    return isinstance(value, int) and not isinstance(value, bool) and -limit <= value < limit
-
-
-def _wanted(kind: FieldType) -> str:
-    return " | ".join(kind.words) if kind.words else kind.type

@@ -18,18 +18,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from .adapter import Adapter, Subscription, Verdict
-from .capabilities import Capabilities, Settlement
-from .delay import Option
-from .engine import Engine
+from .adapter.capabilities import Capabilities, Settlement
+from .adapter.protocol import Adapter, Subscription, Verdict
+from .adapter.registry import BrokerUrl, adapter_for, parse_url
+from .clock import SystemClock
 from .errors import BrokerError, BrokerUnavailable, ConfigError, RedeliverError
-from .handlers import HandlerSpec
 from .message import Delivery, Destination, Outgoing, Properties
-from .options import Settings, subscribed
 from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
-from .ports import SystemClock
-from .registry import BrokerUrl, adapter_for, parse_url
-from .workers import Pull
+from .redelivery.delays import Option
+from .runtime.engine import Engine
+from .runtime.handler import HandlerSpec
+from .runtime.settings import Settings, subscribed
+from .runtime.workers import PullPool
 
 T = TypeVar("T")
 ANSWER_TIMEOUT = 60.0  # seconds; the adapter's own patience with a silent broker is shorter
@@ -84,25 +84,31 @@ class Session:
         timeout: float | None = None,
         app_name: str | None = None,
         limbo: str | None = None,
+        log_failures: bool = True,
     ) -> Iterator[Pulled]:
         """Deliveries under a policy, the URL's if it has one; held ones come round again in the same loop.
 
         Ends after `timeout` seconds without one (None: never). Leaving the loop leaves the rest unsettled. What waits
         in `limbo`, the URL of a database, is published while a loop of this `app_name` runs, or an App.
+        Failed attempts are logged under `redeliver_mw.failures`, unless `log_failures` is False.
         """
         destination = subscribed(Destination.parse(source), subscription)
         own = policy_of(policy)  # also one that is not used must be right
         given = self._url_policy or own
         spec = HandlerSpec(destination, _nothing, given, 1, prefetch, selector=selector or "")
         settings = Settings(
-            app_name=app_name or Path(sys.argv[0] or "python").stem, delay=delay, declare=declare, limbo=limbo
+            app_name=app_name or Path(sys.argv[0] or "python").stem,
+            delay=delay,
+            declare=declare,
+            limbo=limbo,
+            log_failures=log_failures,
         )
         policies = {destination: given.resolve(destination.name, destination.kind)}
-        engine = Engine(adapter_for(self._url), [spec], policies, settings, SystemClock(), crew=Pull)
+        engine = Engine(adapter_for(self._url), [spec], policies, settings, SystemClock(), crew=PullPool)
         engine.start()
         self._engines.append(engine)
         crew = engine.crews[destination]
-        assert isinstance(crew, Pull)
+        assert isinstance(crew, PullPool)
         try:
             while (delivery := crew.next(timeout)) is not None:
                 yield Pulled(delivery, crew)
@@ -240,7 +246,7 @@ class Pulled:
     What a `Delivery` has can be read from it, too.
     """
 
-    def __init__(self, delivery: Delivery, crew: Pull) -> None:
+    def __init__(self, delivery: Delivery, crew: PullPool) -> None:
         self.delivery, self._crew = delivery, crew
 
     def __getattr__(self, name: str) -> Any:

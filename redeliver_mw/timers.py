@@ -7,12 +7,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable
 
-from .adapter import Cancel
-
+Cancel = Callable[[], None]  # takes a timer back; from any thread, and more than once
 SLACK = 1e-6  # seconds: what two floats may differ by
 
 
-def revocable(fn: Callable[[], None]) -> tuple[Callable[[], None], Cancel]:
+def cancellable(fn: Callable[[], None]) -> tuple[Callable[[], None], Cancel]:
     """`fn` for a loop whose timers cannot be taken back from another thread, and what makes it do nothing."""
     wanted = True
 
@@ -27,7 +26,7 @@ def revocable(fn: Callable[[], None]) -> tuple[Callable[[], None], Cancel]:
     return due, cancel
 
 
-class Alarm:
+class SingleTimer:
     """One call of `fn`, set anew each time; of a hand-driven part, whose turns others would do on a thread."""
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], Cancel], fn: Callable[[], None]) -> None:

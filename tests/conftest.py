@@ -28,6 +28,7 @@ from tests.brokers.pytest_support import (
     rabbitmq43,
     rabbitmq310,
 )
+from tests.storage.databases import file, postgres, url
 
 __all__ = [
     "_brokers_put_right",
@@ -37,13 +38,16 @@ __all__ = [
     "artemis",
     "artemis244",
     "every_broker",
+    "file",
     "jvm_broker",
+    "postgres",
     "pytest_sessionfinish",
     "pytest_terminal_summary",
     "pytest_testnodedown",
     "rabbitmq",
     "rabbitmq43",
     "rabbitmq310",
+    "url",
 ]
 
 

@@ -105,9 +105,13 @@ def read_all(descriptor: int) -> str:
 def interrupted(*words: str, url: str | None = None) -> None:
     """A Ctrl-C as soon as messages are handled."""
     process = subprocess.Popen(
-        [*DEMO, *words], env=environment(url) | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, preexec_fn=ctrl_c_counts,
-    )  # fmt: skip
+        [*DEMO, *words],
+        env=environment(url) | {"PYTHONUNBUFFERED": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=ctrl_c_counts,
+    )
     killer = threading.Timer(50, process.kill)
     killer.start()
     assert process.stdout is not None

@@ -129,9 +129,13 @@ def test_what_compose_cannot_bring_up_is_said_and_the_local_installation_is_used
 @pytest.mark.broker
 @pytest.mark.parametrize("program", ["docker compose", "docker-compose"])
 def test_where_an_engine_answers_the_broker_is_that_of_compose_up_to_down(
-    program: str, the_broker: Chosen, programs: Programs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    program: str,
+    the_broker: Chosen,
+    programs: Programs,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     artemis244: Broker,
-) -> None:  # fmt: skip
+) -> None:
     b = artemis244  # in the place of the container
     monkeypatch.setitem(the_broker.module.LOGIN, "artemis", f"{b.user}:{b.password}")
     does = f"*redeliver-demo*' port '*) echo {b.host}:{b.port};; *' up '*|*' down '*) ;;"

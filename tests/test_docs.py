@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.record import POLICY_SCHEMA, SCHEMA, Schema
+from redeliver_mw.journal.records import POLICY_SCHEMA, SCHEMA, Schema
 from tests.pages import files_of, write_files
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

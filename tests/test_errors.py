@@ -22,7 +22,7 @@ from redeliver_mw.errors import (
     Reject,
     RetryAfter,
     Signal,
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("kind", [ConfigError, PolicyError, MissingExtra])

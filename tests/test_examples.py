@@ -19,13 +19,13 @@ EXAMPLES = REPOSITORY / "examples"
 
 
 def run(name: str, url: str | None = None) -> str:
-    """The example's output, times and hosts replaced; stderr must stay empty."""
+    """Return the example's output, times and hosts replaced. Its failed attempts are logged on stderr."""
     env = {key: value for key, value in os.environ.items() if not key.startswith("REDELIVER_")}
     path = os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "adapters")))
     env |= {"PYTHONPATH": path, "PYTHONWARNINGS": "error"} | ({"REDELIVER_URL": url} if url else {})
     argv = [sys.executable, "main.py"]
     done = subprocess.run(argv, cwd=EXAMPLES / name, env=env, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return normal(done.stdout)
 
 

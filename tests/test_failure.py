@@ -204,7 +204,7 @@ def test_frames_of_this_library_in_front_of_the_handler_are_no_part_of_the_print
             return describe(error.with_traceback(here and here.tb_next))  # as the library would catch it
         raise AssertionError
 
-    for module in ("redeliver_mw.runner", "redeliver_pika._wrapper"):
+    for module in ("redeliver_mw.runtime.runner", "redeliver_pika.dropin.wrapper"):
         assert through(module).frames == ["tests.test_failure:boom"]
     assert through("redeliverer.shop").frames == ["redeliverer.shop:run", "tests.test_failure:boom"]
 

@@ -14,9 +14,14 @@ from redeliver_mw.testing import make_delivery
 
 @pytest.mark.parametrize(
     ("text", "name", "kind"),
-    [("orders", "orders", "queue"), ("queue:orders", "orders", "queue"), ("topic:prices", "prices", "topic"),
-     ("a:b", "a:b", "queue"), ("queue:queue:x", "queue:x", "queue")],
-)  # fmt: skip
+    [
+        ("orders", "orders", "queue"),
+        ("queue:orders", "orders", "queue"),
+        ("topic:prices", "prices", "topic"),
+        ("a:b", "a:b", "queue"),
+        ("queue:queue:x", "queue:x", "queue"),
+    ],
+)
 def test_a_destination_is_a_queue_unless_it_says_topic(text: str, name: str, kind: str) -> None:
     parsed = Destination.parse(text)
     assert (parsed.name, parsed.kind) == (name, kind)

@@ -29,9 +29,22 @@ ADAPTERS = {
 }
 PACKAGES = {"redeliver_mw", *ADAPTERS.values(), "pyspark_redeliver"}
 PUBLIC = [  # the promised names, in ASCII order
-    "App", "Breaker", "Delivery", "Destination", "Idempotency", "Order", "Outgoing", "PolicyMap", "RedeliveryPolicy",
-    "Reject", "RetryAfter", "connect", "current_delivery", "load_policies", "redeliver",
-]  # fmt: skip
+    "App",
+    "Breaker",
+    "Delivery",
+    "Destination",
+    "Idempotency",
+    "Order",
+    "Outgoing",
+    "PolicyMap",
+    "RedeliveryPolicy",
+    "Reject",
+    "RetryAfter",
+    "connect",
+    "current_delivery",
+    "load_policies",
+    "redeliver",
+]
 # What `import redeliver_mw` must not cost.
 HEAVY = {"pika", "stomp", "proton", "sqlalchemy", "pydantic", "typer", "click", "rich", "structlog", "orjson"}
 

@@ -54,10 +54,12 @@ def test_a_stop_sends_what_is_held_to_its_own_subscription_with_its_count(person
 @pytest.mark.parametrize(
     ("source", "subscription", "what"),
     [
-        ("topic:prices", None, "none is named"), ("queue:orders", "audit", "no subscriptions"),
-        ("topic:prices", "a/b", "no name"), ("topic:prices", "a b", "no name"),
+        ("topic:prices", None, "none is named"),
+        ("queue:orders", "audit", "no subscriptions"),
+        ("topic:prices", "a/b", "no name"),
+        ("topic:prices", "a b", "no name"),
     ],
-)  # fmt: skip
+)
 def test_a_subscription_that_cannot_be_is_refused_when_it_is_written(
     source: str, subscription: str | None, what: str
 ) -> None:

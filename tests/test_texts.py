@@ -27,10 +27,17 @@ DOT = "."
 REGISTRIES = [
     DOT.join(parts)
     for parts in (
-        ("pypi", "org"), ("pythonhosted", "org"), ("registry", "npmjs"), ("crates", "io"), ("proxy", "golang", "org"),
-        ("maven", "org"), ("repo", "maven", "apache"), ("deb", "debian", "org"), ("security", "debian", "org"),
+        ("pypi", "org"),
+        ("pythonhosted", "org"),
+        ("registry", "npmjs"),
+        ("crates", "io"),
+        ("proxy", "golang", "org"),
+        ("maven", "org"),
+        ("repo", "maven", "apache"),
+        ("deb", "debian", "org"),
+        ("security", "debian", "org"),
     )
-]  # fmt: skip
+]
 MACHINE = ["/".join(("", *parts)) for parts in (("work", "main"), ("work", "shared"), ("tmp", "w", ""), ("root", "."))]
 
 LINK = re.compile(r"!?\[[^\]\n]*\]\((?P<target>[^)\s]+)(?:\s+\"[^\"]*\")?\)")

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Artemis through proton: the adapter behind `artemis://`, and the drop-in wrapper for proton handlers."""
 
-from redeliver_proton._adapter import ProtonAdapter, adapter_from_url
-from redeliver_proton._dialects import records
-from redeliver_proton._wrapper import redelivering
+from redeliver_proton.adapter import ProtonAdapter, adapter_from_url
+from redeliver_proton.brokers.artemis.capabilities import records
+from redeliver_proton.dropin.wrapper import redelivering
 
 __all__ = ["ProtonAdapter", "adapter_from_url", "records", "redelivering"]

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
-from redeliver_mw.registry import BrokerUrl
-from redeliver_proton._adapter import ProtonAdapter
-from redeliver_proton._dialect import Dialect
-from redeliver_proton._rabbit import capabilities, records, too_old
-from redeliver_proton._rabbit_mapping import delivery_of, encoded
-from redeliver_proton._rabbit_topology import RabbitTopology
+from redeliver_mw.adapter.kit.ledger_scope import scope_of_cluster
+from redeliver_mw.adapter.registry import BrokerUrl
+from redeliver_proton.adapter import ProtonAdapter
+from redeliver_proton.broker_dialect import BrokerDialect
+from redeliver_proton.brokers.rabbitmq.capabilities import capabilities, records, too_old
+from redeliver_proton.brokers.rabbitmq.messages import delivery_of, encoded
+from redeliver_proton.brokers.rabbitmq.topology import RabbitTopology
 
 __all__ = ["RABBITMQ", "adapter_from_url", "records"]
 
@@ -19,12 +20,17 @@ def _vhost(url: BrokerUrl) -> str:
 
 
 def _where(url: BrokerUrl) -> str:
-    """As rabbitmq+pika's: the ledger of a source is the same for both."""
+    """As rabbitmq+pika's."""
     host, port = url.hosts[0]
     return f"{host}:{port or 5672}/{_vhost(url).lstrip('/')}"
 
 
-RABBITMQ = Dialect(
+def _ledger_scope(url: BrokerUrl, cluster_name: str) -> str:
+    """As rabbitmq+pika's: the ledger of a source is the same for both."""
+    return scope_of_cluster(cluster_name, _vhost(url)) if cluster_name else _where(url)
+
+
+RABBITMQ = BrokerDialect(
     title="RabbitMQ",
     product="RabbitMQ",
     capabilities=capabilities,
@@ -34,6 +40,7 @@ RABBITMQ = Dialect(
     delivery=delivery_of,
     encode=encoded,
     where=_where,
+    ledger_scope=_ledger_scope,
 )
 
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ActiveMQ Classic through stomp.py: the adapter behind `activemq://`, and the drop-in wrapper for listeners."""
 
-from redeliver_stomp._adapter import StompAdapter, adapter_from_url
-from redeliver_stomp._dialects import records
-from redeliver_stomp._wrapper import redelivering
+from redeliver_stomp.adapter import StompAdapter, adapter_from_url
+from redeliver_stomp.capabilities import records
+from redeliver_stomp.dropin.wrapper import redelivering
 
 __all__ = ["StompAdapter", "adapter_from_url", "records", "redelivering"]

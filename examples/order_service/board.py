@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from redeliver_mw import Delivery
-from redeliver_mw.record import AttemptRecord
+from redeliver_mw.journal.records import AttemptRecord
 
 
 @dataclass

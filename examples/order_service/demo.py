@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import secrets
 import sys
 import time
@@ -46,12 +47,19 @@ def round_of(number: int) -> list[tuple[str, bytes]]:
     currency = "XAU" if number % 5 == 4 else "EUR"
     broken = b"<order/>" if number % 4 == 2 else _json(takes=0.04)
     return [
-        ("orders", _json(takes=0.04)), ("orders", _json(busy=busy, takes=0.02)), ("orders", _json(takes=0.04)),
-        ("orders", broken), ("payments", _json(currency="EUR", card=card)), ("payments", _json(currency="USD")),
-        ("payments", _json(currency=currency)), ("payments", _json(currency="EUR", takes=0.05)),
-        ("mails", _json(takes=0.05)), ("mails", _json(greylisted=1)), ("mails", _json(takes=0.03)),
+        ("orders", _json(takes=0.04)),
+        ("orders", _json(busy=busy, takes=0.02)),
+        ("orders", _json(takes=0.04)),
+        ("orders", broken),
+        ("payments", _json(currency="EUR", card=card)),
+        ("payments", _json(currency="USD")),
+        ("payments", _json(currency=currency)),
+        ("payments", _json(currency="EUR", takes=0.05)),
+        ("mails", _json(takes=0.05)),
+        ("mails", _json(greylisted=1)),
+        ("mails", _json(takes=0.03)),
         ("mails", _json(greylisted=number % 2)),
-    ]  # fmt: skip
+    ]
 
 
 def _json(**fields: Any) -> bytes:
@@ -99,9 +107,12 @@ def show_dead_letters(letters: list[Delivery], console: Console) -> None:
     for letter in sorted(letters, key=_place):
         h = letter.headers
         error = f"{h['redeliver_error_type']}: {h['redeliver_error_message']}"
-        table.add_row(*(Text(str(cell)) for cell in (
-            h["redeliver_original_destination"], h["redeliver_reason"], h["redeliver_failures"], error
-        )))  # fmt: skip
+        table.add_row(
+            *(
+                Text(str(cell))
+                for cell in (h["redeliver_original_destination"], h["redeliver_reason"], h["redeliver_failures"], error)
+            )
+        )
     console.print(table)
 
 
@@ -112,8 +123,9 @@ def sum_up(board: Board, console: Console) -> int:
     twice = len(dead) - len(set(dead))
     console.print(
         f"{len(sent)} sent = {len(handled)} handled + {len(set(dead))} dead letters, {len(lost)} lost",
-        highlight=False, style="bold red" if lost else "bold green",
-    )  # fmt: skip
+        highlight=False,
+        style="bold red" if lost else "bold green",
+    )
     if both or twice:
         console.print(f"and {len(both)} handled as well as dead, {twice} dead letters twice")
     return 1 if lost or both or twice or not handled <= sent else 0
@@ -122,6 +134,7 @@ def sum_up(board: Board, console: Console) -> int:
 def demo(url: str, pace: float, console: Console) -> int:
     """Run it all against `url`; the exit code."""
     board = Board(secrets.token_hex(4), [f"{PREFIX}{name}" for name in service.QUEUES])
+    logging.getLogger("redeliver_mw.failures").addHandler(logging.NullHandler())  # the board shows each attempt
     app = service.make_app(url, PREFIX, pace, wrap=board.noting)
     app.on_attempt(board.on_attempt)
     screen = Screen(board, console, ROUNDS * 12)

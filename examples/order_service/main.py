@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import Any
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy, connect
+from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.policy import Backoff
-from redeliver_mw.record import AttemptRecord
 
 URL = os.environ.get("REDELIVER_URL") or "memory://"
 QUEUES = ("orders", "payments", "mails")

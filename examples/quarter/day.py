@@ -24,7 +24,7 @@ import trouble
 from shop import Services, World, make_app, serve
 from trouble import DAYS, FIRST_DAY, HOUR, MINUTE, Fate
 
-from redeliver_mw.record import AttemptRecord
+from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.testing import TestApp
 
 DAY = 24 * HOUR

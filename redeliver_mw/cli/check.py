@@ -12,11 +12,11 @@ from typing import Any
 import typer
 
 from ..policy import Arm, PolicyMap, RedeliveryPolicy
-from ..policy.flat import flattened
-from ..policy.wording import describe
+from ..policy.description import describe
+from ..policy.flatten import flattened
 from ..redaction import redact
-from .given import Json, Language, Policy, Strict, read_policies
-from .showing import print_table
+from .arguments import Json, Language, Policy, Strict, read_policies
+from .output import print_table
 
 
 def register(app: typer.Typer) -> None:

@@ -11,24 +11,24 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-from ..division import Share
-from ..processes import Line
-from ..signals import Ending, run_until_signal
-from ..supervisor import Failed, Over, Up
-from .finding import find_app
+from ..processes.child_process import ControlChannel
+from ..processes.supervisor import ChildEnded, ChildFailed, ChildStarted
+from ..runtime.partition import ProcessShare
+from ..runtime.signals import StopRequest, run_until_signal
+from .app_loader import find_app
+from .exit_codes import verdict
 from .logs import LogFormat, show_logs
-from .verdict import verdict
 
 
 @dataclass(slots=True)
-class Boss:
+class SupervisorChannel:
     """Tells the supervisor that this process is up, and is told by it when to end."""
 
-    line: Line
-    up: Up
-    ending: Ending | None = None
+    line: ControlChannel
+    up: ChildStarted
+    ending: StopRequest | None = None
 
-    def watch(self, ending: Ending) -> None:
+    def watch(self, ending: StopRequest) -> None:
         self.ending = ending
         self.line.watch(ending)
 
@@ -40,27 +40,27 @@ class Boss:
         return self.ending is not None and self.ending.wanted.is_set()
 
 
-def run(target: str, log_format: str, line: Line, share: Share) -> int:
+def run(target: str, log_format: str, line: ControlChannel, share: ProcessShare) -> int:
     """The App's whole life; the exit code."""
     show_logs(LogFormat(log_format), process=share.index + 1)
     try:
         app = find_app(target)
         processes = app.divide(share)
-        boss = Boss(line, Up(processes, app.stop_timeout))
+        boss = SupervisorChannel(line, ChildStarted(processes, app.stop_timeout))
         run_until_signal(app, True, boss)
     except (Exception, KeyboardInterrupt) as error:
         code, said = verdict(error)
-        line.say(Failed(code, said))
+        line.say(ChildFailed(code, said))
         return code
     if not boss.was_asked:
-        line.say(Over())
+        line.say(ChildEnded())
     return 0
 
 
 def main() -> None:
     """The entry point of the process."""
     target, log_format, fd, index, of = sys.argv[1:]
-    sys.exit(run(target, log_format, Line(int(fd)), Share(int(index), int(of))))
+    sys.exit(run(target, log_format, ControlChannel(int(fd)), ProcessShare(int(index), int(of))))
 
 
 if __name__ == "__main__":

@@ -16,13 +16,13 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
-from ..message import Kind as MessageKind
+from ..message import DestinationKind as MessageKind
 from ..policy import PolicyMap, RedeliveryPolicy, Target
-from ..policy.formats import LANGUAGES, WRITERS, Writer, Written
-from ..policy.formats.problems import nearest
+from ..policy.formats import LANGUAGES, WRITERS, Conversion, FormatWriter
+from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
-from .explain import Kind, source_of
-from .given import Json, Language, Policy, Strict, read_policies
+from .arguments import Json, Language, Policy, Strict, read_policies
+from .explain import DestinationKindOption, source_of
 
 IN_PART = 3
 
@@ -41,7 +41,9 @@ def convert(
     destination: Annotated[
         str | None, typer.Option(metavar="NAME", help="Write only the policy of this source, as the one for all")
     ] = None,
-    kind: Annotated[Kind | None, typer.Option(help="Of --destination; else queue, unless it says topic:")] = None,
+    kind: Annotated[
+        DestinationKindOption | None, typer.Option(help="Of --destination; else queue, unless it says topic:")
+    ] = None,
     language: Language = None,
     strict: Strict = False,
     as_json: Json = False,
@@ -85,7 +87,7 @@ def _of_kind(policy: RedeliveryPolicy, kind: MessageKind) -> RedeliveryPolicy:
     return policy.replace(dead_letter=targets or None, on_dead=policy.on_dead, expiry=expiry)
 
 
-def _writer(language: str) -> Writer:
+def _writer(language: str) -> FormatWriter:
     if language in WRITERS:
         return WRITERS[language]
     if language in LANGUAGES:
@@ -96,13 +98,13 @@ def _writer(language: str) -> Writer:
     raise ConfigError(f"there is no policy language {language!r:.80}", where="--to", cure=cure)
 
 
-def _without_secrets(written: Written, *, own: bool) -> Written:
+def _without_secrets(written: Conversion, *, own: bool) -> Conversion:
     # a text in its own language comes back as it was, URL, password and all; what we put together has none
     text = redact(written.text) if own else written.text
-    return Written(text, tuple(redact(what) for what in written.lost))
+    return Conversion(text, tuple(redact(what) for what in written.lost))
 
 
-def _json(to: str, policies: PolicyMap, written: Written, done: bool) -> dict[str, object]:
+def _json(to: str, policies: PolicyMap, written: Conversion, done: bool) -> dict[str, object]:
     return {
         "from": policies.language,
         "to": to,
@@ -112,7 +114,7 @@ def _json(to: str, policies: PolicyMap, written: Written, done: bool) -> dict[st
     }
 
 
-def _tell(to: str, policies: PolicyMap, written: Written, done: bool) -> None:
+def _tell(to: str, policies: PolicyMap, written: Conversion, done: bool) -> None:
     for warning in policies.warnings:
         print(f"warning: {redact(warning)}", file=sys.stderr)
     for what in written.lost:

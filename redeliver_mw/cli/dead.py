@@ -16,17 +16,26 @@ from typing import Annotated, Any
 
 import typer
 
-from ..copies import HISTORY
+from ..adapter.registry import adapter_for, parse_url
+from ..dead_letters import (
+    DeadLetterInfo,
+    LetterOutcome,
+    Replay,
+    ReplayReport,
+    ambiguous,
+    letter_of,
+    missing,
+    no_such_letter,
+)
 from ..errors import ConfigError, DestinationMissing
 from ..message import Delivery, Destination
-from ..policy.wording import counted
+from ..policy.description import counted
 from ..redaction import redact
-from ..registry import adapter_for, parse_url
-from ..sendback import DeadLetterInfo, Outcome, Report, SendBack, ambiguous, letter_of, missing, no_such_letter
+from ..redelivery.copies import HISTORY
 from ..session import Session, connect
-from .given import Url, read_url
+from .arguments import Url, read_url
 from .logs import quiet_drivers
-from .showing import body_of, cut, headers_of, plain, print_table, when
+from .output import body_of, cut, headers_of, plain, print_table, when
 
 PART, INTERRUPTED = 3, 130
 LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and those, when one is looked for
@@ -58,10 +67,17 @@ def list_(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json
         return
     ids = _short([letter.id for letter in letters])
     rows = [
-        (ids[letter.id], _from(letter), letter.reason, str(letter.failures), _error(letter), when(letter.since),
-         str(letter.body_bytes))
+        (
+            ids[letter.id],
+            _from(letter),
+            letter.reason,
+            str(letter.failures),
+            _error(letter),
+            when(letter.since),
+            str(letter.body_bytes),
+        )
         for letter in letters
-    ]  # fmt: skip
+    ]
     print_table(("id", "from", "reason", "failures", "error", "since", "bytes"), rows, right={3, 6})
 
 
@@ -91,13 +107,13 @@ def replay(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Jso
     address, queue = _given(url, dlq, limit, id_)
     done = 0
 
-    def tell(outcome: Outcome) -> None:
+    def tell(outcome: LetterOutcome) -> None:
         nonlocal done
         done += outcome.word == "replayed"
         if done % TOLD_EVERY == 0 and outcome.word == "replayed" and sys.stderr.isatty():
             print(f"{done} replayed", file=sys.stderr)
 
-    one = SendBack(adapter_for(address), queue, limit=limit, only=id_ or "", tell=tell)
+    one = Replay(adapter_for(address), queue, limit=limit, only=id_ or "", tell=tell)
     with _stopped_by_signals(one):
         report = one.run()
     if as_json:
@@ -121,9 +137,10 @@ def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str,
     address = read_url(url)
     if parse_url(address).dialect == "memory":
         raise ConfigError(
-            "a memory broker lives in one process, and this is another", where="memory://",
+            "a memory broker lives in one process, and this is another",
+            where="memory://",
             cure="Use TestApp: test.dead_letters(source), test.replay(source)",
-        )  # fmt: skip
+        )
     if limit is not None and limit < 1:
         raise ConfigError(f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all")
     if id_ is not None and not id_.strip():
@@ -169,7 +186,7 @@ def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delive
 
 
 @contextmanager
-def _stopped_by_signals(one: SendBack) -> Iterator[None]:
+def _stopped_by_signals(one: Replay) -> Iterator[None]:
     """The first SIGINT or SIGTERM ends the replay in good order, the second at once."""
     told = False
 
@@ -213,32 +230,38 @@ def _attempts(letter: DeadLetterInfo) -> list[dict[str, Any]]:
     return [
         {"at_s": a.at_us / 1e6, "fingerprint": a.fingerprint, "host": a.host, "delay_s": a.delay}
         for a in letter.history
-    ]  # fmt: skip
+    ]
 
 
 def _print_attempts(letter: DeadLetterInfo) -> None:
     rows = [
         (when(a.at_us / 1e6), plain(a.fingerprint), plain(a.host), "" if a.delay is None else f"{a.delay:g} s")
         for a in letter.history
-    ]  # fmt: skip
+    ]
     if rows:
         print_table(("failed", "fingerprint", "host", "then rested"), rows, right={3})
 
 
-def _report_as_json(report: Report) -> dict[str, Any]:
+def _report_as_json(report: ReplayReport) -> dict[str, Any]:
     words = {word: report.count(word) for word in ("replayed", "refused", "skipped")}
     letters = [
-        {"id": o.letter.id, "to": None if o.letter.source is None else str(o.letter.source), "outcome": o.word,
-         "why": redact(o.why) or None}
+        {
+            "id": o.letter.id,
+            "to": None if o.letter.source is None else str(o.letter.source),
+            "outcome": o.word,
+            "why": redact(o.why) or None,
+        }
         for o in report.outcomes
-    ]  # fmt: skip
+    ]
     return words | {
-        "replay_id": report.replay_id, "died_again": report.died_again, "interrupted": report.interrupted,
+        "replay_id": report.replay_id,
+        "died_again": report.died_again,
+        "interrupted": report.interrupted,
         "letters": letters,
-    }  # fmt: skip
+    }
 
 
-def _print_report(report: Report) -> None:
+def _print_report(report: ReplayReport) -> None:
     """A line for each kind of outcome: there may be many thousands of letters."""
     same = Counter((o.word, str(o.letter.source or ""), o.why) for o in report.outcomes)
     rows = [(str(n), word, to, plain(redact(why))) for (word, to, why), n in same.items()]
@@ -247,7 +270,7 @@ def _print_report(report: Report) -> None:
     print(f"{report.count('replayed')} of {len(report.outcomes)} replayed, replay id {report.replay_id}")
 
 
-def _remarks(report: Report, queue: Destination) -> Iterator[str]:
+def _remarks(report: ReplayReport, queue: Destination) -> Iterator[str]:
     if report.count("refused"):
         yield f"note: refused letters are still in {queue}: is their source there, and not full?"
     if report.died_again:

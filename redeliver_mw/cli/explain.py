@@ -18,9 +18,8 @@ import typer
 from ..errors import ConfigError
 from ..message import Destination
 from ..policy import Arm, RedeliveryPolicy
-from .given import Json, Language, Policy, Strict, read_policies
-from .picture import Lane, line, scale, svg
-from .showing import print_table
+from .arguments import Json, Language, Policy, Strict, read_policies
+from .output import print_table
 from .timeline import (
     FAILURES_LIMIT,
     NAMES,
@@ -32,11 +31,12 @@ from .timeline import (
     timeline,
 )
 from .timeline import as_json as told_as_json
+from .timeline_svg import TimelineLane, line, scale, svg
 
 __all__ = ["explain", "register", "seconds", "timeline"]
 
 
-class Kind(StrEnum):
+class DestinationKindOption(StrEnum):
     """What --kind takes."""
 
     queue = "queue"
@@ -51,7 +51,9 @@ def register(app: typer.Typer) -> None:
 def explain(
     policy: Policy,
     destination: Annotated[str, typer.Option(metavar="NAME", help="The source; $ leaves the name open")] = "$",
-    kind: Annotated[Kind | None, typer.Option(help="Of --destination; else queue, unless it says topic:")] = None,
+    kind: Annotated[
+        DestinationKindOption | None, typer.Option(help="Of --destination; else queue, unless it says topic:")
+    ] = None,
     failures: Annotated[
         int | None,
         typer.Option(
@@ -83,7 +85,7 @@ def explain(
         _print(lanes, source)
 
 
-def source_of(destination: str, kind: Kind | None) -> Destination:
+def source_of(destination: str, kind: DestinationKindOption | None) -> Destination:
     """The source that --destination and --kind name; ConfigError if they disagree."""
     source = Destination.parse(destination)
     if kind is None:
@@ -93,23 +95,23 @@ def source_of(destination: str, kind: Kind | None) -> Destination:
     return Destination(source.name, kind.value)
 
 
-def _lanes(title: str, found: RedeliveryPolicy, failures: int | None) -> list[Lane]:
+def _lanes(title: str, found: RedeliveryPolicy, failures: int | None) -> list[TimelineLane]:
     """One for each arm, `main` first."""
-    return [Lane(_title(title, arm, found), arm, list(timeline(arm.policy, failures))) for arm in found.apart]
+    return [TimelineLane(_title(title, arm, found), arm, list(timeline(arm.policy, failures))) for arm in found.apart]
 
 
 def _title(title: str, arm: Arm, found: RedeliveryPolicy) -> str:
     return f"{title}, {arm} ({found.language})" if found.arms else f"{title} ({found.language})"
 
 
-def _json(ours: list[Lane], theirs: list[Lane], source: Destination) -> dict[str, object]:
+def _json(ours: list[TimelineLane], theirs: list[TimelineLane], source: Destination) -> dict[str, object]:
     if not theirs:
         return _told(ours, source)
     count = first_difference(ours[0].rows, theirs[0].rows, source)
     return {"a": _told(ours, source), "b": _told(theirs, source), "first_difference": count}
 
 
-def _told(lanes: list[Lane], source: Destination) -> dict[str, object]:
+def _told(lanes: list[TimelineLane], source: Destination) -> dict[str, object]:
     told = [told_as_json(lane.policy, source, lane.rows) for lane in lanes]
     if len(told) == 1:
         return told[0]
@@ -121,7 +123,7 @@ def _told(lanes: list[Lane], source: Destination) -> dict[str, object]:
     return told[0] | {"share": lanes[0].arm.propensity, "arms": arms}
 
 
-def _print(lanes: list[Lane], source: Destination) -> None:
+def _print(lanes: list[TimelineLane], source: Destination) -> None:
     for lane in lanes:
         if len(lanes) > 1:
             print(f"{lane.arm}:")
@@ -132,7 +134,7 @@ def _print(lanes: list[Lane], source: Destination) -> None:
         print(told if len(lanes) == 1 else f"{lane.arm}: {told}")
 
 
-def _print_both(ours: list[Lane], theirs: list[Lane], source: Destination) -> None:
+def _print_both(ours: list[TimelineLane], theirs: list[TimelineLane], source: Destination) -> None:
     names = ("failure", "A", "after", "elapsed", "B", "after", "elapsed")
     print_table(names, beside(ours[0].rows, theirs[0].rows, source), right=(0, 2, 3, 5, 6))
     _print_picture([ours[0], theirs[0]])
@@ -144,7 +146,7 @@ def _print_both(ours: list[Lane], theirs: list[Lane], source: Destination) -> No
         print(f"Not compared: {lane.title}.")
 
 
-def _print_picture(lanes: list[Lane]) -> None:
+def _print_picture(lanes: list[TimelineLane]) -> None:
     plain = not _can_show("▏─●░✕⌀→")
     longest = max(lane.length for lane in lanes)
     drawn = [line(lane, longest=longest, plain=plain) for lane in lanes]
@@ -160,7 +162,7 @@ def _can_show(characters: str) -> bool:
     return True
 
 
-def _draw(lanes: list[Lane], source: Destination, file: Path) -> None:
+def _draw(lanes: list[TimelineLane], source: Destination, file: Path) -> None:
     try:
         file.write_text(svg(lanes, source), encoding="utf-8", errors="replace")
     except OSError as error:

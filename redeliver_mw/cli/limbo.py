@@ -14,11 +14,11 @@ import typer
 
 from ..errors import ConfigError
 from ..redaction import redact
-from .given import read_url
-from .showing import body_of, cut, headers_shown, plain, print_table, when
+from .arguments import read_url
+from .output import body_of, cut, headers_shown, plain, print_table, when
 
 if TYPE_CHECKING:
-    from ..limbo import Desk, Listed, Parked
+    from ..limbo import LimboAdmin, Parked, ParkedSummary
 
 LISTED = 100
 
@@ -47,10 +47,19 @@ def list_(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) 
         print(json.dumps([_as_json(one) for one in found], ensure_ascii=False))
         return
     rows = [
-        (str(one.id), plain(one.to), plain(one.source), one.state, when(one.due), str(one.publishes), str(one.failures),
-         cut(plain(redact(one.last_error))), str(one.body_bytes))
+        (
+            str(one.id),
+            plain(one.to),
+            plain(one.source),
+            one.state,
+            when(one.due),
+            str(one.publishes),
+            str(one.failures),
+            cut(plain(redact(one.last_error))),
+            str(one.body_bytes),
+        )
         for one in found
-    ]  # fmt: skip
+    ]
     names = ("id", "to", "from", "state", "due", "publishes failed", "failures", "last error", "bytes")
     print_table(names, rows, right={5, 6, 8})
     print(f"{sum(counts.values())} parked: " + ", ".join(f"{number} {state}" for state, number in counts.items()))
@@ -87,23 +96,23 @@ def release(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False
     _warn_of_sleepers(waiting)
 
 
-def _desk(url: str, limit: int | None, id_: str | None) -> Desk:
+def _desk(url: str, limit: int | None, id_: str | None) -> LimboAdmin:
     """ConfigError for what cannot be meant, before anything is opened."""
-    from ..limbo import Desk
+    from ..limbo import LimboAdmin
 
     if limit is not None and limit < 1:
         raise ConfigError(f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all")
     if id_ is not None and not id_.strip():
         raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver limbo list`")
-    return Desk(read_url(url))
+    return LimboAdmin(read_url(url))
 
 
-def _warn_of_sleepers(found: Sequence[Listed]) -> None:
+def _warn_of_sleepers(found: Sequence[ParkedSummary]) -> None:
     if apps := sorted({one.app for one in found if one.asleep}):
         print(f"note: no running app sends these at present; start {', '.join(map(plain, apps))}", file=sys.stderr)
 
 
-def _as_json(one: Listed) -> dict[str, Any]:
+def _as_json(one: ParkedSummary) -> dict[str, Any]:
     given = asdict(one)
     renamed = {"source": "from", "due": "due_s", "parked": "parked_s", "count": "delivery_count", "body_bytes": "bytes"}
     nullable = ("source", "reason", "lineage", "copy_id", "last_error", "holder")
@@ -113,8 +122,15 @@ def _as_json(one: Listed) -> dict[str, Any]:
 
 def _shown(one: Parked) -> dict[str, Any]:
     return {
-        "id": one.id, "to": str(one.out.target), "from": one.source or None, "due_s": one.due,
-        "delivery_count": one.count, "publishes": one.publishes, "last_error": redact(one.last_error) or None,
-        "problem": redact(one.problem) or None, "bytes": len(one.out.body), "headers": headers_shown(one.out.headers),
+        "id": one.id,
+        "to": str(one.out.target),
+        "from": one.source or None,
+        "due_s": one.due,
+        "delivery_count": one.count,
+        "publishes": one.publishes,
+        "last_error": redact(one.last_error) or None,
+        "problem": redact(one.problem) or None,
+        "bytes": len(one.out.body),
+        "headers": headers_shown(one.out.headers),
         **body_of(one.out.body),
-    }  # fmt: skip
+    }

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ..redaction import redact
+from ..telemetry.failure_log import FIELDS
 
 if TYPE_CHECKING:
     from structlog.types import EventDict, Processor
@@ -57,7 +58,9 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
     import structlog
 
     render: list[Processor]
+    fields: list[Processor] = []
     if form is LogFormat.json:
+        fields = [_fields_of_a_failure]
         render = [structlog.processors.format_exc_info, _redacted, structlog.processors.JSONRenderer()]
     else:
         colours = sys.stderr.isatty()
@@ -68,10 +71,26 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
             structlog.stdlib.add_log_level,
             structlog.stdlib.add_logger_name,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
+            _with_traceback,
             lambda _logger, _method, event: {**event, **who},
+            *fields,
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
     )
+
+
+def _with_traceback(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Show a traceback that the record carries as text: the exception itself is not kept with it."""
+    record: logging.LogRecord = event["_record"]
+    if record.exc_text and not record.exc_info:
+        event["exception"] = record.exc_text
+    return event
+
+
+def _fields_of_a_failure(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Add what the log of failed attempts says of one, each as a field of its own."""
+    known = event["_record"].__dict__
+    return {**event, **{name: known[name] for name in FIELDS if name in known}}
 
 
 def _redacted(_logger: object, _method: str, event: EventDict) -> EventDict:

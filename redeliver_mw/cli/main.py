@@ -16,11 +16,12 @@ from typing import Annotated
 
 import typer
 
-from . import check, convert, dead, explain, limbo, pipeline
+from . import check, convert, dead, explain, limbo
 from . import run as run_command
-from .verdict import verdict
+from .exit_codes import verdict
+from .pipeline import main as pipeline_main
 
-COMMANDS = (check, explain, convert, run_command, dead, limbo, pipeline)
+COMMANDS = (check, explain, convert, run_command, dead, limbo, pipeline_main)
 
 app = typer.Typer(
     name="redeliver",

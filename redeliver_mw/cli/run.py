@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
-from ..processes import supervise
-from .finding import find_app
+from ..processes.child_process import supervise
+from .app_loader import find_app
 from .logs import LogFormat, show_logs
 
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="An App, as shop:app for `app` in shop.py")]

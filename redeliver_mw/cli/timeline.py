@@ -15,7 +15,7 @@ from typing import Any
 
 from ..message import Destination
 from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, RedeliveryPolicy
-from ..policy.wording import counted
+from ..policy.description import counted
 
 FAILURES_SHOWN = 100  # of a policy that goes on for ever
 FAILURES_LIMIT = 100_000  # rows that a person or a program can still want
@@ -23,7 +23,7 @@ NAMES = ("failure", "then", "after", "range", "elapsed")
 
 
 @dataclass(frozen=True)
-class Row:
+class TimelineRow:
     """One failure, what is decided then, and when the rest is over."""
 
     failures: int
@@ -42,7 +42,7 @@ class Row:
         return row
 
 
-def timeline(policy: RedeliveryPolicy, failures: int | None = None) -> Iterator[Row]:
+def timeline(policy: RedeliveryPolicy, failures: int | None = None) -> Iterator[TimelineRow]:
     """Row by row until the last decision, or `failures`; without that, a policy that goes on is cut short."""
     most = failures or (FAILURES_SHOWN if policy.dead_after is None else min(policy.dead_after, FAILURES_LIMIT))
     elapsed = 0.0
@@ -51,12 +51,12 @@ def timeline(policy: RedeliveryPolicy, failures: int | None = None) -> Iterator[
         if isinstance(decision, Redeliver | Keep):
             # nobody waits for 0.30000000000000004 s
             elapsed = round(elapsed + decision.base, 9)
-        yield Row(count, decision, elapsed)
+        yield TimelineRow(count, decision, elapsed)
         if not isinstance(decision, Redeliver) and not (isinstance(decision, Keep) and failures):
             return
 
 
-def goes_on(policy: RedeliveryPolicy, rows: Sequence[Row]) -> bool:
+def goes_on(policy: RedeliveryPolicy, rows: Sequence[TimelineRow]) -> bool:
     """Does the policy go on for ever after these rows?"""
     last = rows[-1].decision
     return isinstance(last, Redeliver | Keep) and policy.goes_on
@@ -74,7 +74,7 @@ def word(decision: Decision) -> str:
     return words[type(decision)]
 
 
-def as_json(policy: RedeliveryPolicy, source: Destination, rows: Sequence[Row]) -> dict[str, Any]:
+def as_json(policy: RedeliveryPolicy, source: Destination, rows: Sequence[TimelineRow]) -> dict[str, Any]:
     """The whole timeline as API section 5 promises it."""
     return {
         "language": policy.language,
@@ -85,14 +85,16 @@ def as_json(policy: RedeliveryPolicy, source: Destination, rows: Sequence[Row]) 
     }
 
 
-def folded(rows: Iterable[Row], source: Destination) -> Iterator[tuple[str, ...]]:
+def folded(rows: Iterable[TimelineRow], source: Destination) -> Iterator[tuple[str, ...]]:
     """Cells under NAMES: a run of equal decisions is one line, with the elapsed time of its last."""
     for _, run in groupby(rows, key=lambda row: row.decision):
         same = list(run)
         yield counts(same[0].failures, same[-1].failures), *cells(same[-1], source)
 
 
-def beside(ours: Sequence[Row], theirs: Sequence[Row], source: Destination) -> Iterator[tuple[str, ...]]:
+def beside(
+    ours: Sequence[TimelineRow], theirs: Sequence[TimelineRow], source: Destination
+) -> Iterator[tuple[str, ...]]:
     """Two timelines in one table: the failure, then three cells of each, empty where one has ended."""
     most = max(len(ours), len(theirs))
     pairs = [(count, _at(ours, count), _at(theirs, count)) for count in range(1, most + 1)]
@@ -102,7 +104,7 @@ def beside(ours: Sequence[Row], theirs: Sequence[Row], source: Destination) -> I
         yield counts(same[0][0], same[-1][0]), *told[0], *told[1]
 
 
-def first_difference(ours: Sequence[Row], theirs: Sequence[Row], source: Destination) -> int | None:
+def first_difference(ours: Sequence[TimelineRow], theirs: Sequence[TimelineRow], source: Destination) -> int | None:
     """The first F at which the two decide differently; None if they do not."""
     for count in range(1, max(len(ours), len(theirs)) + 1):
         one, other = _at(ours, count), _at(theirs, count)
@@ -111,7 +113,7 @@ def first_difference(ours: Sequence[Row], theirs: Sequence[Row], source: Destina
     return None
 
 
-def cells(row: Row, source: Destination) -> tuple[str, str, str, str]:
+def cells(row: TimelineRow, source: Destination) -> tuple[str, str, str, str]:
     """What is decided, the delay, its range, and when it is over."""
     match row.decision:
         case Redeliver(base, low, high) | Keep(base, low, high):
@@ -123,7 +125,7 @@ def cells(row: Row, source: Destination) -> tuple[str, str, str, str]:
     return word(row.decision), "", "", ""
 
 
-def summary(policy: RedeliveryPolicy, rows: Sequence[Row], source: Destination) -> str:
+def summary(policy: RedeliveryPolicy, rows: Sequence[TimelineRow], source: Destination) -> str:
     """How it ends, in one sentence."""
     last = rows[-1]
     after = f"after {counted(last.failures, 'failure')}, {seconds(last.elapsed)} after the first"
@@ -156,11 +158,11 @@ def counts(first: int, last: int) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _at(rows: Sequence[Row], failures: int) -> Row | None:
+def _at(rows: Sequence[TimelineRow], failures: int) -> TimelineRow | None:
     return rows[failures - 1] if failures <= len(rows) else None
 
 
-def _short(row: Row | None, source: Destination) -> tuple[str, str, str]:
+def _short(row: TimelineRow | None, source: Destination) -> tuple[str, str, str]:
     if row is None:
         return "", "", ""
     then, after, reach, elapsed = cells(row, source)

@@ -4,35 +4,39 @@
 
 A wrapper brings five things of its driver's and gets the rest from here:
 
-- a `Ground`, the user's connection and its loop: `later`, `hop`;
-- a `Seat`, where deliveries are settled: `is_open`, `write`, and the capture of the callback's own words;
-- a `Post`, on which copies go out: `store`, and `move` where the broker has transactions;
-- a `Caller`, which calls the user's callback: `invoke`;
-- `redelivering(...)`, whose options are `Options`, checked by `Terms`.
+- a `UserConnection`, the user's connection and its loop: `later`, `hop`;
+- a `SettlementScope`, where deliveries are settled: `is_open`, `write`, and the capture of the callback's own words;
+- a `CopyPublisher`, on which copies go out: `store`, and `move` where the broker has transactions;
+- a `CallbackRunner`, which calls the user's callback: `invoke`;
+- `redelivering(...)`, whose options are `DropinKeywords`, checked by `DropinOptions`.
 """
 
-from .caller import Caller
-from .companion import Companion
-from .own_limbo import OwnLimbo
-from .post import Alive, Ground, Post
-from .seat import Seat
-from .terms import Options, Terms
-from .turn import Keeper, Turn
-from .words import ACK, Acked, Requeued
+from .bounded_log import BoundedLog
+from .callback_run import CallbackRun, RunListener
+from .callback_runner import CallbackRunner
+from .callback_settlements import ACK, Acked, RefusedHere, Requeued, because_of
+from .companion import CompanionPublisher
+from .copy_publisher import CopyPublisher, IsAlive, UserConnection
+from .limbo import DropinLimbo
+from .options import DropinKeywords, DropinOptions
+from .settlement_scope import SettlementScope
 
 __all__ = [
     "ACK",
     "Acked",
-    "Alive",
-    "Caller",
-    "Companion",
-    "Ground",
-    "Keeper",
-    "Options",
-    "OwnLimbo",
-    "Post",
+    "BoundedLog",
+    "CallbackRun",
+    "CallbackRunner",
+    "CompanionPublisher",
+    "CopyPublisher",
+    "DropinKeywords",
+    "DropinLimbo",
+    "DropinOptions",
+    "IsAlive",
+    "RefusedHere",
     "Requeued",
-    "Seat",
-    "Terms",
-    "Turn",
+    "RunListener",
+    "SettlementScope",
+    "UserConnection",
+    "because_of",
 ]

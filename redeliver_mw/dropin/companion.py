@@ -8,17 +8,17 @@ import logging
 import threading
 from collections.abc import Sequence
 
-from ..adapter import OnAnswer
-from ..capabilities import Capabilities
+from ..adapter.capabilities import Capabilities
+from ..adapter.protocol import OnAnswer
+from ..adapter.registry import adapter_for, parse_url
 from ..errors import ConfigError, RedeliverError
 from ..message import Delivery, Destination, Outgoing
-from ..registry import adapter_for, parse_url
-from .post import Alive, Post
+from .copy_publisher import CopyPublisher, IsAlive
 
 log = logging.getLogger("redeliver_mw.dropin")
 
 
-class Unheard:
+class NullSink:
     """The sink of an adapter that consumes nothing."""
 
     def connected(self, capabilities: Capabilities, /) -> None:
@@ -37,7 +37,7 @@ class Unheard:
         log.error("copies cannot go out: %s", error)
 
 
-class Companion(Post, Unheard):
+class CompanionPublisher(CopyPublisher, NullSink):
     """Publishes through an adapter that consumes nothing. Methods from any thread; answers on the adapter's."""
 
     elsewhere = True
@@ -52,7 +52,7 @@ class Companion(Post, Unheard):
         self._started = False
         self._starting = threading.Lock()
 
-    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
         with self._starting:
             if not self._started:
                 self._started = True

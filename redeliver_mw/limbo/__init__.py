@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Limbo: a SQL store for messages that wait longer than a broker or a process should hold them."""
 
-from .clerk import Clerk
-from .looking import Desk, Listed
+from .admin import LimboAdmin, ParkedSummary
 from .rows import Parked, Parking
 from .store import Limbo
+from .worker import LimboWorker
 
-__all__ = ["Clerk", "Desk", "Limbo", "Listed", "Parked", "Parking"]
+__all__ = ["Limbo", "LimboAdmin", "LimboWorker", "Parked", "ParkedSummary", "Parking"]

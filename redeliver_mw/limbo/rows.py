@@ -24,19 +24,26 @@ from typing import Any
 import orjson
 from sqlalchemy import Table
 
-from ..counting import PREFIX
 from ..errors import ConfigError, NotCopyable
 from ..message import Destination, Outgoing
-from . import schema
-from .values import is_plain, to_json
+from ..redelivery.ledger import PREFIX
+from ..storage import schema
+from ..storage.header_values import is_plain, to_json
 
 TYPES = {"null": 0, "boolean": 1, "long": 5, "double": 7, "string": 8}
 """`dms_limbo_ptypes.prop_type`: what the text in `prop_value` stands for."""
 NULL, BOOLEAN, LONG, DOUBLE, STRING = TYPES.values()
 _PROPERTIES = (
-    "message_id", "timestamp_us", "content_type", "content_encoding", "priority", "group_id", "app_id", "user_id",
+    "message_id",
+    "timestamp_us",
+    "content_type",
+    "content_encoding",
+    "priority",
+    "group_id",
+    "app_id",
+    "user_id",
     "ttl_us",
-)  # fmt: skip # those that have no documented column to be read back from
+)  # # those that have no documented column to be read back from
 _CLASS, _CLASS_TYPE = "javax.jms.BytesMessage", 1
 _LAST_MS = 2**63 - 1
 _OURS, _THEIRS = 1, 2
@@ -83,7 +90,7 @@ class Parked:
 
 
 @dataclass(slots=True)
-class Lines:
+class ParkedRow:
     """The lines of one message, without `msg_id` and what depends on who parks it."""
 
     message: dict[str, Any]
@@ -94,7 +101,7 @@ class Lines:
     props: list[tuple[str, str | None, int]] = field(default_factory=list)  # name, value, type
 
 
-def lines_of(parking: Parking, now_us: int) -> Lines:
+def lines_of(parking: Parking, now_us: int) -> ParkedRow:
     """The lines for one message. NotCopyable where it would not come back as it was."""
     out = parking.out
     marks, props, exact = _headers(out.headers)
@@ -104,21 +111,32 @@ def lines_of(parking: Parking, now_us: int) -> Lines:
     told = {"correlation_id": correlation, "reply_to": reply_to, "type": type_, "expires_at_us": expires_ms}
     untold = [name for name in (*_PROPERTIES, *told) if told.get(name) is None]
     kept = {name: to_json(value) for name in untold if (value := getattr(p, name)) is not None}
-    return Lines(
+    return ParkedRow(
         message={
-            "delivery_date": milliseconds(parking.due), "delivery_count": 1, "port_name": _port(out.target),
-            "msg_class": _CLASS, "msg_class_type": _CLASS_TYPE, "jms_type": type_, "jms_expiration": expires_ms,
+            "delivery_date": milliseconds(parking.due),
+            "delivery_count": 1,
+            "port_name": _port(out.target),
+            "msg_class": _CLASS,
+            "msg_class_type": _CLASS_TYPE,
+            "jms_type": type_,
+            "jms_expiration": expires_ms,
             "jms_correlationid": correlation,
         },
-        parked=_about(out, marks) | {
-            "parked_us": now_us, "body_bytes": len(out.body), "publishes": 0, "last_error": None, "wire": parking.wire,
-            "marks": orjson.dumps(marks), "exact": orjson.dumps({"headers": exact, "properties": kept}),
+        parked=_about(out, marks)
+        | {
+            "parked_us": now_us,
+            "body_bytes": len(out.body),
+            "publishes": 0,
+            "last_error": None,
+            "wire": parking.wire,
+            "marks": orjson.dumps(marks),
+            "exact": orjson.dumps({"headers": exact, "properties": kept}),
         },
         body=bytes(out.body),
         reply_to=None if reply_to is None else reply_to.encode(),
         delay=_delay(parking) if "redeliver_not_before" in marks else None,
         props=props,
-    )  # fmt: skip
+    )
 
 
 def _headers(headers: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str, str | None, int]], list[Any]]:
@@ -225,7 +243,7 @@ def milliseconds(due: float) -> int:
 
 
 def insertions(
-    lines: Iterable[tuple[int, Lines]], common: Mapping[str, Any]
+    lines: Iterable[tuple[int, ParkedRow]], common: Mapping[str, Any]
 ) -> list[tuple[Table, list[dict[str, Any]]]]:
     """What is to be inserted where, for messages with these ids; `common` goes on every line of `dms_limbo_msg`."""
     into: dict[Table, list[dict[str, Any]]] = {table: [] for table in schema.OF_A_MESSAGE}

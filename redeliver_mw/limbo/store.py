@@ -13,13 +13,14 @@ from typing import Self
 
 from sqlalchemy import Connection
 
+from ..clock import Clock, SystemClock
 from ..errors import ConfigError
-from ..ports import Clock, SystemClock
 from ..redaction import clean, redact
-from . import owners, schema
-from .database import Database
-from .reading import MOST_COUNTED, count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove
-from .rows import Lines, Parked, Parking, insertions, lines_of
+from ..storage import schema
+from ..storage.database import Database
+from . import leases
+from .queries import MOST_COUNTED, count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove
+from .rows import Parked, ParkedRow, Parking, insertions, lines_of
 
 log = logging.getLogger("redeliver_mw.limbo")
 
@@ -46,9 +47,17 @@ class Limbo:
     """
 
     def __init__(
-        self, url: str, *, app: str, broker: str = "", host: str | None = None, retry: int = RETRY,
-        lease: float = LEASE, busy_timeout: float = 5.0, clock: Clock | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        *,
+        app: str,
+        broker: str = "",
+        host: str | None = None,
+        retry: int = RETRY,
+        lease: float = LEASE,
+        busy_timeout: float = 5.0,
+        clock: Clock | None = None,
+    ) -> None:
         if not 1 <= retry < MOST_COUNTED:
             raise ConfigError(f"limbo_delivery_retry={retry} is not from 1 to {MOST_COUNTED - 1}")
         if not lease > 0:
@@ -58,8 +67,8 @@ class Limbo:
         self._retry = retry
         host = clean(host or socket.gethostname())
         name = f"{host} {os.getpid()}"
-        self._who = owners.Holder(clean(app), clean(broker), name, f"{clean(app)}@{host}", lease, retry)
-        self._watch = owners.Watch()
+        self._who = leases.LeaseOwner(clean(app), clean(broker), name, f"{clean(app)}@{host}", lease, retry)
+        self._watch = leases.LeaseWatch()
         self._own = 0  # the part in which we park
         self._held: dict[int, int] = {}  # part -> token
         self._out: dict[int, int] = {}  # message that is handed out -> its part
@@ -101,7 +110,7 @@ class Limbo:
                 return self._db.close()
             try:
                 with self._db.writing() as connection:
-                    owners.give_back(connection, self._held)
+                    leases.give_back(connection, self._held)
             except Exception as error:  # then they wait for the lease
                 log.warning("%s", error)
             self._held, self._out = {}, {}
@@ -119,7 +128,7 @@ class Limbo:
         now = self._clock.now()
         with self._db.writing() as connection:
             schema.alone(connection)
-            limbo_id, token = owners.claim_own(connection, self._who, now)
+            limbo_id, token = leases.claim_own(connection, self._who, now)
         self._own = limbo_id
         self._held[limbo_id] = token
         self._alive = now.mono + self._who.lease
@@ -129,14 +138,14 @@ class Limbo:
         with self._db.lock:
             now = self._clock.now()
             if now.mono > self._alive:  # who could not look cannot say that others were silent
-                self._watch = owners.Watch()
+                self._watch = leases.LeaseWatch()
             with self._db.writing() as connection:
-                kept = owners.beat(connection, self._held, now)
+                kept = leases.beat(connection, self._held, now)
                 empty = {
-                    id_: token for id_, token in kept.items() if id_ != self._own and owners.is_empty(connection, id_)
+                    id_: token for id_, token in kept.items() if id_ != self._own and leases.is_empty(connection, id_)
                 }
-                owners.give_back(connection, empty)
-                taken = owners.take_over(connection, self._who, kept, self._watch, now)
+                leases.give_back(connection, empty)
+                taken = leases.take_over(connection, self._who, kept, self._watch, now)
             lost = self._held.keys() - kept.keys()
             self._held = {id_: token for id_, token in kept.items() if id_ not in empty} | taken
             self._out = {id_: part for id_, part in self._out.items() if part in self._held}
@@ -144,8 +153,9 @@ class Limbo:
         if lost:
             log.warning(
                 "%s: silent for longer than its lease of %g s, this program lost its parked messages to another one",
-                self.where, self._who.lease,
-            )  # fmt: skip
+                self.where,
+                self._who.lease,
+            )
         if self._own not in self._held:
             self._claim()
 
@@ -160,7 +170,7 @@ class Limbo:
         now_us = self._clock.now().us
         return self.park_lines([(lines_of(parking, now_us), parking.out.copy_id) for parking in batch])
 
-    def park_lines(self, batch: Sequence[tuple[Lines, str]]) -> list[int]:
+    def park_lines(self, batch: Sequence[tuple[ParkedRow, str]]) -> list[int]:
         """The same for messages whose lines were made before, each with its copy id."""
         with self._db.lock:
             ids = self._parked(batch)
@@ -170,13 +180,13 @@ class Limbo:
             assert ids is not None
             return ids
 
-    def _parked(self, batch: Sequence[tuple[Lines, str]]) -> list[int] | None:
+    def _parked(self, batch: Sequence[tuple[ParkedRow, str]]) -> list[int] | None:
         own, token = self._own, self._held.get(self._own, 0)
         with self._db.writing() as connection:
             copy_ids = [copy_id for _, copy_id in batch if copy_id]
             there = known_copies(connection, copy_ids, self._who.app, self._who.broker)
             fresh = {copy_id or n: lines for n, (lines, copy_id) in enumerate(batch) if copy_id not in there}
-            first = owners.reserve(connection, own, token, len(fresh))
+            first = leases.reserve(connection, own, token, len(fresh))
             if first is None:
                 return None
             numbered = list(enumerate(fresh.values(), first))
@@ -200,7 +210,7 @@ class Limbo:
                 self.keep()
             now_ms = int((self._clock.now().wall if now is None else now) * 1000)
             with self._db.reading() as connection:
-                ours = owners.still_held(connection, self._held)
+                ours = leases.still_held(connection, self._held)
                 ids = self._chosen(connection, ours, now_ms, limit)
                 lines = [one for one in found_of(connection, ids) if one.message["limbo_id"] in ours]
             found = [parked_of(one, self._held[one.message["limbo_id"]]) for one in lines]
@@ -243,7 +253,7 @@ class Limbo:
         with self._db.lock:
             tokens = {row.limbo_id: row.token for row in rows}
             with self._db.reading() as connection:
-                good = owners.still_held(connection, tokens) if tokens else set()
+                good = leases.still_held(connection, tokens) if tokens else set()
             return [row for row in rows if row.limbo_id in good and self._held.get(row.limbo_id) == row.token]
 
     def done(self, rows: Sequence[Parked]) -> list[Parked]:
@@ -274,8 +284,12 @@ class Limbo:
         for row in given_up:
             log.error(
                 "%s: message %d for %s is given up after %d publishes, and stays: %s",
-                self.where, row.id, row.out.target, row.count, said,
-            )  # fmt: skip
+                self.where,
+                row.id,
+                row.out.target,
+                row.count,
+                said,
+            )
         return given_up
 
     def back(self, rows: Sequence[Parked]) -> None:

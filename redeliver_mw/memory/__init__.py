@@ -12,18 +12,18 @@ from .adapter import MemoryAdapter
 from .broker import MemoryBroker, Place
 from .clock import ManualClock
 from .faults import Faults
-from .link import Held, Link
+from .link import HeldDelivery, MemoryLink
 from .personality import PERSONALITIES, StoredMessage
 from .url import adapter_from_url, broker_from_url, register_broker
 
 __all__ = [
     "PERSONALITIES",
     "Faults",
-    "Held",
-    "Link",
+    "HeldDelivery",
     "ManualClock",
     "MemoryAdapter",
     "MemoryBroker",
+    "MemoryLink",
     "Place",
     "StoredMessage",
     "adapter_from_url",

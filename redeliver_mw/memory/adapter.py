@@ -10,18 +10,19 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 
-from ..adapter import Cancel, OnAnswer, OnMoved, Sink, Subscription
-from ..capabilities import Capabilities, Limit, Settlement
+from ..adapter.capabilities import BrokerLimit, Capabilities, Settlement
+from ..adapter.protocol import OnAnswer, OnTransferred, Sink, Subscription
 from ..errors import ConfigError, RedeliverError
-from ..message import Delivery, Destination, Outgoing, Reader
+from ..message import Delivery, Destination, MessageReader, Outgoing
+from ..timers import Cancel
 from .broker import MemoryBroker
+from .browsing import QueueBrowsing
 from .clock import loop_for
-from .lanes import Lanes
-from .link import Link
-from .looks import Looks
-from .mover import Mover
+from .consumer import MemoryConsumers
+from .link import MemoryLink
 from .publisher import Publisher
 from .reader import MemoryReader
+from .transactions import MemoryTransactions
 
 
 class MemoryAdapter:
@@ -37,17 +38,17 @@ class MemoryAdapter:
         self._reconnect_after = reconnect_after
         self._loop = loop_for(broker.clock, f"redeliver-{broker.id}")
         self._publisher = Publisher(broker, self._loop, publish_timeout)
-        self._mover = Mover(broker, self._loop, publish_timeout, self._cut)
+        self._mover = MemoryTransactions(broker, self._loop, publish_timeout, self._cut)
         self._reader = MemoryReader(broker.ways)
-        self._lanes = Lanes(broker, self._loop, self._reader, self._is_open, reconnect_after)
+        self._lanes = MemoryConsumers(broker, self._loop, self._reader, self._is_open, reconnect_after)
         self._sink: Sink | None = None
-        self._main: Link | None = None  # None: not connected
+        self._main: MemoryLink | None = None  # None: not connected
         self._unwatch: Callable[[], None] | None = None
-        self._looks = Looks(broker, self._is_open)
+        self._looks = QueueBrowsing(broker, self._is_open)
         self._closed = False
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> MessageReader:
         return self._reader
 
     @property
@@ -92,7 +93,7 @@ class MemoryAdapter:
         """Keep `out`, hidden for the longest delay not above `after` seconds that this broker has."""
         self._loop.call_soon(functools.partial(self._publisher.publish, out, answer, after))
 
-    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved, /) -> None:
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred, /) -> None:
         """All copies and the original's end as one. ConfigError where the broker has no transactions."""
         if not self.capabilities.atomic_move:
             raise ConfigError(f"{self.capabilities.dialect} has no transactions")
@@ -118,7 +119,7 @@ class MemoryAdapter:
     def go_on(self, source: Destination, /) -> None:
         self._loop.call_soon(functools.partial(self._lanes.go_on, source))
 
-    def limit_at(self, source: Destination, answer: Callable[[Limit], None], /) -> None:
+    def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
         """The limit with which the queue was declared; one that is made later has none."""
         self._loop.call_soon(lambda: answer(self._looks.limit(source)))
 
@@ -201,5 +202,5 @@ class MemoryAdapter:
             written()
         return self._cut()
 
-    def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
+    def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
         self._mover.move(self._lanes.get(delivery.generation), delivery, outs, answer)

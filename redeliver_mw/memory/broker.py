@@ -10,17 +10,17 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ..capabilities import Capabilities
+from ..adapter.capabilities import Capabilities
+from ..clock import Clock, SystemClock
 from ..errors import BrokerUnavailable, DestinationMissing
 from ..message import Destination, Properties
-from ..ports import Clock, SystemClock
 from .clock import ManualClock, loop_for
+from .contents import BrokerContents
 from .faults import Faults
-from .link import Held, Link
-from .personality import StoredMessage, Way
+from .link import HeldDelivery, MemoryLink
+from .personality import LossWay, StoredMessage
 from .personality import personality as personality_of
-from .queue import Queue
-from .stock import Stock
+from .queue import MemoryQueue
 
 _numbers = itertools.count(1)
 
@@ -59,9 +59,9 @@ class MemoryBroker:
         self.lock = threading.RLock()
         self.makes_queues = self.ways.auto_create if makes_queues is None else makes_queues
         loop = loop_for(self.clock, self.id, self.lock)
-        self.stock = Stock(self.ways, self.clock, loop, makes_queues=self.makes_queues)
+        self.stock = BrokerContents(self.ways, self.clock, loop, makes_queues=self.makes_queues)
         self.blocked = False
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, MemoryLink] = {}
         self._watchers: list[Callable[[], None]] = []
         self.faults.attach(self)
 
@@ -99,9 +99,13 @@ class MemoryBroker:
         """
         with self.lock:
             return self.stock.declare(
-                Destination.parse(destination), subscription,
-                max_length=max_length, refuse=refuse, dead_letter=dead_letter, limit=limit,
-            )  # fmt: skip
+                Destination.parse(destination),
+                subscription,
+                max_length=max_length,
+                refuse=refuse,
+                dead_letter=dead_letter,
+                limit=limit,
+            )
 
     def send(
         self,
@@ -147,7 +151,7 @@ class MemoryBroker:
                 places += [Place("in flight", queue.destination, message) for queue, message in link.kept()]
             return places
 
-    def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> Link:
+    def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> MemoryLink:
         """A connection with one channel, as a driver would have it; `closed` hears when it is lost.
 
         `protocol`: `amqp091`, `amqp` or `stomp`, where a broker counts differently by it. BrokerUnavailable
@@ -155,7 +159,7 @@ class MemoryBroker:
         """
         with self.lock:
             self._check_up()
-            link = Link(self, next(self.stock.ids), protocol or self.ways.protocol, closed)
+            link = MemoryLink(self, next(self.stock.ids), protocol or self.ways.protocol, closed)
             self._links[link.number] = link
             return link
 
@@ -207,7 +211,7 @@ class MemoryBroker:
         self._watchers.append(changed)
         return functools.partial(self._watchers.remove, changed)
 
-    def queue(self, source: Destination) -> Queue | None:
+    def queue(self, source: Destination) -> MemoryQueue | None:
         with self.lock:
             return self.stock.find(source)
 
@@ -237,19 +241,19 @@ class MemoryBroker:
                 self.stock.keep(target, bytes(body), headers, properties, durable, after)
             return why
 
-    def look(self, source: Destination, limit: int) -> list[Held]:
+    def look(self, source: Destination, limit: int) -> list[HeldDelivery]:
         """The first `limit` waiting messages. On RabbitMQ they are taken and returned, which marks them."""
         with self.lock:
             queue = self.stock.find(source)
             if queue is None:
                 return []
             self.stock.expire_head(queue)
-            seen = [Held.of("", message, queue) for message in queue.messages()[:limit]]
+            seen = [HeldDelivery.of("", message, queue) for message in queue.messages()[:limit]]
             if self.capabilities.browse == "requeue":
                 self.ways.take_back([held.message for held in seen], "nack", self.ways.protocol, self.faults)
             return seen
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: MemoryLink) -> None:
         """Called by a link that has ended."""
         self._links.pop(link.number, None)
 
@@ -259,7 +263,7 @@ class MemoryBroker:
         if self.stock.down:
             raise BrokerUnavailable("the broker is down", where=self.id)
 
-    def _lose(self, way: Way, error: BaseException) -> None:
+    def _lose(self, way: LossWay, error: BaseException) -> None:
         with self.lock:
             for link in list(self._links.values()):
                 link.lose(way, error)

@@ -18,25 +18,25 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
-from ..adapter import Cancel
-from ..ports import Clock, Moment
+from ..clock import Clock, Moment
+from ..timers import Cancel
 
 logger = logging.getLogger("redeliver_mw.memory")
 
 NEW_YEAR_2026 = 1_767_225_600.0  # 2026-01-01T00:00:00Z
 _GRAIN = 1e-9  # ten advances by 0.1 reach a timer of 1.0
-Callback = Callable[[], None]
+ClockCallback = Callable[[], None]
 
 
-class Loop(Protocol):
+class ClockLoop(Protocol):
     """Callbacks, one after the other. All methods may be called from any thread."""
 
-    def call_soon(self, fn: Callback, /) -> None: ...
-    def call_later(self, seconds: float, fn: Callback, /) -> Cancel: ...
-    def finish(self, fn: Callback, timeout: float, /) -> None: ...  # what is ready, `fn`, nothing more
+    def call_soon(self, fn: ClockCallback, /) -> None: ...
+    def call_later(self, seconds: float, fn: ClockCallback, /) -> Cancel: ...
+    def finish(self, fn: ClockCallback, timeout: float, /) -> None: ...  # what is ready, `fn`, nothing more
 
 
-def loop_for(clock: Clock, name: str, lock: AbstractContextManager[object] | None = None) -> Loop:
+def loop_for(clock: Clock, name: str, lock: AbstractContextManager[object] | None = None) -> ClockLoop:
     """A loop on this clock.
 
     With a `lock` every callback runs under it, and the thread is given back when there is nothing to wait
@@ -48,9 +48,9 @@ def loop_for(clock: Clock, name: str, lock: AbstractContextManager[object] | Non
 class _Timer:
     __slots__ = ("agenda", "fn", "owner")
 
-    def __init__(self, agenda: _Agenda, owner: Loop, fn: Callback) -> None:
+    def __init__(self, agenda: _Agenda, owner: ClockLoop, fn: ClockCallback) -> None:
         self.agenda, self.owner = agenda, owner
-        self.fn: Callback | None = fn
+        self.fn: ClockCallback | None = fn
 
     def cancel(self) -> None:
         if self.fn is not None:
@@ -62,12 +62,12 @@ class _Agenda:
     """What is to be done: at once, in order, and at an instant, in order of time. Not locked."""
 
     def __init__(self) -> None:
-        self.ready: deque[tuple[Loop, Callback]] = deque()
+        self.ready: deque[tuple[ClockLoop, ClockCallback]] = deque()
         self.forgotten = 0  # cancelled timers that still lie in the heap
         self._timers: list[tuple[float, int, _Timer]] = []
         self._order = itertools.count()
 
-    def add(self, when: float, owner: Loop, fn: Callback) -> _Timer:
+    def add(self, when: float, owner: ClockLoop, fn: ClockCallback) -> _Timer:
         timer = _Timer(self, owner, fn)
         heapq.heappush(self._timers, (when, next(self._order), timer))
         if self.forgotten > 64 and self.forgotten * 2 > len(self._timers):  # memory stays flat
@@ -172,18 +172,18 @@ class _HandLoop:
         self._agenda = clock._agenda
         self._finished = False
 
-    def call_soon(self, fn: Callback, /) -> None:
+    def call_soon(self, fn: ClockCallback, /) -> None:
         if not self._finished:
             self._agenda.ready.append((self, fn))
 
-    def call_later(self, seconds: float, fn: Callback, /) -> Cancel:
+    def call_later(self, seconds: float, fn: ClockCallback, /) -> Cancel:
         def run() -> None:
             if not self._finished:
                 fn()
 
         return self._agenda.add(self._clock.now().mono + max(0.0, seconds), self, run).cancel
 
-    def finish(self, fn: Callback, timeout: float, /) -> None:
+    def finish(self, fn: ClockCallback, timeout: float, /) -> None:
         while own := [entry for entry in self._agenda.ready if entry[0] is self]:
             for entry in own:
                 self._agenda.ready.remove(entry)
@@ -203,12 +203,12 @@ class _ThreadLoop:
         self._thread: threading.Thread | None = None
         self._finished = False
 
-    def call_soon(self, fn: Callback, /) -> None:
+    def call_soon(self, fn: ClockCallback, /) -> None:
         with self._wake:
             self._agenda.ready.append((self, fn))
             self._start()
 
-    def call_later(self, seconds: float, fn: Callback, /) -> Cancel:
+    def call_later(self, seconds: float, fn: ClockCallback, /) -> Cancel:
         with self._wake:
             timer = self._agenda.add(self._clock.now().mono + max(0.0, seconds), self, fn)
             self._start()
@@ -219,7 +219,7 @@ class _ThreadLoop:
 
         return cancel
 
-    def finish(self, fn: Callback, timeout: float, /) -> None:
+    def finish(self, fn: ClockCallback, timeout: float, /) -> None:
         if threading.current_thread() is self._thread:
             raise RuntimeError("close() was called on the adapter's own thread")
         done = threading.Event()
@@ -252,7 +252,7 @@ class _ThreadLoop:
                 except Exception:
                     logger.exception("a callback on %s raised", self._name)
 
-    def _due(self) -> deque[tuple[Loop, Callback]]:
+    def _due(self) -> deque[tuple[ClockLoop, ClockCallback]]:
         """What is due, waiting for it; empty when the thread is to end."""
         agenda = self._agenda
         with self._wake:

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from ..message import Destination
 
-Kind = Literal["refuse", "silence", "late", "missing", "drop_settle"]
+FaultKind = Literal["refuse", "silence", "late", "missing", "drop_settle"]
 
 
 class Breakable(Protocol):
@@ -26,7 +26,7 @@ class Breakable(Protocol):
 class Fault:
     """One line of the plan. `times` None: until `clear()`."""
 
-    kind: Kind
+    kind: FaultKind
     target: Destination | None  # None: any
     times: int | None
     stored: bool = False  # did the broker keep the copy before it fell silent?
@@ -92,7 +92,7 @@ class Faults:
         """Called by the broker."""
         self._broker = broker
 
-    def take(self, target: Destination | None, *kinds: Kind) -> Fault | None:
+    def take(self, target: Destination | None, *kinds: FaultKind) -> Fault | None:
         """The fault that is due for `target`, which is used up once by this. Called by broker and adapter."""
         if not self._plan:
             return None

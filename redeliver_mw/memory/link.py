@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`Link`: one connection with one channel on it, and the verbs that a driver of that broker has.
+"""`MemoryLink`: one connection with one channel on it, and the verbs that a driver of that broker has.
 
 These verbs do the damage that the real ones do. A delivery tag of an old RabbitMQ channel settles *another*
 message on a new one; an ActiveMQ NACK buries; an Artemis STOMP NACK destroys. Nothing here prevents it.
@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import BrokerUnavailable, DestinationMissing
 from ..message import Destination
-from .personality import StoredMessage, Way
-from .queue import Queue
+from .personality import LossWay, StoredMessage
+from .queue import MemoryQueue
 
 if TYPE_CHECKING:
     from .broker import MemoryBroker
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
 Tag = int | str
 
 
-class Held(NamedTuple):
+class HeldDelivery(NamedTuple):
     """One delivery, as it was when it was handed over."""
 
     tag: Tag
     message: StoredMessage
-    queue: Queue
+    queue: MemoryQueue
     redelivered: bool
     failed: int  # how often, by this broker's count
     acquired: int
 
     @classmethod
-    def of(cls, tag: Tag, message: StoredMessage, queue: Queue) -> Held:
+    def of(cls, tag: Tag, message: StoredMessage, queue: MemoryQueue) -> HeldDelivery:
         """The message as it is now."""
         return cls(tag, message, queue, message.redelivered, message.count, message.acquired)
 
 
-class Link:
+class MemoryLink:
     """Made by `MemoryBroker.connect()`. All methods raise BrokerUnavailable once the link is closed."""
 
     def __init__(
@@ -55,10 +55,10 @@ class Link:
         self.error = ""  # what the broker said last
         self._broker = broker
         self._closed = closed
-        self._held: dict[Tag, Held] = {}
-        self._again: deque[tuple[Queue, StoredMessage]] = deque()  # ActiveMQ sends these to this link only
+        self._held: dict[Tag, HeldDelivery] = {}
+        self._again: deque[tuple[MemoryQueue, StoredMessage]] = deque()  # ActiveMQ sends these to this link only
         self._tags = 0
-        self._queue: Queue | None = None
+        self._queue: MemoryQueue | None = None
         self._prefetch = 0
         self._wake: Callable[[], None] | None = None
         self._woken = False
@@ -66,7 +66,7 @@ class Link:
 
     # -- taking ----------------------------------------------------------------------------------------------
 
-    def get(self, source: str | Destination) -> Held | None:
+    def get(self, source: str | Destination) -> HeldDelivery | None:
         """One message, or None when there is none. DestinationMissing without such a queue."""
         with self._broker.lock:
             self._check_open()
@@ -75,7 +75,7 @@ class Link:
                 raise DestinationMissing(f"no queue {source}", where=self._broker.id)
             return self._take_one(queue)
 
-    def consume(self, queue: Queue, prefetch: int, wake: Callable[[], None], *, exclusive: bool = False) -> None:
+    def consume(self, queue: MemoryQueue, prefetch: int, wake: Callable[[], None], *, exclusive: bool = False) -> None:
         """Be woken, once, when there is something to `fetch()`. At most `prefetch` may be unsettled."""
         with self._broker.lock:
             self._check_open()
@@ -99,7 +99,7 @@ class Link:
                 self._queue.consumers.append(self)
                 self._queue.pump()
 
-    def fetch(self) -> list[Held]:
+    def fetch(self) -> list[HeldDelivery]:
         """A fair share of what waits, as far as there is room for it."""
         with self._broker.lock:
             self._woken = False
@@ -108,7 +108,7 @@ class Link:
                 return []
             rivals = len(queue.consumers)
             wanted = min(self._room, len(self._again) + -(-len(queue) // rivals))
-            batch: list[Held] = []
+            batch: list[HeldDelivery] = []
             while len(batch) < wanted and (held := self._take_one(queue)) is not None:
                 batch.append(held)
             if batch and queue.consumers[0] is self:  # next time another one comes first
@@ -174,12 +174,12 @@ class Link:
         """Lose the connection, from this side; `closed` hears of it."""
         self.lose("cut", BrokerUnavailable("the connection was cut", where=self._broker.id))
 
-    def lose(self, way: Way, error: BaseException) -> None:
+    def lose(self, way: LossWay, error: BaseException) -> None:
         """Called by the broker when this link is lost."""
         if self._end(way) and self._closed is not None:
             self._closed(error)
 
-    def kept(self) -> Iterator[tuple[Queue, StoredMessage]]:
+    def kept(self) -> Iterator[tuple[MemoryQueue, StoredMessage]]:
         """What is in flight here."""
         yield from ((held.queue, held.message) for held in self._held.values())
         yield from self._again
@@ -190,7 +190,7 @@ class Link:
     def _room(self) -> int:
         return self._prefetch - len(self._held)
 
-    def _take_one(self, queue: Queue) -> Held | None:
+    def _take_one(self, queue: MemoryQueue) -> HeldDelivery | None:
         if self._again:
             queue, message = self._again.popleft()
         elif (found := self._broker.stock.next_message(queue)) is not None:
@@ -200,10 +200,10 @@ class Link:
         self._tags += 1
         ways = self._broker.ways
         tag: Tag = self._tags if ways.int_tags else f"{ways.name}-{self.number}:{self._tags}"
-        held = self._held[tag] = Held.of(tag, message, queue)
+        held = self._held[tag] = HeldDelivery.of(tag, message, queue)
         return held
 
-    def _settled(self, tag: Tag) -> Held | None:
+    def _settled(self, tag: Tag) -> HeldDelivery | None:
         """The delivery of this tag, no longer held; without one, None and what this broker does then."""
         self._check_open()
         held = self._held.pop(tag, None)
@@ -221,7 +221,7 @@ class Link:
                 return
             yield earlier
 
-    def _give_back(self, tag: Tag, way: Way) -> None:
+    def _give_back(self, tag: Tag, way: LossWay) -> None:
         with self._broker.lock:
             if (held := self._settled(tag)) is None:
                 return
@@ -232,7 +232,7 @@ class Link:
                 self._return([held], way)
             self._refill(held.queue)
 
-    def _return(self, batch: list[Held], way: Way) -> None:
+    def _return(self, batch: list[HeldDelivery], way: LossWay) -> None:
         ways, broker = self._broker.ways, self._broker
         ways.take_back([held.message for held in batch], way, self.protocol, broker.faults)
         for held in batch:
@@ -241,19 +241,19 @@ class Link:
             else:
                 held.queue.put_back(held.message)
 
-    def _refill(self, queue: Queue) -> None:
+    def _refill(self, queue: MemoryQueue) -> None:
         if self._again:
             self.nudge()
         queue.pump()
 
-    def _end(self, way: Way) -> bool:
+    def _end(self, way: LossWay) -> bool:
         with self._broker.lock:
             if not self.is_open:
                 return False
             self.is_open = False
             self._broker.forget(self)
             batch = list(self._held.values())
-            batch += [Held.of("", message, queue) for queue, message in self._again]
+            batch += [HeldDelivery.of("", message, queue) for queue, message in self._again]
             self._held.clear()
             self._again.clear()
             self._return(batch, way)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the memory broker does as which broker: seen live on RabbitMQ 4.3, ActiveMQ Classic 6.3, Artemis 2.44.
 
-What comes back to a queue comes back by one of these ways (`Way`), and each broker counts them differently:
+What comes back to a queue comes back by one of these ways (`LossWay`), and each broker counts them differently:
 
 =============  ================  =================  ==========  =============================
 way            rabbitmq          rabbitmq-classic   activemq    artemis
@@ -24,12 +24,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ..capabilities import Capabilities, Schedule
+from ..adapter.capabilities import Capabilities, ScheduleRange
 from ..errors import ConfigError
 from ..message import Destination, Properties
 from .faults import Faults
 
-Way = Literal["nack", "reject", "released", "modified", "failed", "closed", "cut", "killed"]
+LossWay = Literal["nack", "reject", "released", "modified", "failed", "closed", "cut", "killed"]
 Stale = Literal["close", "error", "ignore"]  # what a settle that hits nothing does to the link
 
 RUNGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 3600.0)
@@ -61,7 +61,7 @@ class Personality:
     auto_create: bool = True  # a queue is made when something is sent to it
     dead_letters: str = ""  # where it buries, unless a queue says otherwise; empty: nowhere, it destroys
     expired: str = ""  # where expired messages go; empty: with the dead letters
-    counted: frozenset[Way] = frozenset()  # the ways of return that RabbitMQ counts towards its limit
+    counted: frozenset[LossWay] = frozenset()  # the ways of return that RabbitMQ counts towards its limit
     header_bytes: int = 131_072  # it takes no single header beyond this
     limit_is_last: bool = False  # the failure that reaches the limit is the last one, not the one after it
     spoilers: frozenset[str] = frozenset()  # headers that make it forget a copy's delay
@@ -73,7 +73,7 @@ class Personality:
             return "error"
         return "close" if protocol == "stomp" else "ignore"
 
-    def take_back(self, messages: Sequence[StoredMessage], way: Way, protocol: str, faults: Faults) -> None:
+    def take_back(self, messages: Sequence[StoredMessage], way: LossWay, protocol: str, faults: Faults) -> None:
         """Mark and count `messages`, in the order of their delivery, as they return to their queue."""
         if self.name == "artemis":
             for message in self._artemis_counts(messages, way, protocol, faults):
@@ -88,7 +88,7 @@ class Personality:
                 message.count += way in self.counted
 
     def _artemis_counts(
-        self, messages: Sequence[StoredMessage], way: Way, protocol: str, faults: Faults
+        self, messages: Sequence[StoredMessage], way: LossWay, protocol: str, faults: Faults
     ) -> Iterable[StoredMessage]:
         if way == "failed":
             return messages
@@ -181,7 +181,7 @@ _RABBITMQ = Personality(
         honours=frozenset({"accepted", "released", "returned"}),
         released_uncounted=True,
         cumulative=True,
-        schedule=Schedule(rungs=RUNGS),
+        schedule=ScheduleRange(rungs=RUNGS),
         ack_timeout=1800.0,
         browse="requeue",
         depth=True,
@@ -212,20 +212,31 @@ _ACTIVEMQ = Personality(
         broker_version="6.3",
         honours=frozenset({"accepted"}),
         atomic_move=True,
-        schedule=Schedule(smallest=1.0, lateness=TICK),
+        schedule=ScheduleRange(smallest=1.0, lateness=TICK),
         browse="copy",
         depth=True,
         count="flag",
         marks_returns=False,
         shows_group=False,
-        strip=frozenset({"scheduledJobId", "original-destination", "originalExpiration", "redelivered",
-                         "redeliveryDelay", "JMSXDeliveryCount", "JMSXUserID", "message-id", "ack"}),
+        strip=frozenset(
+            {
+                "scheduledJobId",
+                "original-destination",
+                "originalExpiration",
+                "redelivered",
+                "redeliveryDelay",
+                "JMSXDeliveryCount",
+                "JMSXUserID",
+                "message-id",
+                "ack",
+            }
+        ),
         strip_prefixes=("AMQ_SCHEDULED_",),
         queue_address="/queue/{name}",
         topic_address="/topic/{name}",
         death_marks={"dlqDeliveryFailureCause": "{cause}"},
     ),
-)  # fmt: skip
+)
 _ARTEMIS = Personality(
     name="artemis",
     protocol="amqp",
@@ -241,19 +252,30 @@ _ARTEMIS = Personality(
         released_uncounted=True,
         atomic_move=True,
         atomic_schedule=True,
-        schedule=Schedule(),
+        schedule=ScheduleRange(),
         browse="copy",
         depth=True,
         count="count",
         marks_returns=False,
         keeps_order_on_release=True,
         shares_subscriptions=True,
-        strip=frozenset({"JMSXDeliveryCount", "_AMQ_SCHED_DELIVERY", "_AMQ_DUPL_ID", "_AMQ_ROUTING_TYPE",
-                         "_AMQ_VALIDATED_USER", "_AMQ_ACTUAL_EXPIRY", "__AMQ_CID", "message-id", "ack"}),
+        strip=frozenset(
+            {
+                "JMSXDeliveryCount",
+                "_AMQ_SCHED_DELIVERY",
+                "_AMQ_DUPL_ID",
+                "_AMQ_ROUTING_TYPE",
+                "_AMQ_VALIDATED_USER",
+                "_AMQ_ACTUAL_EXPIRY",
+                "__AMQ_CID",
+                "message-id",
+                "ack",
+            }
+        ),
         strip_prefixes=("AMQ_SCHEDULED_", "_AMQ_ORIG_", "x-opt-"),
         death_marks={"_AMQ_ORIG_ADDRESS": "{name}", "_AMQ_ORIG_QUEUE": "{name}"},
     ),
-)  # fmt: skip
+)
 
 PERSONALITIES = {known.name: known for known in (_RABBITMQ, _CLASSIC, _ACTIVEMQ, _ARTEMIS)}
 

@@ -8,25 +8,25 @@ import functools
 import itertools
 from collections import deque
 
-from ..adapter import OnAnswer, Verdict
+from ..adapter.protocol import OnAnswer, Verdict
 from ..errors import BrokerUnavailable
 from ..message import Outgoing
 from .broker import MemoryBroker
-from .clock import Loop
-from .link import Link
+from .clock import ClockLoop
+from .link import MemoryLink
 
 
 class Publisher:
     """Belongs to the adapter's loop. `timeout`: seconds until silence is taken for one."""
 
-    def __init__(self, broker: MemoryBroker, loop: Loop, timeout: float) -> None:
+    def __init__(self, broker: MemoryBroker, loop: ClockLoop, timeout: float) -> None:
         self._broker, self._loop, self._timeout = broker, loop, timeout
-        self._link: Link | None = None
+        self._link: MemoryLink | None = None
         self._keys = itertools.count(1)
         self._unanswered: dict[int, OnAnswer] = {}
         self._waiting: deque[tuple[Outgoing, OnAnswer, float]] = deque()  # for the end of a memory alarm
 
-    def open(self, link: Link) -> None:
+    def open(self, link: MemoryLink) -> None:
         self._link = link
         self.flush()
 

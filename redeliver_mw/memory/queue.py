@@ -13,19 +13,26 @@ from ..message import Destination
 from .personality import StoredMessage
 
 if TYPE_CHECKING:
-    from .link import Link
+    from .link import MemoryLink
 
 _SCALARS = (str, bytes, int, float, bool, type(None))
 
 
-class Queue:
+class MemoryQueue:
     """First in, first out; what was returned comes first, in the order in which it first came. O(1) a message
     (O(log n) a returned one)."""
 
     __slots__ = (
-        "_ready", "_returned", "consumers", "dead_letter", "declared", "destination", "limit", "max_length",
+        "_ready",
+        "_returned",
+        "consumers",
+        "dead_letter",
+        "declared",
+        "destination",
+        "limit",
+        "max_length",
         "refuse",
-    )  # fmt: skip
+    )
 
     def __init__(
         self,
@@ -42,7 +49,7 @@ class Queue:
         self.dead_letter = dead_letter  # empty: none
         self.limit = limit
         self.declared = declared  # when, monotonic
-        self.consumers: deque[Link] = deque()
+        self.consumers: deque[MemoryLink] = deque()
         self._ready: deque[StoredMessage] = deque()
         self._returned: list[tuple[int, StoredMessage]] = []
 

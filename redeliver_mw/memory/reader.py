@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a delivery of the memory broker is read. The native message is a `Held`."""
+"""How a delivery of the memory broker is read. The native message is a `HeldDelivery`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..message import Death, Destination, Outgoing, Properties
-from .link import Held
+from .link import HeldDelivery
 from .personality import Personality
 from .queue import encoding_problem, header_size
 
@@ -20,10 +20,10 @@ class MemoryReader:
     def __init__(self, ways: Personality) -> None:
         self._ways = ways
 
-    def body(self, native: Held, /) -> bytes:
+    def body(self, native: HeldDelivery, /) -> bytes:
         return native.message.body
 
-    def headers(self, native: Held, /) -> dict[str, Any]:
+    def headers(self, native: HeldDelivery, /) -> dict[str, Any]:
         """The message's own, and on quorum queues the two counts that RabbitMQ 4.3 adds."""
         headers = dict(native.message.headers)
         if self._ways.name == "rabbitmq":
@@ -33,17 +33,17 @@ class MemoryReader:
                 headers["x-acquired-count"] = native.acquired
         return headers
 
-    def headers_bytes(self, native: Held, /) -> int:
+    def headers_bytes(self, native: HeldDelivery, /) -> int:
         return sum(header_size(name, value) for name, value in native.message.headers.items())
 
-    def properties(self, native: Held, /) -> Properties:
+    def properties(self, native: HeldDelivery, /) -> Properties:
         """ActiveMQ gives every message an id of its own and ignores the producer's."""
         properties = native.message.properties
         if self._ways.name != "activemq":
             return properties
         return replace(properties, message_id=f"ID:memory-{native.message.id}:1:-1:1:1")
 
-    def route(self, native: Held, /) -> Mapping[str, str]:
+    def route(self, native: HeldDelivery, /) -> Mapping[str, str]:
         topic, _, subscription = native.queue.destination.name.partition("::")
         if subscription:
             return {"topic": topic}
@@ -51,10 +51,10 @@ class MemoryReader:
             return {"exchange": "", "routing_key": topic}
         return {}
 
-    def marked(self, native: Held, /) -> bool:
+    def marked(self, native: HeldDelivery, /) -> bool:
         return any(name.startswith("redeliver_") for name in native.message.headers)
 
-    def death(self, native: Held, /) -> Death | None:
+    def death(self, native: HeldDelivery, /) -> Death | None:
         """What this broker writes on what it buries; on RabbitMQ's retry copies it stands as well."""
         headers, name = native.message.headers, self._ways.name
         if name.startswith("rabbitmq"):

@@ -5,18 +5,30 @@
 Its functions take the caller's own SparkSession; `session` makes one. Importing this loads no Spark.
 """
 
-from .compact import Compacted, compact
 from .draining.job import Drained, drain
-from .lake import Lake
-from .letter import Letter
-from .planned import Plan, read_plan
+from .errors import LakeError, SparkError
+from .lake.compaction import Compacted, compact
+from .lake.lake import Lake
 from .plans import plan
+from .plans.letter import Letter
+from .plans.plan_file import Plan, read_plan
 from .replaying.job import replay
 from .replaying.report import Replayed
 from .session import session
-from .troubles import LakeError, SparkError
 
 __all__ = [
-    "Compacted", "Drained", "Lake", "LakeError", "Letter", "Plan", "Replayed", "SparkError",
-    "compact", "drain", "plan", "read_plan", "replay", "session",
-]  # fmt: skip
+    "Compacted",
+    "Drained",
+    "Lake",
+    "LakeError",
+    "Letter",
+    "Plan",
+    "Replayed",
+    "SparkError",
+    "compact",
+    "drain",
+    "plan",
+    "read_plan",
+    "replay",
+    "session",
+]

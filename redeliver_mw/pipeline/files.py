@@ -18,10 +18,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import NamedTuple, Protocol
 
 from ..errors import ConfigError
-from .troubles import LakeError, lake_error
+from .errors import LakeError, lake_error
 
 
-class Entry(NamedTuple):
+class FileEntry(NamedTuple):
     """What a folder holds: its name there, and its size in bytes (0 for a folder)."""
 
     name: str
@@ -35,7 +35,7 @@ class Files(Protocol):
     def url(self, path: str = "") -> str:
         """The absolute place, as Spark and Arrow take it."""
 
-    def entries(self, folder: str = "") -> list[Entry]:
+    def entries(self, folder: str = "") -> list[FileEntry]:
         """By name; none if it is not there, or no folder."""
 
     def read(self, path: str) -> bytes: ...
@@ -78,12 +78,12 @@ class PosixFiles:
     def url(self, path: str = "") -> str:
         return os.path.join(self.root, path) if path else self.root
 
-    def entries(self, folder: str = "") -> list[Entry]:
-        entries: list[Entry] = []
+    def entries(self, folder: str = "") -> list[FileEntry]:
+        entries: list[FileEntry] = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.url(folder)) as found:
             for one in found:
                 with suppress(FileNotFoundError):  # it got another name, or went, since it was listed
-                    entries.append(Entry(one.name, 0 if one.is_dir() else one.stat().st_size, one.is_dir()))
+                    entries.append(FileEntry(one.name, 0 if one.is_dir() else one.stat().st_size, one.is_dir()))
         return sorted(entries)
 
     def read(self, path: str) -> bytes:

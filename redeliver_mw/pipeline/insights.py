@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .lake import Lake
-from .moments import Moment
-from .troubles import told
+from .errors import told
+from .lake.lake import Lake
+from .time_range import TimeBound
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -25,8 +25,8 @@ def insights(
     spark: SparkSession,
     lake: Lake | str | os.PathLike[str],
     *,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: TimeBound | None = None,
+    until: TimeBound | None = None,
     progress: Progress | None = None,
 ) -> dict[str, int]:
     """Makes all marts anew from the events `since` then and before `until`, by default of all; the rows of each.
@@ -61,6 +61,12 @@ def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
     from .marts.waste import waste
 
     return {
-        "messages": messages, "attempt_curve": attempt_curve, "recovery": recovery, "poison": poison,
-        "fingerprints": fingerprints, "waste": waste, "storms": storms, "dead_letter_flow": dead_letter_flow,
-    }  # fmt: skip
+        "messages": messages,
+        "attempt_curve": attempt_curve,
+        "recovery": recovery,
+        "poison": poison,
+        "fingerprints": fingerprints,
+        "waste": waste,
+        "storms": storms,
+        "dead_letter_flow": dead_letter_flow,
+    }

@@ -41,22 +41,44 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ..errors import ConfigError, LimboError, RedeliverError
-from ..limbo.scanning import Condition, Scan
+from ..limbo.scan import Scan, ScanCondition
 from ..redaction import redact
 
 COLUMNS: Final = {
-    "id": "BIGINT", "target": "STRING", "source": "STRING", "given_up": "BOOLEAN", "due_us": "BIGINT",
-    "parked_us": "BIGINT", "delivery_count": "INT", "publishes": "INT", "failures": "INT", "generation": "INT",
-    "reason": "STRING", "message_key": "STRING", "copy_id": "STRING", "last_error": "STRING", "body_bytes": "BIGINT",
-    "app": "STRING", "broker": "STRING",
-}  # fmt: skip
+    "id": "BIGINT",
+    "target": "STRING",
+    "source": "STRING",
+    "given_up": "BOOLEAN",
+    "due_us": "BIGINT",
+    "parked_us": "BIGINT",
+    "delivery_count": "INT",
+    "publishes": "INT",
+    "failures": "INT",
+    "generation": "INT",
+    "reason": "STRING",
+    "message_key": "STRING",
+    "copy_id": "STRING",
+    "last_error": "STRING",
+    "body_bytes": "BIGINT",
+    "app": "STRING",
+    "broker": "STRING",
+}
 BODY: Final = {"body": "BINARY"}
 _ARROW: Final = {
-    "BIGINT": pa.int64(), "INT": pa.int32(), "STRING": pa.string(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary(),
-}  # fmt: skip
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "BINARY": pa.binary(),
+}
 _OPERATORS: Final[Mapping[type[Filter], str]] = {
-    EqualTo: "=", In: "in", GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<=",
-}  # fmt: skip
+    EqualTo: "=",
+    In: "in",
+    GreaterThan: ">",
+    GreaterThanOrEqual: ">=",
+    LessThan: "<",
+    LessThanOrEqual: "<=",
+}
 _Comparison = GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
 _MOST_PIECES: Final = 16
 _PIECE: Final = 100_000  # messages that are worth a task of their own
@@ -66,7 +88,7 @@ _OPTIONS: Final = ("url", "body", "partitions")
 
 
 @dataclass(frozen=True)
-class Piece(InputPartition):
+class LimboPartition(InputPartition):
     """The messages from the id `first` on and before `last`; None: without end."""
 
     first: int | None
@@ -117,7 +139,7 @@ class LimboReader(DataSourceReader):
 
     def __init__(self, url: str, columns: Mapping[str, str], pieces: int | None) -> None:
         self._url, self._columns, self._pieces = url, dict(columns), pieces
-        self._tests: list[Condition] = []
+        self._tests: list[ScanCondition] = []
         # Where its setting is off, Spark refuses a reader with a method `pushFilters` and does not just leave it alone.
         # It looks at `__func__`, and calls it.
         vars(self)["pushFilters"] = _Offered(self._push)
@@ -137,10 +159,12 @@ class LimboReader(DataSourceReader):
         ends = [*starts[1:], None]
         # Before the first and after the last there may be others by the time that they are read.
         firsts = [None, *starts[1:]] if starts else [None]
-        return [Piece(first, last) for first, last in zip(firsts, ends, strict=False)] or [Piece(None, None)]
+        return [LimboPartition(first, last) for first, last in zip(firsts, ends, strict=False)] or [
+            LimboPartition(None, None)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Piece)
+        assert isinstance(partition, LimboPartition)
         names = list(self._columns)
         with _plainly(), Scan(_told_url(self._url), busy_timeout=_PATIENCE) as scan:
             for columns in self._found(scan, names, partition):
@@ -149,7 +173,7 @@ class LimboReader(DataSourceReader):
                 ]
                 yield pa.RecordBatch.from_arrays(arrays, names=names)
 
-    def _found(self, scan: Scan, names: Sequence[str], piece: Piece) -> Iterator[Iterable[Sequence[Any]]]:
+    def _found(self, scan: Scan, names: Sequence[str], piece: LimboPartition) -> Iterator[Iterable[Sequence[Any]]]:
         if "body" not in names:
             return scan.columns(names, piece.first, piece.last, self._tests)
         rows = scan.rows(names, piece.first, piece.last, self._tests)
@@ -182,7 +206,7 @@ def _columns_of(schema: StructType) -> dict[str, str]:
     return found
 
 
-def _test(given: Filter, columns: Mapping[str, str]) -> Condition | None:
+def _test(given: Filter, columns: Mapping[str, str]) -> ScanCondition | None:
     """None for what a database might see differently: the order of texts is its own, and so is the case of letters."""
     if isinstance(given, Not):
         inner = _test(given.child, columns)
@@ -193,7 +217,7 @@ def _test(given: Filter, columns: Mapping[str, str]) -> Condition | None:
     if (kind := columns.get(name)) is None:
         return None
     if isinstance(given, IsNull | IsNotNull):
-        return Condition(name, "null", negated=isinstance(given, IsNotNull))
+        return ScanCondition(name, "null", negated=isinstance(given, IsNotNull))
     operator = _OPERATORS[type(given)]
     values = given.value if isinstance(given, In) else (given.value,)
     if kind in ("BIGINT", "INT"):
@@ -205,7 +229,7 @@ def _test(given: Filter, columns: Mapping[str, str]) -> Condition | None:
         values = tuple(map(int, values))
     if not fits or not values:
         return None
-    return Condition(name, operator, tuple(values) if operator == "in" else values[0])
+    return ScanCondition(name, operator, tuple(values) if operator == "in" else values[0])
 
 
 def _array(name: str, kind: str, values: Sequence[Any]) -> pa.Array:

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from .errors import LakeError
 from .files import Files
-from .troubles import LakeError
 
 FOLDER: Final = "events/_manifests"
 TICKS: Final = "events/_ticks"  # where the tasks of a run that is watched leave a file for each piece that is done

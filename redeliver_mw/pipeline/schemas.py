@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..record import SCHEMA
+from ..journal.records import SCHEMA
 
 _TYPES: Final = {
-    "string": "STRING", "bool": "BOOLEAN", "int16": "SMALLINT", "int32": "INT", "int64": "BIGINT",
-    "double": "DOUBLE", "list<string>": "ARRAY<STRING>",
-}  # fmt: skip
+    "string": "STRING",
+    "bool": "BOOLEAN",
+    "int16": "SMALLINT",
+    "int32": "INT",
+    "int64": "BIGINT",
+    "double": "DOUBLE",
+    "list<string>": "ARRAY<STRING>",
+}
 
 # What the journal says, and the day of `ts_us` by which the files are parted.
 EVENTS: Final = ", ".join(f"{name} {_TYPES[kind.type]}" for name, kind in SCHEMA.items())
@@ -94,6 +99,10 @@ PLAN: Final = (
 )
 
 ALL: Final = {
-    "events": EVENTS_WITH_DAY, "quarantine": QUARANTINE, **MARTS, "backtest": BACKTEST, "dead_letters": DEAD_LETTERS,
+    "events": EVENTS_WITH_DAY,
+    "quarantine": QUARANTINE,
+    **MARTS,
+    "backtest": BACKTEST,
+    "dead_letters": DEAD_LETTERS,
     "plan": PLAN,
-}  # fmt: skip
+}

@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Final
 
 from ..errors import ConfigError, MissingExtra, RedeliverError
+from .errors import SparkError, missing_spark
 from .java import require_java
-from .troubles import SparkError, missing_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

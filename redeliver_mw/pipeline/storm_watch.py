@@ -32,8 +32,15 @@ AHEAD_US: Final = 60_000_000  # further ahead than this no clock is followed: it
 _KEPT: Final = f"{schemas.STORMS}, settled BOOLEAN"
 # What `singly` looks at. Spark reads all columns of what it hands to a micro-batch.
 _READ: Final = (
-    "ts_us", "destination", "delivery_count", "outcome", "reason", "error_type", "handler_us", "last_failure_us"
-)  # fmt: skip
+    "ts_us",
+    "destination",
+    "delivery_count",
+    "outcome",
+    "reason",
+    "error_type",
+    "handler_us",
+    "last_failure_us",
+)
 
 OnTurn = Callable[[str, str, int], object]
 """Called with a destination, its new state, and its newest window."""
@@ -115,10 +122,15 @@ class _Watch:
             "window_us", "destination", "attempts", "first_attempts", sf.expr("if(settled, state, NULL)").alias("known")
         )
         fresh = singly(records).withColumn("known", sf.lit(None).cast("string"))
-        summed = carried.unionByName(fresh).groupBy("window_us", "destination").agg(
-            sf.sum("attempts").alias("attempts"), sf.sum("first_attempts").alias("first_attempts"),
-            sf.max("known").alias("known"),
-        )  # fmt: skip
+        summed = (
+            carried.unionByName(fresh)
+            .groupBy("window_us", "destination")
+            .agg(
+                sf.sum("attempts").alias("attempts"),
+                sf.sum("first_attempts").alias("first_attempts"),
+                sf.max("known").alias("known"),
+            )
+        )
         here = Window.partitionBy("destination")
         passed = sf.col("window_us") <= sf.max("window_us").over(here) - self._horizon_us
         judged = states(summed, self._thresholds, known="known").withColumn("settled", passed)

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from .segments import Segment
-from .work import Work
+from .lake.journal_segments import ListedSegment
+from .lake.task_messages import CompactionTask
 
 _EVERY: Final = 0.5  # seconds between two looks
 
 
 @contextmanager
-def ticking(work: Work, segments: Sequence[Segment], tell: Callable[[str, int, int], None] | None) -> Iterator[None]:
+def ticking(
+    work: CompactionTask, segments: Sequence[ListedSegment], tell: Callable[[str, int, int], None] | None
+) -> Iterator[None]:
     """Calls `tell("reading", bytes read, bytes to read)` now and then while the block runs, from a thread."""
     if tell is None or work.ticks is None:
         yield

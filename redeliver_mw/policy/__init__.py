@@ -5,13 +5,14 @@
 from .arms import Arm
 from .backoff import Backoff
 from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
-from .destinations import PolicyMap, policy_of
+from .destinations import AnyPolicy, PolicyMap, policy_of
 from .expiry import Expiry
 from .loading import load_policies
 from .model import RedeliveryPolicy
 
 __all__ = [
     "Accept",
+    "AnyPolicy",
     "Arm",
     "Backoff",
     "DeadLetter",

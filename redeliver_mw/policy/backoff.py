@@ -27,7 +27,7 @@ LONGEST = 1e9  # seconds, some 31 years: growth without a cap stops here
 _WALKED = 1000  # counts of failures for which `longest` looks at every one
 
 
-class Span(NamedTuple):
+class DelaySpan(NamedTuple):
     """A delay in seconds: before jitter, and the range that jitter can reach; 0 <= low <= high <= LONGEST."""
 
     base: float
@@ -39,7 +39,7 @@ class Backoff(ABC):
     """Delay as a function of F. Frozen, pure, usable from any thread."""
 
     @abstractmethod
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         """The delay after failure number `failures` (>= 1)."""
 
     @abstractmethod
@@ -110,8 +110,8 @@ class Constant(Backoff):
     def __post_init__(self) -> None:
         object.__setattr__(self, "seconds", seconds_of(self.seconds, "a delay"))
 
-    def span(self, failures: int) -> Span:
-        return Span(self.seconds, self.seconds, self.seconds)
+    def span(self, failures: int) -> DelaySpan:
+        return DelaySpan(self.seconds, self.seconds, self.seconds)
 
     def bound(self, last: int | None) -> float:
         return self.seconds
@@ -139,13 +139,13 @@ class Steps(Backoff):
                 )
             reached = at
 
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         delay = 0.0
         for at, seconds in self.table:
             if at > failures:
                 break
             delay = seconds
-        return Span(delay, delay, delay)
+        return DelaySpan(delay, delay, delay)
 
     def bound(self, last: int | None) -> float:
         return max((delay for at, delay in self.table if last is None or at <= last), default=0.0)
@@ -165,9 +165,9 @@ class Exponential(Backoff):
         object.__setattr__(self, "initial", seconds_of(self.initial, "the initial delay"))
         object.__setattr__(self, "multiplier", number_of(self.multiplier, "the multiplier"))
 
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         delay = self.initial and min(self.initial * _power(self.multiplier, max(failures - 1, 0)), LONGEST)
-        return Span(delay, delay, delay)
+        return DelaySpan(delay, delay, delay)
 
     def bound(self, last: int | None) -> float:
         peak = 1 if self.multiplier <= 1 else last
@@ -189,9 +189,9 @@ class Linear(Backoff):
         if isinstance(self.increment, bool) or not math.isfinite(self.increment):
             raise PolicyError(f"the increment is {self.increment!r}", where="backoff", cure="Give seconds")
 
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         delay = min(max(self.start + self.increment * (failures - 1), 0.0), LONGEST)
-        return Span(delay, delay, delay)
+        return DelaySpan(delay, delay, delay)
 
     def bound(self, last: int | None) -> float:
         peak = 1 if self.increment <= 0 else last
@@ -215,8 +215,8 @@ class Uniform(Backoff):
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
-    def span(self, failures: int) -> Span:
-        return Span(self.low, self.low, self.high)
+    def span(self, failures: int) -> DelaySpan:
+        return DelaySpan(self.low, self.low, self.high)
 
     def bound(self, last: int | None) -> float:
         return self.high

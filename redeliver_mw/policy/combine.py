@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass
 
 from ..errors import PolicyError
-from .backoff import LONGEST, Backoff, Span, number_of, seconds_of
+from .backoff import LONGEST, Backoff, DelaySpan, number_of, seconds_of
 
 
 @dataclass(frozen=True)
@@ -17,10 +17,10 @@ class Sum(Backoff):
 
     parts: tuple[Backoff, ...]
 
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         spans = [part.span(failures) for part in self.parts]
         base, low, high = (min(sum(column), LONGEST) for column in zip(*spans, strict=True))
-        return Span(base, low, high)
+        return DelaySpan(base, low, high)
 
     def bound(self, last: int | None) -> float:
         return sum(part.bound(last) for part in self.parts)
@@ -41,7 +41,7 @@ class Chain(Backoff):
     def _part(self, failures: int) -> Backoff:
         return self.parts[min(max(failures, 1), len(self.parts)) - 1]
 
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         return self._part(failures).span(failures)
 
     def bound(self, last: int | None) -> float:
@@ -69,9 +69,9 @@ class Clamp(Backoff):
     def _cut(self, delay: float) -> float:
         return max(self.floor, min(delay, self.cap))
 
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         base, low, high = self.inner.span(failures)
-        return Span(self._cut(base), self._cut(low), self._cut(high))
+        return DelaySpan(self._cut(base), self._cut(low), self._cut(high))
 
     def bound(self, last: int | None) -> float:
         return self._cut(self.inner.bound(last))
@@ -102,10 +102,10 @@ class Spread(Backoff):
     def _factor(self, failures: int) -> float:
         return self.factor if self.first or failures > 1 else 0.0
 
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         base, low, high = self.inner.span(failures)
         factor = self._factor(failures)
-        return Span(base, low * (1 - factor), min(high * (1 + factor), LONGEST))
+        return DelaySpan(base, low * (1 - factor), min(high * (1 + factor), LONGEST))
 
     def bound(self, last: int | None) -> float:
         return self.inner.bound(last) * (1 + self.factor)
@@ -129,9 +129,9 @@ class FullJitter(Backoff):
     def __post_init__(self) -> None:
         object.__setattr__(self, "least", seconds_of(self.least, "the shortest delay"))
 
-    def span(self, failures: int) -> Span:
+    def span(self, failures: int) -> DelaySpan:
         base, _, high = self.inner.span(failures)
-        return Span(base, min(self.least, high), high)
+        return DelaySpan(base, min(self.least, high), high)
 
     def bound(self, last: int | None) -> float:
         return self.inner.bound(last)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..errors import PolicyError
-from ..message import Destination, Kind
+from ..message import Destination, DestinationKind
 from .backoff import Backoff
 
 TargetKind = Literal["queue", "topic", "same"]
@@ -49,7 +49,7 @@ class Target:
 
         Of a source `lookup://a/b/c` the name is `c`, and `lookup://a/b/` stays in front of the result.
         """
-        kind: Kind = source.kind if self.kind == "same" else self.kind
+        kind: DestinationKind = source.kind if self.kind == "same" else self.kind
         prefix, name = _split(source.name)
         target = self.template.replace("$", name)
         return Destination(target if target.startswith(_LOOKUP) else prefix + target, kind)

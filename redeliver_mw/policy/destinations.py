@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import PolicyError
-from ..message import Kind
-from .given import choice_of
+from ..message import DestinationKind
+from .coercion import choice_of
 from .model import RedeliveryPolicy
 from .patterns import Pattern, Syntax, closest, inside_key, patterns_of, precedence_key
 from .word_tree import WordTree
@@ -24,15 +24,15 @@ REMEMBERED = 10_000  # destinations whose policy is kept at hand
 
 
 @dataclass(frozen=True)
-class Entry:
+class MapEntry:
     """A pattern, the kind of destination it is for (None: both), and a policy or some fields of one."""
 
     pattern: str
-    kind: Kind | None
+    kind: DestinationKind | None
     given: Given
 
     @classmethod
-    def parse(cls, key: str, given: Given) -> Entry:
+    def parse(cls, key: str, given: Given) -> MapEntry:
         """`PATTERN`, `queue:PATTERN` or `topic:PATTERN`."""
         if not isinstance(key, str):
             raise PolicyError(f"{key!r:.200} is no destination pattern", cure="Give a str")
@@ -65,7 +65,7 @@ class PolicyMap:
     pattern, a field or a policy.
     """
 
-    entries: tuple[Entry, ...] = field(hash=False)
+    entries: tuple[MapEntry, ...] = field(hash=False)
     default: RedeliveryPolicy
     syntax: Syntax
     match: Match
@@ -73,12 +73,12 @@ class PolicyMap:
     language: str = field(compare=False)
     native: str = field(compare=False)  # the original spelling, whole; empty if it had none
     warnings: tuple[str, ...] = field(compare=False)  # what is valid, and yet may not be what was meant
-    _patterns: tuple[tuple[Pattern, Entry], ...] = field(compare=False, repr=False)
+    _patterns: tuple[tuple[Pattern, MapEntry], ...] = field(compare=False, repr=False)
     _found: dict[tuple[str, str], RedeliveryPolicy] = field(compare=False, repr=False)
 
     def __init__(
         self,
-        entries: Mapping[str, Given] | Sequence[Entry] | None = None,
+        entries: Mapping[str, Given] | Sequence[MapEntry] | None = None,
         default: RedeliveryPolicy | None = None,
         *,
         syntax: Syntax = "activemq",
@@ -115,7 +115,7 @@ class PolicyMap:
             self._found[name, kind] = found
         return found
 
-    def matching(self, name: str, kind: str = "queue") -> tuple[Entry, ...]:
+    def matching(self, name: str, kind: str = "queue") -> tuple[MapEntry, ...]:
         """The entries that speak of a source of that name; with `best`, at most the one that wins."""
         # Artemis: a queue has the settings of its address; one that is named whole has its own entry here
         address = name.partition("::")[0] if self.syntax == "artemis" else name
@@ -155,7 +155,7 @@ class PolicyMap:
             tree.add(pattern, at)
         return tree
 
-    def _ordered(self) -> tuple[tuple[Pattern, Entry], ...]:
+    def _ordered(self) -> tuple[tuple[Pattern, MapEntry], ...]:
         # in which order matching entries are asked; of equal patterns the one for one kind, then the last written
         pairs = [(pattern, entry) for entry in self.entries for pattern in self._checked(entry)]
         if self.match != "chain":
@@ -165,7 +165,7 @@ class PolicyMap:
             pairs.sort(key=lambda pair: order(pair[0]))
         return tuple(pairs)
 
-    def _checked(self, entry: Entry) -> list[Pattern]:
+    def _checked(self, entry: MapEntry) -> list[Pattern]:
         try:
             patterns = patterns_of(entry.pattern, self.syntax)
             if not isinstance(entry.given, RedeliveryPolicy):
@@ -180,13 +180,13 @@ class PolicyMap:
         return patterns
 
 
-def _entries(given: Mapping[str, Given] | Sequence[Entry] | None) -> tuple[Entry, ...]:
+def _entries(given: Mapping[str, Given] | Sequence[MapEntry] | None) -> tuple[MapEntry, ...]:
     if isinstance(given, Mapping):
-        entries = [Entry.parse(key, value) for key, value in given.items()]
+        entries = [MapEntry.parse(key, value) for key, value in given.items()]
     else:
         entries = list(given or ())
     for entry in entries:
-        if not isinstance(entry, Entry) or not isinstance(entry.given, RedeliveryPolicy | Mapping):
+        if not isinstance(entry, MapEntry) or not isinstance(entry.given, RedeliveryPolicy | Mapping):
             raise PolicyError(
                 f"{getattr(entry, 'given', entry)!r:.200} is no policy",
                 where=str(entry)[:200],
@@ -195,10 +195,10 @@ def _entries(given: Mapping[str, Given] | Sequence[Entry] | None) -> tuple[Entry
     return tuple(_frozen(entry) for entry in entries)
 
 
-def _frozen(entry: Entry) -> Entry:
+def _frozen(entry: MapEntry) -> MapEntry:
     if isinstance(entry.given, RedeliveryPolicy):
         return entry
-    return Entry(entry.pattern, entry.kind, dict(entry.given))
+    return MapEntry(entry.pattern, entry.kind, dict(entry.given))
 
 
 def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> RedeliveryPolicy | PolicyMap:
@@ -218,3 +218,6 @@ def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> Redeli
         f"{given!r:.200} is no policy",
         cure="Give a policy's text, a RedeliveryPolicy, a PolicyMap, or the Path of a file",
     )
+
+
+AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap  # all that a `policy=` takes

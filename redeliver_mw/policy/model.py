@@ -34,11 +34,8 @@ from typing import Any, Literal
 
 from ..errors import Reject, RetryAfter
 from .arms import MAIN, Arm, Arms, arms_of, drawn, left_over
-from .backoff import LONGEST, Backoff, Span
-from .conditions import Condition, says
-from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
-from .expiry import Expiry
-from .given import (
+from .backoff import LONGEST, Backoff, DelaySpan
+from .coercion import (
     Delays,
     Errors,
     Limit,
@@ -50,8 +47,11 @@ from .given import (
     stop_of,
     targets_of,
 )
+from .conditions import Condition, says
+from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
+from .description import describe
+from .expiry import Expiry
 from .stops import Stop
-from .wording import describe
 
 OnDead = Literal["dead-letter", "discard", "keep"]
 Act = Literal["failure", "arrival"]
@@ -292,8 +292,8 @@ class RedeliveryPolicy:
                 self._rests[failures] = found
         return found
 
-    def _span(self, failures: int, wish: float) -> Span:
+    def _span(self, failures: int, wish: float) -> DelaySpan:
         if failures < 1:  # it never failed: the rest is what the handler asked for
-            return Span(wish, wish, wish)
+            return DelaySpan(wish, wish, wish)
         base, low, high = self.backoff.span(failures)
-        return Span(max(base, wish), max(low, wish), max(high, wish))
+        return DelaySpan(max(base, wish), max(low, wish), max(high, wish))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ..errors import PolicyError
 from .backoff import seconds_of
-from .wording import counted
+from .description import counted
 
 
 class Stop(ABC):

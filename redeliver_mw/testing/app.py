@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..app import App
+from ..dead_letters import Replay, ReplayReport
 from ..memory import MemoryAdapter, MemoryBroker, StoredMessage
 from ..message import Destination
-from ..runner import StopReport
-from ..sendback import Report, SendBack
+from ..runtime.runner import StopReport
 from .clock import ManualClock
 from .faults import Faults
 
@@ -74,7 +74,7 @@ class TestApp:
         """What lies in the dead-letter targets of this source, oldest first."""
         return [message for target in self.app.dead_letter_targets(source) for message in self.broker.peek(target)]
 
-    def replay(self, source: str | Destination, *, limit: int | None = None) -> Report:
+    def replay(self, source: str | Destination, *, limit: int | None = None) -> ReplayReport:
         """Send what lies in the dead-letter targets of this source back to where it was consumed from.
 
         What falls due now happens: handlers run again. `limit`: at most so many letters of each target (>= 1).
@@ -83,15 +83,15 @@ class TestApp:
         replay_id = uuid.uuid4().hex[:16]
         targets = [target for target in self.app.dead_letter_targets(source) if self.broker.depth(target)]
         done = [
-            SendBack(
+            Replay(
                 MemoryAdapter(self.broker), target, limit=limit, replay_id=replay_id, drive=self.clock.run_until_idle
             ).run()
             for target in targets
-        ]  # fmt: skip
+        ]
         self.clock.run_until_idle()
         rest = "; ".join(report.rest for report in done if report.rest)
         outcomes = [outcome for report in done for outcome in report.outcomes]
-        return Report(replay_id, outcomes, sum(report.died_again for report in done), rest)
+        return ReplayReport(replay_id, outcomes, sum(report.died_again for report in done), rest)
 
     def depth(self, destination: str | Destination) -> int:
         """Messages ready in a queue."""

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..capabilities import Capabilities
+from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination, Outgoing, Past, Properties
-from ..sending import Sendable, outbox_for
+from ..redelivery.outbox import SendRules, outbox_for
 
 _tags = itertools.count(1)
-_Outbox = outbox_for(Sendable(Capabilities(dialect="testing", broker_kind="testing"), limbo=True))
+_Outbox = outbox_for(SendRules(Capabilities(dialect="testing", broker_kind="testing"), limbo=True))
 
 
 @dataclass(frozen=True, slots=True)

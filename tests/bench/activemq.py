@@ -79,7 +79,7 @@ def drop_in(task: Task) -> None:
     from redeliver_stomp import redelivering
 
     def wrapped(connection: Any, count: Count) -> Any:
-        return redelivering(Counting(connection, count), connection, journal=task.journal)
+        return redelivering(Counting(connection, count), connection, journal=task.journal, settle="return")
 
     consume(task, wrapped)
 

@@ -172,8 +172,12 @@ def by_hand_confirmed(task: Task) -> None:
 
 
 SIDES: dict[str, Side] = {
-    "by hand": by_hand, "by hand, confirmed": by_hand_confirmed, "App": by_app, "letters": letters, "publish": publish,
-}  # fmt: skip
+    "by hand": by_hand,
+    "by hand, confirmed": by_hand_confirmed,
+    "App": by_app,
+    "letters": letters,
+    "publish": publish,
+}
 
 if __name__ == "__main__":
     play(SIDES)

@@ -65,12 +65,20 @@ def _goals() -> Iterator[Goal]:
         yield Goal(f"healthy goodput with 10 % sick (2 s) / without sick{work}", over, under, 0.9, 0.97)
     yield Goal(
         "2000 messages, 10 % sick, 3 rests of 200 ms: time until these are dead-lettered / pika and a TTL queue",
-        f"{letters}/App/dead", f"{letters}/by hand/dead", 1.2, 1.0, most=True,
-    )  # fmt: skip
+        f"{letters}/App/dead",
+        f"{letters}/by hand/dead",
+        1.2,
+        1.0,
+        most=True,
+    )
     yield Goal(
         "failed attempt to the dead-letter queue / confirmed publish and ack by hand, time",
-        f"{giving_up}/App/letter", f"{giving_up}/by hand/letter", 1.25, 1.0, most=True,
-    )  # fmt: skip
+        f"{giving_up}/App/letter",
+        f"{giving_up}/by hand/letter",
+        1.25,
+        1.0,
+        most=True,
+    )
     known = "knobs/every message has an id/App"
     yield Goal(
         "crash-safe counts on / off, each with an id", f"{known}, crash-safe counts/rate", f"{known}/rate", 0.7, 0.85

@@ -145,11 +145,12 @@ def picture(ours: Series, hand: Series, seconds: float) -> str:
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 10}" text-anchor="middle">seconds since the start</text>',
         f'<text x="16" y="{HEIGHT / 2}" text-anchor="middle" transform="rotate(-90 16 {HEIGHT / 2})">'
         "healthy messages per second</text>",
-        _curve("hand", hand, x, y), _curve("ours", ours, x, y),
+        _curve("hand", hand, x, y),
+        _curve("ours", ours, x, y),
         f'<text class="ours" x="{LEFT + 4}" y="42">redeliver-mw: 3 attempts, 2 s apart, then the DLQ</text>',
         f'<text class="hand" x="{WIDTH - RIGHT}" y="42" text-anchor="end">nack and requeue (dashed)</text>',
         "</svg>",
-    ]  # fmt: skip
+    ]
     return "\n".join(parts) + "\n"
 
 

@@ -24,23 +24,34 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from redeliver_mw import App, Delivery
+from redeliver_mw.clock import SystemClock
 from redeliver_mw.limbo import Limbo, Parking
 from redeliver_mw.memory import MemoryAdapter, MemoryBroker
 from redeliver_mw.message import Destination, Outgoing, Properties
-from redeliver_mw.ports import SystemClock
 
 BODY = b"x" * 256
 BATCH = 500
 AT = "2026-01-01T00:00:00.000000Z"
 HEADERS = {
-    "customer": "4711", "tenant": "north", "attempt_of": 3,
-    "redeliver_failures": "3", "redeliver_failures_for": "orders", "redeliver_hop": "3", "redeliver_generation": "0",
-    "redeliver_original_destination": "orders", "redeliver_original_kind": "queue",
-    "redeliver_policy": "3:1000; 6:5000", "redeliver_policy_version": "0123456789abcdef",
-    "redeliver_first_attempt_at": AT, "redeliver_first_failed_at": AT, "redeliver_last_failed_at": AT,
-    "redeliver_not_before": AT, "redeliver_error_type": "TimeoutError",
-    "redeliver_error_message": "the database did not answer within 3 s", "redeliver_error_fingerprint": "0" * 16,
-}  # fmt: skip
+    "customer": "4711",
+    "tenant": "north",
+    "attempt_of": 3,
+    "redeliver_failures": "3",
+    "redeliver_failures_for": "orders",
+    "redeliver_hop": "3",
+    "redeliver_generation": "0",
+    "redeliver_original_destination": "orders",
+    "redeliver_original_kind": "queue",
+    "redeliver_policy": "3:1000; 6:5000",
+    "redeliver_policy_version": "0123456789abcdef",
+    "redeliver_first_attempt_at": AT,
+    "redeliver_first_failed_at": AT,
+    "redeliver_last_failed_at": AT,
+    "redeliver_not_before": AT,
+    "redeliver_error_type": "TimeoutError",
+    "redeliver_error_message": "the database did not answer within 3 s",
+    "redeliver_error_fingerprint": "0" * 16,
+}
 
 
 def batches(count: int, due: float) -> Iterator[list[Parking]]:

@@ -122,9 +122,12 @@ def app_grows(task: Task) -> None:
 
 
 SIDES: dict[str, Side] = {
-    "App begins": app_begins, "by hand begins": hand_begins, "App ends": app_ends, "App idles": app_idles,
+    "App begins": app_begins,
+    "by hand begins": hand_begins,
+    "App ends": app_ends,
+    "App idles": app_idles,
     "App grows": app_grows,
-}  # fmt: skip
+}
 
 if __name__ == "__main__":
     play(SIDES)

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from redeliver_mw.policy import Backoff, PolicyMap, RedeliveryPolicy
+from redeliver_mw.policy.activemq_delays import ActiveMQDelays
 from redeliver_mw.policy.formats import READERS, WRITERS
-from redeliver_mw.policy.recurrence import Recurrence
 from tests.policy.spelling import SPELLINGS, Rule
 
 MAPS = {
@@ -63,7 +63,7 @@ def costs(entries: int) -> Iterator[Cost]:
 
 
 def deciding() -> Iterator[Cost]:
-    jittered = Recurrence(1000, 1000, 2.0, 60_000, 0.15)
+    jittered = ActiveMQDelays(1000, 1000, 2.0, 60_000, 0.15)
     for name, backoff in (
         ("exponential", Backoff.exponential(1.0, 2.0)),
         ("exponential, capped (the default)", RedeliveryPolicy().backoff),

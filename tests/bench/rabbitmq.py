@@ -65,7 +65,7 @@ def drop_in(task: Task) -> None:
     def on_message(ch: Any, method: Any, properties: Any, body: bytes) -> None:
         count.one()
 
-    channel.basic_consume(task.queue, redelivering(on_message, journal=task.journal))
+    channel.basic_consume(task.queue, redelivering(on_message, journal=task.journal, settle="return"))
     channel.start_consuming()
     count.report()
     connection.close()

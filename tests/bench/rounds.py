@@ -121,13 +121,22 @@ class Ground:
 
     def task(self, case: Case, folder: Path) -> Task:
         return Task(
-            self.url, f"bench.{case.queue}", case.messages,
-            kind=case.queue, body=case.body, prefetch=case.prefetch, work=case.work_ms / 1000,
+            self.url,
+            f"bench.{case.queue}",
+            case.messages,
+            kind=case.queue,
+            body=case.body,
+            prefetch=case.prefetch,
+            work=case.work_ms / 1000,
             journal=str(folder / "journal") if case.journal else None,
             limbo=f"sqlite:///{folder}/limbo.db" if case.crash_safe else None,
-            sick=case.sick, rest=case.rest, tries=case.tries, pace=case.pace, lead=case.lead,
+            sick=case.sick,
+            rest=case.rest,
+            tries=case.tries,
+            pace=case.pace,
+            lead=case.lead,
             ids=case.ids,
-        )  # fmt: skip
+        )
 
     def play(self, turn: Turn) -> dict[str, float]:
         """One side, once: what it printed. SideFailed, also when it leaves messages."""

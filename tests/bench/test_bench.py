@@ -23,10 +23,13 @@ from tests.bench.side import Count, Task
 APP, HAND = "brokers/rabbitmq/App/rate", "brokers/rabbitmq/by hand/rate"
 TASK = Task("rabbitmq://guest:guest@localhost:5672/", "orders", 100)
 ABOUT = {
-    "when": "2026-01-01T00:00:00Z", "commit": "0123456789", "load": {"before": 0.5, "others": 0.1},
+    "when": "2026-01-01T00:00:00Z",
+    "commit": "0123456789",
+    "load": {"before": 0.5, "others": 0.1},
     "machine": {"cores": 2, "processor": "a processor", "memory_gib": 8, "system": "Linux"},
-    "versions": {"Python": "3.11.7"}, "options": {"rounds": 3, "messages": 10_000, "growth": 100_000},
-}  # fmt: skip
+    "versions": {"Python": "3.11.7"},
+    "options": {"rounds": 3, "messages": 10_000, "growth": 100_000},
+}
 
 
 def run_of(app: tuple[float, ...], hand: tuple[float, ...] = (100.0, 100.0, 100.0)) -> Run:

@@ -41,9 +41,13 @@ class Running:
     ) -> None:
         self._process = subprocess.Popen(
             [*COMMAND, *words],
-            cwd=folder, env=environment(folder, extra), text=True, process_group=0 if own_group else None,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+            cwd=folder,
+            env=environment(folder, extra),
+            text=True,
+            process_group=0 if own_group else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
         self._news = threading.Condition()
         self.out, self.err = "", ""
         self._readers = [

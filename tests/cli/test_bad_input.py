@@ -98,9 +98,12 @@ def test_a_missing_extra(tmp_path: Path, scheme: str) -> None:
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(WITHOUT.format(driver=driver))
     refused(
-        tmp_path, app(f"{scheme}://me:secret@h/"), 2, f"{scheme}://me@h/: the driver {driver!r} is not installed",
+        tmp_path,
+        app(f"{scheme}://me:secret@h/"),
+        2,
+        f"{scheme}://me@h/: the driver {driver!r} is not installed",
         f"pip install 'redeliver-mw[{driver}]'",
-    )  # fmt: skip
+    )
 
 
 @each_scheme
@@ -212,9 +215,13 @@ def test_a_delay_where_the_scheduler_is_off(tmp_path: Path, activemq63: Broker) 
     """Where no ActiveMQ can be had the fixture says so."""
     with broker("activemq", version="6.3", scheduler=False) as off:
         refused(
-            tmp_path, app(off.url, options="policy=RedeliveryPolicy(3, 60.0)"), 2,
-            "queue:orders on activemq+stomp: the policy waits up to 60 s", "held for 10 s at most", "Shorten",
-        )  # fmt: skip
+            tmp_path,
+            app(off.url, options="policy=RedeliveryPolicy(3, 60.0)"),
+            2,
+            "queue:orders on activemq+stomp: the policy waits up to 60 s",
+            "held for 10 s at most",
+            "Shorten",
+        )
 
 
 @pytest.mark.broker
@@ -232,9 +239,12 @@ def test_a_missing_queue_that_is_not_created(tmp_path: Path) -> None:
 def test_a_missing_dead_letter_target(tmp_path: Path) -> None:
     source = app("memory://", options="declare='none', policy='3:50; 5:move(queue:dead.$)'")
     refused(
-        tmp_path, source, 1, "memory:default/1: the dead-letter target queue:dead.orders cannot be used",
+        tmp_path,
+        source,
+        1,
+        "memory:default/1: the dead-letter target queue:dead.orders cannot be used",
         "Declare it, or name another",
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("target", ["queue:orders", "same:$", "queue:$"])

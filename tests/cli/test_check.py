@@ -56,10 +56,13 @@ def test_arms_are_told_and_a_wrong_one_is_refused_with_place_and_cure(capsys: Ca
     assert told["longest_delay_s"] == 60.0
     assert told["arms"] == {
         "patient": {
-            "share": 0.05, "dead_after": 3, "longest_delay_s": 60.0, "targets": ["queue:DLQ.$"],
+            "share": 0.05,
+            "dead_after": 3,
+            "longest_delay_s": 60.0,
+            "targets": ["queue:DLQ.$"],
             "text": "dead after 3 failures; rest 60 s; queue:DLQ.$",
         }
-    }  # fmt: skip
+    }
     assert run(["check", ARMS.replace("0.05", "5")]) == 2
     out, err = capsys.readouterr()
     assert out == ""

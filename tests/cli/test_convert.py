@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.message import Kind
+from redeliver_mw.message import DestinationKind
 from redeliver_mw.policy import RedeliveryPolicy, Target
 from redeliver_mw.policy.formats import READERS
 
@@ -117,7 +117,9 @@ def test_wrong_input_is_exit_2_with_nothing_on_stdout(arguments: list[str], said
 
 
 @pytest.mark.parametrize("kind", ["queue", "topic"])
-def test_a_target_of_the_sources_kind_is_not_lost_where_the_destination_is_named(capsys: Capture, kind: Kind) -> None:
+def test_a_target_of_the_sources_kind_is_not_lost_where_the_destination_is_named(
+    capsys: Capture, kind: DestinationKind
+) -> None:
     assert run(["convert", "2:move(same:dead)", "--to", "artemis", "--destination", f"{kind}:prices"]) == 0
     out, err = capsys.readouterr()
     assert err == ""

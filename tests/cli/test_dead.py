@@ -15,7 +15,7 @@ import pytest
 
 from redeliver_mw.cli.dead import _short
 from redeliver_mw.cli.main import run
-from redeliver_mw.cli.showing import plain
+from redeliver_mw.cli.output import plain
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.cli.running import redeliver
@@ -78,8 +78,10 @@ def test_a_variable_holds_the_url_and_its_password_is_not_shown(
 
 def test_ids_are_short_but_tell_letters_apart() -> None:
     assert _short(["abcdefghijk", "abcdefghxyz", "q"]) == {
-        "abcdefghijk": "abcdefghi", "abcdefghxyz": "abcdefghx", "q": "q"
-    }  # fmt: skip
+        "abcdefghijk": "abcdefghi",
+        "abcdefghxyz": "abcdefghx",
+        "q": "q",
+    }
 
 
 def test_a_strangers_text_cannot_steer_the_terminal() -> None:
@@ -111,11 +113,20 @@ def asked(folder: Path, broker: Broker, *words: str, code: int = 0) -> Any:
 def test_letters_are_listed_and_stay(letters: Broker, tmp_path: Path) -> None:
     first, *others = asked(tmp_path, letters, "list", "env:BROKER", DLQ)
     assert first == {
-        "id": "copy-0", "from": f"queue:{SOURCE}", "evidence": "ours", "problem": None, "reason": "exhausted",
-        "failures": 3, "error_type": "ValueError", "error_message": "no such lamp, password=***",
-        "since_s": 1767225601.5, "original_message_id": first["original_message_id"], "generation": 0,
-        "replay_id": None, "bytes": len(BODIES[0]),
-    }  # fmt: skip
+        "id": "copy-0",
+        "from": f"queue:{SOURCE}",
+        "evidence": "ours",
+        "problem": None,
+        "reason": "exhausted",
+        "failures": 3,
+        "error_type": "ValueError",
+        "error_message": "no such lamp, password=***",
+        "since_s": 1767225601.5,
+        "original_message_id": first["original_message_id"],
+        "generation": 0,
+        "replay_id": None,
+        "bytes": len(BODIES[0]),
+    }
     assert [letter["id"] for letter in others] == ["copy-1", "copy-2"]
     assert len(asked(tmp_path, letters, "list", "env:BROKER", DLQ, "--limit", "2")) == 2
     done = redeliver(tmp_path, "dead", "list", letters.url, DLQ)

@@ -12,8 +12,8 @@ import pytest
 from defusedxml import ElementTree
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.cli.picture import WIDTH, Lane, line, svg
 from redeliver_mw.cli.timeline import timeline
+from redeliver_mw.cli.timeline_svg import WIDTH, TimelineLane, line, svg
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import Backoff, RedeliveryPolicy
 
@@ -21,8 +21,8 @@ Capture = pytest.CaptureFixture[str]
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def lane(policy: RedeliveryPolicy, failures: int | None = None) -> Lane:
-    return Lane("A", policy.of(""), list(timeline(policy, failures)))
+def lane(policy: RedeliveryPolicy, failures: int | None = None) -> TimelineLane:
+    return TimelineLane("A", policy.of(""), list(timeline(policy, failures)))
 
 
 def test_time_runs_to_the_right_and_to_scale() -> None:

@@ -49,8 +49,9 @@ def test_list_tells_what_waits_until_when_and_for_whom(url: str, capsys: Capture
     assert err == "note: no running app sends these at present; start shop\n"
     rows = as_json(capsys, "list", url)
     assert [(r["id"], r["to"], r["from"], r["state"], r["failures"]) for r in rows] == [
-        (first, "queue:orders", "queue:orders", "waiting", 3), (second, "queue:orders", None, "waiting", 0),
-    ]  # fmt: skip
+        (first, "queue:orders", "queue:orders", "waiting", 3),
+        (second, "queue:orders", None, "waiting", 0),
+    ]
     assert rows[0]["due_s"] == pytest.approx(time.time() + 3600, abs=60)
     assert (rows[0]["copy_id"], rows[0]["lineage"], rows[0]["bytes"]) == ("copy-1", "lineage-1", len(b"order 1"))
 

@@ -140,6 +140,32 @@ def test_console_log_lines_have_no_colours_in_a_pipe_and_show_no_password(tmp_pa
     assert "hunter2" not in running.err
 
 
+def test_failures_are_shown_with_the_traceback_on_lines_of_its_own(tmp_path: Path) -> None:
+    shop(tmp_path, "raise ValueError('no stock, password=hunter2')")
+    with Running(tmp_path, "run", "shop:app") as running:
+        assert running.saw(r"\nValueError: no stock")
+        running.signal()
+        assert running.wait() == 0
+    lines = running.err.splitlines()
+    [first] = [number for number, line in enumerate(lines) if " failed, F=1: redelivered after " in line]
+    assert "[warning  ] queue:orders: " in lines[first]
+    assert lines[first + 1] == "Traceback (most recent call last):"
+    assert "hunter2" not in running.err
+
+
+def test_failures_are_json_lines_with_fields(tmp_path: Path) -> None:
+    shop(tmp_path, "raise ValueError('no stock')")
+    with Running(tmp_path, "run", "shop:app", "--log-format", "json") as running:
+        assert running.saw("ValueError")
+        running.signal()
+        assert running.wait() == 0
+    [line] = [json.loads(line) for line in running.err.splitlines() if "ValueError" in line]
+    assert (line["level"], line["logger"], line["source"]) == ("warning", "redeliver_mw.failures", "queue:orders")
+    assert (line["failures"], line["outcome"], line["mechanism"]) == (1, "redelivered", "hold")
+    assert (line["error_type"], line["error"], line["delay"] > 0) == ("ValueError", "no stock", True)
+    assert line["exception"].startswith("Traceback (most recent call last):\n")
+
+
 def test_a_module_that_configures_logging_itself_does_not_double_the_lines(tmp_path: Path) -> None:
     shop(tmp_path)
     with open(tmp_path / "shop.py", "a") as file:

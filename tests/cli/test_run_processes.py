@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from redeliver_mw.supervisor import FIRST_PAUSE
+from redeliver_mw.processes.supervisor import FIRST_PAUSE
 from tests.cli.running import Running, redeliver
 from tests.cli.test_run import READY, one_message, shop, stop_at_once
 

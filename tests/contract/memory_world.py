@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
+from redeliver_mw.adapter.capabilities import Capabilities
 from redeliver_mw.app import App
-from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.memory import MemoryAdapter, MemoryBroker, register_broker
 from redeliver_mw.message import Destination
 from redeliver_mw.testing import ManualClock
@@ -53,9 +53,18 @@ class MemoryWorld(World):
     @property
     def foreign_headers(self) -> Mapping[str, Any]:
         return {
-            "text": "grüße", "empty": "", "whole": 2**40, "minus": -7, "fraction": 1.75, "yes": True, "no": False,
-            "nothing": None, "bytes": bytes(range(256)), "list": [1, "two", [3.5]], "table": {"a": {"b": None}},
-        }  # fmt: skip
+            "text": "grüße",
+            "empty": "",
+            "whole": 2**40,
+            "minus": -7,
+            "fraction": 1.75,
+            "yes": True,
+            "no": False,
+            "nothing": None,
+            "bytes": bytes(range(256)),
+            "list": [1, "two", [3.5]],
+            "table": {"a": {"b": None}},
+        }
 
     def new_queue(self, *, refusing: bool = False, lasting: bool = False, declare: bool = True) -> str:
         name = self.new_name()
@@ -66,9 +75,14 @@ class MemoryWorld(World):
         return name
 
     def send(
-        self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None, *, lifetime: float | None = None,
+        self,
+        queue: str,
+        body: bytes,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        lifetime: float | None = None,
         **properties: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if lifetime is not None:
             properties["expires_at_us"] = self.broker.clock.now().us + round(lifetime * 1e6)
         self.broker.send(queue, body, headers, **properties)

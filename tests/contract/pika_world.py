@@ -19,10 +19,10 @@ import pika.data
 import pika.exceptions
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 
-from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.adapter.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw
-from redeliver_pika._connect import Connection
-from redeliver_pika._dialects import capabilities
+from redeliver_pika.capabilities import capabilities
+from redeliver_pika.connection import OpenConnection
 from tests.brokers import Broker
 from tests.contract.broker_world import BrokerWorld
 from tests.faults.proxy import Proxy
@@ -30,9 +30,19 @@ from tests.faults.proxy import Proxy
 FULL = 3  # messages that a refusing queue holds
 SEASON = 10.5  # seconds until a quorum queue survives a kill of its broker
 PROPERTIES = (
-    "content_type", "content_encoding", "delivery_mode", "priority", "correlation_id", "reply_to", "expiration",
-    "message_id", "timestamp", "type", "user_id", "app_id",
-)  # fmt: skip
+    "content_type",
+    "content_encoding",
+    "delivery_mode",
+    "priority",
+    "correlation_id",
+    "reply_to",
+    "expiration",
+    "message_id",
+    "timestamp",
+    "type",
+    "user_id",
+    "app_id",
+)
 
 
 class Pool:
@@ -76,15 +86,26 @@ class PikaWorld(BrokerWorld):
 
     @property
     def capabilities(self) -> Capabilities:
-        return capabilities(self.broker.version, 131072, exact_headers=Connection.exact_headers)
+        return capabilities(self.broker.version, 131072, exact_headers=OpenConnection.exact_headers)
 
     @property
     def foreign_headers(self) -> Mapping[str, Any]:
         return {
-            "text": "grüße", "empty": "", "small": 3, "whole": 2**40, "minus": -7, "fraction": 1.75, "yes": True,
-            "no": False, "nothing": None, "bytes": bytes(range(256)), "decimal": Decimal("3.14"),
-            "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "list": [1, "two", [3.5]], "table": {"a": {"b": None}},
-        }  # fmt: skip
+            "text": "grüße",
+            "empty": "",
+            "small": 3,
+            "whole": 2**40,
+            "minus": -7,
+            "fraction": 1.75,
+            "yes": True,
+            "no": False,
+            "nothing": None,
+            "bytes": bytes(range(256)),
+            "decimal": Decimal("3.14"),
+            "time": datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+            "list": [1, "two", [3.5]],
+            "table": {"a": {"b": None}},
+        }
 
     # -- queues and messages ---------------------------------------------------------------------------------
 
@@ -108,9 +129,14 @@ class PikaWorld(BrokerWorld):
             channel.queue_declare(queue, durable=True, arguments={"x-queue-type": self._kind, **(arguments or {})})
 
     def send(
-        self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None, *, lifetime: float | None = None,
+        self,
+        queue: str,
+        body: bytes,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        lifetime: float | None = None,
         **properties: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if (us := properties.pop("timestamp_us", None)) is not None:
             properties["timestamp"] = us // 1_000_000
         if lifetime is not None:

@@ -15,9 +15,9 @@ import proton
 import proton.reactor
 from proton.utils import BlockingConnection
 
-from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.adapter.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw
-from redeliver_proton._dialects import DUPLICATE_ID, capabilities
+from redeliver_proton.brokers.artemis.capabilities import DUPLICATE_ID, capabilities
 from tests.brokers import Broker
 from tests.contract.broker_world import BrokerWorld
 from tests.faults.proxy import Proxy
@@ -25,10 +25,15 @@ from tests.faults.proxy import Proxy
 FULL = 3  # messages that a refusing queue holds
 REFUSING = "contract-full"  # addresses whose names begin so fail when they hold that many
 FIELDS = {
-    "message_id": "id", "correlation_id": "correlation_id", "content_type": "content_type",
-    "content_encoding": "content_encoding", "reply_to": "reply_to", "type": "subject", "priority": "priority",
+    "message_id": "id",
+    "correlation_id": "correlation_id",
+    "content_type": "content_type",
+    "content_encoding": "content_encoding",
+    "reply_to": "reply_to",
+    "type": "subject",
+    "priority": "priority",
     "group_id": "group_id",
-}  # fmt: skip
+}
 
 
 class Witness:
@@ -101,9 +106,12 @@ class Witness:
         if self._connection is None:
             broker = self._broker
             self._connection = BlockingConnection(
-                f"amqp://{broker.host}:{broker.port}", timeout=20, user=broker.user, password=broker.password,
+                f"amqp://{broker.host}:{broker.port}",
+                timeout=20,
+                user=broker.user,
+                password=broker.password,
                 allowed_mechs="PLAIN",
-            )  # fmt: skip
+            )
             self._replies = self._connection.create_receiver(None, dynamic=True, credit=100)
             self._questions = self._connection.create_sender("activemq.management")
         return self._connection
@@ -164,9 +172,14 @@ class ProtonWorld(BrokerWorld):
         self._made.append(queue)
 
     def send(
-        self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None, *, lifetime: float | None = None,
+        self,
+        queue: str,
+        body: bytes,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        lifetime: float | None = None,
         **properties: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         # The broker's own id of a send, not the message's: sent twice, the second would be swallowed.
         own = {name: value for name, value in (headers or {}).items() if name != DUPLICATE_ID}
         message = proton.Message(body=body, properties=own, inferred=True)
@@ -224,12 +237,25 @@ class ProtonWorld(BrokerWorld):
 def foreign() -> dict[str, Any]:
     """An application property of each type."""
     return {
-        "text": "grüße", "empty": "", "small": proton.byte(-3), "whole": 2**40, "int": proton.int32(7),
-        "unsigned": proton.ulong(2**63), "uint": proton.uint(5), "short": proton.short(-300), "fraction": 1.75,
-        "half": proton.float32(0.5), "yes": True, "no": False, "nothing": None, "bytes": bytes(range(256)),
-        "time": proton.timestamp(1_767_323_045_000), "uuid": uuid.UUID(int=7), "symbol": proton.symbol("s"),
+        "text": "grüße",
+        "empty": "",
+        "small": proton.byte(-3),
+        "whole": 2**40,
+        "int": proton.int32(7),
+        "unsigned": proton.ulong(2**63),
+        "uint": proton.uint(5),
+        "short": proton.short(-300),
+        "fraction": 1.75,
+        "half": proton.float32(0.5),
+        "yes": True,
+        "no": False,
+        "nothing": None,
+        "bytes": bytes(range(256)),
+        "time": proton.timestamp(1_767_323_045_000),
+        "uuid": uuid.UUID(int=7),
+        "symbol": proton.symbol("s"),
         "char": proton.char("c"),
-    }  # fmt: skip
+    }
 
 
 def raw_of(message: proton.Message, redelivered: bool) -> Raw:

@@ -15,11 +15,11 @@ import proton
 import proton.reactor
 from proton.utils import BlockingConnection
 
+from redeliver_mw.adapter.capabilities import Capabilities
 from redeliver_mw.app import App
-from redeliver_mw.capabilities import Capabilities
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.testing.contract import Raw
-from redeliver_proton._rabbit import capabilities
+from redeliver_proton.brokers.rabbitmq.capabilities import capabilities
 from tests.brokers import Broker
 from tests.contract.broker_world import BrokerWorld
 from tests.contract.proton_world import FIELDS, foreign, raw_of
@@ -109,9 +109,12 @@ class RabbitWitness:
         if self._connection is None:
             broker = self._broker
             self._connection = BlockingConnection(
-                f"amqp://{broker.host}:{broker.port}", timeout=20, user=broker.user, password=broker.password,
+                f"amqp://{broker.host}:{broker.port}",
+                timeout=20,
+                user=broker.user,
+                password=broker.password,
                 allowed_mechs="PLAIN",
-            )  # fmt: skip
+            )
             name = f"witness-{uuid.uuid4().hex}"
             self._questions = self._connection.create_sender("/management", name=name, options=_Paired(settled=True))
             self._replies = self._connection.create_receiver("/management", name=name, credit=100, options=_Paired())
@@ -183,9 +186,14 @@ class RabbitProtonWorld(BrokerWorld):
         self.raw.declare(queue, {"x-queue-type": self._kind, **(arguments or {})})
 
     def send(
-        self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None, *, lifetime: float | None = None,
+        self,
+        queue: str,
+        body: bytes,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        lifetime: float | None = None,
         **properties: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         message = proton.Message(body=body, properties=dict(headers or {}), inferred=True)
         if (us := properties.pop("timestamp_us", None)) is not None:
             message.creation_time = us / 1e6

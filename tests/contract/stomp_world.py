@@ -10,9 +10,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.adapter.capabilities import Capabilities
 from redeliver_mw.testing.contract import Raw
-from redeliver_stomp._dialects import capabilities
+from redeliver_stomp.capabilities import capabilities
 from tests.adapters.stomp.plain import Plain, Seen, Statistics
 from tests.brokers import BrokerMissing
 from tests.brokers.activemq import ActiveMQ
@@ -27,13 +27,25 @@ POLICY = (
     "</policyEntry>"
 )
 PROPERTIES = {
-    "correlation_id": "correlation-id", "content_type": "content-type", "content_encoding": "content-encoding",
-    "reply_to": "reply-to", "type": "type", "priority": "priority",
-}  # fmt: skip
+    "correlation_id": "correlation-id",
+    "content_type": "content-type",
+    "content_encoding": "content-encoding",
+    "reply_to": "reply-to",
+    "type": "type",
+    "priority": "priority",
+}
 OF_THE_FRAME = {
-    "destination", "message-id", "subscription", "ack", "content-length", "persistent", "redelivered", "expires",
-    "timestamp", *PROPERTIES.values(),
-}  # fmt: skip
+    "destination",
+    "message-id",
+    "subscription",
+    "ack",
+    "content-length",
+    "persistent",
+    "redelivered",
+    "expires",
+    "timestamp",
+    *PROPERTIES.values(),
+}
 
 
 class ContractBroker(ActiveMQ):
@@ -100,9 +112,16 @@ class StompWorld(BrokerWorld):
     def foreign_headers(self) -> Mapping[str, Any]:
         """STOMP has texts only; what they may hold is asked for in full."""
         return {
-            "text": "grüße 🐇", "empty": "", "blanks": "  a b ", "colon": "a:b", "lines": "a\nb\r\n",
-            "slash": "\\n\\c\\", "id": "mine", "k\\cey": "v", "tab": "\t",
-        }  # fmt: skip
+            "text": "grüße 🐇",
+            "empty": "",
+            "blanks": "  a b ",
+            "colon": "a:b",
+            "lines": "a\nb\r\n",
+            "slash": "\\n\\c\\",
+            "id": "mine",
+            "k\\cey": "v",
+            "tab": "\t",
+        }
 
     # -- queues and messages ---------------------------------------------------------------------------------
 
@@ -124,9 +143,14 @@ class StompWorld(BrokerWorld):
         plain.frames.clear()
 
     def send(
-        self, queue: str, body: bytes, headers: Mapping[str, Any] | None = None, *, lifetime: float | None = None,
+        self,
+        queue: str,
+        body: bytes,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        lifetime: float | None = None,
         **properties: Any,
-    ) -> None:  # fmt: skip
+    ) -> None:
         given: dict[str, Any] = dict(headers or {})
         if (us := properties.pop("timestamp_us", None)) is not None:
             given["timestamp"] = us // 1000

@@ -85,9 +85,12 @@ class _Run(MessagingHandler):
     def on_start(self, event: Any) -> None:
         self._container = event.container
         self._connection = event.container.connect(
-            f"amqp://{self._broker.host}:{self._broker.port}", user=self._broker.user, password=self._broker.password,
-            allowed_mechs="PLAIN", reconnect=False,
-        )  # fmt: skip
+            f"amqp://{self._broker.host}:{self._broker.port}",
+            user=self._broker.user,
+            password=self._broker.password,
+            allowed_mechs="PLAIN",
+            reconnect=False,
+        )
         for queue in {*self._plans, *self._dead}:
             self._container.create_receiver(self._connection, queue, name=f"from {queue}", options=_Queue())
         self._senders = {

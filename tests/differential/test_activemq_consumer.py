@@ -93,8 +93,12 @@ def _pair(name: str, url: str) -> Pair:
 
 
 def _run(served: Served, program: list[str], pairs: Mapping[str, Pair]) -> None:
-    lives = {f"{side}.{number}": life for pair in pairs.values() for side, lives in
-             (("theirs", pair.theirs), ("ours", pair.ours)) for number, life in lives.items()}  # fmt: skip
+    lives = {
+        f"{side}.{number}": life
+        for pair in pairs.values()
+        for side, lives in (("theirs", pair.theirs), ("ours", pair.ours))
+        for number, life in lives.items()
+    }
     queues = {f"theirs.{number}": _url(served, name) for name, pair in pairs.items() for number in pair.failures}
     tasks = {
         f"ours.{name}": Task(pair.policy, {f"ours.{number}": life for number, life in pair.ours.items()})
@@ -119,9 +123,10 @@ def _await_ends(letters: Plain, pairs: Mapping[str, Pair], lives: Mapping[str, L
     often = {number: times for pair in pairs.values() for number, times in pair.failures.items()}
     end = time.monotonic() + LIMIT
     while open_ := [
-        number for number, life in lives.items()
+        number
+        for number, life in lives.items()
         if not life.dead_in and life.deliveries <= often[number.partition(".")[2]]
-    ]:  # fmt: skip
+    ]:
         assert time.monotonic() < end, f"without an end: {sorted(open_)}"
         if (letter := letters.wait(0.1)) is not None:
             lives[letter.body.decode().split()[0]].dead_in = DEAD

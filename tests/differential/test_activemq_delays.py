@@ -11,9 +11,9 @@ import random
 import pytest
 
 from redeliver_mw.policy import Redeliver, load_policies
+from redeliver_mw.policy.activemq_delays import ActiveMQDelays
 from redeliver_mw.policy.backoff import LONGEST, Backoff
-from redeliver_mw.policy.formats.activemq import read
-from redeliver_mw.policy.recurrence import Recurrence
+from redeliver_mw.policy.formats.activemq.reader import read
 from tests.brokers import BrokerMissing
 from tests.brokers.activemq import VERSIONS
 from tests.brokers.skips import not_to_be_had
@@ -62,7 +62,7 @@ def test_two_thousand_random_policies_rest_as_long_as_activemqs_to_the_milliseco
         policy = load_policies(one.url()).default
         ours = [policy.decide(failure) for failure in range(1, failures + 1)]
         assert ours == [Redeliver(*[seconds(delay)] * 3) for delay in chain], one
-        assert isinstance(policy.backoff, Recurrence)
+        assert isinstance(policy.backoff, ActiveMQDelays)
         assert [policy.backoff.following(delay) for delay in chain[:-1]] == chain[1:], one
 
 
@@ -100,7 +100,7 @@ def test_jitter_is_drawn_from_the_distribution_of_activemq(theirs: ActiveMQ, one
 def test_the_measure_tells_compounding_jitter_from_jitter_of_the_last_step(theirs: ActiveMQ) -> None:
     one = Settings(exponential=True, multiplier=2.0, collision=True, percent=40)
     chains = theirs.chains([(one, 4, DRAWS)])
-    once = drawn(Recurrence(multiplier=2.0).jittered(0.4), 4)
+    once = drawn(ActiveMQDelays(multiplier=2.0).jittered(0.4), 4)
     assert apart(once, [seconds(chain[-1]) for chain in chains]) > 2 * FARTHEST_APART
 
 

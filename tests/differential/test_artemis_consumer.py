@@ -68,8 +68,9 @@ def _ours(url: str, policies: PolicyMap, witness: Witness) -> Lives:
         limits = {address: policies.resolve(address).dead_after or ENDLESS for address in RESTS}
         until(
             lambda: all(life.deliveries == limits[address] for address, some in lives.items() for life in some),
-            LIMIT, "some messages have no end",
-        )  # fmt: skip
+            LIMIT,
+            "some messages have no end",
+        )
     for queue in DEAD:
         for letter in witness.take(queue, witness.depth(queue)):
             address, _, number = letter.body.split()[0].rpartition(".")

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw.policy import DeadLetter, Discard, PolicyMap, Redeliver, RedeliveryPolicy
-from redeliver_mw.policy.formats import artemis
+from redeliver_mw.policy.formats.artemis import reader
 from tests.brokers import BrokerMissing, broker
 from tests.brokers.skips import not_to_be_had
 from tests.contract.proton_world import Witness
@@ -41,10 +41,18 @@ BURIED = "rest.buried"
 DEAD = {"DLQ", BURIED}
 RESTS: dict[str, dict[str, object]] = {
     "rest.constant": {"redelivery_delay": 120, "max_delivery_attempts": 5},
-    "rest.doubling": {"redelivery_delay": 60, "redelivery_delay_multiplier": 2, "max_redelivery_delay": 5000,
-                      "max_delivery_attempts": 5},
-    "rest.capped": {"redelivery_delay": 80, "redelivery_delay_multiplier": 3, "max_redelivery_delay": 300,
-                    "max_delivery_attempts": 5},
+    "rest.doubling": {
+        "redelivery_delay": 60,
+        "redelivery_delay_multiplier": 2,
+        "max_redelivery_delay": 5000,
+        "max_delivery_attempts": 5,
+    },
+    "rest.capped": {
+        "redelivery_delay": 80,
+        "redelivery_delay_multiplier": 3,
+        "max_redelivery_delay": 300,
+        "max_delivery_attempts": 5,
+    },
     "rest.fraction": {"redelivery_delay": 90, "redelivery_delay_multiplier": 1.5, "max_delivery_attempts": 5},
     "rest.shrinking": {"redelivery_delay": 200, "redelivery_delay_multiplier": 0.5, "max_delivery_attempts": 5},
     "rest.tenfold": {"redelivery_delay": 25, "redelivery_delay_multiplier": 4, "max_delivery_attempts": 6},
@@ -55,12 +63,17 @@ RESTS: dict[str, dict[str, object]] = {
     "rest.zero": {"redelivery_delay": 40, "max_delivery_attempts": 0},
     "rest.dropped": {"redelivery_delay": 70, "max_delivery_attempts": 3, "dead_letter_address": ""},
     "rest.unsaid": {},
-}  # fmt: skip
+}
 JITTERED: dict[str, dict[str, object]] = {
     "rest.jitter": {"redelivery_delay": 200, "redelivery_collision_avoidance_factor": 0.5, "max_delivery_attempts": 9},
-    "rest.narrow": {"redelivery_delay": 60, "redelivery_delay_multiplier": 2, "max_redelivery_delay": 220,
-                    "redelivery_collision_avoidance_factor": 0.25, "max_delivery_attempts": 6},
-}  # fmt: skip
+    "rest.narrow": {
+        "redelivery_delay": 60,
+        "redelivery_delay_multiplier": 2,
+        "max_redelivery_delay": 220,
+        "redelivery_collision_avoidance_factor": 0.25,
+        "max_delivery_attempts": 6,
+    },
+}
 PLANS = {
     "rest.endless": Plan(accept=ENDLESS),
     "rest.zero": Plan(accept=ENDLESS),
@@ -73,11 +86,43 @@ LIMIT = 30.0
 # --- precedence
 
 PATTERNS = [
-    "*", "sh*", "s*", "shop", "shop.*", "*.orders", "sh*.orders", "shop.or*", "*.*", "shop.orders", "*.*.*", "*.*.eu",
-    "*.orders.*", "*.orders.eu", "shop.*.eu", "shop.*.*", "shop.orders.*", "shop.orders.eu", "*.#", "shop.#",
-    "*.orders.#", "shop.*.#", "shop.orders.#", "shop.*.eu.#", "shop.orders.eu.#", "bank.#", "bank.*.*.z.#",
-    "bank.*.orders.#", "bank.pay*", "depot#", "de*.#", "eu.$.#", ".#", "kiosk.#", "kiosk.*", "fqqn::q",
-]  # fmt: skip
+    "*",
+    "sh*",
+    "s*",
+    "shop",
+    "shop.*",
+    "*.orders",
+    "sh*.orders",
+    "shop.or*",
+    "*.*",
+    "shop.orders",
+    "*.*.*",
+    "*.*.eu",
+    "*.orders.*",
+    "*.orders.eu",
+    "shop.*.eu",
+    "shop.*.*",
+    "shop.orders.*",
+    "shop.orders.eu",
+    "*.#",
+    "shop.#",
+    "*.orders.#",
+    "shop.*.#",
+    "shop.orders.#",
+    "shop.*.eu.#",
+    "shop.orders.eu.#",
+    "bank.#",
+    "bank.*.*.z.#",
+    "bank.*.orders.#",
+    "bank.pay*",
+    "depot#",
+    "de*.#",
+    "eu.$.#",
+    ".#",
+    "kiosk.#",
+    "kiosk.*",
+    "fqqn::q",
+]
 FIELDS: dict[str, tuple[str, Any]] = {  # by Artemis' names in JSON: ours, and a value of the n-th pattern's own
     "redeliveryDelay": ("redelivery-delay", lambda n: 100 + n),
     "maxRedeliveryDelay": ("max-redelivery-delay", lambda n: 1000 + n),
@@ -96,12 +141,44 @@ FIELDS: dict[str, tuple[str, Any]] = {  # by Artemis' names in JSON: ours, and a
 WORDS = ("shop", "orders", "eu")
 NAMES = [
     *(".".join(words) for size in (1, 2, 3) for words in itertools.product(WORDS, repeat=size)),
-    "shop.orders.eu.now", "shop.bank.eu.now", "shop.x.y.z", "x.orders.eu.now", "a.b.c.d.e", "shipping", "stop",
-    "shipping.orders", "shopping", "shop.order", "shop.ordersx", "bank", "bank.pay", "bank.payments", "bank.x.y",
-    "bank.x.orders", "bank.x.y.z", "bank.x.orders.eu", "depot", "depot.x.y", "depotx", "depotx.y", "eu.$", "eu.$.x",
-    "kiosk", "kiosk.", "kiosk..", "kiosk.a",
-    "fqqn", "fqqn::q", "fqqn::other", "shop::eu", "shop.orders::eu.now", "nobody's", ".x", "with space.orders", "DLQ",
-]  # fmt: skip
+    "shop.orders.eu.now",
+    "shop.bank.eu.now",
+    "shop.x.y.z",
+    "x.orders.eu.now",
+    "a.b.c.d.e",
+    "shipping",
+    "stop",
+    "shipping.orders",
+    "shopping",
+    "shop.order",
+    "shop.ordersx",
+    "bank",
+    "bank.pay",
+    "bank.payments",
+    "bank.x.y",
+    "bank.x.orders",
+    "bank.x.y.z",
+    "bank.x.orders.eu",
+    "depot",
+    "depot.x.y",
+    "depotx",
+    "depotx.y",
+    "eu.$",
+    "eu.$.x",
+    "kiosk",
+    "kiosk.",
+    "kiosk..",
+    "kiosk.a",
+    "fqqn",
+    "fqqn::q",
+    "fqqn::other",
+    "shop::eu",
+    "shop.orders::eu.now",
+    "nobody's",
+    ".x",
+    "with space.orders",
+    "DLQ",
+]
 
 
 def patterned() -> str:
@@ -135,7 +212,7 @@ def started(settings: str) -> Iterator[Any]:
 
 
 def read(own: Any) -> PolicyMap:
-    return artemis.read((own.data / "broker.xml").read_text())
+    return reader.read((own.data / "broker.xml").read_text())
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +296,7 @@ def test_more_than_fifty_names_have_the_fields_that_the_broker_says(merging: tup
         said = json.loads(witness.ask("broker", "getAddressSettingsAsJSON", name))
         theirs = {ours: said[json_name] for json_name, (ours, _) in FIELDS.items() if json_name in said}
         assert merged(policies, name) == theirs, name
-        assert policies.resolve(name) == artemis.build(theirs), name
+        assert policies.resolve(name) == reader.build(theirs), name
 
 
 def merged(policies: PolicyMap, name: str) -> dict[str, Any]:

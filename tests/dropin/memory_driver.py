@@ -8,9 +8,20 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from redeliver_mw.adapter import OnAnswer, OnMoved, Subscription
-from redeliver_mw.capabilities import Capabilities, Settlement
-from redeliver_mw.dropin import ACK, Alive, Caller, OwnLimbo, Post, Requeued, Seat, Terms, Turn
+from redeliver_mw.adapter.capabilities import Capabilities, Settlement
+from redeliver_mw.adapter.protocol import OnAnswer, OnTransferred, Subscription
+from redeliver_mw.dropin import (
+    ACK,
+    CallbackRun,
+    CallbackRunner,
+    CopyPublisher,
+    DropinLimbo,
+    DropinOptions,
+    IsAlive,
+    Requeued,
+    SettlementScope,
+    because_of,
+)
 from redeliver_mw.errors import RedeliverError, Reject
 from redeliver_mw.memory.reader import MemoryReader
 from redeliver_mw.message import Delivery, Destination, Outgoing
@@ -23,7 +34,7 @@ _numbers = itertools.count(1)
 class Message:
     """What a callback is given."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: CallbackRun) -> None:
         self._turn = turn
         self.text, self.count = turn.delivery.text, turn.delivery.delivery_count
 
@@ -31,7 +42,9 @@ class Message:
         self._turn.keeper.word(self._turn, ACK)
 
     def nack(self, requeue: bool = True) -> None:
-        self._turn.keeper.word(self._turn, Requeued("nack") if requeue else Reject("nack"))
+        self._turn.keeper.word(
+            self._turn, because_of(Requeued("nack") if requeue else Reject("nack"), self._turn.before)
+        )
 
     def close(self) -> None:
         """The consumer's."""
@@ -39,7 +52,7 @@ class Message:
         self._turn.seat.abandon_all()
 
 
-class MemorySeat(Seat):
+class MemorySeat(SettlementScope):
     """One consumer, through its reconnects. The driver's own delivery is the native message."""
 
     def __init__(self, adapter: MemoryAdapter) -> None:
@@ -66,21 +79,21 @@ class NativeReader:
         return ""
 
 
-class MemoryPost(Post):
+class MemoryPost(CopyPublisher):
     def __init__(self, adapter: MemoryAdapter) -> None:
         self._adapter = adapter
 
-    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
         self._adapter.publish(out, answer, after=after)
 
-    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved) -> None:
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
         self._adapter.move(delivery.native, outs, answer)
 
 
-class MemoryCaller(Caller):
+class MemoryCaller(CallbackRunner):
     callback: Callable[[Message], object]
 
-    def invoke(self, turn: Turn) -> object:
+    def invoke(self, turn: CallbackRun) -> object:
         return self.callback(Message(turn))
 
 
@@ -90,22 +103,26 @@ class Consumer:
     is_open = True
 
     def __init__(
-        self, callback: Callable[[Message], object], personality: str = "rabbitmq", post: Post | None = None,
-        limbo: str | None = None, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        callback: Callable[[Message], object],
+        personality: str = "rabbitmq",
+        post: CopyPublisher | None = None,
+        limbo: str | None = None,
+        **options: Any,
+    ) -> None:
         self.clock, self.faults = ManualClock(), Faults()
         self.memory = MemoryBroker(personality, clock=self.clock, faults=self.faults)
         self.memory.declare(SOURCE)
         self.memory.declare(f"DLQ.{SOURCE.name}")
         self._adapter = MemoryAdapter(self.memory)
-        self.broker = self._adapter.broker
+        self.broker = self.ledger_scope = self._adapter.broker
         self.post = post or MemoryPost(self._adapter)
         self.seat = MemorySeat(self._adapter)
         place = f"memory://dropin-{next(_numbers)}"
         register_broker(place.removeprefix("memory://"), self.memory)
-        can, terms = self._adapter.capabilities, Terms(publisher=place, limbo=limbo, **options).on(callback)
+        can, terms = self._adapter.capabilities, DropinOptions(publisher=place, limbo=limbo, **options).on(callback)
         if limbo is not None:
-            terms.limbo = OwnLimbo(limbo, place, terms.app_name, clock=self.clock, driven=True)
+            terms.limbo = DropinLimbo(limbo, place, terms.app_name, clock=self.clock, driven=True)
         self.hands = MemoryCaller(terms, self, self.post, can, self.clock)
         self.hands.callback = callback
         self._adapter.start(self)
@@ -142,7 +159,9 @@ class Consumer:
             reader: Any = NativeReader()
             tag = (native.generation, native.tag)
             delivery = Delivery(native.destination, generation, tag, native.redelivered, native, reader)
-            self.hands.arrived(Turn(delivery, self.seat, self.hands))
+            self.hands.arrived(
+                CallbackRun(delivery, self.seat, self.hands, returning_settles=self.hands.terms.returning_settles(True))
+            )
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         self.seat.abandon(generation)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw import RedeliveryPolicy
-from redeliver_mw.dropin import OwnLimbo
+from redeliver_mw.dropin import DropinLimbo
 
 POLICY = RedeliveryPolicy(3, 0.5)
 
@@ -43,10 +43,13 @@ def parking(folder: Path, publisher: str, journal: Kept, monkeypatch: pytest.Mon
     monkeypatch.setattr(atexit, "register", opened.append)
     try:
         yield {
-            "policy": POLICY, "delay": "park", "limbo": f"sqlite:///{folder / 'limbo.db'}", "publisher": publisher,
+            "policy": POLICY,
+            "delay": "park",
+            "limbo": f"sqlite:///{folder / 'limbo.db'}",
+            "publisher": publisher,
             "journal": journal,
-        }  # fmt: skip
+        }
     finally:
         for close in opened:
-            if isinstance(getattr(close, "__self__", None), OwnLimbo):
+            if isinstance(getattr(close, "__self__", None), DropinLimbo):
                 close()

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from redeliver_mw import RedeliveryPolicy, current_delivery, redeliver
-from redeliver_mw.adapter import OnAnswer, OnMoved
-from redeliver_mw.dropin import Alive, Companion, Post
+from redeliver_mw.adapter.protocol import OnAnswer, OnTransferred
+from redeliver_mw.dropin import CompanionPublisher, CopyPublisher, IsAlive
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.testing import register_broker
@@ -149,6 +149,31 @@ def test_a_count_survives_the_loss_of_its_generation_and_a_late_word_does_nothin
     assert (seen.calls, consumer.left()) == ([("1", 1), ("1", 2)], 0)
 
 
+@pytest.mark.parametrize(("requeue", "reason"), [(True, "exhausted"), (False, "rejected")])
+def test_the_exception_that_a_nack_answers_is_the_error_of_the_attempt(requeue: bool, reason: str) -> None:
+    def act(message: Message) -> None:
+        try:
+            raise KeyError("no stock")
+        except KeyError:
+            message.nack(requeue)
+
+    consumer = Consumer(Seen(act), policy=RedeliveryPolicy(dead_after=1))
+    consumer.put("1")
+    (letter,) = consumer.memory.peek("DLQ.orders")
+    assert consumer.dead() == [("1", reason)]
+    assert letter.headers["redeliver_error_type"] == "KeyError"
+
+
+def test_an_exception_that_was_in_hand_before_the_callback_is_not_its_error() -> None:
+    consumer = Consumer(Seen(lambda message: message.nack()), policy=RedeliveryPolicy(dead_after=1))
+    try:
+        raise KeyError("the program's")
+    except KeyError:
+        consumer.put("1")
+    (letter,) = consumer.memory.peek("DLQ.orders")
+    assert letter.headers["redeliver_error_type"] == "Requeued"
+
+
 @pytest.mark.parametrize("end", [KeyboardInterrupt, SystemExit])
 def test_what_ends_a_program_goes_through_and_leaves_the_message(end: type[BaseException]) -> None:
     def act(message: Message) -> None:
@@ -173,15 +198,15 @@ def test_a_source_that_is_paused_keeps_what_comes_and_goes_on_with_it(caplog: py
     assert (consumer.dead(), consumer.left()) == ([("sick", "exhausted")], 0)
 
 
-class Elsewhere(Post):
+class Elsewhere(CopyPublisher):
     """Keeps copies until the test lets them out, as a connection with a thread of its own would."""
 
     elsewhere = True
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Outgoing, OnAnswer, Alive]] = []
+        self.waiting: list[tuple[Outgoing, OnAnswer, IsAlive]] = []
 
-    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: Alive) -> None:
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
         self.waiting.append((out, answer, alive))
 
 
@@ -208,7 +233,7 @@ def test_a_copy_of_a_lost_delivery_is_known_to_be_of_no_use() -> None:
 def test_a_companion_sends_through_an_adapter_of_its_own_and_only_what_is_still_ours() -> None:
     consumer = Consumer(Seen(), policy=TWICE)
     register_broker("companion", consumer.memory)
-    companion = Companion("memory://companion", "memory")
+    companion = CompanionPublisher("memory://companion", "memory")
     verdicts: list[str] = []
     out = Outgoing(Destination("DLQ.orders"), b"copy", {"redeliver_reason": "exhausted"})
     companion.store(out, 0.0, lambda verdict, why: verdicts.append(verdict), lambda: True)
@@ -232,7 +257,7 @@ def test_an_aborted_transaction_is_not_tried_again_nor_is_the_callback(monkeypat
     moved: list[Delivery] = []
     real = consumer.post.move
 
-    def move(delivery: Delivery, outs: Any, answer: OnMoved) -> None:
+    def move(delivery: Delivery, outs: Any, answer: OnTransferred) -> None:
         moved.append(delivery)
         real(delivery, outs, answer)
 

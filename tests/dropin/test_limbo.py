@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from redeliver_mw import RedeliveryPolicy
-from redeliver_mw.dropin import Terms
+from redeliver_mw.dropin import DropinOptions
 from redeliver_mw.errors import ConfigError, RedeliverError
 from redeliver_mw.limbo import Limbo
 from tests.dropin.memory_driver import SOURCE, Consumer
@@ -94,11 +94,11 @@ def test_a_limbo_that_cannot_be_had_is_said_before_the_callback_runs(tmp_path: P
 
 def test_a_limbo_without_a_publisher_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="needs a connection to publish on"):
-        Terms(limbo="sqlite:///limbo.db")
+        DropinOptions(limbo="sqlite:///limbo.db")
     with pytest.raises(ConfigError, match="needs a limbo"):
-        Terms(delay="park", publisher="memory://")
+        DropinOptions(delay="park", publisher="memory://")
 
 
 def test_counts_that_survive_a_crash_are_an_apps() -> None:
     with pytest.raises(ConfigError, match="needs an App"):
-        Terms(crash_safe=True, limbo="sqlite:///limbo.db", publisher="memory://")
+        DropinOptions(crash_safe=True, limbo="sqlite:///limbo.db", publisher="memory://")

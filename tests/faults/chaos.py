@@ -21,12 +21,12 @@ from pathlib import Path
 from random import Random
 from typing import Literal
 
-from redeliver_mw.registry import parse_url
+from redeliver_mw.adapter.registry import parse_url
 from tests.faults.load import bodies, kill, lines, start_at, until
 from tests.faults.proxy import Direction, Proxy
 from tests.faults.sites import Letter, Site
 from tests.limbo.messages import count, parked_bodies
-from tests.limbo.postgres import Postgres
+from tests.storage.postgres import Postgres
 
 DIRECTIONS: tuple[Direction, ...] = ("up", "down")
 MESSAGES_PER_BLOW = 20
@@ -37,13 +37,29 @@ LAST = 4  # the run after which a message is dead
 CRUMB = 5  # bytes at a time, while the network trickles
 
 Blow = Literal[
-    "consumer killed", "consumer frozen", "broker killed", "broker frozen", "database killed", "database frozen",
-    "database locked", "network cut", "network stalled", "network trickling",
-]  # fmt: skip
+    "consumer killed",
+    "consumer frozen",
+    "broker killed",
+    "broker frozen",
+    "database killed",
+    "database frozen",
+    "database locked",
+    "network cut",
+    "network stalled",
+    "network trickling",
+]
 COMMON: list[Blow] = [
-    "consumer killed", "consumer killed", "consumer killed", "consumer frozen", "broker killed", "broker frozen",
-    "network cut", "network cut", "network stalled", "network trickling",
-]  # fmt: skip
+    "consumer killed",
+    "consumer killed",
+    "consumer killed",
+    "consumer frozen",
+    "broker killed",
+    "broker frozen",
+    "network cut",
+    "network cut",
+    "network stalled",
+    "network trickling",
+]
 OF_A_FILE: list[Blow] = ["database locked", "database locked"]
 OF_A_SERVER: list[Blow] = ["database killed", "database killed", "database frozen"]
 
@@ -206,9 +222,10 @@ class Chaos:
         self._say("dead, and could be handled", dead.keys() - self._poison)
         self._say("not dead", self._poison - dead.keys())
         self._say("dead letters of two lineages", _of_two_lineages(letters))
-        self._say("a dead letter with another count", {
-            letter.body for letter in letters if letter.headers["redeliver_failures"] != "4"
-        })  # fmt: skip
+        self._say(
+            "a dead letter with another count",
+            {letter.body for letter in letters if letter.headers["redeliver_failures"] != "4"},
+        )
 
     def _say(self, what: str, which: set[str]) -> None:
         if which:

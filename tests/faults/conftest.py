@@ -2,6 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limbo's PostgreSQL, for faults that strike it."""
 
-from tests.limbo.conftest import postgres
+from tests.storage.databases import postgres
 
 __all__ = ["postgres"]

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import Any
 
 from redeliver_mw import App, Delivery, connect
-from redeliver_mw.registry import parse_url
+from redeliver_mw.adapter.registry import parse_url
 from tests.faults.handling import POLICY, PREFETCH, Log
 
 CONSUMERS = {"rabbitmq": "pika_consumers", "activemq": "stomp_consumers", "artemis": "proton_consumers"}

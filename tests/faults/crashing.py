@@ -18,9 +18,14 @@ from redeliver_mw import App, Delivery, RedeliveryPolicy
 def main() -> None:
     url, queue, dead, folder = sys.argv[1:5]
     app = App(
-        url, policy=RedeliveryPolicy(3, 0.2, f"queue:{dead}"), limbo=f"sqlite:///{folder}/limbo.db", crash_safe=True,
-        app_name="crashing", workers=4, prefetch=40,
-    )  # fmt: skip
+        url,
+        policy=RedeliveryPolicy(3, 0.2, f"queue:{dead}"),
+        limbo=f"sqlite:///{folder}/limbo.db",
+        crash_safe=True,
+        app_name="crashing",
+        workers=4,
+        prefetch=40,
+    )
     log = os.open(f"{folder}/runs", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     @app.handler(queue)

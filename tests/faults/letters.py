@@ -10,9 +10,9 @@ from typing import Any
 
 import pika
 
-from redeliver_mw.adapter import Verdict
+from redeliver_mw.adapter.protocol import Verdict
+from redeliver_mw.adapter.registry import adapter_for
 from redeliver_mw.message import Delivery, Destination
-from redeliver_mw.registry import adapter_for
 from redeliver_mw.session import Session, connect
 from tests.brokers import Broker
 from tests.faults.load import channel_on, until
@@ -138,13 +138,21 @@ def bury(session: Session, dlq: str, source: str, bodies: list[bytes]) -> None:
     """Letters of ours, as an App would have made them."""
     for number, body in enumerate(bodies):
         headers = {
-            "redeliver_reason": "exhausted", "redeliver_failures": "3", "redeliver_failures_for": source,
-            "redeliver_original_destination": source, "redeliver_original_kind": "queue",
-            "redeliver_lineage": f"lineage-{number}", "redeliver_copy_id": f"copy-{number}", "redeliver_hop": "1",
-            "redeliver_generation": "0", "redeliver_error_type": "ValueError",
-            "redeliver_error_message": "no such lamp, password=hunter2", "tenant": "a",
-            "redeliver_last_failed_at": "2026-01-01T00:00:01.500000Z", "redeliver_history": HISTORY,
-        }  # fmt: skip
+            "redeliver_reason": "exhausted",
+            "redeliver_failures": "3",
+            "redeliver_failures_for": source,
+            "redeliver_original_destination": source,
+            "redeliver_original_kind": "queue",
+            "redeliver_lineage": f"lineage-{number}",
+            "redeliver_copy_id": f"copy-{number}",
+            "redeliver_hop": "1",
+            "redeliver_generation": "0",
+            "redeliver_error_type": "ValueError",
+            "redeliver_error_message": "no such lamp, password=hunter2",
+            "tenant": "a",
+            "redeliver_last_failed_at": "2026-01-01T00:00:01.500000Z",
+            "redeliver_history": HISTORY,
+        }
         session.publish(dlq, body, headers)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pika
 
 from redeliver_mw import redeliver
-from redeliver_mw.registry import parse_url
+from redeliver_mw.adapter.registry import parse_url
 from redeliver_pika import consume, redelivering
 from tests.faults.handling import PAUSE, POLICY, PREFETCH, Log
 
@@ -18,6 +18,7 @@ from tests.faults.handling import PAUSE, POLICY, PREFETCH, Log
 def drop_in(url: str, queue: str, log: Log, *, decorated: bool) -> None:
     def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         log.handle(body.decode(), properties.headers["JMSXDeliveryCount"])
+        channel.basic_ack(method.delivery_tag)
 
     wrapped = redelivering(redeliver(POLICY)(on_message)) if decorated else redelivering(on_message, policy=POLICY)
     while True:

@@ -10,7 +10,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
 from redeliver_mw import redeliver
-from redeliver_mw.registry import parse_url
+from redeliver_mw.adapter.registry import parse_url
 from redeliver_proton import redelivering
 from tests.faults.handling import POLICY, PREFETCH, Log
 

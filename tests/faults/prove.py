@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tests.brokers import broker
 from tests.faults.chaos import Blow, Chaos
 from tests.faults.sites import site_of
-from tests.limbo.postgres import Postgres
+from tests.storage.postgres import Postgres
 
 BLOWS = 50  # in a round
 KEPT = Path(".prove")
@@ -37,10 +37,13 @@ class Ground(NamedTuple):
 
 
 GROUNDS = [
-    Ground("rabbitmq", "4.3", "quorum", "SQLite"), Ground("activemq", "6.3", "queue", "PostgreSQL"),
-    Ground("artemis", "2.44", "queue", "SQLite"), Ground("rabbitmq", "3.10", "classic", "PostgreSQL"),
-    Ground("activemq", "5.18", "queue", "SQLite"), Ground("artemis", "2.44", "queue", "PostgreSQL"),
-]  # fmt: skip
+    Ground("rabbitmq", "4.3", "quorum", "SQLite"),
+    Ground("activemq", "6.3", "queue", "PostgreSQL"),
+    Ground("artemis", "2.44", "queue", "SQLite"),
+    Ground("rabbitmq", "3.10", "classic", "PostgreSQL"),
+    Ground("activemq", "5.18", "queue", "SQLite"),
+    Ground("artemis", "2.44", "queue", "PostgreSQL"),
+]
 
 
 def play(ground: Ground, seed: int, blows: int) -> Chaos:
@@ -75,7 +78,7 @@ def main() -> None:
             f"| {report.runs} | {report.handled_twice} | {report.dead_twice} | {report.left} "
             f"| {time.monotonic() - since:.0f} | {'; '.join(report.wrong) or 'nothing lost'} |",
             flush=True,
-        )  # fmt: skip
+        )
         blows += report.blows
         wrong += bool(report.wrong)
         seed += 1

@@ -11,7 +11,7 @@ from typing import Any
 import stomp
 
 from redeliver_mw import redeliver
-from redeliver_mw.registry import parse_url
+from redeliver_mw.adapter.registry import parse_url
 from redeliver_stomp import redelivering
 from tests.faults.handling import PAUSE, POLICY, PREFETCH, Log
 

@@ -12,7 +12,7 @@ from tests.brokers import Broker
 from tests.brokers.skips import only_if
 from tests.faults.chaos import Chaos
 from tests.faults.sites import site_of
-from tests.limbo.postgres import Postgres
+from tests.storage.postgres import Postgres
 
 SEED, BLOWS = 20260101, 6
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
-from redeliver_mw.limbo import Clerk
-from redeliver_mw.registry import parse_url
+from redeliver_mw.adapter.registry import parse_url
+from redeliver_mw.limbo import LimboWorker
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.faults.letters import declare, take
@@ -103,8 +103,8 @@ def test_however_long_its_broker_is_away_nothing_is_given_up(
 ) -> None:
     """The tries of a parked message are for a broker that says no, not for one that cannot be asked."""
     tries: list[Any] = []
-    back = Clerk.back
-    monkeypatch.setattr(Clerk, "back", lambda clerk, row, *rest: (tries.append(row), back(clerk, row, *rest)))
+    back = LimboWorker.back
+    monkeypatch.setattr(LimboWorker, "back", lambda clerk, row, *rest: (tries.append(row), back(clerk, row, *rest)))
     host, port = parse_url(broker.url).hosts[0]
     assert port is not None
     fails = Fails()

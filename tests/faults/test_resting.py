@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from redeliver_mw.adapter import Resting, Subscription
+from redeliver_mw.adapter.protocol import Subscription, SupportsPause
+from redeliver_mw.adapter.registry import adapter_for
 from redeliver_mw.message import Delivery, Destination
-from redeliver_mw.registry import adapter_for
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.brokers.pytest_support import ARTEMIS, RABBITMQ
@@ -56,7 +56,9 @@ class Listener:
             assert self.changed.wait_for(what, PATIENCE), (len(self.got), self.generations)
 
 
-@pytest.fixture(params=[*ARTEMIS, *RABBITMQ])  # over STOMP nothing is taken back: `Resting` is none of that adapter's
+@pytest.fixture(
+    params=[*ARTEMIS, *RABBITMQ]
+)  # over STOMP nothing is taken back: `SupportsPause` is none of that adapter's
 def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     found: Broker = request.getfixturevalue(request.param)
     declare(found, SOURCE.name)
@@ -66,7 +68,7 @@ def broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
 
 def test_it_takes_nothing_and_goes_on_where_it_was(broker: Broker) -> None:
     adapter, listener = adapter_for(broker.url), Listener()
-    assert isinstance(adapter, Resting)
+    assert isinstance(adapter, SupportsPause)
     adapter.start(listener)
     adapter.subscribe(Subscription(source=SOURCE, prefetch=PREFETCH))
     listener.until(lambda: listener.generations)
@@ -101,7 +103,7 @@ def test_it_takes_nothing_and_goes_on_where_it_was(broker: Broker) -> None:
 
 def test_it_stays_at_rest_through_a_reconnect(broker: Broker) -> None:
     adapter, listener, bodies = adapter_for(broker.url), Listener(), Counter[bytes]()
-    assert isinstance(adapter, Resting)
+    assert isinstance(adapter, SupportsPause)
     adapter.start(listener)
     adapter.subscribe(Subscription(source=SOURCE, prefetch=PREFETCH))
     listener.until(lambda: listener.generations)
@@ -126,7 +128,7 @@ def test_it_stays_at_rest_through_a_reconnect(broker: Broker) -> None:
 def test_what_is_on_its_way_when_it_comes_to_rest_is_handed_over_once_and_unmarked(broker: Broker) -> None:
     """The driver's own cancel would reject it: marked, counted, and a hole among the tags."""
     adapter, listener = adapter_for(broker.url), Listener()
-    assert isinstance(adapter, Resting)
+    assert isinstance(adapter, SupportsPause)
 
     def arrived(batch: Sequence[Delivery]) -> None:
         Listener.arrived(listener, batch)

@@ -19,10 +19,16 @@ ORDERS = Destination("orders")
 def message(n: int = 0, *, target: Destination = ORDERS, **more: Any) -> Outgoing:
     """A retry copy as `copies` makes them, in short; numbered."""
     headers = {
-        "customer": f"c{n}", "redeliver_failures": "3", "redeliver_failures_for": "orders", "redeliver_hop": "3",
-        "redeliver_lineage": f"lineage-{n}", "redeliver_generation": "1", "redeliver_original_kind": "queue",
-        "redeliver_original_destination": "orders", "redeliver_not_before": "2026-01-01T00:00:00.000000Z",
-    }  # fmt: skip
+        "customer": f"c{n}",
+        "redeliver_failures": "3",
+        "redeliver_failures_for": "orders",
+        "redeliver_hop": "3",
+        "redeliver_lineage": f"lineage-{n}",
+        "redeliver_generation": "1",
+        "redeliver_original_kind": "queue",
+        "redeliver_original_destination": "orders",
+        "redeliver_not_before": "2026-01-01T00:00:00.000000Z",
+    }
     given: dict[str, Any] = {"body": b"order %d" % n, "headers": headers, "copy_id": f"copy-{n}"}
     return Outgoing(target, **(given | {"properties": Properties(message_id=f"ID:{n}")} | more))
 

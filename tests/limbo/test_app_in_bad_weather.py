@@ -20,14 +20,15 @@ from typing import Any
 
 import pytest
 
-from redeliver_mw import App, Delivery, RedeliveryPolicy, keeper
+from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.crash_safety import store
 from redeliver_mw.errors import ConfigError
-from redeliver_mw.limbo import Limbo, ledger
+from redeliver_mw.limbo import Limbo, service
 from redeliver_mw.testing import TestApp
 from tests.disks import fill, small_disk_at
 from tests.faults.load import until
 from tests.limbo.messages import count, sql
-from tests.limbo.postgres import Postgres
+from tests.storage.postgres import Postgres
 
 SICK, PREFETCH = 30, 10
 DELAY = 60.0  # seconds; no hold lasts that long
@@ -195,9 +196,14 @@ class Shop:
     def __init__(self, url: str, *, crash_safe: bool = False) -> None:
         self.done: Counter[bytes] = Counter()
         app = App(
-            "memory://", policy=RedeliveryPolicy(5, DELAY, "queue:dead"), limbo=url, delay="park", app_name="shop",
-            prefetch=PREFETCH, crash_safe=crash_safe,
-        )  # fmt: skip
+            "memory://",
+            policy=RedeliveryPolicy(5, DELAY, "queue:dead"),
+            limbo=url,
+            delay="park",
+            app_name="shop",
+            prefetch=PREFETCH,
+            crash_safe=crash_safe,
+        )
         app.handler("orders")(self.handle)
         self.test = TestApp(app)
 
@@ -218,8 +224,8 @@ class Shop:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits long for a lock."""
-    monkeypatch.setattr(keeper, "Limbo", functools.partial(Limbo, busy_timeout=0.02))
-    monkeypatch.setattr(ledger, "Lines", functools.partial(ledger.Lines, busy_timeout=0.02))
+    monkeypatch.setattr(service, "Limbo", functools.partial(Limbo, busy_timeout=0.02))
+    monkeypatch.setattr(store, "LedgerStore", functools.partial(store.LedgerStore, busy_timeout=0.02))
 
 
 @pytest.fixture
@@ -230,7 +236,8 @@ def shop(weather: Weather) -> Iterator[Shop]:
 
 
 def said(log: pytest.LogCaptureFixture, level: int) -> list[str]:
-    return [record.getMessage() for record in log.records if record.levelno == level]
+    records = [record for record in log.records if record.name != "redeliver_mw.failures"]
+    return [record.getMessage() for record in records if record.levelno == level]
 
 
 def test_it_stops_consuming_settles_nothing_says_it_once_and_heals_by_itself(

@@ -10,7 +10,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from redeliver_mw.limbo import Clerk, Limbo, Parked, Parking
+from redeliver_mw.limbo import Limbo, LimboWorker, Parked, Parking
 from tests.brokers.skips import not_to_be_had
 from tests.cli.running import redeliver
 from tests.limbo.messages import count, message
@@ -38,7 +38,7 @@ def test_given_up_looked_at_repaired_by_sql_and_gone(url: str, tmp_path: Path) -
         else:
             clerk.failed(row, f"no queue {row.out.target.name}", again=0.0)
 
-    clerk = Clerk(Limbo(url, app="shop").open(), publish)
+    clerk = LimboWorker(Limbo(url, app="shop").open(), publish)
     clerk.start()
     try:
         clerk.park(Parking(message(1, target=message().target.parse("oders")), time.time()), lambda *_: None)

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from redeliver_mw import App, Delivery, RedeliveryPolicy, keeper
+from redeliver_mw import App, Delivery, RedeliveryPolicy
 from redeliver_mw.errors import ConfigError
-from redeliver_mw.limbo import Limbo
+from redeliver_mw.journal.records import AttemptRecord
+from redeliver_mw.limbo import Limbo, service
 from redeliver_mw.memory import Faults
-from redeliver_mw.record import AttemptRecord
 from redeliver_mw.testing import TestApp
 
 
@@ -68,8 +68,10 @@ def test_a_message_that_is_parked_is_off_the_broker_and_comes_back_when_it_is_du
         assert (letter.headers["redeliver_failures"], letter.headers["tenant"]) == ("3", "a")
     assert parked(tmp_path) == 0
     assert [(r.outcome, r.mechanism) for r in records] == [
-        ("redelivered", "park"), ("redelivered", "park"), ("dead_lettered", None),
-    ]  # fmt: skip
+        ("redelivered", "park"),
+        ("redelivered", "park"),
+        ("dead_lettered", None),
+    ]
 
 
 def test_under_auto_a_short_rest_is_held_and_a_long_one_parked_where_the_broker_cannot_wait(tmp_path: Path) -> None:
@@ -151,7 +153,7 @@ def test_while_limbo_is_locked_nothing_is_settled_and_afterwards_all_goes_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
-    monkeypatch.setattr(keeper, "Limbo", functools.partial(Limbo, busy_timeout=0.02))
+    monkeypatch.setattr(service, "Limbo", functools.partial(Limbo, busy_timeout=0.02))
     sick = Sick()
     with TestApp(app_of(tmp_path, sick, RedeliveryPolicy(2, 600.0, "queue:dead"), delay="park")) as sick.test:
         other = sqlite3.connect(tmp_path / "limbo.db", isolation_level=None)

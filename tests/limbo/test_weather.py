@@ -22,7 +22,7 @@ from redeliver_mw.errors import ConfigError, LimboError, MissingExtra, Redeliver
 from redeliver_mw.limbo import Limbo, Parking
 from redeliver_mw.memory.clock import ManualClock
 from tests.limbo.messages import count, crash, limbo, message, parkings, sql
-from tests.limbo.postgres import Postgres
+from tests.storage.postgres import Postgres
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redeliver_mw.pipeline import Lake, session
-from tests.limbo.conftest import postgres
+from tests.storage.databases import postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

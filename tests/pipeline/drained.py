@@ -14,8 +14,8 @@ from redeliver_mw.pipeline import Lake
 from redeliver_mw.pipeline.draining.manifests import Gathered, to_json
 from redeliver_mw.pipeline.draining.rows import LETTERS
 from redeliver_mw.pipeline.draining.staging import TABLE
+from redeliver_mw.pipeline.lake.parquet_writer import DayWriter
 from redeliver_mw.pipeline.manifests import new_run
-from redeliver_mw.pipeline.writing import DayWriter
 
 NOON = 1_795_953_600_000_000  # 2026-11-29T12:00:00Z
 DAY = 86_400_000_000
@@ -24,14 +24,34 @@ DAY = 86_400_000_000
 def letter(dl_id: str, **given: Any) -> dict[str, Any]:
     """A letter that can be sent back to the queue orders; `given` are other values for its columns."""
     body = given.get("body", b'{"order":1}')
-    row: dict[str, Any] = dict.fromkeys(LETTERS.names) | {
-        "dl_id": dl_id, "message_key": f"key-{dl_id}", "original_destination": "orders", "dlq": "DLQ.orders",
-        "broker": "rabbitmq://host:5672/", "dead_us": NOON, "failures": 7, "error_type": "TimeoutError",
-        "error_fingerprint": "aaaaaaaaaaaaaaaa", "reason": "exhausted", "headers": {}, "body": body,
-        "body_sha256": None if body is None else hashlib.sha256(body).hexdigest(),
-        "body_bytes": 0 if body is None else len(body), "source": "dlq", "drain_run_id": "run", "staged_us": NOON + 1,
-        "owner": "lake", "dialect": "rabbitmq+pika", "generation": 0, "redelivered": False, "letter": b"head",
-    } | given  # fmt: skip
+    row: dict[str, Any] = (
+        dict.fromkeys(LETTERS.names)
+        | {
+            "dl_id": dl_id,
+            "message_key": f"key-{dl_id}",
+            "original_destination": "orders",
+            "dlq": "DLQ.orders",
+            "broker": "rabbitmq://host:5672/",
+            "dead_us": NOON,
+            "failures": 7,
+            "error_type": "TimeoutError",
+            "error_fingerprint": "aaaaaaaaaaaaaaaa",
+            "reason": "exhausted",
+            "headers": {},
+            "body": body,
+            "body_sha256": None if body is None else hashlib.sha256(body).hexdigest(),
+            "body_bytes": 0 if body is None else len(body),
+            "source": "dlq",
+            "drain_run_id": "run",
+            "staged_us": NOON + 1,
+            "owner": "lake",
+            "dialect": "rabbitmq+pika",
+            "generation": 0,
+            "redelivered": False,
+            "letter": b"head",
+        }
+        | given
+    )
     row["headers"] = list(row["headers"].items())
     return row
 

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 
+from redeliver_mw.journal.records import SCHEMA
 from redeliver_mw.pipeline.schemas import EVENTS_WITH_DAY
-from redeliver_mw.record import SCHEMA
 
 Row = dict[str, Any]
 
@@ -32,20 +32,40 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 START = 1_772_409_600 * SECOND  # 2026-03-02, a Monday, at midnight UTC
 
 _ARROW = {
-    "string": pa.string(), "bool": pa.bool_(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
-    "double": pa.float64(), "list<string>": pa.list_(pa.string()),
-}  # fmt: skip
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "list<string>": pa.list_(pa.string()),
+}
 _TABLE = pa.schema([*((name, _ARROW[kind.type]) for name, kind in SCHEMA.items()), ("dt", pa.date32())])
 _ids = itertools.count(1)
 
 NO_ERROR: Row = dict.fromkeys(name for name in SCHEMA if name.startswith("error_"))
 
 PLAIN: Row = {
-    "v": 1, "app": "shop", "host": "h1", "broker": "b1", "broker_kind": "rabbitmq", "destination": "orders",
-    "destination_kind": "queue", "message_key": "m1", "generation": 0, "delivery_count": 1,
-    "broker_redelivered": False, "outcome": "accepted", "policy": "p", "policy_version": "v1", "handler_us": 1_000,
-    "queue_us": 0, "first_attempt_us": START, "attempts_total": 1, "payload_bytes": 10,
-}  # fmt: skip
+    "v": 1,
+    "app": "shop",
+    "host": "h1",
+    "broker": "b1",
+    "broker_kind": "rabbitmq",
+    "destination": "orders",
+    "destination_kind": "queue",
+    "message_key": "m1",
+    "generation": 0,
+    "delivery_count": 1,
+    "broker_redelivered": False,
+    "outcome": "accepted",
+    "policy": "p",
+    "policy_version": "v1",
+    "handler_us": 1_000,
+    "queue_us": 0,
+    "first_attempt_us": START,
+    "attempts_total": 1,
+    "payload_bytes": 10,
+}
 
 
 def row(at_s: float = 0.0, outcome: str = "accepted", /, **fields: Any) -> Row:
@@ -82,15 +102,33 @@ _NAMES = ["orders", "orders.eu", "Größe/É", "q'uote\"d", "注文", "e\u0301"]
 _STACK = [f"shop.step{n}:run" for n in range(14)]
 # Near to each other, or one frame too far away; short ones; recursion; none.
 _FRAMES: list[list[str] | None] = [
-    _STACK, [*_STACK[:-1], "shop.other:run"], ["shop.main:go", *_STACK], _STACK[:7], _STACK[:6], ["a:b"],
-    ["a:b", "c:d"], ["c:d", "a:b"], ["x:y", "x:z", "x:y", "x:z", "x:y"], ["ü:f", "注:文", "a\nb:c"], [], None,
-]  # fmt: skip
+    _STACK,
+    [*_STACK[:-1], "shop.other:run"],
+    ["shop.main:go", *_STACK],
+    _STACK[:7],
+    _STACK[:6],
+    ["a:b"],
+    ["a:b", "c:d"],
+    ["c:d", "a:b"],
+    ["x:y", "x:z", "x:y", "x:z", "x:y"],
+    ["ü:f", "注:文", "a\nb:c"],
+    [],
+    None,
+]
 _MESSAGES = [None, "", "no", "e\u0301" * 400, "😀" * 700, "tab\t and \0"]
 
 
 _ENDS = [
-    "accepted", "accepted", "dead_lettered", "discarded", "redelivered", "kept", "expired", "arrival", "crashed",
-]  # fmt: skip
+    "accepted",
+    "accepted",
+    "dead_lettered",
+    "discarded",
+    "redelivered",
+    "kept",
+    "expired",
+    "arrival",
+    "crashed",
+]
 
 
 @dataclass(frozen=True)

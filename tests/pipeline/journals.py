@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from redeliver_mw.record import AttemptRecord, to_line
+from redeliver_mw.journal.records import AttemptRecord, to_line
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
@@ -22,20 +22,40 @@ def record(number: int, **changes: Any) -> AttemptRecord:
     """The record of an attempt a second; every third failed."""
     at, failed = START_US + number * SECOND, number % 3 == 0
     values: dict[str, Any] = {
-        "record_id": f"{RUN}-{number}", "ts_us": at, "app": "shop", "host": "web-1",
-        "broker": "rabbitmq://localhost", "broker_kind": "rabbitmq", "destination": "orders",
-        "destination_kind": "queue", "message_id": f"m-{number}", "message_key": f"k-{number}", "generation": 0,
-        "delivery_count": 1, "broker_redelivered": False, "outcome": "redelivered" if failed else "accepted",
-        "policy": "3:1000; 6:5000; 8:move(queue:dlq.$)", "policy_version": "bae2c95d9978",
-        "handler_us": 1500 + number % 7, "queue_us": 0, "first_attempt_us": at, "attempts_total": 1,
+        "record_id": f"{RUN}-{number}",
+        "ts_us": at,
+        "app": "shop",
+        "host": "web-1",
+        "broker": "rabbitmq://localhost",
+        "broker_kind": "rabbitmq",
+        "destination": "orders",
+        "destination_kind": "queue",
+        "message_id": f"m-{number}",
+        "message_key": f"k-{number}",
+        "generation": 0,
+        "delivery_count": 1,
+        "broker_redelivered": False,
+        "outcome": "redelivered" if failed else "accepted",
+        "policy": "3:1000; 6:5000; 8:move(queue:dlq.$)",
+        "policy_version": "bae2c95d9978",
+        "handler_us": 1500 + number % 7,
+        "queue_us": 0,
+        "first_attempt_us": at,
+        "attempts_total": 1,
         "payload_bytes": 100,
-    }  # fmt: skip
+    }
     if failed:
         values |= {
-            "reason": "handler", "error_type": "TimeoutError", "error_message": f"order {number}: no answer",
-            "error_fingerprint": "00112233445566aa", "error_frames": ["shop.orders:on_order", "shop.stock:take"],
-            "mechanism": "hold", "delay_us": SECOND, "delay_base_us": SECOND, "last_failure_us": at,
-        }  # fmt: skip
+            "reason": "handler",
+            "error_type": "TimeoutError",
+            "error_message": f"order {number}: no answer",
+            "error_fingerprint": "00112233445566aa",
+            "error_frames": ["shop.orders:on_order", "shop.stock:take"],
+            "mechanism": "hold",
+            "delay_us": SECOND,
+            "delay_base_us": SECOND,
+            "last_failure_us": at,
+        }
     return AttemptRecord(**(values | changes))
 
 

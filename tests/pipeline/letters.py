@@ -12,30 +12,42 @@ from pika.spec import Basic
 
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.pipeline import Lake
-from redeliver_mw.pipeline.draining.gathering import gather
+from redeliver_mw.pipeline.draining.commit import gather
 from redeliver_mw.pipeline.draining.manifests import read_all
-from redeliver_mw.pipeline.draining.rows import Run
-from redeliver_mw.pipeline.draining.staging import LOOKED, STAGING, Batch, Stage
-from redeliver_pika._dialects import capabilities
-from redeliver_pika._mapping import delivery_of
-from redeliver_pika._properties import RawProperties
+from redeliver_mw.pipeline.draining.rows import DrainRun
+from redeliver_mw.pipeline.draining.staging import LOOKED, STAGING, StagedBatch, StagingArea
+from redeliver_pika.amqp.properties import RawProperties
+from redeliver_pika.capabilities import capabilities
+from redeliver_pika.messages import delivery_of
 
 DLQ = Destination("DLQ.orders")
 RABBITMQ = capabilities("4.3.0", 131072, exact_headers=True)
 DIED = "2026-11-29T12:00:00.000001Z"
 DIED_US = 1_795_953_600_000_001
 OURS = {
-    "redeliver_reason": "exhausted", "redeliver_failures": "3", "redeliver_failures_for": "orders",
-    "redeliver_original_destination": "orders", "redeliver_original_kind": "queue", "redeliver_lineage": "L",
-    "redeliver_hop": "2", "redeliver_generation": "1", "redeliver_error_type": "ValueError",
-    "redeliver_error_fingerprint": "0123456789abcdef", "redeliver_last_failed_at": DIED,
-}  # fmt: skip
+    "redeliver_reason": "exhausted",
+    "redeliver_failures": "3",
+    "redeliver_failures_for": "orders",
+    "redeliver_original_destination": "orders",
+    "redeliver_original_kind": "queue",
+    "redeliver_lineage": "L",
+    "redeliver_hop": "2",
+    "redeliver_generation": "1",
+    "redeliver_error_type": "ValueError",
+    "redeliver_error_fingerprint": "0123456789abcdef",
+    "redeliver_last_failed_at": DIED,
+}
 
 
 def letter(
-    body: bytes, headers: Mapping[str, Any] | None = None, *, copy_id: str = "", redelivered: bool = False,
-    message_id: str | None = None, **properties: Any,
-) -> Delivery:  # fmt: skip
+    body: bytes,
+    headers: Mapping[str, Any] | None = None,
+    *,
+    copy_id: str = "",
+    redelivered: bool = False,
+    message_id: str | None = None,
+    **properties: Any,
+) -> Delivery:
     """A delivery as a channel brings it. With a `copy_id` it is a letter of ours."""
     own = OURS | {"redeliver_copy_id": copy_id} if copy_id else {}
     made = RawProperties.of(headers={**own, **(headers or {})}, message_id=message_id, **properties)
@@ -43,8 +55,8 @@ def letter(
     return delivery_of(DLQ, 1, (method, RawProperties.from_raw(b"".join(made.encode())), body))
 
 
-def run(name: str = "run", *, owner: str = "lake", broker: str = "host:5672/") -> Run:
-    return Run(name, broker, DLQ, RABBITMQ, owner)
+def run(name: str = "run", *, owner: str = "lake", broker: str = "host:5672/") -> DrainRun:
+    return DrainRun(name, broker, DLQ, RABBITMQ, owner)
 
 
 class Task:
@@ -52,9 +64,9 @@ class Task:
 
     def __init__(self, lake: Lake, name: str = "run", *, owner: str = "lake", number: int = 0) -> None:
         folder = STAGING if owner == "lake" else LOOKED
-        self.stage = Stage(lake.root, lambda: run(name, owner=owner), number, folder)
+        self.stage = StagingArea(lake.root, lambda: run(name, owner=owner), number, folder)
 
-    def keep(self, *letters: Delivery, generation: int = 1, sure: bool = False) -> Batch:
+    def keep(self, *letters: Delivery, generation: int = 1, sure: bool = False) -> StagedBatch:
         assert len(self.stage.keep(generation, letters)) == len(letters)
         if sure:
             self.stage.sure(1)

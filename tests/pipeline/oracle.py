@@ -248,11 +248,17 @@ class Oracle:
             ends = retries < end[0] or (amplification is not None and amplification < end[1])
             if begins or (raged and not ends):
                 raging[destination] = window
-            storms.append({
-                "window_us": window * 10_000_000, "destination": destination, "attempts": attempts,
-                "first_attempts": firsts, "retries": retries, "amplification": amplification,
-                "state": "storm" if raging.get(destination) == window else "calm",
-            })  # fmt: skip
+            storms.append(
+                {
+                    "window_us": window * 10_000_000,
+                    "destination": destination,
+                    "attempts": attempts,
+                    "first_attempts": firsts,
+                    "retries": retries,
+                    "amplification": amplification,
+                    "state": "storm" if raging.get(destination) == window else "calm",
+                }
+            )
         return storms
 
     def _rows(self, query: str) -> Rows:

@@ -35,14 +35,14 @@ from rich.console import Console
 from rich.table import Table
 
 from redeliver_mw import App, Delivery, PolicyMap, RedeliveryPolicy
-from redeliver_mw.pipeline.backtest.choosing import OBJECTIVES, Objective, recommend
+from redeliver_mw.journal.records import AttemptRecord
+from redeliver_mw.journal.segments import read_segments
 from redeliver_mw.pipeline.backtest.history import History
+from redeliver_mw.pipeline.backtest.objective import OBJECTIVES, Objective, recommend
 from redeliver_mw.pipeline.backtest.rows import BacktestRow, Candidate
 from redeliver_mw.pipeline.backtest.search import search
-from redeliver_mw.pipeline.bins import bin_of
+from redeliver_mw.pipeline.time_bins import bin_of
 from redeliver_mw.policy import Backoff
-from redeliver_mw.record import AttemptRecord
-from redeliver_mw.segments import read_segments
 from redeliver_mw.testing import TestApp
 
 MONTH: Final = 30 * 86_400.0
@@ -60,13 +60,22 @@ class Case(NamedTuple):
 
 
 CASES: Final = (
-    Case("fewer-dead-letters", RedeliveryPolicy(6, Backoff.exponential(1.0, 2.0), DLQ),
-         RedeliveryPolicy(9, Backoff.exponential(4.0, 3.0, cap=1200.0).jittered(0.3), DLQ)),
-    Case("fewer-attempts", RedeliveryPolicy(12, 5.0, DLQ),
-         RedeliveryPolicy(8, Backoff.exponential(1.0, 2.0, cap=60.0).jittered(0.3), DLQ)),
-    Case("sooner", RedeliveryPolicy(10, 120.0, DLQ),
-         RedeliveryPolicy(11, Backoff.exponential(2.0, 2.0, cap=600.0).jittered(0.3), DLQ)),
-)  # fmt: skip
+    Case(
+        "fewer-dead-letters",
+        RedeliveryPolicy(6, Backoff.exponential(1.0, 2.0), DLQ),
+        RedeliveryPolicy(9, Backoff.exponential(4.0, 3.0, cap=1200.0).jittered(0.3), DLQ),
+    ),
+    Case(
+        "fewer-attempts",
+        RedeliveryPolicy(12, 5.0, DLQ),
+        RedeliveryPolicy(8, Backoff.exponential(1.0, 2.0, cap=60.0).jittered(0.3), DLQ),
+    ),
+    Case(
+        "sooner",
+        RedeliveryPolicy(10, 120.0, DLQ),
+        RedeliveryPolicy(11, Backoff.exponential(2.0, 2.0, cap=600.0).jittered(0.3), DLQ),
+    ),
+)
 
 
 class Busy(Exception):
@@ -96,10 +105,13 @@ class Service:
     def drawn(cls, seed: int) -> Service:
         rng = random.Random(f"service {seed}")
         return cls(
-            busy=rng.uniform(0.25, 0.4), median=math.exp(rng.uniform(math.log(3.0), math.log(40.0))),
-            sigma=rng.uniform(0.8, 1.5), broken=rng.uniform(0.01, 0.05), outages=rng.randint(5, 40),
+            busy=rng.uniform(0.25, 0.4),
+            median=math.exp(rng.uniform(math.log(3.0), math.log(40.0))),
+            sigma=rng.uniform(0.8, 1.5),
+            broken=rng.uniform(0.01, 0.05),
+            outages=rng.randint(5, 40),
             outage=rng.uniform(120.0, 1800.0),
-        )  # fmt: skip
+        )
 
 
 class Month:
@@ -248,8 +260,12 @@ def trial(seed: int, messages: int, by_lot: bool = False) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         old = case.policy.replace(arms={"other": (0.1, case.arm)})
         seen = run(Month(service, messages, f"seen {seed}"), old, Path(folder, "seen"))
-        found = search(History(recovery(fates(seen)), attempt_s=WORK), Candidate("present", case.policy), case.policy,
-                       objective)  # fmt: skip
+        found = search(
+            History(recovery(fates(seen)), attempt_s=WORK),
+            Candidate("present", case.policy),
+            case.policy,
+            objective,
+        )
         told = recommend(found.rows, objective, "present")
         assert told.best is not None, "history cannot judge the policy that made it"
         unseen = Month(service, messages, f"unseen {seed}")
@@ -261,9 +277,14 @@ def trial(seed: int, messages: int, by_lot: bool = False) -> Outcome:
         policies = {candidate.name: candidate.policies for candidate in found.candidates}
         drawn = random.Random(f"lot {seed}").choice(sorted(policies))
         return Outcome(
-            seed, objective, told.present, told.best, month(case.policy, "before"),
-            month(policies[told.best.candidate], "after"), month(policies[drawn], "lot") if by_lot else None,
-        )  # fmt: skip
+            seed,
+            objective,
+            told.present,
+            told.best,
+            month(case.policy, "before"),
+            month(policies[told.best.candidate], "after"),
+            month(policies[drawn], "lot") if by_lot else None,
+        )
 
 
 def trials(seeds: int, messages: int, processes: int, by_lot: bool = False) -> Iterator[Outcome]:

@@ -18,9 +18,9 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from redeliver_mw.pipeline.bins import bin_of
-from redeliver_mw.pipeline.report.facts import Facts, Rows, facts
+from redeliver_mw.pipeline.report.facts import Facts, MartRows, facts
 from redeliver_mw.pipeline.report.page import page
+from redeliver_mw.pipeline.time_bins import bin_of
 from tests.pipeline.sample_world import (
     QUEUES,
     SECOND,
@@ -38,25 +38,57 @@ Row = dict[str, Any]
 
 MADE_S = START_US / SECOND + 15 * 86_400 + 8 * 3600
 CANDIDATES = (
-    (1,), (5,), (1, 1), (1, 5), (5, 30), (1, 2, 4), (1, 5, 30), (10, 60, 300), (1, 10, 60, 300), (5, 60, 600),
-    (1, 2, 4, 8), (60, 300, 900), (60, 600, 3600), (2, 10, 60, 300, 1200), (10, 100, 1000), (300, 3600),
-    (1, 1, 1, 1, 1, 1), (60, 60, 60, 60, 60), (1, 60, 3600, 36000), (30, 120, 600, 1800, 7200), (900, 900, 900),
-    doubling(1, 8), doubling(1, 10), doubling(1, 12), doubling(5, 6), doubling(30, 6), doubling(0.5, 5),
-)  # fmt: skip
+    (1,),
+    (5,),
+    (1, 1),
+    (1, 5),
+    (5, 30),
+    (1, 2, 4),
+    (1, 5, 30),
+    (10, 60, 300),
+    (1, 10, 60, 300),
+    (5, 60, 600),
+    (1, 2, 4, 8),
+    (60, 300, 900),
+    (60, 600, 3600),
+    (2, 10, 60, 300, 1200),
+    (10, 100, 1000),
+    (300, 3600),
+    (1, 1, 1, 1, 1, 1),
+    (60, 60, 60, 60, 60),
+    (1, 60, 3600, 36000),
+    (30, 120, 600, 1800, 7200),
+    (900, 900, 900),
+    doubling(1, 8),
+    doubling(1, 10),
+    doubling(1, 12),
+    doubling(5, 6),
+    doubling(30, 6),
+    doubling(0.5, 5),
+)
 
 
 @cache
-def sample() -> tuple[World, Rows]:
+def sample() -> tuple[World, MartRows]:
     """The world, and what the page reads of it."""
     made = world()
     windows, tried, letters = list(_windows(made)), list(_backtest(made)), list(_flow(made))
-    return made, Rows(
-        outcomes=list(_outcomes(made)), attempt_curve=list(_attempt_curve(made)), recovery=list(_recovery(made)),
-        fingerprints=list(_fingerprints(made)), waste=list(_waste(made)), poison=list(_poison(made)),
-        verdicts=list(_verdicts(made)), storms=windows, episodes=list(_episodes(windows)),
-        flow_by_day=letters, flow_by_reason=letters, estimates=list(_estimates(made)), backtest=tried,
+    return made, MartRows(
+        outcomes=list(_outcomes(made)),
+        attempt_curve=list(_attempt_curve(made)),
+        recovery=list(_recovery(made)),
+        fingerprints=list(_fingerprints(made)),
+        waste=list(_waste(made)),
+        poison=list(_poison(made)),
+        verdicts=list(_verdicts(made)),
+        storms=windows,
+        episodes=list(_episodes(windows)),
+        flow_by_day=letters,
+        flow_by_reason=letters,
+        estimates=list(_estimates(made)),
+        backtest=tried,
         choices=list(_choices(tried)),
-    )  # fmt: skip
+    )
 
 
 @cache
@@ -93,8 +125,17 @@ def _attempt_curve(made: World) -> Iterator[Row]:
         went[_day(us), queue, None, 1] += number
     for key, n in counted.items():
         day, queue, error, attempt = key
-        yield {"day": day, "destination": queue, "error_type": error, "attempt": attempt, "n": n,
-               "n_accepted": went[key], "p_success": went[key] / n, "wilson_lo": 0.0, "wilson_hi": 1.0}  # fmt: skip
+        yield {
+            "day": day,
+            "destination": queue,
+            "error_type": error,
+            "attempt": attempt,
+            "n": n,
+            "n_accepted": went[key],
+            "p_success": went[key] / n,
+            "wilson_lo": 0.0,
+            "wilson_hi": 1.0,
+        }
 
 
 def _recovery(made: World) -> Iterator[Row]:
@@ -104,15 +145,27 @@ def _recovery(made: World) -> Iterator[Row]:
         hi = bin_of(one.times_us[-1] - first) if one.healed else None
         counted[_day(one.times_us[-1]), one.kind.queue, one.kind.fingerprint, bin_of(last - first), hi] += 1
     for (day, queue, fingerprint, lo, hi), n in counted.items():
-        yield {"day": day, "destination": queue, "fingerprint": fingerprint, "policy_version": "bae2c95d9978",
-               "lo_bin": lo, "hi_bin": hi, "n": n}  # fmt: skip
+        yield {
+            "day": day,
+            "destination": queue,
+            "fingerprint": fingerprint,
+            "policy_version": "bae2c95d9978",
+            "lo_bin": lo,
+            "hi_bin": hi,
+            "n": n,
+        }
 
 
 def _fingerprints(made: World) -> Iterator[Row]:
     for kind, found in made.kinds.items():
-        yield {"fingerprint": kind.fingerprint, "group": kind.fingerprint, "example": kind.error,
-               "n": sum(one.failures for one in found), "first_us": min(one.times_us[0] for one in found),
-               "last_us": max(one.times_us[one.failures - 1] for one in found)}  # fmt: skip
+        yield {
+            "fingerprint": kind.fingerprint,
+            "group": kind.fingerprint,
+            "example": kind.error,
+            "n": sum(one.failures for one in found),
+            "first_us": min(one.times_us[0] for one in found),
+            "last_us": max(one.times_us[one.failures - 1] for one in found),
+        }
 
 
 def _waste(made: World) -> Iterator[Row]:
@@ -124,9 +177,14 @@ def _waste(made: World) -> Iterator[Row]:
                 spent[_day(us)][0] += 1
                 spent[_day(us)][1] += attempt > last_hope
         for day, (attempts, hopeless) in spent.items():
-            yield {"day": day, "destination": kind.queue, "fingerprint": kind.fingerprint, "attempts": attempts,
-                   "handler_us": attempts * QUEUES[kind.queue].handler_ms * 1000,
-                   "hopeless_attempts": hopeless}  # fmt: skip
+            yield {
+                "day": day,
+                "destination": kind.queue,
+                "fingerprint": kind.fingerprint,
+                "attempts": attempts,
+                "handler_us": attempts * QUEUES[kind.queue].handler_ms * 1000,
+                "hopeless_attempts": hopeless,
+            }
 
 
 def _last_hope(found: Sequence[History]) -> int:
@@ -139,9 +197,16 @@ def _last_hope(found: Sequence[History]) -> int:
 def _poison(made: World) -> Iterator[Row]:
     for one in made.histories:
         if not one.healed:
-            yield {"message_key": one.key, "destination": one.kind.queue, "fingerprint": one.kind.fingerprint,
-                   "attempts": len(one.times_us), "first_us": one.times_us[0], "last_us": one.times_us[-1],
-                   "replays": 0, "verdict": "poison" if one.kind.heals is never else "dead"}  # fmt: skip
+            yield {
+                "message_key": one.key,
+                "destination": one.kind.queue,
+                "fingerprint": one.kind.fingerprint,
+                "attempts": len(one.times_us),
+                "first_us": one.times_us[0],
+                "last_us": one.times_us[-1],
+                "replays": 0,
+                "verdict": "poison" if one.kind.heals is never else "dead",
+            }
 
 
 def _verdicts(made: World) -> Iterator[Row]:
@@ -159,9 +224,15 @@ def _windows(made: World) -> Iterator[Row]:
         sums[us, queue][0] += number
     for (us, queue), (first, retries) in sorted(sums.items()):
         stormy = retries >= 12 and retries >= first
-        yield {"window_us": us, "destination": queue, "attempts": first + retries, "first_attempts": first,
-               "retries": retries, "amplification": (first + retries) / first if first else None,
-               "state": "storm" if stormy else "calm"}  # fmt: skip
+        yield {
+            "window_us": us,
+            "destination": queue,
+            "attempts": first + retries,
+            "first_attempts": first,
+            "retries": retries,
+            "amplification": (first + retries) / first if first else None,
+            "state": "storm" if stormy else "calm",
+        }
 
 
 def _episodes(windows: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
@@ -177,10 +248,14 @@ def _episodes(windows: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
             runs.append([])
         runs[-1].append(window)
     for run in runs:
-        yield {"destination": run[0]["destination"], "first_us": run[0]["window_us"],
-               "end_us": run[-1]["window_us"] + 10 * SECOND, "attempts": sum(one["attempts"] for one in run),
-               "retries": sum(one["retries"] for one in run),
-               "peak": max(one["attempts"] / max(one["first_attempts"], 1) for one in run)}  # fmt: skip
+        yield {
+            "destination": run[0]["destination"],
+            "first_us": run[0]["window_us"],
+            "end_us": run[-1]["window_us"] + 10 * SECOND,
+            "attempts": sum(one["attempts"] for one in run),
+            "retries": sum(one["retries"] for one in run),
+            "peak": max(one["attempts"] / max(one["first_attempts"], 1) for one in run),
+        }
 
 
 def _flow(made: World) -> Iterator[Row]:
@@ -188,8 +263,7 @@ def _flow(made: World) -> Iterator[Row]:
     came = Counter((_day(one.times_us[-1]), one.kind.queue) for one in made.histories if not one.healed)
     for (day, queue), number in came.items():
         back = number // 2 if queue == "shipping.labels" and day.weekday() < 5 else 0
-        yield {"day": day, "destination": queue, "reason": "exhausted", "in": number, "out": back,
-               "oldest_us": None}  # fmt: skip
+        yield {"day": day, "destination": queue, "reason": "exhausted", "in": number, "out": back, "oldest_us": None}
 
 
 def _estimates(made: World) -> Iterator[Row]:
@@ -197,8 +271,12 @@ def _estimates(made: World) -> Iterator[Row]:
     for kind, found in made.kinds.items():
         healed = sorted(one.heals_s for one in found if one.heals_s is not None)
         for after_s in (math.exp(step / 15) for step in range(-30, 180)):
-            yield {"destination": kind.queue, "fingerprint": kind.fingerprint, "after_s": after_s,
-                   "healed": bisect_right(healed, after_s) / len(found)}  # fmt: skip
+            yield {
+                "destination": kind.queue,
+                "fingerprint": kind.fingerprint,
+                "after_s": after_s,
+                "healed": bisect_right(healed, after_s) / len(found),
+            }
 
 
 def _backtest(made: World) -> Iterator[Row]:
@@ -206,8 +284,10 @@ def _backtest(made: World) -> Iterator[Row]:
     for queue in QUEUES.values():
         horizon = sum(queue.arm or queue.rests) * 1.1
         found = {kind: histories for kind, histories in made.kinds.items() if kind.queue == queue.name}
-        tried = {rests: [_tried(rests, kind, of, horizon) for kind, of in found.items()]
-                 for rests in {tuple(queue.rests), *CANDIDATES}}  # fmt: skip
+        tried = {
+            rests: [_tried(rests, kind, of, horizon) for kind, of in found.items()]
+            for rests in {tuple(queue.rests), *CANDIDATES}
+        }
         costs = {rests: _cost(rows) for rests, rows in tried.items()}
         for rests, rows in tried.items():
             mine = costs[rests]
@@ -230,11 +310,22 @@ def _tried(rests: Sequence[float], kind: Kind, found: Sequence[History], horizon
         reached = next((at for at, share in zip(times, by, strict=True) if share >= part * by[-1]), None)
         return None if guessed or not by[-1] else reached
 
-    return {"candidate": policy(rests), "error_fingerprint": kind.fingerprint, "messages": len(found),
-            "p_recover": by[-1], "p_recover_lo": seen[-1] if seen else 0.0, "p_recover_hi": 1.0 if guessed else by[-1],
-            "dead_letter_share": 1 - by[-1], "attempts_per_message": sum(made),
-            "wasted_attempts": (1 - by[-1]) * len(found) * len(made), "ttr_mean_s": None, "ttr_p50_s": when(0.5),
-            "ttr_p95_s": when(0.95), "extrapolated_share": late / sum(made), "extrapolated": guessed}  # fmt: skip
+    return {
+        "candidate": policy(rests),
+        "error_fingerprint": kind.fingerprint,
+        "messages": len(found),
+        "p_recover": by[-1],
+        "p_recover_lo": seen[-1] if seen else 0.0,
+        "p_recover_hi": 1.0 if guessed else by[-1],
+        "dead_letter_share": 1 - by[-1],
+        "attempts_per_message": sum(made),
+        "wasted_attempts": (1 - by[-1]) * len(found) * len(made),
+        "ttr_mean_s": None,
+        "ttr_p50_s": when(0.5),
+        "ttr_p95_s": when(0.95),
+        "extrapolated_share": late / sum(made),
+        "extrapolated": guessed,
+    }
 
 
 def _cost(rows: Sequence[Row]) -> tuple[float, float, float]:

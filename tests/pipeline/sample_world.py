@@ -118,18 +118,24 @@ NO_SKU = Kind("orders", "0e44b7d9a1c25f38", "KeyError: 'sku'", 9, never)
 CURRENCY = Kind("invoices", "c2d9f00b6a7e4813", "ValueError: unknown currency 'XBT' in line 3", 160, never, 9)
 LOCKED = Kind("invoices", "77e0a4b91d3c5f62", "OperationalError: database is locked", 120, around(0.9, 0.9))
 THROTTLED = Kind(
-    "shipping.labels", "b16f3e8c05d7a942",
-    "HTTPError: 429 Too Many Requests, https://api.carrier.example/v2/labels", 260, around(90, 1.2, 0.03),
-)  # fmt: skip
+    "shipping.labels",
+    "b16f3e8c05d7a942",
+    "HTTPError: 429 Too Many Requests, https://api.carrier.example/v2/labels",
+    260,
+    around(90, 1.2, 0.03),
+)
 GATEWAY = Kind("shipping.labels", "41d8a5c7f2e6b093", "HTTPError: 502 Bad Gateway", 45, around(25, 1.4, 0.05))
 CLOSED = Kind(
     "mail.out", "9ac2e5d103f8b746", "SMTPServerDisconnected: Connection unexpectedly closed", 90, around(700, 1)
 )
 ASCII = Kind("mail.out", "e0b7c48d56a1f329", "UnicodeEncodeError: 'ascii' codec can't encode character", 6, never)
 TWICE = Kind(
-    "audit", "38f5d2a9c61e0b74", "IntegrityError: duplicate key value violates a unique constraint", 70,
+    "audit",
+    "38f5d2a9c61e0b74",
+    "IntegrityError: duplicate key value violates a unique constraint",
+    70,
     around(1.5, 0.8, 0.4),
-)  # fmt: skip
+)
 MEMORY = Kind("audit", "6b20e9f4d8c3a157", "MemoryError", 0.4, around(2, 1))
 KINDS = (REFUSED, SILENT, NO_SKU, CURRENCY, LOCKED, THROTTLED, GATEWAY, CLOSED, ASCII, TWICE, MEMORY)
 OUTAGES = (

@@ -29,8 +29,15 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 MASTER = "local-cluster[2,1,1024]"
 SITE = Path(sysconfig.get_path("purelib"))
 MARTS = {
-    "messages", "attempt_curve", "recovery", "poison", "fingerprints", "waste", "storms", "dead_letter_flow",
-}  # fmt: skip
+    "messages",
+    "attempt_curve",
+    "recovery",
+    "poison",
+    "fingerprints",
+    "waste",
+    "storms",
+    "dead_letter_flow",
+}
 
 # What a cluster's user writes, and where each process found the package.
 JOB = """
@@ -115,25 +122,38 @@ def second(number: int) -> bytes:
     """The attempt a second after one that failed: a success."""
     failed = record(number)
     return line(
-        number + 1, record_id=f"{failed.record_id}-2", message_key=failed.message_key, message_id=failed.message_id,
-        delivery_count=2, attempts_total=2, first_attempt_us=failed.ts_us, last_failure_us=failed.ts_us,
-    )  # fmt: skip
+        number + 1,
+        record_id=f"{failed.record_id}-2",
+        message_key=failed.message_key,
+        message_id=failed.message_id,
+        delivery_count=2,
+        attempts_total=2,
+        first_attempt_us=failed.ts_us,
+        last_failure_us=failed.ts_us,
+    )
 
 
 def submit(package: Path, python: Path, job: Path, *arguments: Path) -> dict[str, Any]:
     """What the job answered."""
     settings = {
-        "spark.executor.memory": "1g", "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-    }  # fmt: skip
+        "spark.executor.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
     argv = [SITE / "pyspark" / "bin" / "spark-submit", "--master", MASTER, "--py-files", package]
     argv += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK", "SPARK"))}
     env |= {"PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
         [*map(str, argv), str(job), *map(str, arguments)],
-        cwd=job.parent, env=env, capture_output=True, text=True, timeout=560, check=False,
-    )  # fmt: skip
+        cwd=job.parent,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=560,
+        check=False,
+    )
     said = [line.removeprefix("ANSWER") for line in done.stdout.splitlines() if line.startswith("ANSWER")]
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
     answer: dict[str, Any] = json.loads(said[0])

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from redeliver_mw.adapter.registry import adapter_for
 from redeliver_mw.message import Destination, Outgoing, Properties
 from redeliver_mw.pipeline import Lake, LakeError, drain
-from redeliver_mw.registry import adapter_for
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.brokers.skips import only_if
@@ -226,9 +226,11 @@ class Killed:
         places = [word for dlq, broker in brokers.items() for word in (broker.url, dlq)]
         path = os.pathsep.join(map(str, (HERE / "killing", ROOT, ROOT / "adapters")))
         env = os.environ | {
-            "PYTHONPATH": path, "REDELIVER_KILLS": str(tickets), "REDELIVER_KILLS_SEED": str(seed),
+            "PYTHONPATH": path,
+            "REDELIVER_KILLS": str(tickets),
+            "REDELIVER_KILLS_SEED": str(seed),
             "REDELIVER_KILLS_CODE": str(ROOT),
-        }  # fmt: skip
+        }
         argv = [sys.executable, HERE / "killing" / "drains.py", self.lake, master, BATCH, kills, *places]
         done = subprocess.run(list(map(str, argv)), env=env, capture_output=True, text=True, timeout=550, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

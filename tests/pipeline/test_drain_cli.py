@@ -16,7 +16,7 @@ from redeliver_mw.cli.main import run
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Destination
 from redeliver_mw.pipeline import Lake
-from redeliver_mw.pipeline.draining.job import Order, carry_out
+from redeliver_mw.pipeline.draining.job import DrainOrder, carry_out
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.faults.letters import bury, declare, take
@@ -68,7 +68,7 @@ def test_a_broker_that_is_not_there(capsys: Capture, tmp_path: Path) -> None:
 def test_speculative_execution_is_refused(tmp_path: Path) -> None:
     """It cannot be switched on in a session that is there; of a session nothing but its settings is asked before."""
     session: Any = SimpleNamespace(conf={"spark.speculation": "true"})
-    order = Order("rabbitmq://h/", "h", Destination("DLQ.orders"), Lake(tmp_path, create=True), 2, 1000, 1)
+    order = DrainOrder("rabbitmq://h/", "h", Destination("DLQ.orders"), Lake(tmp_path, create=True), 2, 1000, 1)
     with pytest.raises(ConfigError, match="speculative execution runs a task twice"):
         carry_out(session, order)
 

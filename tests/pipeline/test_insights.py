@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 from redeliver_mw.cli.main import run
 from redeliver_mw.errors import ConfigError
+from redeliver_mw.journal.records import FIELDS, row_to_line
 from redeliver_mw.pipeline import Lake, LakeError, compact
 from redeliver_mw.pipeline.insights import insights
 from redeliver_mw.pipeline.schemas import MARTS
 from redeliver_mw.pipeline.storm_watch import recent_storms
-from redeliver_mw.record import FIELDS, row_to_line
 from tests.pages import FENCE
 from tests.pipeline.histories import Journal, Row, history, row
 from tests.pipeline.journals import segment
@@ -50,8 +50,10 @@ def test_all_marts_are_published_and_as_long_as_it_says(spark: SparkSession, tmp
     assert set(rows) == set(MARTS)
     assert {name: lake.mart(spark, name).count() for name in rows} == rows
     assert {one["message_key"] for one in lake.mart(spark, "messages").collect()} == {
-        "heals", "dies", "fails on the next day"
-    }  # fmt: skip
+        "heals",
+        "dies",
+        "fails on the next day",
+    }
     assert sum(one["n"] for one in lake.mart(spark, "recovery").collect()) == rows["messages"] == 3
     assert told == [*((name, done, 8) for done, name in enumerate(rows)), ("done", 8, 8)]
 

@@ -17,9 +17,9 @@ import pytest
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, SparkError
+from redeliver_mw.pipeline.errors import told
 from redeliver_mw.pipeline.manifests import DataFile, Manifest, SegmentEntry, read_manifests, to_json
-from redeliver_mw.pipeline.moments import DAY_US, Span, day_of, micros, span
-from redeliver_mw.pipeline.troubles import told
+from redeliver_mw.pipeline.time_range import DAY_US, TimeRange, day_of, micros, span
 from tests.disks import fill, small_disk_at
 
 if TYPE_CHECKING:
@@ -27,9 +27,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MANIFEST = Manifest(
-    run="r-1", created_us=5, journal="/j", segments=[SegmentEntry("seg-a.jsonl", 10, "m", 1, 2, 3, 4)],
-    files=[DataFile("events/dt=2026-11-01/run=r-1/a.parquet", 1, 2, 3, 4)], duplicates=7,
-)  # fmt: skip
+    run="r-1",
+    created_us=5,
+    journal="/j",
+    segments=[SegmentEntry("seg-a.jsonl", 10, "m", 1, 2, 3, 4)],
+    files=[DataFile("events/dt=2026-11-01/run=r-1/a.parquet", 1, 2, 3, 4)],
+    duplicates=7,
+)
 
 
 def refusal(root: str | Path, **options: bool) -> ConfigError:
@@ -44,9 +48,13 @@ def flow(spark: SparkSession, numbers: range) -> DataFrame:
     """Rows of the mart `dead_letter_flow`."""
     days = spark.range(numbers.start, numbers.stop)
     return days.selectExpr(
-        "DATE'2026-11-01' AS day", "'orders' AS destination", "'fatal' AS reason", "id AS in", "id AS out",
+        "DATE'2026-11-01' AS day",
+        "'orders' AS destination",
+        "'fatal' AS reason",
+        "id AS in",
+        "id AS out",
         "CAST(NULL AS BIGINT) AS oldest_us",
-    )  # fmt: skip
+    )
 
 
 def said(frame: DataFrame) -> list[int]:
@@ -294,8 +302,8 @@ def test_an_end_before_the_beginning_is_your_input() -> None:
 
 
 def test_a_span_holds_its_first_instant_and_not_its_last() -> None:
-    one = Span(10, 20)
+    one = TimeRange(10, 20)
     assert [one.touches(at, at) for at in (9, 10, 19, 20)] == [False, True, True, False]
     assert [one.holds(10, 19), one.holds(9, 19), one.holds(10, 20)] == [True, False, False]
-    assert json.dumps(Span()) == "[null, null]"
-    assert Span().holds(-5, 5)
+    assert json.dumps(TimeRange()) == "[null, null]"
+    assert TimeRange().holds(-5, 5)

@@ -19,11 +19,12 @@ from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, In, IsNotNull, 
 from pyspark.sql.types import BinaryType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from redeliver_mw.errors import ConfigError, LimboError
-from redeliver_mw.limbo import Parking, scanning
-from redeliver_mw.limbo.scanning import Condition, Scan
+from redeliver_mw.limbo import Parking
+from redeliver_mw.limbo import scan as limbo_scan
+from redeliver_mw.limbo.scan import Scan, ScanCondition
 from redeliver_mw.memory.clock import ManualClock
 from redeliver_mw.message import Destination
-from redeliver_mw.pipeline.limbo_source import LimboReader, LimboSource, Piece
+from redeliver_mw.pipeline.limbo_source import LimboPartition, LimboReader, LimboSource
 from tests.limbo.messages import limbo, message, parkings, sql
 
 if TYPE_CHECKING:
@@ -94,10 +95,19 @@ def test_it_is_there_without_being_registered_and_says_what_sql_says(spark: Spar
     )
     assert len(told) == COUNT
     seen = [
-        (id_, row["target"], row["due_us"] // 1000, row["delivery_count"], row["copy_id"], row["message_key"],
-         row["source"], row["body_bytes"], row["parked_us"])
+        (
+            id_,
+            row["target"],
+            row["due_us"] // 1000,
+            row["delivery_count"],
+            row["copy_id"],
+            row["message_key"],
+            row["source"],
+            row["body_bytes"],
+            row["parked_us"],
+        )
         for id_, row in rows.items()
-    ]  # fmt: skip
+    ]
     assert sorted(seen) == sorted(told)
     assert {row["given_up"] for row in rows.values() if row["id"] % 5 == 0} == {True}
     assert {row["given_up"] for row in rows.values() if row["id"] % 5} == {False}
@@ -145,18 +155,31 @@ def test_what_the_database_cannot_tell_as_spark_does_is_left_to_spark() -> None:
     schema = schema_of("id BIGINT, target STRING, given_up BOOLEAN, last_error STRING")
     reader = LimboSource({"url": "sqlite:///limbo.db"}).reader(schema)
     pushed: list[Filter] = [
-        EqualTo(("id",), 3), In(("target",), ("a", "b")), Not(EqualTo(("given_up",), True)), IsNull(("last_error",)),
-        IsNotNull(("target",)), GreaterThan(("id",), 1),
-    ]  # fmt: skip
+        EqualTo(("id",), 3),
+        In(("target",), ("a", "b")),
+        Not(EqualTo(("given_up",), True)),
+        IsNull(("last_error",)),
+        IsNotNull(("target",)),
+        GreaterThan(("id",), 1),
+    ]
     left: list[Filter] = [
-        GreaterThan(("target",), "a"), StringStartsWith(("target",), "a"), EqualTo(("target",), "a\0b"),
-        EqualTo(("missing",), 1), Not(StringStartsWith(("target",), "a")), In(("id",), (1, None)), In(("id",), ()),
-    ]  # fmt: skip
+        GreaterThan(("target",), "a"),
+        StringStartsWith(("target",), "a"),
+        EqualTo(("target",), "a\0b"),
+        EqualTo(("missing",), 1),
+        Not(StringStartsWith(("target",), "a")),
+        In(("id",), (1, None)),
+        In(("id",), ()),
+    ]
     assert list(reader.pushFilters([*pushed, *left])) == left
     assert pickle.loads(pickle.dumps(reader))._tests == [
-        Condition("id", "=", 3), Condition("target", "in", ("a", "b")), Condition("given_up", "=", 1, True),
-        Condition("last_error", "null"), Condition("target", "null", None, True), Condition("id", ">", 1),
-    ]  # fmt: skip
+        ScanCondition("id", "=", 3),
+        ScanCondition("target", "in", ("a", "b")),
+        ScanCondition("given_up", "=", 1, True),
+        ScanCondition("last_error", "null"),
+        ScanCondition("target", "null", None, True),
+        ScanCondition("id", ">", 1),
+    ]
 
 
 def test_pieces_by_id_hold_each_message_once(url: str) -> None:
@@ -201,7 +224,7 @@ def test_a_number_that_somebody_replaced_by_a_text_is_one_error(tmp_path: Path) 
     with sqlite3.connect(tmp_path / "limbo.db") as connection:
         connection.execute("UPDATE redeliver_limbo_msg SET failures = 'many'")
     with pytest.raises(LimboError, match="a value for failures that is no INT"):
-        list(LimboReader(place, {"failures": "INT"}, None).read(Piece(None, None)))
+        list(LimboReader(place, {"failures": "INT"}, None).read(LimboPartition(None, None)))
 
 
 @pytest.mark.parametrize(
@@ -238,8 +261,8 @@ def test_a_scan_compares_as_python_does(url: str, sign: str, same: Callable[[int
     with Scan(url) as scan:
         ids = [id_ for rows in scan.rows(["id"]) for (id_,) in rows]
         some = ids[len(ids) // 2]
-        found = [id_ for rows in scan.rows(["id"], tests=[Condition("id", sign, some)]) for (id_,) in rows]
-        others = [id_ for rows in scan.rows(["id"], tests=[Condition("id", sign, some, True)]) for (id_,) in rows]
+        found = [id_ for rows in scan.rows(["id"], tests=[ScanCondition("id", sign, some)]) for (id_,) in rows]
+        others = [id_ for rows in scan.rows(["id"], tests=[ScanCondition("id", sign, some, True)]) for (id_,) in rows]
     assert sorted(found) == sorted(id_ for id_ in ids if same(id_, some))
     assert sorted(found + others) == sorted(ids)
 
@@ -251,14 +274,14 @@ def test_columns_and_rows_of_a_scan_say_the_same_whatever_is_in_a_text(url: str)
     with Scan(url) as scan:
         by_row = [tuple(row) for rows in scan.rows(names) for row in rows]
         by_column = [row for columns in scan.columns(names) for row in zip(*columns, strict=True)]
-        some = list(scan.columns(["reason"], tests=[Condition("reason", "=", odd)]))
+        some = list(scan.columns(["reason"], tests=[ScanCondition("reason", "=", odd)]))
     assert by_column == by_row
     assert len(by_row) == COUNT
     assert {reason for (reasons,) in some for reason in reasons} == {odd}
 
 
 def test_more_messages_than_are_fetched_at_a_time_come_once_each(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scanning, "AT_ONCE", 32)
+    monkeypatch.setattr(limbo_scan, "AT_ONCE", 32)
     with Scan(url) as scan:
         found = [ids for (ids,) in scan.columns(["id"])]
     assert [len(ids) for ids in found] == [32] * 7 + [26]

@@ -35,13 +35,15 @@ LIVES: dict[str, tuple[str | None, list[Row]]] = {
     "dies twice": ("poison", [*told("", (0, DEAD)), *told("", (9, FAILED), (10, DEAD), generation=1)]),
     "kills its process": ("poison", told("", (0, FAILED), (1, DEAD), reason="crashed")),
     "heals when it is replayed": ("healed", [*told("", (0, DEAD)), *told("", (9, OK), generation=1)]),
-    "heals after two deaths": ("healed", [*told("", (0, DEAD)), *told("", (1, DEAD), generation=1),
-                                          *told("", (2, FAILED), (3, OK), generation=2)]),
+    "heals after two deaths": (
+        "healed",
+        [*told("", (0, DEAD)), *told("", (1, DEAD), generation=1), *told("", (2, FAILED), (3, OK), generation=2)],
+    ),
     "heals by a clock that went back": ("healed", [*told("", (50, DEAD)), *told("", (9, OK), generation=1)]),
     "is replayed and fails again": ("open", [*told("", (0, DEAD)), *told("", (9, FAILED), generation=1)]),
     "was accepted elsewhere before": ("dead", [*told("", (0, OK), destination="b"), *told("", (9, DEAD))]),
     "never dies": (None, told("", (0, FAILED), (1, OK))),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +99,9 @@ def test_retries_are_hopeless_from_where_on_fewer_than_one_in_a_hundred_succeed(
     found = waste(messages(events(spark, crowd("a", 100) + crowd("b", 101), tmp_path))).orderBy("destination").collect()
     # One of 100 third attempts is enough to hope until then; one of 101 is not, and no first attempt is hopeless.
     assert [(one["destination"], one["attempts"], one["hopeless_attempts"]) for one in found] == [
-        ("a", 4, 1), ("b", 4, 3)
-    ]  # fmt: skip
+        ("a", 4, 1),
+        ("b", 4, 3),
+    ]
 
 
 def test_attempts_beyond_the_thousandth_are_wasted_too_at_the_end(spark: SparkSession, tmp_path: Path) -> None:

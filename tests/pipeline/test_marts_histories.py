@@ -41,8 +41,14 @@ ROWS = [
     verdict("expires with its old error", 99, "expired", 1, last_failure_us=START),
     *told("ends at its arrival", (0, FAILED), (10, FAILED)),
     verdict("ends at its arrival", 99, "exhausted", 2, last_failure_us=START + 10 * SECOND),
-    row(99, "dead_lettered", message_key="is rejected, and told after a reconnect", reason="rejected", handler_us=0,
-        last_failure_us=START),
+    row(
+        99,
+        "dead_lettered",
+        message_key="is rejected, and told after a reconnect",
+        reason="rejected",
+        handler_us=0,
+        last_failure_us=START,
+    ),
     *told("is given back in between", (0, FAILED), (5, "released"), (10, OK)),
     *told("its process died with the count", (0, FAILED), (10, FAILED)),
     row(20, OK, message_key="its process died with the count", broker_redelivered=True),
@@ -58,7 +64,7 @@ ROWS = [
     row(3, FAILED, message_key="it is tried for ever", delivery_count=1_000),
     row(4, FAILED, message_key="it is tried for ever", delivery_count=1_001),
     row(5, OK, message_key="it is tried for ever", delivery_count=1_002),
-]  # fmt: skip
+]
 for cut in (one for one in ROWS if one["message_key"] == "its beginning is cut off"):
     cut["delivery_count"] += 2
 
@@ -87,10 +93,21 @@ def one_of(found: dict[str, list[SparkRow]], key: str) -> dict[str, object]:
 
 def test_a_message_that_heals_has_its_numbers_and_times(found: dict[str, list[SparkRow]]) -> None:
     wanted = {
-        "generation": 0, "destination": "orders", "broker": "b1", "outcome": OK, "fingerprint": "aa",
-        "error_type": "ValueError", "attempts": 3, "failures": 2, "first_us": 0, "first_failure_us": 0,
-        "last_failure_us": 10, "recovered_us": 40, "last_us": 40, "handler_us": 3_000,
-    }  # fmt: skip
+        "generation": 0,
+        "destination": "orders",
+        "broker": "b1",
+        "outcome": OK,
+        "fingerprint": "aa",
+        "error_type": "ValueError",
+        "attempts": 3,
+        "failures": 2,
+        "first_us": 0,
+        "first_failure_us": 0,
+        "last_failure_us": 10,
+        "recovered_us": 40,
+        "last_us": 40,
+        "handler_us": 3_000,
+    }
     got = one_of(found, "heals")
     assert {name: got[name] for name in wanted} == wanted
 
@@ -168,8 +185,13 @@ def test_each_message_lies_in_the_interval_between_its_last_failure_and_its_succ
         verdict("expires", 9, "expired", 2, **NO_ERROR),
     ]
     assert intervals(spark, rows, tmp_path) == [
-        (0, 100, 1), (30, 100, 2), (30, None, 1), (40, None, 1), (50, None, 1), (60, None, 1)
-    ]  # fmt: skip
+        (0, 100, 1),
+        (30, 100, 2),
+        (30, None, 1),
+        (40, None, 1),
+        (50, None, 1),
+        (60, None, 1),
+    ]
 
 
 def test_bins_of_longer_times_are_those_of_their_first_eight_bits(spark: SparkSession, tmp_path: Path) -> None:
@@ -177,9 +199,7 @@ def test_bins_of_longer_times_are_those_of_their_first_eight_bits(spark: SparkSe
     assert intervals(spark, told("a", (0, FAILED), (10, FAILED), (40, OK)), tmp_path) == [(2200, 2456, 1)]
 
 
-@pytest.mark.parametrize(
-    "key", ["its clock goes back", "it heals before it fails", "it fails after it healed"]
-)  # fmt: skip
+@pytest.mark.parametrize("key", ["its clock goes back", "it heals before it fails", "it fails after it healed"])
 def test_of_a_message_whose_times_cannot_be_trusted_nothing_is_known_and_it_is_counted(
     known: DataFrame, key: str
 ) -> None:
@@ -208,14 +228,14 @@ def curve(spark: SparkSession, rows: list[Row], folder: Path) -> dict[tuple[str 
 def test_an_attempt_is_told_by_what_the_message_failed_with_before(spark: SparkSession, tmp_path: Path) -> None:
     first, second, third = told("a", (0, FAILED), (1, FAILED), (2, OK))
     rows = [
-        first | {"error_type": "Timeout"}, second | {"error_type": "Value"}, third,
+        first | {"error_type": "Timeout"},
+        second | {"error_type": "Value"},
+        third,
         *told("b", (0, FAILED), (1, OK), error_type="Timeout"),
         *told("c", (0, OK)),
         *told("d", (0, OK)),
-    ]  # fmt: skip
-    assert curve(spark, rows, tmp_path) == {
-        (None, 1): (4, 2), ("Timeout", 2): (2, 1), ("Value", 3): (1, 1)
-    }  # fmt: skip
+    ]
+    assert curve(spark, rows, tmp_path) == {(None, 1): (4, 2), ("Timeout", 2): (2, 1), ("Value", 3): (1, 1)}
 
 
 def test_a_verdict_without_a_run_is_no_attempt(spark: SparkSession, tmp_path: Path) -> None:

@@ -25,19 +25,30 @@ from tests.pipeline.histories import Journal, journals, write
 from tests.pipeline.oracle import Oracle
 
 GRAIN = {
-    "attempt_curve": 4, "recovery": 6, "messages": 3, "poison": 1, "fingerprints": 1, "waste": 3, "storms": 2,
+    "attempt_curve": 4,
+    "recovery": 6,
+    "messages": 3,
+    "poison": 1,
+    "fingerprints": 1,
+    "waste": 3,
+    "storms": 2,
     "dead_letter_flow": 3,
-}  # fmt: skip
+}
 EASY = Thresholds(enter_retries=3, enter_amplification=1.5, leave_retries=2, leave_amplification=1.2)
 
 
 def made(events: DataFrame) -> dict[str, DataFrame]:
     known = messages(events).localCheckpoint()
     return {
-        "messages": known, "recovery": recovery(known), "waste": waste(known), "attempt_curve": attempt_curve(events),
-        "poison": poison(events), "fingerprints": fingerprints(events), "storms": storms(events, EASY),
+        "messages": known,
+        "recovery": recovery(known),
+        "waste": waste(known),
+        "attempt_curve": attempt_curve(events),
+        "poison": poison(events),
+        "fingerprints": fingerprints(events),
+        "storms": storms(events, EASY),
         "dead_letter_flow": dead_letter_flow(events),
-    }  # fmt: skip
+    }
 
 
 def plain(value: Any) -> Any:

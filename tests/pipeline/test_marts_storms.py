@@ -15,9 +15,9 @@ from pyspark.sql import Row as SparkRow
 from pyspark.sql import SparkSession
 
 from redeliver_mw.errors import ConfigError
+from redeliver_mw.journal.records import FIELDS, row_to_line
 from redeliver_mw.pipeline.marts.storms import Thresholds, storms
 from redeliver_mw.pipeline.storm_watch import journal_stream, recent_storms, watch_storms
-from redeliver_mw.record import FIELDS, row_to_line
 from tests.pipeline.histories import DAY, SECOND, START, Journal, Row, events, row
 from tests.pipeline.journals import segment
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from redeliver_mw.cli.main import run
+from redeliver_mw.journal.records import FIELDS
 from redeliver_mw.pipeline import Lake
 from redeliver_mw.pipeline.schemas import ALL
-from redeliver_mw.record import FIELDS
 from tests.cli.running import COMMAND, environment
 from tests.pages import FENCE
 from tests.pipeline.javas import fake_java
@@ -70,9 +70,17 @@ def test_bad_lines_make_it_done_in_part_once(
     segment(journal, b"half\n\n")
     done = as_json(capsys, "compact", journal, tmp_path / "lake", code=3)
     wanted = {
-        "records": 100, "quarantined": 2, "duplicates": 0, "others": 0, "outside": 0, "segments": 2, "known": 0,
-        "copies": 0, "unfinished": 0, "days": ["2026-11-01"],
-    }  # fmt: skip
+        "records": 100,
+        "quarantined": 2,
+        "duplicates": 0,
+        "others": 0,
+        "outside": 0,
+        "segments": 2,
+        "known": 0,
+        "copies": 0,
+        "unfinished": 0,
+        "days": ["2026-11-01"],
+    }
     assert {name: done[name] for name in wanted} == wanted
     assert done["run"] == Lake(tmp_path / "lake").manifests()[0].run
     assert as_json(capsys, "compact", journal, tmp_path / "lake")["run"] is None

@@ -15,10 +15,10 @@ import pytest
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, Letter, Plan, plan, read_plan
-from redeliver_mw.pipeline.buckets import small_batches
-from redeliver_mw.pipeline.plans.room import new_folder
-from redeliver_mw.pipeline.replaying import begun, ledger
-from redeliver_mw.pipeline.replaying.trying import Try
+from redeliver_mw.pipeline.plans.bucket_files import small_batches
+from redeliver_mw.pipeline.plans.plan_dir import new_folder
+from redeliver_mw.pipeline.replaying import ledger, registry
+from redeliver_mw.pipeline.replaying.bucket_attempt import BucketAttempt
 from tests.pipeline.drained import DAY, NOON, letter, put
 
 if TYPE_CHECKING:
@@ -181,11 +181,11 @@ def test_in_an_ordered_plan_a_group_keeps_its_order_and_waits_behind_what_cannot
 def test_what_a_replay_has_confirmed_is_not_planned_again(spark: SparkSession, lake: Lake, tmp_path: Path) -> None:
     put(lake, [letter(f"d{n}") for n in range(6)])
     first = plan(spark, lake, tmp_path / "first", buckets=1)
-    begun.register(first, NOON)
+    registry.register(first, NOON)
     sent = [row["dl_id"] for row in rows_of(first)]
-    one = Try(first.folder, first.plan_id, 0, "run")
+    one = BucketAttempt(first.folder, first.plan_id, 0, "run")
     one.intend({0, 1, 2})
-    one.answer(ledger.Answer(confirmed={0, 1}, refused={2: "no room"}))
+    one.answer(ledger.LedgerAnswer(confirmed={0, 1}, refused={2: "no room"}))
     one.close()
     again = letter("again", message_key=f"key-{sent[0]}", generation=1, dead_us=NOON + DAY)
     put(lake, [again, letter("copy", message_key=f"key-{sent[1]}", dead_us=NOON + DAY)])

@@ -14,8 +14,8 @@ import pytest
 from redeliver_mw.cli.main import run
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, Letter, Plan, plan, read_plan
-from redeliver_mw.pipeline.forgetting import forget
-from redeliver_mw.pipeline.replaying.lending import borrowed, lent
+from redeliver_mw.pipeline.lake.retention import forget
+from redeliver_mw.pipeline.replaying.body_lookup import borrowed, lent
 from tests.pipeline.drained import letter, put
 
 if TYPE_CHECKING:
@@ -68,9 +68,7 @@ def test_a_redacted_plan_shows_what_the_function_gives_and_nothing_where_it_fail
     made = plan(spark, stock, tmp_path / "plan", redact=without_card)
     assert (made.bodies, made.letters, made.left_out) == ("lake", 200, {})
     shown = {dl_id: row["body"] for dl_id, row in rows_of(made).items()}
-    assert shown == {
-        f"d{n:03}": None if n in (7, 8) else b'{"order":%d,"card":"***"}' % n for n in range(200)
-    }  # fmt: skip
+    assert shown == {f"d{n:03}": None if n in (7, 8) else b'{"order":%d,"card":"***"}' % n for n in range(200)}
 
 
 def test_a_replay_borrows_bodies_as_they_are_in_the_lake_and_gives_them_back(

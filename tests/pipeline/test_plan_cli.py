@@ -14,8 +14,8 @@ import pytest
 
 from redeliver_mw.cli.main import run
 from redeliver_mw.pipeline import Lake, read_plan
-from redeliver_mw.pipeline.letter import Letter
-from redeliver_mw.pipeline.plans.deciding import WHY
+from redeliver_mw.pipeline.plans.eligibility import WHY
+from redeliver_mw.pipeline.plans.letter import Letter
 from tests.pages import write_files
 from tests.pipeline.drained import DAY, NOON, letter, put
 
@@ -102,9 +102,7 @@ def test_forgetting_counts_first_and_says_what_was_never_sent(stock: Path, capsy
     assert "4 of them were not sent back by any replay" in err
     assert "say --execute" in err
     out, _ = said(capsys, "forget", stock, "--before", "2026-11-30", "--execute", "--json")
-    assert json.loads(out) == {
-        "letters": 4, "unsent": 4, "files": 2, "days": 1, "bodies_only": False, "done": True
-    }  # fmt: skip
+    assert json.loads(out) == {"letters": 4, "unsent": 4, "files": 2, "days": 1, "bodies_only": False, "done": True}
     assert "no beginning of a day" in said(capsys, "forget", stock, "--before", "2026-11-30T01:00", code=2)[1]
 
 

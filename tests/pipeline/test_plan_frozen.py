@@ -13,7 +13,7 @@ import pytest
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Plan, read_plan
 from redeliver_mw.pipeline.files import files_at
-from redeliver_mw.pipeline.planned import PlanFile, freeze, hash_of, path_of
+from redeliver_mw.pipeline.plans.plan_file import PlanFile, freeze, hash_of, path_of
 
 
 @pytest.fixture
@@ -26,10 +26,19 @@ def plan(tmp_path: Path) -> Plan:
     files.publish("left_out.parquet", b"")
     left_out = PlanFile("left_out.parquet", 0, *hash_of(files, "left_out.parquet"))
     about = Plan(
-        folder=files.url(), plan_id="00112233445566aa", created_us=1, lake="/lake", letters=3, buckets=3,
-        files=tuple(found), left_out_file=left_out, where="failures > 3", edits=("to=other", "-header.a"),
-        destinations={"orders": 3}, errors=(("d1", "ValueError: no"),),
-    )  # fmt: skip
+        folder=files.url(),
+        plan_id="00112233445566aa",
+        created_us=1,
+        lake="/lake",
+        letters=3,
+        buckets=3,
+        files=tuple(found),
+        left_out_file=left_out,
+        where="failures > 3",
+        edits=("to=other", "-header.a"),
+        destinations={"orders": 3},
+        errors=(("d1", "ValueError: no"),),
+    )
     return freeze(files, about)
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Letter
-from redeliver_mw.pipeline.letter import Transform
-from redeliver_mw.pipeline.plans.changing import Changes
-from redeliver_mw.pipeline.plans.editing import parse_edits
-from redeliver_mw.pipeline.plans.loading import load_function
+from redeliver_mw.pipeline.plans.header_edits import parse_edits
+from redeliver_mw.pipeline.plans.letter import Transform
+from redeliver_mw.pipeline.plans.letter_transform import LetterTransform
+from redeliver_mw.pipeline.plans.user_functions import load_function
 from tests.pipeline.drained import letter
 
 BODY = b'{"currency":null,"lines":[{"sku":"a","n":1},{"sku":"b","n":2}],"total":12.5}'
@@ -27,14 +27,20 @@ BODY = b'{"currency":null,"lines":[{"sku":"a","n":1},{"sku":"b","n":2}],"total":
 
 def made(transform: Transform | None = None, *edits: str, unset: tuple[str, ...] = (), **given: Any) -> dict[str, Any]:
     row = letter("one", **{"body": BODY, "headers": {"tenant": "acme", "trace": "t1"}} | given)
-    return Changes(parse_edits(edits, unset), transform).made_of(row)
+    return LetterTransform(parse_edits(edits, unset), transform).made_of(row)
 
 
 def test_a_letter_that_nobody_changes_has_no_edits_and_no_new_body() -> None:
     assert made(lambda one: one) == {
-        "dl_id": "one", "target": "orders", "body": None, "body_sha256": None, "edited_body": False, "edits": None,
-        "why": None, "detail": None,
-    }  # fmt: skip
+        "dl_id": "one",
+        "target": "orders",
+        "body": None,
+        "body_sha256": None,
+        "edited_body": False,
+        "edits": None,
+        "why": None,
+        "detail": None,
+    }
 
 
 def test_a_transform_sees_what_the_letter_says_and_may_change_its_body_headers_and_target() -> None:

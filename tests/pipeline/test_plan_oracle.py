@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redeliver_mw.pipeline.buckets import LETTERS as PLAN_COLUMNS
-from redeliver_mw.pipeline.plans.deciding import SENT, decide, held_back
+from redeliver_mw.pipeline.plans.bucket_files import LETTERS as PLAN_COLUMNS
+from redeliver_mw.pipeline.plans.eligibility import SENT, decide, held_back
 from redeliver_mw.pipeline.plans.ranking import buckets_for, rank
 from redeliver_mw.pipeline.schemas import DEAD_LETTERS, PLAN
 from tests.pipeline.drained import NOON, letter
@@ -37,10 +37,16 @@ LETTER = st.fixed_dictionaries(
 )
 SEEN = pa.schema(
     [
-        ("dl_id", pa.string()), ("message_key", pa.string()), ("broker", pa.string()), ("generation", pa.int32()),
-        ("dead_us", pa.int64()), ("problem", pa.string()), ("asked", pa.bool_()), ("is_sent", pa.bool_()),
+        ("dl_id", pa.string()),
+        ("message_key", pa.string()),
+        ("broker", pa.string()),
+        ("generation", pa.int32()),
+        ("dead_us", pa.int64()),
+        ("problem", pa.string()),
+        ("asked", pa.bool_()),
+        ("is_sent", pa.bool_()),
     ]
-)  # fmt: skip
+)
 DECIDED = """
 WITH last AS (
     SELECT broker, message_key, max_by(dl_id, (generation, dead_us, dl_id)) AS id

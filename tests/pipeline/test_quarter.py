@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from redeliver_mw.failure import fingerprint
-from redeliver_mw.record import AttemptRecord
-from redeliver_mw.segments import read_segments
+from redeliver_mw.journal.records import AttemptRecord
+from redeliver_mw.journal.segments import read_segments
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EXAMPLE = REPOSITORY / "examples" / "quarter"

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from redeliver_mw.pipeline import compact
-from redeliver_mw.pipeline.lake import Lake
+from redeliver_mw.pipeline.lake.lake import Lake
 from redeliver_mw.pipeline.marts.messages import messages
 from redeliver_mw.pipeline.marts.recovery import recovery as mart
 from tests.pipeline.recommended import CASES, Month, Service, fates, recovery, run, trials

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from redeliver_mw.pipeline import Lake, drain, plan, replay
-from redeliver_mw.pipeline.forgetting import forget
+from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.faults.letters import bury, declare

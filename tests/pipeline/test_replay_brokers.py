@@ -17,7 +17,7 @@ import pytest
 
 from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
 from redeliver_mw.pipeline import Lake, LakeError, Replayed, SparkError, replay
-from redeliver_mw.pipeline.replaying.begun import all_begun, sent_letters
+from redeliver_mw.pipeline.replaying.registry import all_begun, sent_letters
 from tests.brokers import Broker
 from tests.brokers.skips import only_if
 from tests.disks import fill, small_disk_at
@@ -250,9 +250,7 @@ def test_what_is_behind_a_refused_one_of_its_group_waits_for_it(
     head = template(broker, *names)
     small_queue(broker, names[0], 25)
     # Number n is in bucket n % 2, and so is all of its group.
-    make_plan(
-        lake, folder, broker.url, head, *names, 120, buckets=2, group_of=lambda n: f"group {n % groups}"
-    )  # fmt: skip
+    make_plan(lake, folder, broker.url, head, *names, 120, buckets=2, group_of=lambda n: f"group {n % groups}")
     came: list[int] = []
     held = 0
     done = replay(spark, folder, broker.url)
@@ -419,6 +417,6 @@ def test_letters_of_another_dialect_and_too_many_publishers_are_refused(
 def test_a_broker_that_is_absent_is_one_clear_error(
     some: Callable[..., Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("redeliver_mw.pipeline.replaying.line.CONNECTED_IN", 2.0)
+    monkeypatch.setattr("redeliver_mw.pipeline.replaying.sync_connection.CONNECTED_IN", 2.0)
     with pytest.raises(BrokerError):
         replay(spark, some(letters=3), "rabbitmq://guest:secret@127.0.0.1:1", execute=True)

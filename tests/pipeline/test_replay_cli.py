@@ -56,8 +56,12 @@ def test_with_execute_it_sends_all_and_once(
     done = json.loads(said(capsys, *words)[0])
     assert (done["replayed"], done["sent"], done["stopped"], done["in_doubt"]) == (40, 40, "", 0)
     assert done["canary"] | {"waited_s": 0} == {
-        "letters": 10, "died": 0, "decided": None, "verdict": "passed", "waited_s": 0,
-    }  # fmt: skip
+        "letters": 10,
+        "died": 0,
+        "decided": None,
+        "verdict": "passed",
+        "waited_s": 0,
+    }
     assert json.loads((tmp_path / "plan" / "report.json").read_text()) == done
     again = json.loads(said(capsys, *words)[0])
     assert (again["replayed"], again["sent"]) == (40, 0)
@@ -67,10 +71,12 @@ def test_with_execute_it_sends_all_and_once(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (["--canary", "none"], "'none' is no canary"), (["--stop-at", "20"], "'20' is no share"),
-        (["--rate", "0"], "0.0 messages a second"), (["--publishers", "0"], "0 publishers"),
+        (["--canary", "none"], "'none' is no canary"),
+        (["--stop-at", "20"], "'20' is no share"),
+        (["--rate", "0"], "0.0 messages a second"),
+        (["--publishers", "0"], "0 publishers"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_meant_is_told_before_anything_is_looked_at(
     options: list[str], what: str, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -116,9 +122,13 @@ def test_letters_that_were_only_looked_at_come_off_their_queue_when_they_are_sen
     source, dlq = "rp.peek", "dlq.rp.peek"
     declare(broker, source, dlq)
     headers = {
-        "redeliver_reason": "exhausted", "redeliver_failures": "3", "redeliver_failures_for": source,
-        "redeliver_original_destination": source, "redeliver_original_kind": "queue", "redeliver_generation": "0",
-    }  # fmt: skip
+        "redeliver_reason": "exhausted",
+        "redeliver_failures": "3",
+        "redeliver_failures_for": source,
+        "redeliver_original_destination": source,
+        "redeliver_original_kind": "queue",
+        "redeliver_generation": "0",
+    }
     with connect(broker.url) as session:
         for number in range(30):
             own = {"redeliver_copy_id": f"{number:032x}", "redeliver_lineage": f"line-{number}", "redeliver_hop": "1"}

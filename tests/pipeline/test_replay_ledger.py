@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 
 from redeliver_mw.pipeline import LakeError
 from redeliver_mw.pipeline.replaying import ranges
-from redeliver_mw.pipeline.replaying.ledger import FOLDER, Answer, Told, read, tries
-from redeliver_mw.pipeline.replaying.trying import WHYS, Try
+from redeliver_mw.pipeline.replaying.bucket_attempt import WHYS, BucketAttempt
+from redeliver_mw.pipeline.replaying.ledger import FOLDER, LedgerAnswer, LedgerRecord, read, tries
 from tests.disks import fill, small_disk_at
 
 PLAN = "0123456789abcdef"
 POSITIONS = st.sets(st.integers(0, 10**6), max_size=200)
 
 
-def wrote(folder: Path, *batches: tuple[set[int], Answer | None], run: str = "r1") -> Path:
+def wrote(folder: Path, *batches: tuple[set[int], LedgerAnswer | None], run: str = "r1") -> Path:
     """A try with these batches; an answer that is None never came."""
-    one = Try(str(folder), PLAN, 0, run)
+    one = BucketAttempt(str(folder), PLAN, 0, run)
     for intended, answer in batches:
         one.intend(intended)
         if answer is not None:
@@ -34,7 +34,7 @@ def wrote(folder: Path, *batches: tuple[set[int], Answer | None], run: str = "r1
     return max((folder / FOLDER).glob(f"bucket-00000.{run}-*.jsonl"), key=lambda path: path.stat().st_mtime_ns)
 
 
-def told(folder: Path) -> Told:
+def told(folder: Path) -> LedgerRecord:
     return read(tries(str(folder)).get(0, ()), PLAN)
 
 
@@ -55,13 +55,13 @@ def test_text_that_is_no_positions_is_refused(text: str) -> None:
 
 
 def test_what_every_try_says_is_put_together(tmp_path: Path) -> None:
-    wrote(tmp_path, ({0, 1, 2}, Answer({0}, {1: "full"}, unsent={2})), ({3, 4}, None))
-    assert told(tmp_path) == Told({0}, {1: "full"}, {3, 4}, _fresh={3, 4})
+    wrote(tmp_path, ({0, 1, 2}, LedgerAnswer({0}, {1: "full"}, unsent={2})), ({3, 4}, None))
+    assert told(tmp_path) == LedgerRecord({0}, {1: "full"}, {3, 4}, _fresh={3, 4})
 
-    again = Try(str(tmp_path), PLAN, 0, "r2")
+    again = BucketAttempt(str(tmp_path), PLAN, 0, "r2")
     assert again.before.confirmed == {0}
     again.intend({1, 2, 3})
-    again.answer(Answer({1, 2}, {}, silent={3}))
+    again.answer(LedgerAnswer({1, 2}, {}, silent={3}))
     again.close()
 
     found = told(tmp_path)
@@ -70,13 +70,13 @@ def test_what_every_try_says_is_put_together(tmp_path: Path) -> None:
 
 def test_a_letter_that_was_in_doubt_stays_so_until_the_broker_answers(tmp_path: Path) -> None:
     wrote(tmp_path, ({5}, None))
-    wrote(tmp_path, ({5, 6}, Answer(unsent={5, 6})), run="r2")
+    wrote(tmp_path, ({5, 6}, LedgerAnswer(unsent={5, 6})), run="r2")
     assert told(tmp_path).doubt == {5}  # 6 was never given to the broker
 
 
 def test_reasons_are_cut_and_only_so_many_are_told_apart(tmp_path: Path) -> None:
     refused = {n: f"reason {n} " + "ä\n" * 1000 for n in range(WHYS + 5)}
-    path = wrote(tmp_path, (set(refused), Answer(refused=refused)))
+    path = wrote(tmp_path, (set(refused), LedgerAnswer(refused=refused)))
     found = told(tmp_path).refused
     assert set(found) == set(refused)
     assert len(set(found.values())) == WHYS + 1
@@ -84,20 +84,22 @@ def test_reasons_are_cut_and_only_so_many_are_told_apart(tmp_path: Path) -> None
 
 
 @st.composite
-def histories(draw: st.DrawFn) -> list[tuple[set[int], Answer]]:
+def histories(draw: st.DrawFn) -> list[tuple[set[int], LedgerAnswer]]:
     """Batches of one try, each of letters of its own, with any answers."""
     batches = []
     for number in range(draw(st.integers(1, 5))):
         mine = {number * 100 + n for n in draw(st.sets(st.integers(0, 99), min_size=1, max_size=20))}
         words = {position: draw(st.sampled_from(["ok", "no", "unsent", "silent"])) for position in mine}
         said = {word: {p for p, w in words.items() if w == word} for word in ("ok", "no", "unsent", "silent")}
-        batches.append((mine, Answer(said["ok"], dict.fromkeys(said["no"], "full"), said["unsent"], said["silent"])))
+        batches.append(
+            (mine, LedgerAnswer(said["ok"], dict.fromkeys(said["no"], "full"), said["unsent"], said["silent"]))
+        )
     return batches
 
 
 @given(histories(), st.data())
 def test_a_ledger_that_is_cut_anywhere_never_forgets_what_may_be_sent(
-    batches: list[tuple[set[int], Answer]], data: st.DataObject
+    batches: list[tuple[set[int], LedgerAnswer]], data: st.DataObject
 ) -> None:
     """A process dies at any byte, with or without reserved room behind: whole batches count, one is in doubt."""
     with tempfile.TemporaryDirectory() as name:
@@ -117,7 +119,7 @@ def test_a_ledger_that_is_cut_anywhere_never_forgets_what_may_be_sent(
 
 @given(histories(), st.data())
 def test_a_byte_that_was_changed_before_the_last_line_is_one_clear_error(
-    batches: list[tuple[set[int], Answer]], data: st.DataObject
+    batches: list[tuple[set[int], LedgerAnswer]], data: st.DataObject
 ) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -132,38 +134,38 @@ def test_a_byte_that_was_changed_before_the_last_line_is_one_clear_error(
 
 
 def test_the_last_line_may_have_lost_its_beginning_in_a_power_cut(tmp_path: Path) -> None:
-    path = wrote(tmp_path, ({0, 1}, Answer({0, 1})))
+    path = wrote(tmp_path, ({0, 1}, LedgerAnswer({0, 1})))
     *kept, last = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(kept) + b"\0" * (len(last) - 5) + last[-5:])
     assert told(tmp_path).doubt == {0, 1}
 
 
 def test_a_ledger_of_another_plan_is_refused(tmp_path: Path) -> None:
-    path = wrote(tmp_path, ({0}, Answer({0})))
+    path = wrote(tmp_path, ({0}, LedgerAnswer({0})))
     with pytest.raises(LakeError, match="another plan"):
         read([str(path)], "f" * 16)
 
 
 def test_two_processes_cannot_be_at_one_bucket(tmp_path: Path) -> None:
-    first = Try(str(tmp_path), PLAN, 0, "r1")
+    first = BucketAttempt(str(tmp_path), PLAN, 0, "r1")
     with pytest.raises(LakeError, match="another process sends these letters"):
-        Try(str(tmp_path), PLAN, 0, "r2", patience=0.1)
+        BucketAttempt(str(tmp_path), PLAN, 0, "r2", patience=0.1)
     first.close()
-    Try(str(tmp_path), PLAN, 0, "r2").close()
+    BucketAttempt(str(tmp_path), PLAN, 0, "r2").close()
 
 
 def test_a_try_that_sends_nothing_leaves_no_file(tmp_path: Path) -> None:
-    Try(str(tmp_path), PLAN, 0, "r1").close()
+    BucketAttempt(str(tmp_path), PLAN, 0, "r1").close()
     assert tries(str(tmp_path)) == {}
 
 
 def test_on_a_full_disk_nothing_may_be_sent_and_what_was_sent_can_be_written_down(tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "64k") as disk:
-        one = Try(str(disk), PLAN, 0, "r1")
+        one = BucketAttempt(str(disk), PLAN, 0, "r1")
         one.intend({0, 1})
         with pytest.raises(OSError, match="No space left"):
             fill(disk / "others")
-        one.answer(Answer({0}, {1: "x" * 500}))  # its room was reserved
+        one.answer(LedgerAnswer({0}, {1: "x" * 500}))  # its room was reserved
         with pytest.raises(OSError, match="No space left") as caught:
             one.intend(range(2, 50_000))
         assert caught.value.errno == errno.ENOSPC
@@ -175,6 +177,6 @@ def test_on_a_full_disk_nothing_may_be_sent_and_what_was_sent_can_be_written_dow
 
 
 def test_the_room_that_was_reserved_is_given_back(tmp_path: Path) -> None:
-    path = wrote(tmp_path, ({0}, Answer({0})))
+    path = wrote(tmp_path, ({0}, LedgerAnswer({0})))
     assert b"\0" not in path.read_bytes()
     assert os.stat(path).st_blocks * 512 <= 8192

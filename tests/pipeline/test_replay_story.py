@@ -88,8 +88,9 @@ def test_an_outage_is_replayed_after_a_canary_has_stopped_the_half_right_fix(
         assert (done.whole, done.sent, done.stopped, done.died_again) == (True, ORDERS - CANARY, "", 0)
         outcomes = pq.read_table(tmp_path / "first" / "outcomes.parquet").to_pylist()
         assert Counter((row["outcome"], row["died_again"]) for row in outcomes) == {
-            ("replayed", True): again, ("replayed", False): ORDERS - again,
-        }  # fmt: skip
+            ("replayed", True): again,
+            ("replayed", False): ORDERS - again,
+        }
 
         # Those that died again are letters like any other.
         assert drain(spark, url, DLQ, lake).letters == again

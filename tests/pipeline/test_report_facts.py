@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redeliver_mw.pipeline.bins import bin_of
-from redeliver_mw.pipeline.report.advice import FRONT, advise
 from redeliver_mw.pipeline.report.attempts import attempts
-from redeliver_mw.pipeline.report.facts import Rows, facts
+from redeliver_mw.pipeline.report.facts import MartRows, facts
 from redeliver_mw.pipeline.report.failures import SHOWN, TEXT, failures
-from redeliver_mw.pipeline.report.healing import POINTS, Interval, Likely, healing, interval, wilson
+from redeliver_mw.pipeline.report.healing import POINTS, Interval, Likely, interval, recovery_curve, wilson
 from redeliver_mw.pipeline.report.letters import flow, poison
+from redeliver_mw.pipeline.report.policy_advice import FRONT, advise
 from redeliver_mw.pipeline.report.storms import BUCKETS, KEPT, storms
+from redeliver_mw.pipeline.time_bins import bin_of
 from tests.pipeline.sample_rows import sample, sample_facts
 from tests.pipeline.sample_world import CURRENCY, DAY, KINDS, SECOND, SILENT, START_US
 
@@ -31,25 +31,60 @@ MONDAY = date(2026, 3, 2)
 
 def recovered(lo_s: float, hi_s: float | None, n: int, **more: Any) -> Row:
     hi = None if hi_s is None else bin_of(round(hi_s * SECOND))
-    return {"day": MONDAY, "destination": "orders", "fingerprint": "f1", "policy_version": "v",
-            "lo_bin": bin_of(round(lo_s * SECOND)), "hi_bin": hi, "n": n, **more}  # fmt: skip
+    return {
+        "day": MONDAY,
+        "destination": "orders",
+        "fingerprint": "f1",
+        "policy_version": "v",
+        "lo_bin": bin_of(round(lo_s * SECOND)),
+        "hi_bin": hi,
+        "n": n,
+        **more,
+    }
 
 
 def wasted(attempts: int, handler_us: int, **more: Any) -> Row:
-    return {"day": MONDAY, "destination": "orders", "fingerprint": "f1", "attempts": attempts,
-            "handler_us": handler_us, "hopeless_attempts": 0, **more}  # fmt: skip
+    return {
+        "day": MONDAY,
+        "destination": "orders",
+        "fingerprint": "f1",
+        "attempts": attempts,
+        "handler_us": handler_us,
+        "hopeless_attempts": 0,
+        **more,
+    }
 
 
 def window(at_s: int, first: int, retries: int, destination: str = "orders") -> Row:
-    return {"window_us": START_US + at_s * SECOND, "destination": destination, "attempts": first + retries,
-            "first_attempts": first, "retries": retries}  # fmt: skip
+    return {
+        "window_us": START_US + at_s * SECOND,
+        "destination": destination,
+        "attempts": first + retries,
+        "first_attempts": first,
+        "retries": retries,
+    }
 
 
 def candidate(name: str, messages: int, **more: Any) -> Row:
-    return {"candidate": name, "destination": "orders", "error_fingerprint": "f1", "messages": messages,
-            "p_recover": 0.5, "p_recover_lo": 0.4, "p_recover_hi": 0.6, "dead_letter_share": 0.5,
-            "attempts_per_message": 2.0, "wasted_attempts": 10.0, "ttr_mean_s": 1.0, "ttr_p50_s": 1.0,
-            "ttr_p95_s": 5.0, "extrapolated_share": 0.0, "extrapolated": False, "pareto": False, **more}  # fmt: skip
+    return {
+        "candidate": name,
+        "destination": "orders",
+        "error_fingerprint": "f1",
+        "messages": messages,
+        "p_recover": 0.5,
+        "p_recover_lo": 0.4,
+        "p_recover_hi": 0.6,
+        "dead_letter_share": 0.5,
+        "attempts_per_message": 2.0,
+        "wasted_attempts": 10.0,
+        "ttr_mean_s": 1.0,
+        "ttr_p50_s": 1.0,
+        "ttr_p95_s": 5.0,
+        "extrapolated_share": 0.0,
+        "extrapolated": False,
+        "pareto": False,
+        **more,
+    }
 
 
 # Wilson's interval, as R's binom.confint(method = "wilson") and the textbook formula give it
@@ -65,7 +100,7 @@ def test_of_nothing_seen_everything_is_possible() -> None:
 
 
 def test_what_healed_between_two_attempts_is_possible_from_the_first_and_certain_from_the_second() -> None:
-    found = healing([Interval(after_s=1, by_s=3, messages=30), Interval(after_s=7, by_s=None, messages=10)])
+    found = recovery_curve([Interval(after_s=1, by_s=3, messages=30), Interval(after_s=7, by_s=None, messages=10)])
     at = {point.after_s: (point.certain, point.possible) for point in found.curve}
     # until 1 s all have failed; between 1 s and 3 s 30 of 40 may have healed; after 7 s nobody looked at the other 10
     assert at == {1: (0, 0), 3: (0.75, 0.75), 7: (0.75, 0.75)}
@@ -75,7 +110,7 @@ def test_what_healed_between_two_attempts_is_possible_from_the_first_and_certain
 
 def test_half_and_nearly_all_count_only_those_that_healed() -> None:
     seen = [Interval(after_s=0, by_s=by, messages=n) for by, n in ((1.0, 10), (2.0, 9), (60.0, 1))]
-    found = healing([*seen, Interval(after_s=99, by_s=None, messages=500)])
+    found = recovery_curve([*seen, Interval(after_s=99, by_s=None, messages=500)])
     assert (found.half_s, found.most_s) == (1, 2)  # 10 and 19 of 20
 
 
@@ -88,26 +123,37 @@ def test_what_is_said_to_be_certain_is_certain_for_the_whole_of_its_bin() -> Non
 
 @pytest.mark.parametrize(
     ("healed", "dead", "untried", "verdict"),
-    [(0, 100, 0, "never"), (0, 10, 0, "unsure"), (0, 0, 50, "untried"), (99, 1, 0, "heals"), (5, 95, 0, "seldom"),
-     (50, 50, 0, "mixed"), (2, 3, 0, "unsure"), (5, 0, 0, "unsure")],
-)  # fmt: skip
+    [
+        (0, 100, 0, "never"),
+        (0, 10, 0, "unsure"),
+        (0, 0, 50, "untried"),
+        (99, 1, 0, "heals"),
+        (5, 95, 0, "seldom"),
+        (50, 50, 0, "mixed"),
+        (2, 3, 0, "unsure"),
+        (5, 0, 0, "unsure"),
+    ],
+)
 def test_the_verdict_says_no_more_than_the_counts_allow(healed: int, dead: int, untried: int, verdict: str) -> None:
     parts = ((0.0, 1.0, healed), (5.0, None, dead), (0.0, None, untried))
-    assert healing([Interval(after_s=a, by_s=b, messages=n) for a, b, n in parts if n]).verdict == verdict
+    assert recovery_curve([Interval(after_s=a, by_s=b, messages=n) for a, b, n in parts if n]).verdict == verdict
 
 
 intervals = st.lists(
     st.builds(
         lambda lo, more, n: Interval(after_s=lo, by_s=None if more is None else lo + more, messages=n),
-        st.floats(0, 1e6), st.none() | st.floats(0.001, 1e6), st.integers(1, 10**6),
+        st.floats(0, 1e6),
+        st.none() | st.floats(0.001, 1e6),
+        st.integers(1, 10**6),
     ),
-    min_size=1, max_size=200,
-)  # fmt: skip
+    min_size=1,
+    max_size=200,
+)
 
 
 @given(intervals)
 def test_a_curve_rises_within_its_bounds_and_has_no_more_points_than_can_be_seen(seen: list[Interval]) -> None:
-    curve = healing(seen).curve
+    curve = recovery_curve(seen).curve
     assert len(curve) <= POINTS
     for point in curve:
         assert 0 <= point.lo <= point.certain <= point.possible <= point.hi <= 1
@@ -120,7 +166,7 @@ def test_a_curve_rises_within_its_bounds_and_has_no_more_points_than_can_be_seen
 @given(intervals)
 def test_each_point_of_a_curve_counts_the_messages_again(seen: list[Interval]) -> None:
     total = sum(one.messages for one in seen)
-    for point in healing(seen).curve:
+    for point in recovery_curve(seen).curve:
         certain = sum(one.messages for one in seen if one.by_s is not None and one.by_s <= point.after_s)
         assert point.certain * total == pytest.approx(certain)
 
@@ -128,7 +174,7 @@ def test_each_point_of_a_curve_counts_the_messages_again(seen: list[Interval]) -
 def test_an_estimate_is_told_no_further_than_anything_was_seen() -> None:
     seen = [Interval(after_s=1, by_s=2, messages=5)]
     likely = [Likely(after_s=at, healed=at / 10) for at in (1.5, 0.5, 2.5)]
-    assert [one.after_s for one in healing(seen, likely).likely] == [0.5, 1.5]
+    assert [one.after_s for one in recovery_curve(seen, likely).likely] == [0.5, 1.5]
 
 
 def test_a_failure_is_summed_over_days_and_policies() -> None:
@@ -160,8 +206,10 @@ def test_those_that_waste_most_come_first_and_the_others_are_summed_up() -> None
 
 
 def test_an_example_is_cut_and_near_duplicates_are_counted() -> None:
-    known = [{"fingerprint": name, "group": "g", "example": "x" * 200_000, "n": 1, "first_us": 1, "last_us": 2}
-             for name in ("f1", "f2", "f3")]  # fmt: skip
+    known = [
+        {"fingerprint": name, "group": "g", "example": "x" * 200_000, "n": 1, "first_us": 1, "last_us": 2}
+        for name in ("f1", "f2", "f3")
+    ]
     (one,) = failures([recovered(1, 2, 3)], [], known, []).shown
     assert (len(one.error), one.alike) == (TEXT, 3)
 
@@ -191,19 +239,30 @@ def test_the_sample_is_told_as_its_histories_are() -> None:
 
 def test_messages_that_are_at_no_end_are_neither_healed_nor_dead() -> None:
     ends = {"accepted": 5, "dead_lettered": 2, "discarded": 1, "redelivered": 3, "kept": 4}
-    rows = Rows(outcomes=[{"outcome": outcome, "n": n} for outcome, n in ends.items()], storms=[window(0, 20, 9)])
+    rows = MartRows(outcomes=[{"outcome": outcome, "n": n} for outcome, n in ends.items()], storms=[window(0, 20, 9)])
     totals = facts(rows, lake="l", made_s=0).totals
     assert (totals.messages, totals.attempts) == (20, 29)
     assert (totals.failed, totals.healed, totals.dead, totals.open) == (15, 5, 3, 7)
 
 
 def test_attempts_are_summed_over_days_from_the_second_on() -> None:
-    rows = [{"day": MONDAY + timedelta(day), "destination": "orders", "error_type": error, "attempt": attempt, "n": n,
-             "n_accepted": accepted}
-            for day, error, attempt, n, accepted in (
-                (0, None, 1, 1000, 900), (0, "E", 2, 60, 20), (1, "E", 2, 40, 10), (1, "E", 3, 70, 7),
-                (1, "E", 40, 9, 0))
-            ]  # fmt: skip
+    rows = [
+        {
+            "day": MONDAY + timedelta(day),
+            "destination": "orders",
+            "error_type": error,
+            "attempt": attempt,
+            "n": n,
+            "n_accepted": accepted,
+        }
+        for day, error, attempt, n, accepted in (
+            (0, None, 1, 1000, 900),
+            (0, "E", 2, 60, 20),
+            (1, "E", 2, 40, 10),
+            (1, "E", 3, 70, 7),
+            (1, "E", 40, 9, 0),
+        )
+    ]
     (line,) = attempts(rows).lines
     assert [(one.attempt, one.n, one.accepted, one.p_success) for one in line.chances] == [
         (2, 100, 30, 0.3),
@@ -240,9 +299,17 @@ def test_windows_that_were_summed_up_already_give_the_same_buckets() -> None:
 
 def test_the_storms_with_most_retries_are_kept_and_the_others_counted() -> None:
     many = KEPT + 3
-    episodes = [{"destination": "orders", "first_us": START_US + number * 60 * SECOND, "attempts": 2 * number + 1,
-                 "end_us": START_US + number * 60 * SECOND + 20 * SECOND, "retries": number, "peak": 4.0}
-                for number in range(many)]  # fmt: skip
+    episodes = [
+        {
+            "destination": "orders",
+            "first_us": START_US + number * 60 * SECOND,
+            "attempts": 2 * number + 1,
+            "end_us": START_US + number * 60 * SECOND + 20 * SECOND,
+            "retries": number,
+            "peak": 4.0,
+        }
+        for number in range(many)
+    ]
     found = storms([window(0, 1, 1)], episodes)
     assert found is not None
     assert [one.number for one in found.storms] == list(range(1, KEPT + 1))
@@ -252,31 +319,63 @@ def test_the_storms_with_most_retries_are_kept_and_the_others_counted() -> None:
 
 
 def test_letters_are_summed_by_day_and_by_reason() -> None:
-    rows = [{"day": MONDAY + timedelta(day), "destination": name, "reason": reason, "in": came, "out": left,
-             "oldest_us": oldest}
-            for day, name, reason, came, left, oldest in (
-                (0, "orders", "exhausted", 5, 1, 10 * SECOND), (1, "orders", "exhausted", 7, 0, 4 * SECOND),
-                (1, "mail", "fatal", 2, 0, None), (1, "mail", None, 0, 3, None))]  # fmt: skip
+    rows = [
+        {
+            "day": MONDAY + timedelta(day),
+            "destination": name,
+            "reason": reason,
+            "in": came,
+            "out": left,
+            "oldest_us": oldest,
+        }
+        for day, name, reason, came, left, oldest in (
+            (0, "orders", "exhausted", 5, 1, 10 * SECOND),
+            (1, "orders", "exhausted", 7, 0, 4 * SECOND),
+            (1, "mail", "fatal", 2, 0, None),
+            (1, "mail", None, 0, 3, None),
+        )
+    ]
     found = flow(rows, rows)
     assert (found.came, found.left) == (14, 4)
     assert [(one.days, one.came, one.left) for one in found.bars] == [(1, 5, 1), (1, 9, 3)]
     assert [(one.destination, one.reason, one.came, one.left, one.oldest_s) for one in found.lines] == [
-        ("orders", "exhausted", 12, 1, 4.0), ("mail", "fatal", 2, 0, None), ("mail", "", 0, 3, None),
-    ]  # fmt: skip
+        ("orders", "exhausted", 12, 1, 4.0),
+        ("mail", "fatal", 2, 0, None),
+        ("mail", "", 0, 3, None),
+    ]
 
 
 def test_years_of_letters_are_no_more_bars_than_can_be_seen() -> None:
-    rows = [{"day": MONDAY + timedelta(day), "destination": "orders", "reason": "exhausted", "in": 1, "out": 1,
-             "oldest_us": None} for day in range(4000)]  # fmt: skip
+    rows = [
+        {
+            "day": MONDAY + timedelta(day),
+            "destination": "orders",
+            "reason": "exhausted",
+            "in": 1,
+            "out": 1,
+            "oldest_us": None,
+        }
+        for day in range(4000)
+    ]
     found = flow(rows, rows)
     assert len(found.bars) <= 101
     assert sum(one.came for one in found.bars) == 4000
 
 
 def test_the_sickest_messages_come_first_and_those_that_healed_are_only_counted() -> None:
-    rows = [{"message_key": f"m{number}", "destination": "orders", "fingerprint": None, "attempts": number,
-             "first_us": 0, "last_us": DAY, "replays": 0, "verdict": "healed" if number == 99 else "dead"}
-            for number in range(100)]  # fmt: skip
+    rows = [
+        {
+            "message_key": f"m{number}",
+            "destination": "orders",
+            "fingerprint": None,
+            "attempts": number,
+            "first_us": 0,
+            "last_us": DAY,
+            "replays": 0,
+            "verdict": "healed" if number == 99 else "dead",
+        }
+        for number in range(100)
+    ]
     counted = [{"verdict": verdict, "n": n} for verdict, n in Counter(row["verdict"] for row in rows).items()]
     found = poison(rows, counted)
     assert [one.attempts for one in found.messages] == list(range(98, 88, -1))
@@ -285,11 +384,31 @@ def test_the_sickest_messages_come_first_and_those_that_healed_are_only_counted(
 
 def test_a_candidate_is_put_together_from_its_failures_by_their_messages() -> None:
     rows = [
-        candidate("a", 30, p_recover=1.0, p_recover_lo=0.9, p_recover_hi=1.0, dead_letter_share=0.0,
-                  attempts_per_message=2.0, wasted_attempts=0.0, ttr_p95_s=10.0),
-        candidate("a", 10, error_fingerprint="f2", p_recover=0.2, p_recover_lo=0.1, p_recover_hi=0.4,
-                  dead_letter_share=0.8, attempts_per_message=6.0, wasted_attempts=40.0, ttr_p95_s=90.0, pareto=True),
-    ]  # fmt: skip
+        candidate(
+            "a",
+            30,
+            p_recover=1.0,
+            p_recover_lo=0.9,
+            p_recover_hi=1.0,
+            dead_letter_share=0.0,
+            attempts_per_message=2.0,
+            wasted_attempts=0.0,
+            ttr_p95_s=10.0,
+        ),
+        candidate(
+            "a",
+            10,
+            error_fingerprint="f2",
+            p_recover=0.2,
+            p_recover_lo=0.1,
+            p_recover_hi=0.4,
+            dead_letter_share=0.8,
+            attempts_per_message=6.0,
+            wasted_attempts=40.0,
+            ttr_p95_s=90.0,
+            pareto=True,
+        ),
+    ]
     (one,) = advise(rows, [{"destination": "orders", "today": "a", "best": "a"}])
     assert one.kind == "stay"
     assert one.best is not None
@@ -324,9 +443,15 @@ def test_where_the_time_of_one_failure_is_unknown_that_of_all_is() -> None:
 
 @pytest.mark.parametrize(
     ("today", "best", "kind"),
-    [("a", "b", "change"), ("a", "a", "stay"), ("a", "c", "guess"), (None, "b", "change"), ("a", None, "none"),
-     ("z", "z", "none")],
-)  # fmt: skip
+    [
+        ("a", "b", "change"),
+        ("a", "a", "stay"),
+        ("a", "c", "guess"),
+        (None, "b", "change"),
+        ("a", None, "none"),
+        ("z", "z", "none"),
+    ],
+)
 def test_what_is_advised_follows_from_the_choice(today: str | None, best: str | None, kind: str) -> None:
     rows = [candidate("a", 10), candidate("b", 10, pareto=True), candidate("c", 10, pareto=True, extrapolated=True)]
     (one,) = advise(rows, [{"destination": "orders", "today": today, "best": best}])
@@ -334,8 +459,10 @@ def test_what_is_advised_follows_from_the_choice(today: str | None, best: str | 
 
 
 def test_a_long_front_is_thinned_evenly_and_keeps_what_is_spoken_of() -> None:
-    rows = [candidate(f"p{n:03}", 10, attempts_per_message=n / 10, dead_letter_share=1 / (n + 2), pareto=n != 50)
-            for n in range(500)]  # fmt: skip
+    rows = [
+        candidate(f"p{n:03}", 10, attempts_per_message=n / 10, dead_letter_share=1 / (n + 2), pareto=n != 50)
+        for n in range(500)
+    ]
     (one,) = advise(rows, [{"destination": "orders", "today": "p050", "best": "p333"}])
     names = [each.policy for each in one.front]
     assert len(names) <= FRONT
@@ -349,8 +476,13 @@ def test_a_policy_that_is_quick_only_because_it_gives_up_is_not_worth_having() -
     def one(name: str, attempts: float, dies: float) -> Row:
         return candidate(name, 10, attempts_per_message=attempts, dead_letter_share=dies, pareto=True)
 
-    rows = [one("today", 5.0, 0.3), one("cheap", 2.0, 0.5), one("gives up", 4.0, 0.9), one("spares", 4.5, 0.2),
-            one("spends", 6.0, 0.25)]  # fmt: skip
+    rows = [
+        one("today", 5.0, 0.3),
+        one("cheap", 2.0, 0.5),
+        one("gives up", 4.0, 0.9),
+        one("spares", 4.5, 0.2),
+        one("spends", 6.0, 0.25),
+    ]
     (judged,) = advise(rows, [{"destination": "orders", "today": "today", "best": "spares"}])
     assert [each.policy for each in judged.front] == ["cheap", "spares", "today", "spends"]
     (unchosen,) = advise(rows, [])
@@ -358,8 +490,10 @@ def test_a_policy_that_is_quick_only_because_it_gives_up_is_not_worth_having() -
 
 
 def test_policies_that_come_to_the_same_are_told_once() -> None:
-    rows = [candidate(name, 10, pareto=True, attempts_per_message=2 + digits) for name, digits in
-            (("longer", 0.0), ("same", 0.001), ("best of all", -0.001), ("other", 1.0))]  # fmt: skip
+    rows = [
+        candidate(name, 10, pareto=True, attempts_per_message=2 + digits)
+        for name, digits in (("longer", 0.0), ("same", 0.001), ("best of all", -0.001), ("other", 1.0))
+    ]
     (chosen,) = advise(rows, [{"destination": "orders", "today": None, "best": "best of all"}])
     assert [one.policy for one in chosen.front] == ["best of all", "other"]
     (unchosen,) = advise(rows, [])
@@ -367,9 +501,11 @@ def test_policies_that_come_to_the_same_are_told_once() -> None:
 
 
 def test_where_most_dead_letters_would_be_spared_comes_first() -> None:
-    rows = [candidate(name, messages, destination=place, dead_letter_share=dies, pareto=True)
-            for place, messages in (("few", 10), ("many", 1000))
-            for name, dies in (("a", 0.5), ("b", 0.1))]  # fmt: skip
+    rows = [
+        candidate(name, messages, destination=place, dead_letter_share=dies, pareto=True)
+        for place, messages in (("few", 10), ("many", 1000))
+        for name, dies in (("a", 0.5), ("b", 0.1))
+    ]
     choices = [{"destination": place, "today": "a", "best": "b"} for place in ("few", "many")]
     assert [one.destination for one in advise(rows, choices)] == ["many", "few"]
 

@@ -19,9 +19,9 @@ from redeliver_mw.cli.main import run
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline import Lake, LakeError, compact, schemas
 from redeliver_mw.pipeline.insights import insights
-from redeliver_mw.pipeline.report import condense, job
+from redeliver_mw.pipeline.report import aggregate, job
 from redeliver_mw.pipeline.report.facts import Facts, facts
-from redeliver_mw.pipeline.report.failures import Failure, Failures
+from redeliver_mw.pipeline.report.failures import FailureGroup, Failures
 from redeliver_mw.policy import PolicyMap, load_policies
 from tests.pipeline.journals import lines, segment
 from tests.pipeline.sample_rows import policy, sample, sample_facts
@@ -43,12 +43,22 @@ def frame(spark: SparkSession, name: str, rows: Sequence[Row]) -> DataFrame:
 def messages() -> list[Row]:
     made, _ = sample()
     return [
-        {"message_key": one.key, "generation": 0, "destination": one.kind.queue, "outcome": outcome, "reason": reason,
-         "fingerprint": one.kind.fingerprint, "error_type": one.kind.type, "attempts": len(one.times_us),
-         "failures": one.failures, "first_us": one.times_us[0], "last_us": one.times_us[-1]}
+        {
+            "message_key": one.key,
+            "generation": 0,
+            "destination": one.kind.queue,
+            "outcome": outcome,
+            "reason": reason,
+            "fingerprint": one.kind.fingerprint,
+            "error_type": one.kind.type,
+            "attempts": len(one.times_us),
+            "failures": one.failures,
+            "first_us": one.times_us[0],
+            "last_us": one.times_us[-1],
+        }
         for one in made.histories
         for outcome, reason in [("accepted", None) if one.healed else ("dead_lettered", "exhausted")]
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +67,15 @@ def sample_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     lake = Lake(tmp_path_factory.mktemp("sample") / "lake", create=True)
     _, rows = sample()
     marts: dict[str, Sequence[Row]] = {
-        "messages": messages(), "attempt_curve": rows.attempt_curve, "recovery": rows.recovery, "poison": rows.poison,
-        "fingerprints": rows.fingerprints, "waste": rows.waste, "storms": rows.storms,
+        "messages": messages(),
+        "attempt_curve": rows.attempt_curve,
+        "recovery": rows.recovery,
+        "poison": rows.poison,
+        "fingerprints": rows.fingerprints,
+        "waste": rows.waste,
+        "storms": rows.storms,
         "dead_letter_flow": rows.flow_by_day,
-    }  # fmt: skip
+    }
     for name, of_mart in marts.items():
         lake.publish(spark, name, frame(spark, name, of_mart))
     return lake
@@ -81,7 +96,7 @@ def small(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder / "lake"
 
 
-def without_estimates(known: Failures) -> tuple[Failure, ...]:
+def without_estimates(known: Failures) -> tuple[FailureGroup, ...]:
     return tuple(replace(one, healing=replace(one.healing, likely=())) for one in known.shown)
 
 
@@ -101,15 +116,36 @@ def test_what_spark_cuts_down_says_what_whole_marts_say(known: Facts) -> None:
 def test_stormy_windows_without_a_calm_or_a_missing_one_between_them_are_one_storm(spark: SparkSession) -> None:
     # seconds, attempts, first attempts, state; the third window is calm, and one is missing before the last
     seen = [(0, 30, 10, "storm"), (10, 40, 0, "storm"), (20, 5, 5, "calm"), (30, 9, 3, "storm"), (50, 8, 4, "storm")]
-    rows = [{"window_us": START_US + at * SECOND, "destination": "orders", "attempts": n, "first_attempts": first,
-             "retries": n - first, "amplification": None, "state": state} for at, n, first, state in seen]  # fmt: skip
-    found = condense.episodes(frame(spark, "storms", [*rows, {**rows[1], "destination": "mail"}])).collect()
-    told = sorted((row["destination"], (row["first_us"] - START_US) // SECOND, (row["end_us"] - START_US) // SECOND,
-                   row["attempts"], row["retries"], row["peak"]) for row in found)  # fmt: skip
+    rows = [
+        {
+            "window_us": START_US + at * SECOND,
+            "destination": "orders",
+            "attempts": n,
+            "first_attempts": first,
+            "retries": n - first,
+            "amplification": None,
+            "state": state,
+        }
+        for at, n, first, state in seen
+    ]
+    found = aggregate.episodes(frame(spark, "storms", [*rows, {**rows[1], "destination": "mail"}])).collect()
+    told = sorted(
+        (
+            row["destination"],
+            (row["first_us"] - START_US) // SECOND,
+            (row["end_us"] - START_US) // SECOND,
+            row["attempts"],
+            row["retries"],
+            row["peak"],
+        )
+        for row in found
+    )
     assert told == [
-        ("mail", 10, 20, 40, 40, 40.0), ("orders", 0, 20, 70, 60, 40.0), ("orders", 30, 40, 9, 6, 3.0),
+        ("mail", 10, 20, 40, 40, 40.0),
+        ("orders", 0, 20, 70, 60, 40.0),
+        ("orders", 30, 40, 9, 6, 3.0),
         ("orders", 50, 60, 8, 4, 2.0),
-    ]  # fmt: skip
+    ]
 
 
 def test_each_destination_is_advised_on_the_policy_that_it_has(known: Facts) -> None:
@@ -172,10 +208,16 @@ def test_the_command_writes_the_page_and_prints_the_numbers(small: Path, tmp_pat
 
 @pytest.mark.parametrize(
     ("words", "says"),
-    [([], "--out"), (["--out", "no/such/folder/x.html"], "no such folder"), (["--out", "."], "this is a folder"),
-     (["--json", "--since", "2026-03-02T06:00"], "within one"), (["--json", "--objective", "luck"], "no such"),
-     (["--json", "--policy", "3:x"], "3:x"), (["--json"], "no lake")],
-)  # fmt: skip
+    [
+        ([], "--out"),
+        (["--out", "no/such/folder/x.html"], "no such folder"),
+        (["--out", "."], "this is a folder"),
+        (["--json", "--since", "2026-03-02T06:00"], "within one"),
+        (["--json", "--objective", "luck"], "no such"),
+        (["--json", "--policy", "3:x"], "3:x"),
+        (["--json"], "no lake"),
+    ],
+)
 def test_what_cannot_be_meant_is_told_before_spark_is_started(
     words: list[str], says: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,11 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redeliver_mw.pipeline.report.charts import flow_chart, healing_curve, storm_chart
-from redeliver_mw.pipeline.report.drawing import LETTER, Anchor, Box, place
-from redeliver_mw.pipeline.report.facts import Rows, facts
+from redeliver_mw.pipeline.report.facts import MartRows, facts
 from redeliver_mw.pipeline.report.page import LIMIT, page
 from redeliver_mw.pipeline.report.pareto import pareto_chart
 from redeliver_mw.pipeline.report.storms import Bucket, Storm, Storms
+from redeliver_mw.pipeline.report.svg_axes import LETTER, Anchor, Box, place
 from redeliver_mw.pipeline.report.units import count, duration, share
 from tests.pipeline.sample_rows import sample, sample_facts
 from tests.pipeline.sample_world import SECOND, START, START_US
@@ -49,7 +49,7 @@ def words(text: str) -> str:
     return " ".join(" ".join(parsed(text).itertext()).split())
 
 
-def told(rows: Rows) -> str:
+def told(rows: MartRows) -> str:
     return words(page(facts(rows, lake="lake", made_s=0)))
 
 
@@ -151,21 +151,23 @@ def test_messages_of_200_kilobytes_and_thousands_of_failures_make_no_large_page(
 
 
 def test_an_empty_lake_says_how_to_fill_it() -> None:
-    text = told(Rows())
+    text = told(MartRows())
     assert "This lake holds no attempts yet." in text
     assert "redeliver pipeline insights LAKE" in text
     assert "What fails" not in text
 
 
 def test_where_nothing_failed_that_is_the_headline_and_nothing_is_to_do() -> None:
-    text = told(Rows(storms=[window(0, 1234, 0)]))
+    text = told(MartRows(storms=[window(0, 1234, 0)]))
     assert "Nothing failed. Every one of 1,234 messages was handled at its first attempt." in text
     assert "What to do" not in text
     assert "No storm." in text
 
 
 def test_one_message_that_failed_is_spoken_of_in_the_singular() -> None:
-    rows = Rows(storms=[window(0, 10, 1)], outcomes=[{"outcome": "accepted", "n": 1}], recovery=[recovered(0, 2, 1)])
+    rows = MartRows(
+        storms=[window(0, 10, 1)], outcomes=[{"outcome": "accepted", "n": 1}], recovery=[recovered(0, 2, 1)]
+    )
     text = told(rows)
     assert "One message failed. It healed." in text
     assert "1 way of failing" in text
@@ -173,13 +175,15 @@ def test_one_message_that_failed_is_spoken_of_in_the_singular() -> None:
 
 
 def test_a_failure_that_never_heals_is_to_be_retried_no_more() -> None:
-    rows = Rows(
-        storms=[window(0, 1000, 700)], outcomes=[{"outcome": "dead_lettered", "n": 100}],
-        recovery=[recovered(31, None, 100)], waste=[wasted(700, 7 * 60 * SECOND)],
+    rows = MartRows(
+        storms=[window(0, 1000, 700)],
+        outcomes=[{"outcome": "dead_lettered", "n": 100}],
+        recovery=[recovered(31, None, 100)],
+        waste=[wasted(700, 7 * 60 * SECOND)],
         fingerprints=[
             {"fingerprint": "f1", "group": "f1", "example": "ValueError: no", "n": 700, "first_us": 0, "last_us": 1}
         ],
-    )  # fmt: skip
+    )
     text = told(rows)
     assert "Stop retrying failure 1 in orders : ValueError: no" in text
     assert "None of 100 messages ever healed; 700 attempts and 7 min of handler time went for nothing." in text
@@ -189,13 +193,13 @@ def test_a_failure_that_never_heals_is_to_be_retried_no_more() -> None:
 
 def test_a_few_failures_are_said_to_be_too_few() -> None:
     text = told(
-        Rows(storms=[window(0, 10, 4)], outcomes=[{"outcome": "accepted", "n": 4}], recovery=[recovered(1, 2, 4)])
+        MartRows(storms=[window(0, 10, 4)], outcomes=[{"outcome": "accepted", "n": 4}], recovery=[recovered(1, 2, 4)])
     )
     assert "too few to tell" in text
 
 
 def test_what_was_never_tried_again_has_no_curve() -> None:
-    rows = Rows(
+    rows = MartRows(
         storms=[window(0, 10, 0)], outcomes=[{"outcome": "discarded", "n": 4}], recovery=[recovered(0, None, 4)]
     )
     text = told(rows)
@@ -204,8 +208,12 @@ def test_what_was_never_tried_again_has_no_curve() -> None:
 
 
 def advised(choice: dict[str, Any], *candidates: dict[str, Any]) -> str:
-    rows = Rows(storms=[window(0, 1000, 9)], outcomes=[{"outcome": "accepted", "n": 9}], backtest=candidates,
-                choices=[{"destination": "orders", **choice}])  # fmt: skip
+    rows = MartRows(
+        storms=[window(0, 1000, 9)],
+        outcomes=[{"outcome": "accepted", "n": 9}],
+        backtest=candidates,
+        choices=[{"destination": "orders", **choice}],
+    )
     return told(rows)
 
 
@@ -213,9 +221,18 @@ def test_a_change_is_told_with_what_it_saves_costs_and_how_sure_it_is() -> None:
     text = advised(
         {"today": "a", "best": "b"},
         candidate("a", 200, p_recover=0.5, dead_letter_share=0.5, attempts_per_message=4.0, ttr_p95_s=30.0),
-        candidate("b", 200, p_recover=0.9, p_recover_lo=0.89, p_recover_hi=0.91, dead_letter_share=0.1,
-                  attempts_per_message=5.5, ttr_p95_s=7200.0, pareto=True),
-    )  # fmt: skip
+        candidate(
+            "b",
+            200,
+            p_recover=0.9,
+            p_recover_lo=0.89,
+            p_recover_hi=0.91,
+            dead_letter_share=0.1,
+            attempts_per_message=5.5,
+            ttr_p95_s=7200.0,
+            pareto=True,
+        ),
+    )
     assert "90 % of those that fail would heal instead of 50 %: 20 dead letters instead of 100." in text
     assert "It costs 300 attempts: 5.5 attempts for each instead of 4.0." in text
     assert "95 % of those that heal are back within 2 h (today 30 s)." in text
@@ -234,14 +251,24 @@ def test_wide_bounds_make_it_only_fairly_sure() -> None:
 @pytest.mark.parametrize(("observed", "wrong"), [(0.52, False), (0.31, True)])
 def test_it_is_told_how_right_the_back_test_was_where_that_can_be_known(observed: float, wrong: bool) -> None:
     check = {
-        "destination": "orders", "policy_version": "abc", "messages": 200, "predicted_from": 900, "within_s": 60.0,
-        "predicted": 0.5, "observed": observed, "observed_lo": 0.3, "observed_hi": 0.6, "wrong": wrong,
-    }  # fmt: skip
-    rows = Rows(
-        storms=[window(0, 1000, 9)], outcomes=[{"outcome": "accepted", "n": 9}], checks=[check],
+        "destination": "orders",
+        "policy_version": "abc",
+        "messages": 200,
+        "predicted_from": 900,
+        "within_s": 60.0,
+        "predicted": 0.5,
+        "observed": observed,
+        "observed_lo": 0.3,
+        "observed_hi": 0.6,
+        "wrong": wrong,
+    }
+    rows = MartRows(
+        storms=[window(0, 1000, 9)],
+        outcomes=[{"outcome": "accepted", "n": 9}],
+        checks=[check],
         backtest=[candidate("a", 10), candidate("b", 10, pareto=True, p_recover_lo=0.5, p_recover_hi=0.5)],
         choices=[{"destination": "orders", "today": "a", "best": "b"}],
-    )  # fmt: skip
+    )
     text = told(rows)
     assert "foretold that 50 % of 200 messages under policy abc would heal within 1 min" in text
     assert (f"{share(observed)} did" in text, "Sure, if messages heal" in text) == (True, not wrong)
@@ -250,7 +277,7 @@ def test_it_is_told_how_right_the_back_test_was_where_that_can_be_known(observed
 
 
 def test_nothing_to_recommend_is_said() -> None:
-    assert "so there is nothing to recommend" in told(Rows(storms=[window(0, 9, 0)]))
+    assert "so there is nothing to recommend" in told(MartRows(storms=[window(0, 9, 0)]))
     unjudged = {"today": "a", "best": None}
     assert "From 10 messages that failed here no advice can be drawn." in advised(unjudged, candidate("a", 10))
     assert "cannot judge the policy in use" in advised(unjudged, candidate("a", 10, extrapolated=True))
@@ -262,10 +289,21 @@ def test_nothing_to_recommend_is_said() -> None:
 
 def test_what_is_all_extrapolated_is_called_a_guess_and_to_be_tried_on_a_few() -> None:
     text = advised(
-        {"today": "a", "best": "b"}, candidate("a", 10),
-        candidate("b", 10, extrapolated=True, extrapolated_share=0.25, p_recover_lo=0.1, p_recover_hi=1.0,
-                  ttr_p50_s=None, ttr_p95_s=None, dead_letter_share=0.2, pareto=True),
-    )  # fmt: skip
+        {"today": "a", "best": "b"},
+        candidate("a", 10),
+        candidate(
+            "b",
+            10,
+            extrapolated=True,
+            extrapolated_share=0.25,
+            p_recover_lo=0.1,
+            p_recover_hi=1.0,
+            ttr_p50_s=None,
+            ttr_p95_s=None,
+            dead_letter_share=0.2,
+            pareto=True,
+        ),
+    )
     assert "This is a guess: for 25 % of the messages it tries when nothing was ever tried here" in text
     assert "between 10 % and 100 % would heal." in text
     assert "How long those that heal would take is not known." in text
@@ -309,7 +347,7 @@ def test_pictures_stay_within_their_frames(width: int) -> None:
 
 def test_a_healing_curve_is_drawn_where_the_shares_are() -> None:
     rows = [recovered(1, 2, 50), recovered(4, None, 50)]
-    healing = facts(Rows(recovery=rows), lake="l", made_s=0).failures.shown[0].healing
+    healing = facts(MartRows(recovery=rows), lake="l", made_s=0).failures.shown[0].healing
     picture = healing_curve("h", healing, "title", 336, 180)
     assert picture is not None
     certain = next(path for path in ET.fromstring(picture).iter("path") if path.get("class") == "certain")
@@ -324,8 +362,17 @@ def test_the_number_of_a_storm_lies_on_no_other_and_the_worst_has_its_own() -> N
         for number, at in begins.items()
     )
     buckets = (Bucket(start_s=0, first_attempts=1, retries=1),)
-    seen = Storms(first_s=0, end_s=864_000, width_s=3600, buckets=buckets, first_attempts=1, retries=1, storms=found,
-                  others=0, others_retries=0)  # fmt: skip
+    seen = Storms(
+        first_s=0,
+        end_s=864_000,
+        width_s=3600,
+        buckets=buckets,
+        first_attempts=1,
+        retries=1,
+        storms=found,
+        others=0,
+        others_retries=0,
+    )
     drawn = list(ET.fromstring(storm_chart("s", seen, 1080)).iter())
     marks = [(float(one.get("x", "")), float(one.get("width", ""))) for one in drawn if one.get("class") == "storm"]
     labels = {one.text: float(one.get("x", "")) for one in drawn if one.get("class") == "label"}
@@ -351,7 +398,7 @@ def test_labels_of_marks_that_stand_apart_all_find_room() -> None:
     assert [label.anchor for label in place(anchors, Box(0, 0, 500, 300))] == anchors
 
 
-def crowded() -> Rows:
+def crowded() -> MartRows:
     """More of everything than a page has room for, under names and errors of 200 kB."""
     many = 2_000
     names = [f"{number}{'x' * 200_000}" for number in range(100)]
@@ -360,11 +407,17 @@ def crowded() -> Rows:
         return {"destination": names[number % 50], "fingerprint": names[number % 100]}
 
     letters = [
-        {"day": MONDAY + timedelta(number), "destination": names[number % 40], "reason": names[number % 3], "in": 1,
-         "out": 1, "oldest_us": None}
+        {
+            "day": MONDAY + timedelta(number),
+            "destination": names[number % 40],
+            "reason": names[number % 3],
+            "in": 1,
+            "out": 1,
+            "oldest_us": None,
+        }
         for number in range(many)
-    ]  # fmt: skip
-    return Rows(
+    ]
+    return MartRows(
         recovery=[recovered(1, number % 900 + 2, 1, **failing(number)) for number in range(many)],
         waste=[wasted(3, number, **failing(number)) for number in range(many)],
         fingerprints=[
@@ -378,28 +431,49 @@ def crowded() -> Rows:
         ],
         storms=[window(number * 10, 5, 5, names[number % 100]) for number in range(many)],
         episodes=[
-            {"destination": names[number % 100], "first_us": START_US + number * 60 * SECOND, "attempts": number + 9,
-             "end_us": START_US + number * 60 * SECOND + 10 * SECOND, "retries": number, "peak": 3.0}
+            {
+                "destination": names[number % 100],
+                "first_us": START_US + number * 60 * SECOND,
+                "attempts": number + 9,
+                "end_us": START_US + number * 60 * SECOND + 10 * SECOND,
+                "retries": number,
+                "peak": 3.0,
+            }
             for number in range(many)
         ],
-        flow_by_day=letters, flow_by_reason=letters,
+        flow_by_day=letters,
+        flow_by_reason=letters,
         poison=[
-            {"message_key": name, "destination": name, "fingerprint": name, "attempts": 3, "first_us": 0, "last_us": 1,
-             "replays": 0, "verdict": "dead"}
+            {
+                "message_key": name,
+                "destination": name,
+                "fingerprint": name,
+                "attempts": 3,
+                "first_us": 0,
+                "last_us": 1,
+                "replays": 0,
+                "verdict": "dead",
+            }
             for name in names
         ],
         verdicts=[{"verdict": "dead", "n": 100}],
         backtest=[
-            candidate(names[number], 9, destination=place, pareto=number % 3 == 0, attempts_per_message=number / 7,
-                      dead_letter_share=1 / (number + 1))
+            candidate(
+                names[number],
+                9,
+                destination=place,
+                pareto=number % 3 == 0,
+                attempts_per_message=number / 7,
+                dead_letter_share=1 / (number + 1),
+            )
             for number in range(100)
             for place in names[:20]
         ],
         choices=[{"destination": place, "today": names[7], "best": names[9]} for place in names[:20]],
-    )  # fmt: skip
+    )
 
 
-def hostile(text: str) -> Rows:
+def hostile(text: str) -> MartRows:
     """A page of everything, and every text on it is this."""
     _, rows = sample()
     key = {"destination": text, "fingerprint": text, "reason": text, "verdict": text, "message_key": text}
@@ -408,14 +482,21 @@ def hostile(text: str) -> Rows:
         return {name: key.get(name, value) for name, value in row.items()}
 
     return replace(
-        rows, recovery=[recovered(1, 2, 99, **{k: key[k] for k in ("destination", "fingerprint")}),
-                        recovered(9, None, 400, **{k: key[k] for k in ("destination", "fingerprint")})],
-        waste=[wasted(3, 5 * SECOND, destination=text, fingerprint=text)], fingerprints=[
-            {"fingerprint": text, "group": text, "example": text, "n": 1, "first_us": 0, "last_us": 1}],
+        rows,
+        recovery=[
+            recovered(1, 2, 99, **{k: key[k] for k in ("destination", "fingerprint")}),
+            recovered(9, None, 400, **{k: key[k] for k in ("destination", "fingerprint")}),
+        ],
+        waste=[wasted(3, 5 * SECOND, destination=text, fingerprint=text)],
+        fingerprints=[{"fingerprint": text, "group": text, "example": text, "n": 1, "first_us": 0, "last_us": 1}],
         attempt_curve=[{"day": MONDAY, "destination": text, "error_type": text, "attempt": 2, "n": 3, "n_accepted": 1}],
-        poison=[turned(row) for row in rows.poison[:3]], verdicts=[{"verdict": text, "n": 3}],
-        storms=[window(0, 5, 5, text)], episodes=[turned(row) for row in rows.episodes[:2]], estimates=[],
-        flow_by_day=rows.flow_by_day[:5], flow_by_reason=[turned(row) for row in rows.flow_by_day[:5]],
+        poison=[turned(row) for row in rows.poison[:3]],
+        verdicts=[{"verdict": text, "n": 3}],
+        storms=[window(0, 5, 5, text)],
+        episodes=[turned(row) for row in rows.episodes[:2]],
+        estimates=[],
+        flow_by_day=rows.flow_by_day[:5],
+        flow_by_reason=[turned(row) for row in rows.flow_by_day[:5]],
         backtest=[candidate(text, 10, destination=text, pareto=True), candidate(text + "2", 10, destination=text)],
         choices=[{"destination": text, "today": text + "2", "best": text}],
-    )  # fmt: skip
+    )

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redeliver_mw.pipeline.report.axis_scales import Scale, Tick, bucket, rounds, spans, steps, times
 from redeliver_mw.pipeline.report.markup import Markup, foreign, join, stranger, tag
-from redeliver_mw.pipeline.report.scales import Scale, Tick, bucket, rounds, spans, steps, times
 from redeliver_mw.pipeline.report.units import count, date, duration, moment, one_in, share, short
 
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -24,11 +24,24 @@ UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [
-        (0, "0 s"), (0.0001, "< 1 ms"), (0.25, "250 ms"), (0.9999, "1 s"), (1.5, "1.5 s"), (9.96, "10 s"),
-        (31.4, "31 s"), (59.97, "1 min"), (180, "3 min"), (200, "3.3 min"), (3599, "1 h"), (7200, "2 h"),
-        (9360, "2.6 h"),        (86399, "1 d"), (41 * 86400, "41 d"), (1e9, "11,574 d"),
+        (0, "0 s"),
+        (0.0001, "< 1 ms"),
+        (0.25, "250 ms"),
+        (0.9999, "1 s"),
+        (1.5, "1.5 s"),
+        (9.96, "10 s"),
+        (31.4, "31 s"),
+        (59.97, "1 min"),
+        (180, "3 min"),
+        (200, "3.3 min"),
+        (3599, "1 h"),
+        (7200, "2 h"),
+        (9360, "2.6 h"),
+        (86399, "1 d"),
+        (41 * 86400, "41 d"),
+        (1e9, "11,574 d"),
     ],
-)  # fmt: skip
+)
 def test_a_time_span_has_about_two_digits_and_the_unit_that_people_use(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
 
@@ -43,17 +56,29 @@ def test_no_time_span_is_more_than_a_twentieth_off_or_as_large_as_the_next_unit(
 
 @pytest.mark.parametrize(
     ("value", "shown"),
-    [(0, "0 %"), (1e-9, "< 0.1 %"), (0.0032, "0.3 %"), (0.05, "5 %"), (0.123, "12 %"), (0.996, "99.6 %"),
-     (0.99999, "> 99.9 %"), (1, "100 %")],
-)  # fmt: skip
+    [
+        (0, "0 %"),
+        (1e-9, "< 0.1 %"),
+        (0.0032, "0.3 %"),
+        (0.05, "5 %"),
+        (0.123, "12 %"),
+        (0.996, "99.6 %"),
+        (0.99999, "> 99.9 %"),
+        (1, "100 %"),
+    ],
+)
 def test_none_and_all_are_said_only_of_none_and_all(value: float, shown: str) -> None:
     assert share(value) == shown
 
 
 def test_large_numbers_are_grouped_or_shortened() -> None:
     assert (count(1234567), short(1234567), short(999), short(999_600), short(0.4)) == (
-        "1,234,567", "1.2 M", "999", "1 M", "0.4",
-    )  # fmt: skip
+        "1,234,567",
+        "1.2 M",
+        "999",
+        "1 M",
+        "0.4",
+    )
 
 
 def test_a_share_is_one_in_so_many_unless_that_says_no_more() -> None:
@@ -129,12 +154,19 @@ def test_text_is_escaped_and_markup_is_not() -> None:
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        ("a\x00b\x1b[31mc", r"a\x00b\x1b[31mc"), ("txt.\u202eexe", r"txt.\u202eexe"), ("a\u2066b", r"a\u2066b"),
-        ("zero\u200bwidth", r"zero\u200bwidth"), ("line\nbreak\tand\rtab", "line break and tab"),
-        ("half \udcff", r"half \udcff"), ("\u2028", r"\u2028"), ("\uffff", r"\uffff"), ("\U000e0041", r"\U000e0041"),
-        ("Zoë שלום 你好 🙂", "Zoë שלום 你好 🙂"), ("", ""),
+        ("a\x00b\x1b[31mc", r"a\x00b\x1b[31mc"),
+        ("txt.\u202eexe", r"txt.\u202eexe"),
+        ("a\u2066b", r"a\u2066b"),
+        ("zero\u200bwidth", r"zero\u200bwidth"),
+        ("line\nbreak\tand\rtab", "line break and tab"),
+        ("half \udcff", r"half \udcff"),
+        ("\u2028", r"\u2028"),
+        ("\uffff", r"\uffff"),
+        ("\U000e0041", r"\U000e0041"),
+        ("Zoë שלום 你好 🙂", "Zoë שלום 你好 🙂"),
+        ("", ""),
     ],
-)  # fmt: skip
+)
 def test_what_would_steer_the_page_or_the_eye_is_spelled_out(text: str, shown: str) -> None:
     assert foreign(text) == shown
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from redeliver_mw import App, Delivery, PolicyMap, RedeliveryPolicy
-from redeliver_mw.options import AnyPolicy
+from redeliver_mw.policy import AnyPolicy
 from redeliver_mw.testing import TestApp
 from tests.policy.spelling import Rule, dead_queue
 

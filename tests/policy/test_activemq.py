@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import DeadLetter, Decision, Discard, PolicyMap, Redeliver, RedeliveryPolicy, Target
+from redeliver_mw.policy.artemis_delays import ArtemisDelays
 from redeliver_mw.policy.backoff import Linear
-from redeliver_mw.policy.formats import activemq
-from redeliver_mw.policy.growth import Growth
+from redeliver_mw.policy.formats.activemq import reader
 from tests.policy.examples import EXAMPLES
 
 BILLING = EXAMPLES["activemq"]
@@ -69,7 +69,7 @@ def buried(policies: PolicyMap, name: str, kind: str = "queue") -> str | None:
 
 
 def test_the_manuals_url_redelivers_four_times() -> None:
-    policies = activemq.read("tcp://localhost:61616?jms.redeliveryPolicy.maximumRedeliveries=4")
+    policies = reader.read("tcp://localhost:61616?jms.redeliveryPolicy.maximumRedeliveries=4")
     assert delays(policies.default) == [1000] * 4
     assert policies.default.dead_after == 5
     assert buried(policies, "any") == "queue:ActiveMQ.DLQ"
@@ -79,14 +79,14 @@ def test_the_manuals_url_redelivers_four_times() -> None:
 def test_the_manuals_plugin_waits_three_seconds_and_then_one() -> None:
     entry = '<redeliveryPolicy queue="SpecialQueue" maximumRedeliveries="3" initialRedeliveryDelay="3000" />'
     default = '<redeliveryPolicy maximumRedeliveries="3" initialRedeliveryDelay="3000" />'
-    policies = activemq.read(plugin("", entry, default))
+    policies = reader.read(plugin("", entry, default))
     assert delays(policies.resolve("SpecialQueue")) == [3000, 1000, 1000]
     assert policies.resolve("SpecialQueue").version == policies.resolve("Other").version
 
 
 @pytest.mark.parametrize("text", [BILLING, BILLING.replace("&gt;", ">")])
 def test_the_minimal_example_retries_billing_twice_and_buries_it_by_name(text: str) -> None:
-    policies = activemq.read(text)
+    policies = reader.read(text)
     assert delays(policies.resolve("BILLING.eu")) == [1500, 4000]
     assert buried(policies, "BILLING.eu") == "queue:DEAD.BILLING.eu"
     assert policies.resolve("BILLING.eu").expired() == Discard("expired")
@@ -175,7 +175,7 @@ def test_the_minimal_example_retries_billing_twice_and_buries_it_by_name(text: s
 )
 def test_a_url_has_the_delays_of_activemq(origin: str, options: dict[str, object], expected: list[int]) -> None:
     text = url(**options) if options else "tcp://localhost:61616?jms.nonBlockingRedelivery=true"
-    policy = activemq.read(text).default
+    policy = reader.read(text).default
     assert delays(policy) == expected
     assert policy.dead_after == (None if len(expected) == 20 else len(expected) + 1)
 
@@ -187,7 +187,7 @@ def test_a_url_has_the_delays_of_activemq(origin: str, options: dict[str, object
 )
 def test_a7_collision_avoidance_is_15_per_cent_and_never_of_the_first_delay(jitter: dict[str, object]) -> None:
     text = url(initialRedeliveryDelay=100, redeliveryDelay=1000, useCollisionAvoidance="true", **jitter)
-    policy = activemq.read(text).default
+    policy = reader.read(text).default
     assert policy.decide(1) == Redeliver(0.1, 0.1, 0.1)
     assert policy.decide(2) == Redeliver(1.0, 0.85, 1.15)
 
@@ -203,7 +203,7 @@ def test_the_one_best_entry_holds_as_in_destination_map_test(name: str, chosen: 
         f'<redeliveryPolicy queue="{pattern}" maximumRedeliveries="{limit}"/>' for pattern, limit in MATCHED.items()
     ]
     for order in (entries, entries[::-1]):
-        policies = activemq.read(client(*order, default='<redeliveryPolicy maximumRedeliveries="9"/>'))
+        policies = reader.read(client(*order, default='<redeliveryPolicy maximumRedeliveries="9"/>'))
         assert policies.resolve(name).dead_after == chosen + 1
         assert policies.resolve(name, "topic").dead_after == 10
 
@@ -211,13 +211,13 @@ def test_the_one_best_entry_holds_as_in_destination_map_test(name: str, chosen: 
 def test_queues_and_topics_have_entries_of_their_own_as_in_per_destination_test() -> None:
     queues = '<redeliveryPolicy queue=">" maximumRedeliveries="2" initialRedeliveryDelay="0" redeliveryDelay="1000"/>'
     topics = '<redeliveryPolicy topic=">" maximumRedeliveries="3" initialRedeliveryDelay="0" redeliveryDelay="1000"/>'
-    policies = activemq.read(client(queues, topics))
+    policies = reader.read(client(queues, topics))
     assert delays(policies.resolve("a.b")) == [0, 1000]
     assert delays(policies.resolve("a.b", "topic")) == [0, 1000, 1000]
 
 
 def test_commas_make_one_entry_of_several_destinations() -> None:
-    policies = activemq.read(client('<redeliveryPolicy queue="A, B.*,topic://C" maximumRedeliveries="0"/>'))
+    policies = reader.read(client('<redeliveryPolicy queue="A, B.*,topic://C" maximumRedeliveries="0"/>'))
     found = [policies.resolve(*one).dead_after for one in (("A",), ("B.x",), ("C", "topic"), ("C",), ("B",))]
     assert found == [1, 1, 1, 7, 7]
 
@@ -225,7 +225,7 @@ def test_commas_make_one_entry_of_several_destinations() -> None:
 def test_without_a_default_entry_the_connections_policy_holds() -> None:
     entries = client('<redeliveryPolicy queue="A" maximumRedeliveries="1"/>')
     connection = "<redeliveryPolicy><redeliveryPolicy maximumRedeliveries='2'/></redeliveryPolicy>"
-    policies = activemq.read(f"<beans><connectionFactory>{connection}{entries}</connectionFactory></beans>")
+    policies = reader.read(f"<beans><connectionFactory>{connection}{entries}</connectionFactory></beans>")
     assert policies.resolve("A").dead_after == 2
     assert policies.resolve("B").dead_after == 3
 
@@ -235,32 +235,32 @@ def test_a_spring_bean_is_a_policy_of_the_connection_too() -> None:
         '<property name="maximumRedeliveries" value="3"/><property name="redeliveryDelay"><value>7</value></property>'
     )
     bean = f'<bean class="org.apache.activemq.RedeliveryPolicy" id="x">{properties}</bean>'
-    assert delays(activemq.read(f"<beans>{bean}</beans>").default) == [1000, 7, 7]
+    assert delays(reader.read(f"<beans>{bean}</beans>").default) == [1000, 7, 7]
 
 
 def test_a_broker_url_in_xml_is_read_as_a_url() -> None:
     inner = "failover:(tcp://a:1,tcp://b:2)?jms.redeliveryPolicy.maximumRedeliveries=1&amp;x=y"
-    policies = activemq.read(f'<beans><connectionFactory brokerURL="{inner}"/></beans>')
+    policies = reader.read(f'<beans><connectionFactory brokerURL="{inner}"/></beans>')
     assert delays(policies.default) == [1000]
 
 
 def test_a_message_that_comes_in_with_too_many_failures_is_ended_unseen() -> None:
-    assert isinstance(activemq.read(url(maximumRedeliveries=4)).default.on_arrival(5), DeadLetter)
-    assert activemq.read(url(maximumRedeliveries=4)).default.on_arrival(4) is None
-    unchecked = activemq.read(url(maximumRedeliveries=4, preDispatchCheck="false")).default
+    assert isinstance(reader.read(url(maximumRedeliveries=4)).default.on_arrival(5), DeadLetter)
+    assert reader.read(url(maximumRedeliveries=4)).default.on_arrival(4) is None
+    unchecked = reader.read(url(maximumRedeliveries=4, preDispatchCheck="false")).default
     assert unchecked.on_arrival(5) is None
 
 
 def test_the_plugin_of_broker_redelivery_test_waits_four_seconds_and_two() -> None:
     default = '<redeliveryPolicy initialRedeliveryDelay="4000" redeliveryDelay="2000" maximumRedeliveries="2"/>'
-    policies = activemq.read(plugin("", "", default))
+    policies = reader.read(plugin("", "", default))
     assert delays(policies.default) == [4000, 2000]
     assert buried(policies, "x") == "queue:ActiveMQ.DLQ"
 
 
 def test_the_plugin_drops_what_is_dead_if_told_so_and_still_buries_what_expired() -> None:
     default = '<redeliveryPolicy maximumRedeliveries="2"/>'
-    policies = activemq.read(plugin('sendToDlqIfMaxRetriesExceeded="false"', "", default))
+    policies = reader.read(plugin('sendToDlqIfMaxRetriesExceeded="false"', "", default))
     assert delays(policies.default) == [1000, 1000]
     assert buried(policies, "x") is None
     assert policies.default.expired() == DeadLetter((Target("queue", "ActiveMQ.DLQ"),), "expired")
@@ -268,7 +268,7 @@ def test_the_plugin_drops_what_is_dead_if_told_so_and_still_buries_what_expired(
 
 @pytest.mark.parametrize(("fallback", "grave"), [("true", "queue:ActiveMQ.DLQ"), ("false", None)])
 def test_the_plugin_never_retries_what_it_has_no_policy_for(fallback: str, grave: str | None) -> None:
-    policies = activemq.read(plugin(f'fallbackToDeadLetter="{fallback}"', '<redeliveryPolicy queue="A"/>'))
+    policies = reader.read(plugin(f'fallbackToDeadLetter="{fallback}"', '<redeliveryPolicy queue="A"/>'))
     assert delays(policies.resolve("B")) == []
     assert buried(policies, "B") == grave
     assert delays(policies.resolve("A")) == [1000] * 6
@@ -279,15 +279,15 @@ def test_redelivery_plugin_test_a_delay_of_500_ms_is_refused(short: str) -> None
     for entry, default in (('queue="A" ', ""), ("", "default")):
         policy = f'<redeliveryPolicy {entry}{short}="500"/>'
         with pytest.raises(PolicyError, match=f"{short} is 500 ms"):
-            activemq.read(plugin("", "" if default else policy, policy if default else ""))
-        assert activemq.read(client(policy) if entry else client(default=policy))  # a client may
+            reader.read(plugin("", "" if default else policy, policy if default else ""))
+        assert reader.read(client(policy) if entry else client(default=policy))  # a client may
 
 
 def test_redelivery_plugin_test_without_a_scheduler_is_a_warning_and_refused_by_strict() -> None:
     text = plugin("", '<redeliveryPolicy queue="A"/>').replace('schedulerSupport="true"', "")
-    assert "scheduler" in " ".join(activemq.read(text).warnings)
+    assert "scheduler" in " ".join(reader.read(text).warnings)
     with pytest.raises(PolicyError, match='Write schedulerSupport="true"'):
-        activemq.read(text, True)
+        reader.read(text, True)
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_redelivery_plugin_test_without_a_scheduler_is_a_warning_and_refused_by_
     ],
 )
 def test_a_dead_message_goes_where_its_strategy_says(origin: str, text: str, kind: str, grave: str | None) -> None:
-    policies = activemq.read(text)
+    policies = reader.read(text)
     assert buried(policies, "x", kind) == grave
     assert delays(policies.resolve("x", kind)) == [1000] * 6
 
@@ -378,7 +378,7 @@ def test_policy_and_strategy_are_each_the_best_of_their_own_map() -> None:
         ending('queue="*.b"', '<sharedDeadLetterStrategy deadLetterQueue="D1"/>'),
         ending('queue="A.>"', '<sharedDeadLetterStrategy deadLetterQueue="D2"/>'),
     )
-    policies = activemq.read(f"<beans>{entries}{graves}</beans>")
+    policies = reader.read(f"<beans>{entries}{graves}</beans>")
     found = {
         name: (policies.resolve(name).dead_after, buried(policies, name))
         for name in ("A", "A.x", "A.b", "A.b.c", "B.b", "C")
@@ -420,13 +420,13 @@ def test_policy_and_strategy_are_each_the_best_of_their_own_map() -> None:
 )
 def test_what_is_wrong_is_told_with_its_cure(text: str, said: str) -> None:
     with pytest.raises(PolicyError, match=said) as caught:
-        activemq.read(text)
+        reader.read(text)
     assert "secret" not in str(caught.value)
 
 
 def test_everything_that_is_wrong_is_told_at_once_with_its_place() -> None:
     with pytest.raises(PolicyError) as caught:
-        activemq.read(BILLING.replace('"1500"', '"15"').replace('"4000"', '"4 s"').replace('"5"', '"five"'))
+        reader.read(BILLING.replace('"1500"', '"15"').replace('"4000"', '"4 s"').replace('"5"', '"five"'))
     told = str(caught.value)
     assert "3 problems" in told
     assert "line 5, column 9, <redeliveryPolicy>" in told
@@ -446,9 +446,9 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_place() -> None:
     ],
 )
 def test_what_activemq_takes_and_does_not_do_is_a_warning_and_refused_by_strict(text: str) -> None:
-    assert activemq.read(text).warnings
+    assert reader.read(text).warnings
     with pytest.raises(PolicyError):
-        activemq.read(text, True)
+        reader.read(text, True)
 
 
 @pytest.mark.parametrize(
@@ -464,13 +464,13 @@ def test_what_activemq_takes_and_does_not_do_is_a_warning_and_refused_by_strict(
     ],
 )
 def test_what_is_not_done_here_is_a_warning(text: str) -> None:
-    assert len(activemq.read(text, True).warnings) == 1
+    assert len(reader.read(text, True).warnings) == 1
 
 
 def test_the_text_that_goes_into_headers_holds_no_password() -> None:
-    policies = activemq.read("tcp://h:1?user=me&password=secret&jms.redeliveryPolicy.maximumRedeliveries=4")
+    policies = reader.read("tcp://h:1?user=me&password=secret&jms.redeliveryPolicy.maximumRedeliveries=4")
     assert policies.default.text == policies.native == "jms.redeliveryPolicy.maximumRedeliveries=4"
-    assert activemq.read(policies.native).default.dead_after == 5
+    assert reader.read(policies.native).default.dead_after == 5
 
 
 policies_here = st.builds(
@@ -478,7 +478,7 @@ policies_here = st.builds(
     st.none() | st.integers(1, 120),
     st.sampled_from(
         [url(useExponentialBackOff="true", backOffMultiplier=1.7, useCollisionAvoidance="true"), url(redeliveryDelay=3)]
-    ).map(lambda text: activemq.read(text).default.backoff),
+    ).map(lambda text: reader.read(text).default.backoff),
     st.sampled_from(["queue:DEAD", "topic:a.$.z", "same:$", "same:D", "queue:<&>\"'"]),
     st.sampled_from(["dead-letter", "discard"]),
 )
@@ -491,8 +491,8 @@ maps = st.builds(
 
 @given(maps)
 def test_reading_what_was_written_gives_the_same_decisions(policies: PolicyMap) -> None:
-    written = activemq.write(policies)
-    again = activemq.read(written.text)
+    written = reader.write(policies)
+    again = reader.read(written.text)
     assert written.lost == ()
     assert again.warnings == ()
     for name, kind in itertools.product(["A", "A.b", "A.b.c", "x.b", "x", "B.<&>"], ["queue", "topic"]):
@@ -509,9 +509,9 @@ def resolved(decision: Decision, source: Destination) -> object:
 
 def test_delays_of_another_language_are_written_as_the_recurrence_that_has_them() -> None:
     policies = PolicyMap({}, RedeliveryPolicy(5, [0.5, 1.5, 4.5, 9.0], "DEAD"))
-    written = activemq.write(policies)
+    written = reader.write(policies)
     assert written.lost == ()
-    assert delays(activemq.read(written.text).default) == [500, 1500, 4500, 9000]
+    assert delays(reader.read(written.text).default) == [500, 1500, 4500, 9000]
 
 
 @pytest.mark.parametrize(
@@ -526,35 +526,57 @@ def test_delays_of_another_language_are_written_as_the_recurrence_that_has_them(
     ],
 )
 def test_what_activemq_cannot_say_is_listed_and_the_nearest_written(policy: RedeliveryPolicy, said: str) -> None:
-    written = activemq.write(PolicyMap({"A": policy}))
+    written = reader.write(PolicyMap({"A": policy}))
     assert any(one.startswith("queue:A: ") for one in written.lost)
     with pytest.raises(PolicyError, match=said):
         raise PolicyError("; ".join(written.lost))
-    assert activemq.read(written.text).resolve("A").dead_after is not None
+    assert reader.read(written.text).resolve("A").dead_after is not None
 
 
 def test_its_own_text_is_given_back_as_it_was() -> None:
-    assert activemq.write(activemq.read(BILLING)).text == BILLING
+    assert reader.write(reader.read(BILLING)).text == BILLING
 
 
 PIECES = [
-    "<beans>", "</beans>", "<broker schedulerSupport='true'>", "</broker>", "<redeliveryPlugin>", "</redeliveryPlugin>",
-    "<redeliveryPolicyMap>", "</redeliveryPolicyMap>", "<redeliveryPolicyEntries>", "</redeliveryPolicyEntries>",
-    "<redeliveryPolicy queue='A.>' maximumRedeliveries='3'/>", "<redeliveryPolicy topic='*' redeliveryDelay='x'/>",
-    "<defaultEntry>", "</defaultEntry>", "<redeliveryPolicy/>", "<destinationPolicy>", "</destinationPolicy>",
-    "<policyEntries>", "</policyEntries>", "<policyEntry queue='A'>", "</policyEntry>", "<deadLetterStrategy>",
-    "</deadLetterStrategy>", "<discarding/>", "<individualDeadLetterStrategy queuePrefix='$'/>",
-    "<sharedDeadLetterStrategy deadLetterQueue=''/>", "<bean class='a.RedeliveryPolicy'>", "</bean>", "<property/>",
-]  # fmt: skip
+    "<beans>",
+    "</beans>",
+    "<broker schedulerSupport='true'>",
+    "</broker>",
+    "<redeliveryPlugin>",
+    "</redeliveryPlugin>",
+    "<redeliveryPolicyMap>",
+    "</redeliveryPolicyMap>",
+    "<redeliveryPolicyEntries>",
+    "</redeliveryPolicyEntries>",
+    "<redeliveryPolicy queue='A.>' maximumRedeliveries='3'/>",
+    "<redeliveryPolicy topic='*' redeliveryDelay='x'/>",
+    "<defaultEntry>",
+    "</defaultEntry>",
+    "<redeliveryPolicy/>",
+    "<destinationPolicy>",
+    "</destinationPolicy>",
+    "<policyEntries>",
+    "</policyEntries>",
+    "<policyEntry queue='A'>",
+    "</policyEntry>",
+    "<deadLetterStrategy>",
+    "</deadLetterStrategy>",
+    "<discarding/>",
+    "<individualDeadLetterStrategy queuePrefix='$'/>",
+    "<sharedDeadLetterStrategy deadLetterQueue=''/>",
+    "<bean class='a.RedeliveryPolicy'>",
+    "</bean>",
+    "<property/>",
+]
 
 
 @given(st.text() | st.lists(st.sampled_from(PIECES)).map("".join), st.booleans())
 def test_nothing_but_a_policy_error_comes_out_of_any_xml(text: str, strict: bool) -> None:
     with contextlib.suppress(PolicyError):
-        activemq.read(f"<beans>{text}</beans>", strict)
+        reader.read(f"<beans>{text}</beans>", strict)
 
 
-names = st.sampled_from([*activemq.PROPERTIES, "x"]) | st.text(max_size=5)
+names = st.sampled_from([*reader.PROPERTIES, "x"]) | st.text(max_size=5)
 values = st.sampled_from(["1", "-1", "true", "1e9", "99999999999999999999", "%", "%ff", "&", "?", ")"]) | st.text()
 
 
@@ -562,7 +584,7 @@ values = st.sampled_from(["1", "-1", "true", "1e9", "99999999999999999999", "%",
 def test_nothing_but_a_policy_error_comes_out_of_any_url(options: list[tuple[str, str]], strict: bool) -> None:
     text = "tcp://h:1?" + "&".join(f"jms.redeliveryPolicy.{name}={value}" for name, value in options)
     try:
-        policy = activemq.read(text, strict).default
+        policy = reader.read(text, strict).default
     except PolicyError:
         return
     for failures in (1, 2, 50):
@@ -577,7 +599,7 @@ def test_maps_whose_patterns_all_overlap_are_refused_before_they_take_long() -> 
         return ",".join(".".join("*" if n >> bit & 1 else word for bit in range(11)) for n in range(1200))
 
     with pytest.raises(PolicyError, match="overlap too often"):
-        activemq.read(
+        reader.read(
             f"""<b><redeliveryPolicyMap><redeliveryPolicyEntries><redeliveryPolicy queue="{names("a")}"/>
             </redeliveryPolicyEntries></redeliveryPolicyMap><destinationPolicy><policyEntries>
             <policyEntry queue="{names("b")}"><deadLetterStrategy><discarding/></deadLetterStrategy></policyEntry>
@@ -588,11 +610,11 @@ def test_maps_whose_patterns_all_overlap_are_refused_before_they_take_long() -> 
 @pytest.mark.parametrize(
     "kept",
     [
-        RedeliveryPolicy(1, Growth(10, 0.5, None, 0.15), None),
+        RedeliveryPolicy(1, ArtemisDelays(10, 0.5, None, 0.15), None),
         RedeliveryPolicy(None, Linear(0.01, -1).jittered(0.15), None),
     ],
 )
 def test_the_jitter_of_a_message_that_is_kept_at_its_first_failure_is_not_lost_in_silence(
     kept: RedeliveryPolicy,
 ) -> None:
-    assert any("jitter" in line for line in activemq.write(PolicyMap({}, default=kept)).lost)
+    assert any("jitter" in line for line in reader.write(PolicyMap({}, default=kept)).lost)

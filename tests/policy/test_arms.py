@@ -16,13 +16,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redeliver_mw.copies import Signature
-from redeliver_mw.delay import Ways
 from redeliver_mw.errors import ConfigError, PolicyError
 from redeliver_mw.message import Destination
-from redeliver_mw.planning import check_together
 from redeliver_mw.policy import Arm, Backoff, Expiry, PolicyMap, RedeliveryPolicy, Target
-from redeliver_mw.stories import Plan
+from redeliver_mw.redelivery.copies import Provenance
+from redeliver_mw.redelivery.delays import DelayOptions
+from redeliver_mw.redelivery.tracking import SourcePlan
+from redeliver_mw.runtime.policy_checks import check_together
 
 BASE = RedeliveryPolicy(5, [1, 5], "queue:dead.$")
 PATIENT = RedeliveryPolicy(9, 60.0, "queue:dead.$")
@@ -46,8 +46,10 @@ def test_a_message_is_under_one_of_the_policies_and_its_probability_is_told() ->
     found = {TRIED.of(key) for key in KEYS}
     assert {arm.name: arm.propensity for arm in found} == {"main": 0.75, "brave": 0.2, "patient": 0.05}
     assert {arm.name: arm.policy for arm in found} == {
-        "main": BASE, "patient": PATIENT, "brave": RedeliveryPolicy(2, [1, 5], "queue:dead.$"),
-    }  # fmt: skip
+        "main": BASE,
+        "patient": PATIENT,
+        "brave": RedeliveryPolicy(2, [1, 5], "queue:dead.$"),
+    }
 
 
 def test_without_arms_everybody_is_under_the_policy_itself() -> None:
@@ -134,12 +136,14 @@ def test_questions_to_the_policy_itself_are_those_of_main() -> None:
 
 def test_what_a_start_has_to_know_is_that_of_all_arms() -> None:
     policy = RedeliveryPolicy(
-        3, 1.0, "queue:a",
+        3,
+        1.0,
+        "queue:a",
         arms={
             "far": (0.1, {"dead_letter": ["queue:b", "queue:a"], "backoff": Backoff.constant(100).jittered(0.5)}),
             "late": (0.1, {"expiry": Expiry("redirect", Target("queue", "late"))}),
         },
-    )  # fmt: skip
+    )
     assert policy.longest_delay == 150.0
     assert list(map(str, policy.places)) == ["queue:a", "queue:b", "queue:late"]
     assert not policy.goes_on
@@ -216,7 +220,7 @@ def test_its_text_names_the_arms() -> None:
         ({"a": (0.5, TRIED)}, "arms.a", "arms of its own"),
         ({"a": (0.5, {"arms": {"b": (0.1, PATIENT)}})}, "arms.a", "arms of its own"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_is_refused_with_place_and_cure(arms: Any, where: str, said: str) -> None:
     with pytest.raises(PolicyError) as caught:
         BASE.replace(arms=arms)
@@ -265,9 +269,9 @@ def test_what_is_wrong_with_the_arms_of_an_entry_is_told_with_its_name() -> None
 
 
 def test_dead_letters_of_an_arm_may_not_come_back_under_the_policy_of_that_arm() -> None:
-    def plan(source: Destination, policy: RedeliveryPolicy) -> Plan:
-        signature = Signature(source, "shop", "host", policy.text, policy.version)
-        return Plan(source, policy, Ways("hold", 50, 10.0, None, 60.0), signature)
+    def plan(source: Destination, policy: RedeliveryPolicy) -> SourcePlan:
+        signature = Provenance(source, "shop", "host", policy.text, policy.version)
+        return SourcePlan(source, policy, DelayOptions("hold", 50, 10.0, None, 60.0), signature)
 
     orders, dead = Destination("orders"), Destination("elsewhere.orders")
     elsewhere = PATIENT.replace(dead_letter="queue:elsewhere.$")

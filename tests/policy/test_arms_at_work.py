@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from redeliver_mw import App, Breaker, Delivery, Reject, counting
+from redeliver_mw import App, Breaker, Delivery, Reject
 from redeliver_mw.errors import ConfigError, DestinationMissing, PolicyError
 from redeliver_mw.journal import read_segments
+from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.message import Past
 from redeliver_mw.policy import Arm, RedeliveryPolicy, load_policies
-from redeliver_mw.record import AttemptRecord
+from redeliver_mw.redelivery import ledger
 from redeliver_mw.testing import TestApp, make_delivery
 from tests.dropin.memory_driver import Consumer, Message
 
@@ -28,7 +29,7 @@ BODY = b"one lamp"
 
 def arm_of(message_id: str, policy: RedeliveryPolicy = POLICY) -> Arm:
     """As anybody can tell who has the message: its key is a hash of the source, its id, and its body."""
-    key = counting.message_key(make_delivery(BODY, message_id=message_id), Past())
+    key = ledger.message_key(make_delivery(BODY, message_id=message_id), Past())
     assert key is not None
     return policy.of(key)
 
@@ -65,7 +66,7 @@ class Shop:
         assert engine.runner is not None
         engine.runner.stopping = True
         engine.adapter.close(0.0)
-        counting._ledgers.clear()
+        ledger._ledgers.clear()
         following = self.app()
         following.broker, following.clock = self.test.broker, self.test.clock
         self.test = following.start()
@@ -76,9 +77,9 @@ class Shop:
 
 @pytest.fixture(autouse=True)
 def ledgers() -> Iterator[None]:
-    counting._ledgers.clear()
+    ledger._ledgers.clear()
     yield
-    counting._ledgers.clear()
+    ledger._ledgers.clear()
 
 
 UNLIMITED = """<weblogic-jms>
@@ -148,8 +149,10 @@ def test_the_journal_has_what_the_hooks_are_told(tmp_path: Path) -> None:
         test.advance(7)
         test.send("orders", BODY, message_id=ids_in("main", 1)[0])
     assert [(record.policy_arm, record.outcome) for record in read_segments(tmp_path)] == [
-        ("patient", "redelivered"), ("patient", "accepted"), ("main", "accepted"),
-    ]  # fmt: skip
+        ("patient", "redelivered"),
+        ("patient", "accepted"),
+        ("main", "accepted"),
+    ]
 
 
 def test_a_dead_letter_names_the_version_of_the_whole_and_the_policy_of_its_arm() -> None:
@@ -272,8 +275,10 @@ def test_a_policy_that_a_handler_gives_its_message_stands_over_arms_from_then_on
         test.send("orders", BODY, message_id=mine)
         test.advance(60)
     assert [(record.policy_arm, record.propensity, record.outcome) for record in records] == [
-        ("patient", 0.9, "redelivered"), (None, None, "redelivered"), (None, None, "discarded"),
-    ]  # fmt: skip
+        ("patient", 0.9, "redelivered"),
+        (None, None, "redelivered"),
+        (None, None, "discarded"),
+    ]
     assert records[0].policy_version == policy.version
     assert records[1].policy_version == RedeliveryPolicy.parse("1:2000; 3:delete").version
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
-from redeliver_mw.message import Destination, Kind
+from redeliver_mw.message import Destination, DestinationKind
 from redeliver_mw.policy import (
     Backoff,
     DeadLetter,
@@ -25,9 +25,9 @@ from redeliver_mw.policy import (
     RedeliveryPolicy,
     load_policies,
 )
-from redeliver_mw.policy.destinations import Entry
-from redeliver_mw.policy.formats import artemis, artemis_writer
-from redeliver_mw.policy.growth import Growth
+from redeliver_mw.policy.artemis_delays import ArtemisDelays
+from redeliver_mw.policy.destinations import MapEntry
+from redeliver_mw.policy.formats.artemis import reader, writer
 from tests.policy.writing import difference, maps
 
 EXAMPLE = """<address-settings>
@@ -49,7 +49,7 @@ class Coin(random.Random):
 
 
 def together(**matches: str) -> PolicyMap:
-    return artemis.read(f"<address-settings>{''.join(matches.values())}</address-settings>")
+    return reader.read(f"<address-settings>{''.join(matches.values())}</address-settings>")
 
 
 def setting(match: str = "#", **fields: object) -> str:
@@ -58,7 +58,7 @@ def setting(match: str = "#", **fields: object) -> str:
 
 
 def one(**fields: object) -> RedeliveryPolicy:
-    return artemis.read(setting(**fields)).resolve("orders")
+    return reader.read(setting(**fields)).resolve("orders")
 
 
 def milliseconds(policy: RedeliveryPolicy, count: int) -> list[float]:
@@ -108,7 +108,7 @@ def test_jitter_comes_before_the_cut(most: int, expected: list[int]) -> None:
 def test_a_drawn_delay_is_within_what_is_told(
     delay: int, multiplier: float, factor: float, most: int, failures: int
 ) -> None:
-    growth = Growth(delay, multiplier, most, factor)
+    growth = ArtemisDelays(delay, multiplier, most, factor)
     low, high = growth.span(failures)[1:]
     assert low <= growth.draw(failures, random.Random(failures)) <= high <= growth.longest(None)
     assert high <= most / 1000
@@ -125,7 +125,7 @@ def test_as_many_deliveries_as_attempts_and_then_the_dead_letter_address(attempt
 
 def test_without_a_dead_letter_address_a_message_is_dropped_and_a_warning_says_so() -> None:
     """H10 src."""
-    policies = artemis.read(setting(max_delivery_attempts=1))
+    policies = reader.read(setting(max_delivery_attempts=1))
     assert policies.resolve("orders").decide(1) == Discard("exhausted")
     assert policies.warnings == ("#: no dead-letter-address, so a message is dropped after 1 failure",)
 
@@ -183,7 +183,7 @@ def test_the_closest_pattern(name: str, winner: str, shuffle: int) -> None:
 
 def test_the_example_of_three_settings() -> None:
     """H17 derived."""
-    policies = artemis.read(EXAMPLE)
+    policies = reader.read(EXAMPLE)
     vip, other = policies.resolve("shop.orders.vip"), policies.resolve("shop.orders.x")
     assert milliseconds(vip, 4) == milliseconds(other, 4) == [2000, 6000, 9000, 9000]
     assert vip.dead_after is None
@@ -193,8 +193,14 @@ def test_the_example_of_three_settings() -> None:
 
 
 def test_the_worked_example_of_the_module() -> None:
-    shop = setting("shop.#", dead_letter_address="DLA", max_delivery_attempts=4, redelivery_delay=2000,
-                   redelivery_delay_multiplier=3, max_redelivery_delay=9000)  # fmt: skip
+    shop = setting(
+        "shop.#",
+        dead_letter_address="DLA",
+        max_delivery_attempts=4,
+        redelivery_delay=2000,
+        redelivery_delay_multiplier=3,
+        max_redelivery_delay=9000,
+    )
     policies = together(shop=shop, vip=setting("shop.vip", max_delivery_attempts=-1))
     assert milliseconds(policies.resolve("shop.orders"), 3) == [2000, 6000, 9000]
     assert end(policies.resolve("shop.orders"), 4) == "to queue:DLA"
@@ -202,7 +208,7 @@ def test_the_worked_example_of_the_module() -> None:
 
 
 def test_an_address_that_nothing_matches_has_the_defaults_of_the_broker() -> None:
-    policies = artemis.read('<core xmlns="urn:activemq:core"/>')
+    policies = reader.read('<core xmlns="urn:activemq:core"/>')
     assert policies.resolve("a").decide(10) == Discard("exhausted")
     assert isinstance(policies.resolve("a").decide(9), Redeliver)
     assert "no address-setting matches" in policies.warnings[0]
@@ -213,11 +219,15 @@ def test_jms_names_of_hornetq_and_jboss_messaging_lose_their_prefix(root: str) -
     """The seed's two fragments, made whole."""
     policies = load_policies(
         f'<configuration xmlns="{root}"><address-settings>'
-        + setting("jms.queue.exampleQueue", redelivery_delay=5000, dead_letter_address="jms.queue.deadLetterQueue",
-                  max_delivery_attempts=3)
+        + setting(
+            "jms.queue.exampleQueue",
+            redelivery_delay=5000,
+            dead_letter_address="jms.queue.deadLetterQueue",
+            max_delivery_attempts=3,
+        )
         + setting("jms.topic.#", dead_letter_address="jms.topic.dead")
         + "</address-settings></configuration>"
-    )  # fmt: skip
+    )
     queue = policies.resolve("exampleQueue")
     assert milliseconds(queue, 2) == [5000, 5000]
     assert end(queue, 3) == "to queue:deadLetterQueue"
@@ -295,13 +305,20 @@ def test_contradictions_of_equal_rank_are_a_warning(one: str, other: str, told: 
 
 def test_counts_before_delivery_are_a_warning_that_names_crash_safe() -> None:
     core = "<core><persist-delivery-count-before-delivery>true</persist-delivery-count-before-delivery></core>"
-    assert "crash_safe" in artemis.read(core).warnings[0]
-    assert "crash_safe" not in "".join(artemis.read(core.replace("true", "false")).warnings)
+    assert "crash_safe" in reader.read(core).warnings[0]
+    assert "crash_safe" not in "".join(reader.read(core.replace("true", "false")).warnings)
 
 
 def test_a_misspelt_field_is_a_warning_and_foreign_ones_are_passed_over() -> None:
-    policies = artemis.read(setting(max_delivery_atempts=3, dead_letter_address="D", redistribution_delay=1000,
-                                    max_size_bytes=10, address_full_policy="PAGE"))  # fmt: skip
+    policies = reader.read(
+        setting(
+            max_delivery_atempts=3,
+            dead_letter_address="D",
+            redistribution_delay=1000,
+            max_size_bytes=10,
+            address_full_policy="PAGE",
+        )
+    )
     assert policies.warnings == (
         "line 1, column 28, <max-delivery-atempts>: passed over; did you mean max-delivery-attempts?",
     )
@@ -318,7 +335,7 @@ def test_all_that_is_wrong_is_told_in_one_pass_with_line_and_cure() -> None:
         ]
     )
     with pytest.raises(PolicyError) as caught:
-        artemis.read(text)
+        reader.read(text)
     message = str(caught.value)
     assert message.startswith("5 problems")
     for part in (
@@ -334,9 +351,9 @@ def test_all_that_is_wrong_is_told_in_one_pass_with_line_and_cure() -> None:
 
 
 def test_strict_refuses_the_endless_numbers_that_the_manual_does_not_know() -> None:
-    assert artemis.read(setting(max_delivery_attempts=-1), strict=True).resolve("a").dead_after is None
+    assert reader.read(setting(max_delivery_attempts=-1), strict=True).resolve("a").dead_after is None
     with pytest.raises(PolicyError, match="-1"):
-        artemis.read(setting(max_delivery_attempts=0), strict=True)
+        reader.read(setting(max_delivery_attempts=0), strict=True)
 
 
 anything = settings(suppress_health_check=[HealthCheck.too_slow])
@@ -344,13 +361,13 @@ anything = settings(suppress_health_check=[HealthCheck.too_slow])
 
 @anything
 @given(
-    st.dictionaries(st.sampled_from([*artemis.FIELDS, "other"]), st.text(max_size=12) | st.integers().map(str)),
+    st.dictionaries(st.sampled_from([*reader.FIELDS, "other"]), st.text(max_size=12) | st.integers().map(str)),
     st.text(alphabet="ab.*#$,{ ", max_size=8),
 )
 def test_whatever_a_setting_holds_only_a_policy_error_comes_out(fields: dict[str, str], match: str) -> None:
     body = "".join(f"<{name}>{escape(value)}</{name}>" for name, value in fields.items())
     with suppress(PolicyError):
-        policies = artemis.read(f"<address-setting match={quoteattr(match)}>{body}</address-setting>")
+        policies = reader.read(f"<address-setting match={quoteattr(match)}>{body}</address-setting>")
         assert policies.resolve("a.b").decide(1)
 
 
@@ -358,23 +375,25 @@ def test_whatever_a_setting_holds_only_a_policy_error_comes_out(fields: dict[str
 @given(st.text())
 def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
     with suppress(PolicyError):
-        artemis.read(text)
+        reader.read(text)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(maps(["A", "A.B", "A.*", "*.B", "A.>", ">", "A.*.C"]))
 def test_what_is_written_and_loses_nothing_decides_alike_when_it_is_read(policies: PolicyMap) -> None:
-    written = artemis_writer.write(policies)
-    again = artemis.read(written.text)
+    written = writer.write(policies)
+    again = reader.read(written.text)
     if not written.lost:
         assert difference(policies, again) == ""
 
 
 @pytest.mark.parametrize("kinds", [("queue", None), (None, "queue")])
-def test_an_entry_for_one_kind_and_one_for_both_are_no_match_that_stands_twice(kinds: tuple[Kind | None, ...]) -> None:
+def test_an_entry_for_one_kind_and_one_for_both_are_no_match_that_stands_twice(
+    kinds: tuple[DestinationKind | None, ...],
+) -> None:
     given = {"queue": RedeliveryPolicy(3, 1), None: RedeliveryPolicy(4, 1)}
-    written = artemis_writer.write(PolicyMap([Entry("A", kind, given[kind]) for kind in kinds]))
-    again = artemis.read(written.text)
+    written = writer.write(PolicyMap([MapEntry("A", kind, given[kind]) for kind in kinds]))
+    again = reader.read(written.text)
     assert (again.resolve("A").dead_after, again.resolve("A", "topic").dead_after) == (3, 4)
     assert not any("twice" in line for line in again.warnings)
 
@@ -384,15 +403,15 @@ def test_plain_policies_lose_nothing() -> None:
         {
             "ORDERS.>": RedeliveryPolicy(5, Backoff.exponential(1, 3, cap=60), expiry=Expiry("discard")),
             "topic:PRICES": RedeliveryPolicy(None, 2, None),
-            "queue:FAST": RedeliveryPolicy(3, Growth(100, 1.5, 900, 0.25), "topic:dead"),
+            "queue:FAST": RedeliveryPolicy(3, ArtemisDelays(100, 1.5, 900, 0.25), "topic:dead"),
         },
         RedeliveryPolicy(2, 0, "queue:$.x", "discard"),
     )
-    written = artemis_writer.write(policies)
+    written = writer.write(policies)
     assert written.lost == ()
-    again = artemis.read(written.text)
+    again = reader.read(written.text)
     assert difference(policies, again) == ""
-    assert artemis_writer.write(again).text == written.text
+    assert writer.write(again).text == written.text
 
 
 @pytest.mark.parametrize(
@@ -407,10 +426,10 @@ def test_plain_policies_lose_nothing() -> None:
     ],
 )
 def test_what_address_settings_cannot_say_is_listed(policy: RedeliveryPolicy, lost: str) -> None:
-    written = artemis_writer.write(PolicyMap({}, policy))
+    written = writer.write(PolicyMap({}, policy))
     assert any(lost in line for line in written.lost)
-    assert artemis.read(written.text).resolve("x").dead_after == policy.dead_after
+    assert reader.read(written.text).resolve("x").dead_after == policy.dead_after
 
 
 def test_its_own_text_comes_back_as_it_was() -> None:
-    assert artemis_writer.write(artemis.read(EXAMPLE)).text == EXAMPLE
+    assert writer.write(reader.read(EXAMPLE)).text == EXAMPLE

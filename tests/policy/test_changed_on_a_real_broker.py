@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from redeliver_mw import App, Delivery, connect
-from redeliver_mw.record import AttemptRecord
+from redeliver_mw.journal.records import AttemptRecord
 from tests.adapters.pika.dropins import Queues, queues
 from tests.brokers import Broker
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 
-from redeliver_mw import App, Delivery, renewal
+from redeliver_mw import App, Delivery
 from redeliver_mw.journal import read_policy_changes, read_segments
+from redeliver_mw.journal.records import AttemptRecord, PolicyRecord
 from redeliver_mw.memory import MemoryAdapter
 from redeliver_mw.policy import PolicyMap
 from redeliver_mw.policy.formats import READERS
-from redeliver_mw.policy.watch import PolicyFile
-from redeliver_mw.record import AttemptRecord, PolicyRecord
+from redeliver_mw.policy.policy_file import PolicyFile
+from redeliver_mw.runtime import policy_reload
 from redeliver_mw.testing import Faults, ManualClock, MemoryBroker, TestApp, register_broker
 from tests.policy.spelling import SPELLINGS, Rule, native
 
@@ -83,7 +84,8 @@ def log(caplog: Log) -> Iterator[Log]:
 
 
 def said(log: Log, level: str) -> list[str]:
-    return [line.getMessage() for line in log.records if line.levelname == level]
+    lines = [line for line in log.records if line.name != "redeliver_mw.failures"]
+    return [line.getMessage() for line in lines if line.levelname == level]
 
 
 def errors(log: Log) -> list[str]:
@@ -553,7 +555,7 @@ def test_without_a_policy_file_nothing_is_looked_at(tmp_path: Path) -> None:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(renewal, "LOOK_EVERY", 0.02)
+    monkeypatch.setattr(policy_reload, "LOOK_EVERY", 0.02)
 
 
 def on_threads(name: str, file: Path, journal: Path) -> tuple[App, MemoryBroker]:

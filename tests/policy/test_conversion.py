@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from redeliver_mw.message import Destination, Kind
+from redeliver_mw.message import Destination, DestinationKind
 from redeliver_mw.policy import (
     Backoff,
     DeadLetter,
@@ -28,16 +28,16 @@ from redeliver_mw.policy import (
     RedeliveryPolicy,
     Target,
 )
+from redeliver_mw.policy.activemq_delays import ActiveMQDelays
+from redeliver_mw.policy.artemis_delays import ArtemisDelays
 from redeliver_mw.policy.backoff import Linear
-from redeliver_mw.policy.destinations import Entry
-from redeliver_mw.policy.formats import READERS, WRITERS, Written
-from redeliver_mw.policy.growth import Growth
-from redeliver_mw.policy.recurrence import Recurrence
+from redeliver_mw.policy.destinations import MapEntry
+from redeliver_mw.policy.formats import READERS, WRITERS, Conversion
 from redeliver_mw.policy.stops import AfterFailures, AfterSeconds, AnyStop
 from tests.policy.examples import EXAMPLES
 
 FAILURES = range(1, 101)
-KINDS: tuple[Kind, ...] = ("queue", "topic")
+KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 WRITABLE = sorted(READERS.keys() & WRITERS.keys())
 ASKED = (
     *("orders", "orders.eu", "orders.eu.rush", "BILLING", "BILLING.A", "BILLING.A.B", "Work", "WorkErr"),
@@ -54,10 +54,16 @@ plain = st.one_of(
     st.builds(Backoff.steps, st.dictionaries(st.integers(1, 120), seconds, max_size=4)),
     st.builds(Backoff.exponential, seconds, multipliers, st.none() | seconds),
     st.builds(Linear, seconds, st.sampled_from([-1, 0, 0.5])),
-    st.builds(Recurrence, milliseconds, milliseconds, st.none() | multipliers, st.none() | milliseconds,
-              st.just(0.0) | jitters),
-    st.builds(Growth, milliseconds, multipliers, st.none() | milliseconds, st.just(0.0) | jitters),
-)  # fmt: skip
+    st.builds(
+        ActiveMQDelays,
+        milliseconds,
+        milliseconds,
+        st.none() | multipliers,
+        st.none() | milliseconds,
+        st.just(0.0) | jitters,
+    ),
+    st.builds(ArtemisDelays, milliseconds, multipliers, st.none() | milliseconds, st.just(0.0) | jitters),
+)
 backoffs = st.one_of(
     plain,
     st.builds(Backoff.jittered, plain, jitters),
@@ -100,7 +106,7 @@ def maps(draw: st.DrawFn) -> PolicyMap:
     keys = draw(
         st.lists(st.tuples(st.sampled_from(patterns), st.sampled_from([None, None, *KINDS])), max_size=3, unique=True)
     )
-    entries = [Entry(pattern, kind, draw(policies)) for pattern, kind in keys]
+    entries = [MapEntry(pattern, kind, draw(policies)) for pattern, kind in keys]
     return PolicyMap(entries, draw(policies), syntax=syntax)
 
 
@@ -119,7 +125,7 @@ class Near(NamedTuple):
 @st.composite
 def maps_with_arms(draw: st.DrawFn) -> PolicyMap:
     plain = draw(maps())
-    entries = [Entry(entry.pattern, entry.kind, draw(armed() | st.just(entry.given))) for entry in plain.entries]
+    entries = [MapEntry(entry.pattern, entry.kind, draw(armed() | st.just(entry.given))) for entry in plain.entries]
     match = draw(st.sampled_from(["best", "merge", "chain"]))
     return PolicyMap(entries, draw(armed()), syntax=plain.syntax, match=match)
 
@@ -206,13 +212,20 @@ def test_where_a_language_has_no_arms_each_is_lost_and_the_policy_itself_is_writ
     language: str, policies: PolicyMap
 ) -> None:
     written = WRITERS[language](policies)
-    arms = [arm for policy in (policies.default, *(e.given for e in policies.entries))
-            if isinstance(policy, RedeliveryPolicy) for arm in policy.arms]  # fmt: skip
+    arms = [
+        arm
+        for policy in (policies.default, *(e.given for e in policies.entries))
+        if isinstance(policy, RedeliveryPolicy)
+        for arm in policy.arms
+    ]
     assert sum(": the arm " in line for line in written.lost) == len(arms)
-    alone = [Entry(entry.pattern, entry.kind, entry.given.alone) for entry in policies.entries
-             if isinstance(entry.given, RedeliveryPolicy)]  # fmt: skip
+    alone = [
+        MapEntry(entry.pattern, entry.kind, entry.given.alone)
+        for entry in policies.entries
+        if isinstance(entry.given, RedeliveryPolicy)
+    ]
     plain = PolicyMap(alone, policies.default.alone, syntax=policies.syntax, match=policies.match)
-    assert WRITERS[language](plain) == Written(written.text, written.lost[len(arms) :])
+    assert WRITERS[language](plain) == Conversion(written.text, written.lost[len(arms) :])
 
 
 @given(policies=maps() | maps_with_arms())

@@ -12,7 +12,7 @@ import pytest
 
 from redeliver_mw.errors import PolicyError
 from redeliver_mw.policy import Backoff, PolicyMap, RedeliveryPolicy
-from redeliver_mw.policy.destinations import REMEMBERED, Entry
+from redeliver_mw.policy.destinations import REMEMBERED, MapEntry
 
 P, Q, R, S = (RedeliveryPolicy(dead_after) for dead_after in (1, 2, 3, 4))
 
@@ -41,7 +41,7 @@ def test_a_key_for_one_kind_comes_before_the_same_for_both() -> None:
 
 
 def test_of_equal_entries_the_last_counts() -> None:
-    assert PolicyMap([Entry("A", None, P), Entry("A", None, Q)]).resolve("A") == Q
+    assert PolicyMap([MapEntry("A", None, P), MapEntry("A", None, Q)]).resolve("A") == Q
 
 
 def test_one_entry_may_name_several_patterns() -> None:

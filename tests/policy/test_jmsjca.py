@@ -12,7 +12,7 @@ import pytest
 from redeliver_mw.errors import PolicyError, Reject
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import DeadLetter, Discard, Keep, Redeliver, RedeliveryPolicy
-from redeliver_mw.policy.formats.jmsjca import DEFAULT, JmsjcaError
+from redeliver_mw.policy.formats.jmsjca.reader import DEFAULT, JmsjcaError
 
 QUEUE1 = Destination("Queue1")
 

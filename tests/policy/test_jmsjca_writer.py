@@ -7,10 +7,10 @@ from __future__ import annotations
 import pytest
 
 from redeliver_mw.policy import Backoff, Expiry, PolicyMap, RedeliveryPolicy, Target
+from redeliver_mw.policy.activemq_delays import ActiveMQDelays
 from redeliver_mw.policy.backoff import Linear
-from redeliver_mw.policy.formats.jmsjca import DEFAULT, read, read_map
-from redeliver_mw.policy.formats.jmsjca_writer import write
-from redeliver_mw.policy.recurrence import Recurrence
+from redeliver_mw.policy.formats.jmsjca.reader import DEFAULT, read, read_map
+from redeliver_mw.policy.formats.jmsjca.writer import write
 from redeliver_mw.policy.stops import AfterFailures, AfterSeconds, AnyStop
 
 
@@ -38,11 +38,13 @@ def lost(policy: RedeliveryPolicy) -> str:
         (RedeliveryPolicy(3, [1, 2, 9], None), "1:1000; 2:2000"),  # kept: as after the failure before the limit
         (RedeliveryPolicy(None, Backoff.exponential(1, 10, cap=500), None), "1:1000; 2:10000; 3:100000; 4:500000"),
         (RedeliveryPolicy(3, 1, Target("same", " $")), "1:1000; 3:move(same:  $)"),
-        (RedeliveryPolicy(5, Recurrence(3, 1000, 1.5)), "1:3; 2:4; 3:6; 4:9; 5:move(queue:DLQ.$)"),
-        (RedeliveryPolicy(50_000_000, Backoff.steps({2: 1, 40_000_000: 2}), None, "discard"),
-         "2:1000; 40000000:2000; 50000000:delete"),
+        (RedeliveryPolicy(5, ActiveMQDelays(3, 1000, 1.5)), "1:3; 2:4; 3:6; 4:9; 5:move(queue:DLQ.$)"),
+        (
+            RedeliveryPolicy(50_000_000, Backoff.steps({2: 1, 40_000_000: 2}), None, "discard"),
+            "2:1000; 40000000:2000; 50000000:delete",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_table_of_delays_and_one_end_are_written_exactly(policy: RedeliveryPolicy, text: str) -> None:
     assert written(policy) == text
     again = read(text)

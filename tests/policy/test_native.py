@@ -24,14 +24,14 @@ from redeliver_mw.policy import (
     Target,
     load_policies,
 )
+from redeliver_mw.policy.activemq_delays import ActiveMQDelays
+from redeliver_mw.policy.artemis_delays import ArtemisDelays
 from redeliver_mw.policy.backoff import Linear, Uniform
 from redeliver_mw.policy.combine import Chain, Clamp, FullJitter, Spread
 from redeliver_mw.policy.conditions import AllOf, Always, AnyOf, Message, Named, Not, OfType
-from redeliver_mw.policy.formats import native
-from redeliver_mw.policy.formats.native import read
-from redeliver_mw.policy.formats.native_writer import write
-from redeliver_mw.policy.growth import Growth
-from redeliver_mw.policy.recurrence import Recurrence
+from redeliver_mw.policy.formats.native import reader
+from redeliver_mw.policy.formats.native.reader import read
+from redeliver_mw.policy.formats.native.writer import write
 from redeliver_mw.policy.stops import AfterFailures, AfterSeconds, AllStops, AnyStop
 
 BACKOFFS: list[tuple[str, Backoff]] = [
@@ -45,26 +45,32 @@ BACKOFFS: list[tuple[str, Backoff]] = [
     ("{ initial = 1, multiplier = 2, cap = 60 }", Backoff.exponential(1, 2, cap=60)),
     ("{ initial = 1, multiplier = 2, floor = 3 }", Clamp(Backoff.exponential(1, 2), 3, 1e9)),
     ("{ initial = 1, multiplier = 2, cap = 60, jitter = 0.5 }", Backoff.exponential(1, 2, cap=60).jittered(0.5)),
-    ("{ of = { initial = 1, multiplier = 2, jitter = 0.5 }, cap = 60 }",
-     Backoff.exponential(1).jittered(0.5).capped(60)),
+    (
+        "{ of = { initial = 1, multiplier = 2, jitter = 0.5 }, cap = 60 }",
+        Backoff.exponential(1).jittered(0.5).capped(60),
+    ),
     ("{ constant = 1, jitter = 0.5, jitter_first = false }", Spread(Backoff.constant(1), 0.5, first=False)),
     ("{ initial = 1, multiplier = 3, full_jitter = 0.5 }", FullJitter(Backoff.exponential(1, 3), 0.5)),
     ("{ sum = [1, { between = [0, 2] }] }", Backoff.constant(1) + Uniform(0, 2)),
     ("{ chain = [1, { initial = 1, multiplier = 2 }] }", Chain((Backoff.constant(1), Backoff.exponential()))),
     ("{ of = [1, 2], jitter = 1 }", Spread(Backoff.listed([1, 2]), 1.0)),
-    ("{ recurrence = { initial = 50, delay = 500, multiplier = 2, cap = 60, factor = 0.15 } }",
-     Recurrence(50, 500, 2.0, 60, 0.15)),
-    ("{ growth = { delay = 50, multiplier = 2, cap = 60, factor = 0.15 } }", Growth(50, 2, 60, 0.15)),
-]  # fmt: skip
+    (
+        "{ recurrence = { initial = 50, delay = 500, multiplier = 2, cap = 60, factor = 0.15 } }",
+        ActiveMQDelays(50, 500, 2.0, 60, 0.15),
+    ),
+    ("{ growth = { delay = 50, multiplier = 2, cap = 60, factor = 0.15 } }", ArtemisDelays(50, 2, 60, 0.15)),
+]
 STOPS: list[tuple[str, Any]] = [
     ("3", AfterFailures(3)),
     ('"never"', AfterFailures(None)),
     ("{ seconds = 90 }", AfterSeconds(90)),
     ("{ failures = 3, seconds = 90 }", AnyStop((AfterFailures(3), AfterSeconds(90)))),
     ("{ all = [3, { seconds = 90 }] }", AllStops((AfterFailures(3), AfterSeconds(90)))),
-    ("{ any = [{ all = [3, { seconds = 9 }] }, 8] }",
-     AnyStop((AllStops((AfterFailures(3), AfterSeconds(9))), AfterFailures(8)))),
-]  # fmt: skip
+    (
+        "{ any = [{ all = [3, { seconds = 9 }] }, 8] }",
+        AnyStop((AllStops((AfterFailures(3), AfterSeconds(9))), AfterFailures(8))),
+    ),
+]
 RULES: list[tuple[str, Any]] = [
     ('"TimeoutError"', OfType((TimeoutError,))),
     ('["TimeoutError", "KeyError"]', OfType((TimeoutError, KeyError))),
@@ -118,7 +124,7 @@ def policy(text: str) -> RedeliveryPolicy:
 
 
 def test_the_worked_example_of_the_manual_goes_as_it_is_told() -> None:
-    text = re.findall(r"(?ms)^    (\[default\].*?)\n\n", native.__doc__ or "")[-1].replace("\n    ", "\n")
+    text = re.findall(r"(?ms)^    (\[default\].*?)\n\n", reader.__doc__ or "")[-1].replace("\n    ", "\n")
     found = read(text).resolve("orders.eu")
     assert [found.decide(count).base for count in range(1, 5)] == [2, 6, 10, 10]
     end = found.decide(5)

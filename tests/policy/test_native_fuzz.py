@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
-from redeliver_mw.policy.formats import native, native_values, toml
-from redeliver_mw.policy.formats.native_writer import write
+from redeliver_mw.policy.formats import toml
+from redeliver_mw.policy.formats.native import reader
+from redeliver_mw.policy.formats.native import values as native_values
+from redeliver_mw.policy.formats.native.writer import write
 
 KEYS = [
-    *(*native.TOP, *native.KEYS, *native_values.SOURCES, *native_values.MODIFIERS, *native_values.RECURRENCE),
+    *(*reader.TOP, *reader.KEYS, *native_values.SOURCES, *native_values.MODIFIERS, *native_values.RECURRENCE),
     *("multiplier", "increment", "failures", "seconds", "any", "all", "not", "type", "message", "pattern", "flags"),
     *("kind", "action", "target", "log", "time_to_live", "a.>", "topic:b.*", "1", "3", "tool", "redeliver", "app"),
     *("share", "main"),
@@ -32,13 +34,13 @@ values = st.recursive(
     ),
     max_leaves=8,
 )
-ARM = st.dictionaries(st.sampled_from(["share", *sorted(native.FIELDS)]), values, max_size=4)
+ARM = st.dictionaries(st.sampled_from(["share", *sorted(reader.FIELDS)]), values, max_size=4)
 ARMS = st.dictionaries(
     st.sampled_from(["a", "b", "main"]), st.builds(lambda arm, share: arm | {"share": share}, ARM, st.floats(0, 0.6))
 )
 POLICY = st.builds(
     lambda fields, arms: fields | ({"arms": arms} if arms else {}),
-    st.dictionaries(st.sampled_from(sorted(native.KEYS)), values, max_size=4),
+    st.dictionaries(st.sampled_from(sorted(reader.KEYS)), values, max_size=4),
     ARMS,
 )
 DOCUMENT = st.fixed_dictionaries(
@@ -48,14 +50,14 @@ DOCUMENT = st.fixed_dictionaries(
 
 def answered(text: str) -> None:
     with suppress(PolicyError):
-        found = native.read(text, False)
+        found = reader.read(text, False)
         for name in ("a", "a.b", "b.c"):
             for failures in (1, 2, 100):
                 span = found.resolve(name).backoff.span(failures)
                 assert 0 <= span.low <= span.high < math.inf
         written = write(found)
         assert written.lost == ()
-        assert native.read(written.text, False).resolve("a.b") == found.resolve("a.b")
+        assert reader.read(written.text, False).resolve("a.b") == found.resolve("a.b")
 
 
 @given(st.text() | st.text("[]{}=.\"'\n# a1,\\"))

@@ -14,16 +14,38 @@ from typing import Any
 import pytest
 
 from redeliver_mw.errors import PolicyError
-from redeliver_mw.policy.formats import native, native_values
+from redeliver_mw.policy.formats.native import reader, values
 
 from .test_native import BACKOFFS, RULES, STOPS, WHOLE
 
-SCHEMA: dict[str, Any] = json.loads((files(native.__package__ or "") / "native.schema.json").read_text("utf-8"))
+SCHEMA: dict[str, Any] = json.loads((files(reader.__package__ or "") / "native.schema.json").read_text("utf-8"))
 KEYWORDS = {
-    "$schema", "title", "description", "$defs", "$ref", "type", "properties", "additionalProperties", "required",
-    "minProperties", "propertyNames", "pattern", "enum", "const", "anyOf", "items", "minItems", "maxItems", "minimum",
-    "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "default", "format",
-}  # fmt: skip
+    "$schema",
+    "title",
+    "description",
+    "$defs",
+    "$ref",
+    "type",
+    "properties",
+    "additionalProperties",
+    "required",
+    "minProperties",
+    "propertyNames",
+    "pattern",
+    "enum",
+    "const",
+    "anyOf",
+    "items",
+    "minItems",
+    "maxItems",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "minLength",
+    "default",
+    "format",
+}
 TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": (int, float)}
 
 
@@ -79,15 +101,15 @@ def test_only_keywords_are_used_that_these_tests_understand() -> None:
 
 
 def test_the_schema_has_the_keys_of_the_reader_and_no_others() -> None:
-    fields = set(native.KEYS)
+    fields = set(reader.KEYS)
     assert set(SCHEMA["$defs"]["policy"]["properties"]) == fields
-    assert set(SCHEMA["properties"]) == fields | set(native.TOP) | {"app"}
-    assert set(SCHEMA["$defs"]["arm"]["properties"]) == {"share", *native.FIELDS}
+    assert set(SCHEMA["properties"]) == fields | set(reader.TOP) | {"app"}
+    assert set(SCHEMA["$defs"]["arm"]["properties"]) == {"share", *reader.FIELDS}
     delays = SCHEMA["$defs"]["delays"]["anyOf"][2]["properties"]
-    companions = {name for names in native_values.SOURCES.values() for name in names}
-    assert set(delays) == {*native_values.SOURCES, *companions, *native_values.MODIFIERS}
-    assert set(delays["recurrence"]["properties"]) == set(native_values.RECURRENCE)
-    assert set(delays["growth"]["properties"]) == set(native_values.GROWTH)
+    companions = {name for names in values.SOURCES.values() for name in names}
+    assert set(delays) == {*values.SOURCES, *companions, *values.MODIFIERS}
+    assert set(delays["recurrence"]["properties"]) == set(values.RECURRENCE)
+    assert set(delays["growth"]["properties"]) == set(values.GROWTH)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +124,7 @@ def test_the_schema_has_the_keys_of_the_reader_and_no_others() -> None:
     ],
 )
 def test_what_the_reader_takes_the_schema_takes(text: str) -> None:
-    native.read(text)
+    reader.read(text)
     assert valid(SCHEMA, tomllib.loads(text))
 
 
@@ -133,4 +155,4 @@ def test_what_the_reader_takes_the_schema_takes(text: str) -> None:
 def test_what_the_schema_refuses_the_reader_refuses(text: str) -> None:
     assert not valid(SCHEMA, tomllib.loads(text))
     with pytest.raises(PolicyError):
-        native.read(text)
+        reader.read(text)

@@ -16,8 +16,8 @@ import redeliver_pika
 import redeliver_proton
 import redeliver_stomp
 from redeliver_mw import App, Delivery, PolicyMap, connect, redeliver
-from redeliver_mw.capabilities import Capabilities, Schedule
-from redeliver_mw.dropin import Terms
+from redeliver_mw.adapter.capabilities import Capabilities, ScheduleRange
+from redeliver_mw.dropin import DropinOptions
 from redeliver_mw.errors import ConfigError, PolicyError
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import DeadLetter, Redeliver, load_policies
@@ -26,7 +26,7 @@ from tests.dropin.memory_driver import Consumer, Message
 from tests.policy.dying import CONSTANT, SLOW, Failing, as_app, in_code, same_death
 from tests.policy.spelling import BY_DESTINATION, SPELLINGS, Rule, activemq_url, dead_queue, jmsjca_url
 
-ANY_DELAY = Capabilities(dialect="any", broker_kind="any", schedule=Schedule())
+ANY_DELAY = Capabilities(dialect="any", broker_kind="any", schedule=ScheduleRange())
 Handed = str | Path | PolicyMap
 Way = Callable[..., tuple[App, Failing]]
 
@@ -169,18 +169,18 @@ def test_a_policy_on_the_sessions_url_stands_over_that_of_the_loop() -> None:
 # -- the drivers' own callbacks --------------------------------------------------------------------
 
 
-def pika_terms(policy: Handed) -> Terms:
+def pika_terms(policy: Handed) -> DropinOptions:
     return redeliver_pika.redelivering(lambda *_: None, policy=policy).terms
 
 
-def stomp_terms(policy: Handed) -> Terms:
+def stomp_terms(policy: Handed) -> DropinOptions:
     class Listener(stomp.ConnectionListener):
         def on_message(self, frame: Any) -> None: ...
 
     return redeliver_stomp.redelivering(Listener(), stomp.Connection12(), policy=policy)._hands.terms
 
 
-def proton_terms(policy: Handed) -> Terms:
+def proton_terms(policy: Handed) -> DropinOptions:
     class Handler(MessagingHandler):
         def on_message(self, event: Any) -> None: ...
 
@@ -188,14 +188,14 @@ def proton_terms(policy: Handed) -> Terms:
     return next(part.terms for part in parts if hasattr(part, "terms"))
 
 
-def marked_terms(policy: Handed) -> Terms:
-    return Terms().on(redeliver(policy)(lambda: None))
+def marked_terms(policy: Handed) -> DropinOptions:
+    return DropinOptions().on(redeliver(policy)(lambda: None))
 
 
 TERMS = [pika_terms, stomp_terms, proton_terms, marked_terms]
 
 
-def decided(terms: Terms, rule: Rule) -> list[object]:
+def decided(terms: DropinOptions, rule: Rule) -> list[object]:
     """What the drop-in's plan for this source says of each failure, up to the last."""
     policy = terms.plan(Destination(rule.source), ANY_DELAY).policy
     found: list[object] = []
@@ -212,14 +212,14 @@ def decided(terms: Terms, rule: Rule) -> list[object]:
 @pytest.mark.parametrize("as_file", [False, True], ids=["text", "file"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_every_drop_in_takes_every_language_as_text_and_as_file(
-    spelling: str, as_file: bool, driver: Callable[[Handed], Terms], tmp_path: Path
+    spelling: str, as_file: bool, driver: Callable[[Handed], DropinOptions], tmp_path: Path
 ) -> None:
     terms = driver(handed_over(spelling, as_file, tmp_path, CONSTANT))
     assert decided(terms, CONSTANT) == [1.0, 1.0, f"queue:{dead_queue(spelling, 'orders')}"]
 
 
 @pytest.mark.parametrize("driver", TERMS)
-def test_every_drop_in_gives_each_destination_its_own_entry_of_a_map(driver: Callable[[Handed], Terms]) -> None:
+def test_every_drop_in_gives_each_destination_its_own_entry_of_a_map(driver: Callable[[Handed], DropinOptions]) -> None:
     maps = [load_policies(SPELLINGS[spelling](CONSTANT, SLOW)) for spelling in BY_DESTINATION]
     for policies in [in_code(CONSTANT, SLOW), *maps]:
         terms = driver(policies)

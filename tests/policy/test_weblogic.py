@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
 from redeliver_mw.policy import DeadLetter, Discard, Expiry, PolicyMap, Redeliver, RedeliveryPolicy, load_policies
-from redeliver_mw.policy.formats import weblogic, weblogic_writer
+from redeliver_mw.policy.formats.weblogic import reader, writer
 from tests.policy.writing import difference, maps
 
 EXAMPLE = """<weblogic-jms xmlns="http://xmlns.oracle.com/weblogic/weblogic-jms">
@@ -44,7 +44,7 @@ def overriding(**fields: object) -> str:
 
 
 def module(*parts: str) -> PolicyMap:
-    return weblogic.read(f"<weblogic-jms>{''.join(parts)}</weblogic-jms>")
+    return reader.read(f"<weblogic-jms>{''.join(parts)}</weblogic-jms>")
 
 
 def work(*parts: str, beside: str = E) -> RedeliveryPolicy:
@@ -81,13 +81,13 @@ def test_a_limit_counts_redeliveries(fields: dict[str, object], expected: list[s
 def test_the_senders_limit_counts_where_the_destination_has_none() -> None:
     """W4: limit 1 of the sender's is two deliveries, then the error destination."""
     open_, closed = failing(error_destination="E"), failing(error_destination="E", redelivery_limit=4)
-    limited = weblogic.with_senders_limit(work(open_), 1)
+    limited = reader.with_senders_limit(work(open_), 1)
     assert [end(limited, failures) for failures in (1, 2)] == ["Redeliver", "to queue:E"]
-    assert weblogic.with_senders_limit(work(open_), -1) == work(open_)
-    assert weblogic.with_senders_limit(work(closed), 1) == work(closed)
-    assert end(weblogic.with_senders_limit(work(), 0), 1) == "Discard"
+    assert reader.with_senders_limit(work(open_), -1) == work(open_)
+    assert reader.with_senders_limit(work(closed), 1) == work(closed)
+    assert end(reader.with_senders_limit(work(), 0), 1) == "Discard"
     other = RedeliveryPolicy(None)
-    assert weblogic.with_senders_limit(other, 1) == other
+    assert reader.with_senders_limit(other, 1) == other
 
 
 @pytest.mark.parametrize(("override", "expected"), [(-1, 500), (0, 0), (3000, 3000)])
@@ -204,13 +204,20 @@ def test_queues_and_topics_of_one_name_are_two() -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (f'<uniform-distributed-queue name="U">{failing(error_destination="E")}</uniform-distributed-queue>{E}',
-         "uniform distributed one"),
-        (f'<queue name="Q">{failing(error_destination="U")}</queue><uniform-distributed-queue name="U"/>',
-         "standalone one"),
-        (f'<uniform-distributed-queue name="U">{tags(sub_deployment_name="a")}{failing(error_destination="V")}'
-         f'</uniform-distributed-queue><uniform-distributed-queue name="V">{tags(sub_deployment_name="b")}'
-         "</uniform-distributed-queue>", "another subdeployment"),
+        (
+            f'<uniform-distributed-queue name="U">{failing(error_destination="E")}</uniform-distributed-queue>{E}',
+            "uniform distributed one",
+        ),
+        (
+            f'<queue name="Q">{failing(error_destination="U")}</queue><uniform-distributed-queue name="U"/>',
+            "standalone one",
+        ),
+        (
+            f'<uniform-distributed-queue name="U">{tags(sub_deployment_name="a")}{failing(error_destination="V")}'
+            f'</uniform-distributed-queue><uniform-distributed-queue name="V">{tags(sub_deployment_name="b")}'
+            "</uniform-distributed-queue>",
+            "another subdeployment",
+        ),
         (f'<queue name="Q">{tags(template="Slwo")}</queue><template name="Slow"/>', "Did you mean Slow?"),
         (f'<queue name="Q">{failing(redelivery_limit="-2")}</queue>', "from -1 to 2147483647"),
         (f'<queue name="Q">{overriding(redelivery_delay="9223372036854775808")}</queue>', "from -1 to"),
@@ -218,7 +225,7 @@ def test_queues_and_topics_of_one_name_are_two() -> None:
         (f'<queue name="Q">{failing(error_destination="a$b")}</queue>', "stands for the name of the source"),
         ("<queue/>", "is no name"),
     ],
-)  # fmt: skip
+)
 def test_what_is_illegal_is_refused_with_its_cure(text: str, expected: str) -> None:
     with pytest.raises(PolicyError) as caught:
         module(text)
@@ -237,11 +244,11 @@ def test_the_manuals_header_without_its_second_sign_is_a_warning_and_strictly_an
         f'<weblogic-jms><queue name="Q">{failing(expiration_policy="Log", expiration_logging_policy="%header, name")}'
     )
     text += "</queue></weblogic-jms>"
-    policies = weblogic.read(text)
+    policies = reader.read(text)
     assert "Did you mean %header%?" in policies.warnings[0]
     assert policies.resolve("Q").expiry.logged(HEADERS, PROPERTIES) == {"JMSMessageID": "ID:1", "name": "x"}
     with pytest.raises(PolicyError, match="%header%"):
-        weblogic.read(text, strict=True)
+        reader.read(text, strict=True)
 
 
 def test_unknown_elements_are_warnings_inside_the_blocks_and_nothing_elsewhere() -> None:
@@ -257,9 +264,9 @@ ANYTHING = st.text(max_size=12) | st.integers().map(str) | st.sampled_from(["Red
 
 @settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
-    st.sampled_from(list(weblogic.KINDS)),
-    st.dictionaries(st.sampled_from([*weblogic.FAILURE, "other"]), ANYTHING),
-    st.dictionaries(st.sampled_from([*weblogic.OVERRIDES, "other"]), ANYTHING),
+    st.sampled_from(list(reader.KINDS)),
+    st.dictionaries(st.sampled_from([*reader.FAILURE, "other"]), ANYTHING),
+    st.dictionaries(st.sampled_from([*reader.OVERRIDES, "other"]), ANYTHING),
     ANYTHING,
 )
 def test_whatever_a_destination_holds_only_a_policy_error_comes_out(
@@ -278,7 +285,7 @@ def test_whatever_a_destination_holds_only_a_policy_error_comes_out(
 @given(st.text())
 def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
     with suppress(PolicyError):
-        weblogic.read(text)
+        reader.read(text)
 
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
@@ -286,8 +293,8 @@ def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
 def test_what_is_written_and_loses_nothing_decides_alike_when_it_is_read(policies: PolicyMap, plain: bool) -> None:
     if plain:
         policies = PolicyMap(policies.entries, RedeliveryPolicy(None, 0, None, expiry=Expiry("discard")))
-    written = weblogic_writer.write(policies)
-    again = weblogic.read(written.text)
+    written = writer.write(policies)
+    again = reader.read(written.text)
     if not written.lost:
         assert difference(policies, again) == ""
 
@@ -301,9 +308,9 @@ def test_policies_of_named_destinations_lose_nothing() -> None:
         },
         RedeliveryPolicy(None, 0, None),
     )
-    written = weblogic_writer.write(policies)
+    written = writer.write(policies)
     assert written.lost == ()
-    again = weblogic.read(written.text)
+    again = reader.read(written.text)
     assert difference(policies, again) == ""
     assert all("dropped" in warning for warning in again.warnings)
 
@@ -321,13 +328,13 @@ def test_policies_of_named_destinations_lose_nothing() -> None:
     ],
 )
 def test_what_a_module_cannot_say_is_listed(policies: PolicyMap, lost: str) -> None:
-    written = weblogic_writer.write(policies)
+    written = writer.write(policies)
     assert any(lost in line for line in written.lost)
-    weblogic.read(written.text)
+    reader.read(written.text)
 
 
 def test_its_own_text_comes_back_as_it_was() -> None:
-    assert weblogic_writer.write(weblogic.read(EXAMPLE)).text == EXAMPLE
+    assert writer.write(reader.read(EXAMPLE)).text == EXAMPLE
 
 
 @pytest.mark.timeout(10)
@@ -335,4 +342,4 @@ def test_hundreds_of_misspelled_templates_are_told_in_no_time() -> None:
     templates = "".join(f"<template name='temp{n}'/>" for n in range(1000))
     queues = "".join(f"<queue name='q{n}'><template>tempp{n}</template></queue>" for n in range(700))
     with pytest.raises(PolicyError, match=r"700 problems.*Did you mean temp\d+\?.*and 690 more"):
-        weblogic.read(f"<weblogic-jms>{templates}{queues}</weblogic-jms>")
+        reader.read(f"<weblogic-jms>{templates}{queues}</weblogic-jms>")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
 from redeliver_mw.policy.formats import xml
-from redeliver_mw.policy.formats.problems import SHOWN, Problems, nearest
+from redeliver_mw.policy.formats.diagnostics import SHOWN, Diagnostics, nearest
 
 TEXT = """<?xml version="1.0" encoding="ISO-8859-1"?>
 <a:root xmlns:a="urn:a" xmlns="urn:b" a:x="1" y=" 2 ">
@@ -70,7 +70,7 @@ def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
 
 
 def test_one_problem_is_told_as_it_is_and_several_are_counted() -> None:
-    problems = Problems()
+    problems = Diagnostics()
     problems.close()
     problems.add("wrong", where="line 1", cure="Right it")
     with pytest.raises(PolicyError) as caught:
@@ -85,7 +85,7 @@ def test_one_problem_is_told_as_it_is_and_several_are_counted() -> None:
 
 
 def test_a_warning_is_told_once_and_is_no_problem() -> None:
-    problems = Problems()
+    problems = Diagnostics()
     problems.warn("hm")
     problems.warn("hm")
     problems.close()

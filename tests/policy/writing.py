@@ -6,30 +6,40 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from redeliver_mw.message import Destination, Kind
+from redeliver_mw.message import Destination, DestinationKind
 from redeliver_mw.policy import Backoff, DeadLetter, Expiry, Keep, PolicyMap, Redeliver, RedeliveryPolicy, Target
-from redeliver_mw.policy.destinations import Entry
-from redeliver_mw.policy.growth import Growth
-from redeliver_mw.policy.recurrence import Recurrence
+from redeliver_mw.policy.activemq_delays import ActiveMQDelays
+from redeliver_mw.policy.artemis_delays import ArtemisDelays
+from redeliver_mw.policy.destinations import MapEntry
 
-KINDS: tuple[Kind, ...] = ("queue", "topic")
+KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 NAMES = ["A", "B", "A.B", "B.A", "A.B.C", "A.C", "C", "A.A.A.A", "DLQ"]
 
 backoffs = st.one_of(
     st.integers(0, 5000).map(lambda delay: Backoff.constant(delay / 1000)),
-    st.builds(Growth, st.integers(1, 3000), st.sampled_from([1.0, 0.5, 1.5, 2.0]), st.integers(0, 9000),
-              st.sampled_from([0.0, 0.25])),
+    st.builds(
+        ArtemisDelays,
+        st.integers(1, 3000),
+        st.sampled_from([1.0, 0.5, 1.5, 2.0]),
+        st.integers(0, 9000),
+        st.sampled_from([0.0, 0.25]),
+    ),
     st.builds(Backoff.exponential, st.sampled_from([0.5, 1.0]), st.just(2.0), st.sampled_from([None, 5.0, 60.0])),
-    st.builds(Recurrence, st.integers(0, 9), st.integers(0, 9), st.sampled_from([None, 2.0]), st.none()),
+    st.builds(ActiveMQDelays, st.integers(0, 9), st.integers(0, 9), st.sampled_from([None, 2.0]), st.none()),
     st.just(Backoff.listed([1, 5, 2])),
-)  # fmt: skip
+)
 targets = st.sampled_from(
     ["queue:DLQ", "queue:DLQ.$", "topic:dead", "same:$.x", "queue:$", None, ["queue:a", "queue:b"]]
 )
 expiries = st.sampled_from(
-    [Expiry(), Expiry("discard"), Expiry("log", log="%header%,id"), Expiry("redirect", Target("queue", "DLQ")),
-     Expiry("redirect", Target("queue", "DLQ"), time_to_live=60.0)]
-)  # fmt: skip
+    [
+        Expiry(),
+        Expiry("discard"),
+        Expiry("log", log="%header%,id"),
+        Expiry("redirect", Target("queue", "DLQ")),
+        Expiry("redirect", Target("queue", "DLQ"), time_to_live=60.0),
+    ]
+)
 policies = st.builds(
     RedeliveryPolicy,
     st.sampled_from([1, 2, 7, None]),
@@ -46,7 +56,7 @@ def maps(draw: st.DrawFn, patterns: list[str]) -> PolicyMap:
     """Up to four entries of these patterns, best match, as ActiveMQ writes them."""
     keys = st.tuples(st.sampled_from(patterns), st.sampled_from([None, "queue", "topic"]))
     chosen = draw(st.lists(keys, max_size=4, unique=True))
-    return PolicyMap([Entry(pattern, kind, draw(policies)) for pattern, kind in chosen], draw(policies))
+    return PolicyMap([MapEntry(pattern, kind, draw(policies)) for pattern, kind in chosen], draw(policies))
 
 
 def difference(ours: PolicyMap, theirs: PolicyMap) -> str:

@@ -12,15 +12,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from redeliver_mw.adapter import OnAnswer, Verdict
-from redeliver_mw.counting import read_past
+from redeliver_mw.adapter.protocol import OnAnswer, Verdict
+from redeliver_mw.crash_safety.lookup import key_of
 from redeliver_mw.message import Delivery, Destination, Outgoing
-from redeliver_mw.recognition import key_of
+from redeliver_mw.redelivery.ledger import read_history_headers
 
 from .plan import LATER, SOURCE, TARGETS, Letter
 
 if TYPE_CHECKING:
-    from redeliver_mw.keeper import Keeper
+    from redeliver_mw.limbo.service import LimboService
 
     from .world import World
 
@@ -79,7 +79,7 @@ class Book:
 
     def handed(self, delivery: Delivery) -> None:
         """It is on its way to a handler."""
-        self._keys[key_of(delivery, read_past(delivery))] = delivery.body.decode()
+        self._keys[key_of(delivery, read_history_headers(delivery))] = delivery.body.decode()
 
     def names_of(self, keys: Iterable[str]) -> set[str]:
         """Of those lines whose messages were on their way to a handler."""
@@ -198,7 +198,7 @@ class Book:
         if verdict == "silent" and not nowhere:
             self.expose(m, "its copy may be there or not")
 
-    def watching(self, keeper: Keeper | None) -> Keeper | None:
+    def watching(self, keeper: LimboService | None) -> LimboService | None:
         """What is to be parked is on its way until that is answered."""
         if keeper is None:
             return None

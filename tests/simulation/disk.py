@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import event
 from sqlalchemy.engine import Engine as DatabaseEngine
 
-from redeliver_mw.limbo.database import Database
-from redeliver_mw.limbo.ledger import ALONE
+from redeliver_mw.crash_safety.store import ALONE
+from redeliver_mw.storage.database import Database
 
 from .parts import Died
 

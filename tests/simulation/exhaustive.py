@@ -1,7 +1,7 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.simulation.exhaustive`: the walk of `tests/test_interceptor_walk.py` for two messages on one
-connection, far: every order of inputs, with lost generations, refused copies, silent or late answers, aborted
+"""`python -m tests.simulation.exhaustive`: the walk of `tests/redelivery/test_interceptor_walk.py` for two messages on
+one connection, far: every order of inputs, with lost generations, refused copies, silent or late answers, aborted
 transactions and a stop, until there is no new state or as many as were asked for.
 
 Breadth first, so that what is found is found by a shortest way, which is told. A state is remembered by 64 bits of
@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from tests.test_interceptor_walk import PLANS, World, freeze, world_of
+from tests.redelivery.test_interceptor_walk import PLANS, World, freeze, world_of
 
 FAULTS = (1, 1)  # bad answers and losses that may come, beside a stop
 STATES = 1_000_000
@@ -88,9 +88,14 @@ def main() -> int:
                 print(f"{found.plan}: {found.states} states in {found.seconds:.0f} s", file=sys.stderr, flush=True)
             end = "all there are" if found.all_there_are else "there are more"
             table.add_row(
-                found.plan, "yes" if found.atomic else "", f"{found.states}", f"{found.steps}", f"{found.depth}", end,
+                found.plan,
+                "yes" if found.atomic else "",
+                f"{found.states}",
+                f"{found.steps}",
+                f"{found.depth}",
+                end,
                 f"{found.seconds:.0f}",
-            )  # fmt: skip
+            )
     Console().print(table)
     print(f"{total} states, and no rule is broken in any of them")
     return 0

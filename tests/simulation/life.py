@@ -11,15 +11,17 @@ from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from redeliver_mw import counting, engine, keeper
-from redeliver_mw.engine import Engine
+from redeliver_mw.crash_safety import store
 from redeliver_mw.errors import Reject, RetryAfter
-from redeliver_mw.handlers import HandlerSpec
-from redeliver_mw.limbo import ledger
-from redeliver_mw.limbo.database import Database
+from redeliver_mw.limbo import service
 from redeliver_mw.limbo.store import LEASE
 from redeliver_mw.message import Delivery, Destination
-from redeliver_mw.options import Settings
+from redeliver_mw.redelivery import ledger as redelivery_ledger
+from redeliver_mw.runtime import engine
+from redeliver_mw.runtime.engine import Engine
+from redeliver_mw.runtime.handler import HandlerSpec
+from redeliver_mw.runtime.settings import Settings
+from redeliver_mw.storage.database import Database
 
 from .book import Message
 from .disk import URL, one_engine
@@ -39,9 +41,11 @@ def same_every_time() -> Iterator[None]:
     drawn = SimpleNamespace(uuid4=lambda: SimpleNamespace(hex=f"{next(numbers):032x}"[::-1]))
     stubs: list[Any] = [
         (engine, "time", SimpleNamespace(monotonic=lambda: 100.0 * next(numbers))),  # what is not there now never comes
-        (engine, "uuid", drawn), (ledger, "uuid", drawn), (keeper, "DRIVEN_LEASE", LEASE),
+        (engine, "uuid", drawn),
+        (store, "uuid", drawn),
+        (service, "DRIVEN_LEASE", LEASE),
         (Database, "_made", one_engine),
-    ]  # fmt: skip
+    ]
     real: list[Any] = [(module, name, getattr(module, name)) for module, name, _ in stubs]
     for module, name, stub in stubs:
         setattr(module, name, stub)
@@ -63,14 +67,23 @@ class Life:
         plan = world.plan
         source = Destination(SOURCE)
         settings = Settings(
-            app_name="simulated", delay=plan.delay, seed=plan.seed, limbo=URL if plan.limbo else None,
+            app_name="simulated",
+            delay=plan.delay,
+            seed=plan.seed,
+            limbo=URL if plan.limbo else None,
             crash_safe=plan.crash_safe,
-        )  # fmt: skip
+        )
         spec = HandlerSpec(source, self.handle, None, plan.workers, plan.prefetch)
         self.engine = Engine(
-            self.adapter, [spec], {source: world.policy}, settings, world.clock, hooks=[self.told],
-            drive=self.drive, crew=SteppedCrew,
-        )  # fmt: skip
+            self.adapter,
+            [spec],
+            {source: world.policy},
+            settings,
+            world.clock,
+            hooks=[self.told],
+            drive=self.drive,
+            crew=SteppedCrew,
+        )
 
     @property
     def run(self) -> str | None:
@@ -156,7 +169,7 @@ class Life:
         for connection in self.connections:
             connection.die()
         if (gate := self.engine._gate) is not None:
-            ledger._here.discard(gate._lines.run)
+            store._here.discard(gate._lines.run)
         world.clock.forget(self.adapter.loop)
         self.adapter.vanish()
-        counting._ledgers.pop((world.broker.id, Destination(SOURCE)), None)
+        redelivery_ledger._ledgers.pop((world.broker.id, Destination(SOURCE)), None)

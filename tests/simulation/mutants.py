@@ -39,92 +39,103 @@ class Mutant:
 
 MUTANTS = (
     Mutant(
-        "swap settle and publish", "doing.py",
+        "swap settle and publish",
+        "redelivery/effects.py",
         "        for out in missing:\n            if (sender :=",
         '        self._out.append(Settle(story.token, story.delivery, "accepted"))\n'
         "        for out in missing:\n            if (sender :=",
     ),
     Mutant(
-        "drop the confirm wait", "doing.py",
+        "drop the confirm wait",
+        "redelivery/effects.py",
         "                self._await(out.copy_id, story, sender)\n\n",
-        "                self._await(out.copy_id, story, sender)\n"
-        "        self._step(story, Signal.COMPLETE)\n\n",
+        "                self._await(out.copy_id, story, sender)\n        self._step(story, Signal.COMPLETE)\n\n",
     ),
-    Mutant("settle on timeout", "outcomes.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
+    Mutant("settle on timeout", "redelivery/outcomes.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
     Mutant(
-        "count prefetch as failure", "interceptor.py",
-        "        past = counting.read_past(x.delivery)\n        story = self._open(",
-        "        past = counting.read_past(x.delivery)\n        past.failures += x.delivery.redelivered\n"
+        "count prefetch as failure",
+        "redelivery/interceptor.py",
+        "        past = ledger.read_history_headers(x.delivery)\n        story = self._open(",
+        "        past = ledger.read_history_headers(x.delivery)\n        past.failures += x.delivery.redelivered\n"
         "        story = self._open(",
     ),
     Mutant(
-        "reuse an old generation", "memory/lanes.py",
+        "reuse an old generation",
+        "memory/consumer.py",
         "            if delivery.generation in self._lanes:\n"
         "                live.setdefault(delivery.generation, []).append((delivery, word))\n",
-        "            if self._lanes:\n"
-        "                live.setdefault(max(self._lanes), []).append((delivery, word))\n",
+        "            if self._lanes:\n                live.setdefault(max(self._lanes), []).append((delivery, word))\n",
         "the check of each adapter's own settle",
         (
-            "runner.py",
+            "runtime/runner.py",
             "        running = [d for d in list(self.running) if d.generation == generation and self._claim(d)]\n",
             "        running: list[Delivery] = []\n",
         ),
     ),
     Mutant(
-        "a cumulative ack covers a running delivery", "memory/lane.py",
+        "a cumulative ack covers a running delivery",
+        "memory/generation.py",
         "        while self._first_open <= self._last and self._first_open not in self._unsettled:\n"
         "            self._first_open += 1\n",
         "        self._first_open = max([self._first_open, *(n + 1 for n in accepted if isinstance(n, int))])\n",
         "redeliver_pika",
     ),
     Mutant(
-        "try again on a silent live link", "memory/publisher.py",
+        "try again on a silent live link",
+        "memory/publisher.py",
         '        self.lost(f"no answer within {self._timeout:g} s")\n        if link is not None:\n',
         '        self._answer(key, "silent", f"no answer within {self._timeout:g} s")\n        if link is None:\n',
         "each adapter's publishing link",
     ),
     Mutant(
-        "send again what an earlier delivery has sent", "doing.py",
+        "send again what an earlier delivery has sent",
+        "redelivery/effects.py",
         "            if (sender := self._flying.setdefault(out.copy_id, story)) is story:\n",
         "            sender = self._flying[out.copy_id] = story\n            if sender is story:\n",
     ),
     Mutant(
-        "take a replayed count for a live one", "counting.py",
+        "take a replayed count for a live one",
+        "redelivery/ledger.py",
         "    if reason:\n        past.generation += 1\n",
         "    if reason and not counted:\n        past.generation += 1\n",
     ),
     Mutant(
-        "reuse a copy id across generations", "counting.py",
+        "reuse a copy id across generations",
+        "redelivery/ledger.py",
         '    seed = f"{lineage}\\0{generation}\\0{hop}\\0{target}"\n',
         '    seed = f"{lineage}\\0{target}"\n',
     ),
     Mutant(
-        "commit before the send's outcome", "memory/mover.py",
+        "commit before the send's outcome",
+        "memory/transactions.py",
         "        if refused:\n            returned",
         '        if refused:\n            lane.settle([(delivery, "accepted")], cumulative=False)\n'
         "            returned",
         "redeliver_proton",
     ),
     Mutant(
-        "release a parked row before it is confirmed", "keeper.py",
+        "release a parked row before it is confirmed",
+        "limbo/service.py",
         "        self._adapter.publish(self._whole(row), answered)\n",
         "        self._clerk.published(row)\n        self._adapter.publish(self._whole(row), lambda *_: None)\n",
     ),
     Mutant(
-        "answer a parking before it is committed", "limbo/clerk.py",
+        "answer a parking before it is committed",
+        "limbo/worker.py",
         "        try:\n            if lines:\n                self._limbo.park_lines(lines)\n",
         '        for job in good:\n            _tell(job, "ok", "")\n        try:\n            if lines:\n'
         "                self._limbo.park_lines(lines)\n",
     ),
     Mutant(
-        "hand a message over before it is marked", "gate.py",
+        "hand a message over before it is marked",
+        "crash_safety/gate.py",
         '            if what == "arrived":\n                self._arrivals += about\n',
         '            if what == "arrived":\n                self._arrivals += about\n'
         "                for one in about:\n                    self._boss.hand([one], first=False)\n",
     ),
-)  # fmt: skip
+)
 
-LIMBOS = ("keeper.py", "gate.py", "limbo/clerk.py")  # of these every history has one
+LIMBOS = ("limbo/service.py", "crash_safety/gate.py", "limbo/worker.py")  # of these every history has one
 
 
 def made(mutant: Mutant, folder: Path) -> None:
@@ -147,8 +158,12 @@ def caught(mutant: Mutant, histories: int = HISTORIES) -> tuple[int, int, str] |
         limbo = ["--limbo"] if mutant.file in LIMBOS else []
         run = subprocess.run(
             [sys.executable, "-m", "tests.simulation.hunt", str(histories), *limbo],
-            cwd=name, env=os.environ | {"PYTHONPATH": name}, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            cwd=name,
+            env=os.environ | {"PYTHONPATH": name},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     if run.returncode == 0:
         return None
     if run.returncode != 1:

@@ -11,16 +11,16 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from redeliver_mw.adapter import OnAnswer, OnMoved
-from redeliver_mw.capabilities import Settlement
+from redeliver_mw.adapter.capabilities import Settlement
+from redeliver_mw.adapter.protocol import OnAnswer, OnTransferred
 from redeliver_mw.errors import BrokerUnavailable
-from redeliver_mw.handlers import HandlerSpec
-from redeliver_mw.memory import Link, ManualClock, MemoryAdapter, MemoryBroker
-from redeliver_mw.memory.clock import Loop
-from redeliver_mw.memory.mover import Mover
+from redeliver_mw.memory import ManualClock, MemoryAdapter, MemoryBroker, MemoryLink
+from redeliver_mw.memory.clock import ClockLoop
 from redeliver_mw.memory.publisher import Publisher
+from redeliver_mw.memory.transactions import MemoryTransactions
 from redeliver_mw.message import Delivery, Destination, Outgoing, Properties
-from redeliver_mw.workers import Boss, Crew
+from redeliver_mw.runtime.handler import HandlerSpec
+from redeliver_mw.runtime.workers import PoolListener, WorkerPool
 
 if TYPE_CHECKING:
     from .life import Life
@@ -51,7 +51,7 @@ class SteppedClock(ManualClock):
     def next_instant(self) -> float | None:
         return self._mono if self._agenda.ready else self._agenda.next_instant()
 
-    def forget(self, loop: Loop) -> None:
+    def forget(self, loop: ClockLoop) -> None:
         """Nothing of this loop happens any more."""
         loop._finished = True
         ready = [entry for entry in self._agenda.ready if entry[0] is not loop]
@@ -59,7 +59,7 @@ class SteppedClock(ManualClock):
         self._agenda.ready.extend(ready)
 
 
-class WatchedLink(Link):
+class WatchedLink(MemoryLink):
     """What is settled on it is looked at."""
 
     world: World
@@ -91,16 +91,22 @@ class WatchedLink(Link):
 class WatchedBroker(MemoryBroker):
     world: World
 
-    def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> Link:
+    def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> MemoryLink:
         link = super().connect(protocol, closed)
         link.__class__ = WatchedLink
         link.world = self.world
         return link
 
     def store(
-        self, target: Destination, body: bytes, headers: Mapping[str, Any], properties: Properties, *,
-        durable: bool = True, after: float = 0.0,
-    ) -> str:  # fmt: skip
+        self,
+        target: Destination,
+        body: bytes,
+        headers: Mapping[str, Any],
+        properties: Properties,
+        *,
+        durable: bool = True,
+        after: float = 0.0,
+    ) -> str:
         self.world.point("publish")
         why = super().store(target, body, headers, properties, durable=durable, after=after)
         if not why:
@@ -145,12 +151,12 @@ class WatchedPublisher(Publisher):
         self._answer(key, "refused" if why else "ok", why)
 
 
-class WatchedMover(Mover):
+class WatchedMover(MemoryTransactions):
     """The broker commits at one stroke: nothing comes in between."""
 
     world: World
 
-    def move(self, lane: Any, delivery: Delivery, outs: Any, answer: OnMoved) -> None:
+    def move(self, lane: Any, delivery: Delivery, outs: Any, answer: OnTransferred) -> None:
         self.world.point("transaction")
         with self.world.at_one_stroke():
             super().move(lane, delivery, outs, answer)
@@ -173,7 +179,7 @@ class WatchedAdapter(MemoryAdapter):
         self._mover.world = world
 
     @property
-    def loop(self) -> Loop:
+    def loop(self) -> ClockLoop:
         return self._loop
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
@@ -191,7 +197,7 @@ class WatchedAdapter(MemoryAdapter):
 
         super().publish(out, answered, after=after)
 
-    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnMoved, /) -> None:
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred, /) -> None:
         body, book = delivery.body.decode(), self.world.book
         book.open_publish(body)
 
@@ -235,10 +241,10 @@ class WatchedAdapter(MemoryAdapter):
             lane.link.drop()
 
 
-class SteppedCrew(Crew):
+class SteppedCrew(WorkerPool):
     """A handler begins, takes its time, and ends; `workers` of them at once. In between anything may happen."""
 
-    def __init__(self, spec: HandlerSpec, boss: Boss) -> None:
+    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
         super().__init__(spec, boss)
         self._life: Life = spec.fn.__self__
         self._free = spec.workers

@@ -92,9 +92,12 @@ class Plan:
     @property
     def policy(self) -> RedeliveryPolicy:
         return RedeliveryPolicy(
-            self.dead_after, list(self.backoff), [f"queue:{name}" for name in TARGETS[: self.targets]],
-            self.on_dead, ignore=LookupError,
-        )  # fmt: skip
+            self.dead_after,
+            list(self.backoff),
+            [f"queue:{name}" for name in TARGETS[: self.targets]],
+            self.on_dead,
+            ignore=LookupError,
+        )
 
     def rest_after(self, failures: int) -> float:
         """Seconds of rest after so many failures."""
@@ -128,10 +131,22 @@ def plan_of(seed: int, *, limbos: bool = False) -> Plan:
     number = rng.choice((0, 1, 1, 2, 2, 3, 4))
     faults = tuple(sorted((_fault(rng, reach, limbo) for _ in range(number)), key=lambda fault: fault.at))
     return Plan(
-        seed, broker, delay, limbo, crash_safe, dead_after, backoff, rng.choice((1, 1, 2)),
-        rng.choice(("dead-letter",) * 5 + ("discard",)), prefetch, rng.choice((1, 1, 2, 3)), rng.random() < 0.15,
-        letters, faults, limbos,
-    )  # fmt: skip
+        seed,
+        broker,
+        delay,
+        limbo,
+        crash_safe,
+        dead_after,
+        backoff,
+        rng.choice((1, 1, 2)),
+        rng.choice(("dead-letter",) * 5 + ("discard",)),
+        prefetch,
+        rng.choice((1, 1, 2, 3)),
+        rng.random() < 0.15,
+        letters,
+        faults,
+        limbos,
+    )
 
 
 LIMBO_SHARE = 0.008  # of the histories: each costs as much as fifteen others
@@ -162,19 +177,48 @@ def _letter(rng: Random, n: int, dead_after: int, crash_safe: bool) -> Letter:
     if kind == "killer":
         sick = rng.randint(1, 2)
     return Letter(
-        "abcdef"[n], kind, rng.choice((0.0, 0.0, 0.0, 0.2, 1.5)), sick, rng.random() < 0.95,
+        "abcdef"[n],
+        kind,
+        rng.choice((0.0, 0.0, 0.0, 0.2, 1.5)),
+        sick,
+        rng.random() < 0.95,
         rng.choice((0.0, 0.0, 0.0, 0.05, 0.5, 4.0)),
-    )  # fmt: skip
+    )
 
 
 def _fault(rng: Random, reach: int, limbo: bool) -> Fault:
-    kinds = ["crash", "crash", "crash", "stop", "cut", "cut", "channel", "kill", "lost", "unsent", "stall", "late",
-             "repeat", "refuse", "settle", "clock", "alarm", "hook"]  # fmt: skip
+    kinds = [
+        "crash",
+        "crash",
+        "crash",
+        "stop",
+        "cut",
+        "cut",
+        "channel",
+        "kill",
+        "lost",
+        "unsent",
+        "stall",
+        "late",
+        "repeat",
+        "refuse",
+        "settle",
+        "clock",
+        "alarm",
+        "hook",
+    ]
     if limbo:
         kinds += ["full", "full", "crash", "crash"]
     kind = rng.choice(kinds)
     args = {
-        "crash": (0.1, 1.0, 5.0), "stop": (0.1, 5.0), "kill": (0.5, 4.0), "stall": (1.0, 3.0, 6.0), "late": (0.5, 5.0),
-        "refuse": (1, 2, 4, 8), "full": (0.5, 5.0, 20.0), "clock": (3600.0, -3600.0), "alarm": (0.5, 4.0),
-    }  # fmt: skip
+        "crash": (0.1, 1.0, 5.0),
+        "stop": (0.1, 5.0),
+        "kill": (0.5, 4.0),
+        "stall": (1.0, 3.0, 6.0),
+        "late": (0.5, 5.0),
+        "refuse": (1, 2, 4, 8),
+        "full": (0.5, 5.0, 20.0),
+        "clock": (3600.0, -3600.0),
+        "alarm": (0.5, 4.0),
+    }
     return Fault(rng.randint(1, reach * (3 if limbo else 1)), kind, rng.choice(args.get(kind, (0.0,))))

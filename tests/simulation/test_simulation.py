@@ -42,11 +42,14 @@ def test_a_history_is_the_same_in_every_process() -> None:
     )
     stories = [
         subprocess.run(
-            [sys.executable, "-c", program], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": seed}, check=True,
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            check=True,
             capture_output=True,
         ).stdout
         for seed in ("1", "2")
-    ]  # fmt: skip
+    ]
     assert stories[0] == stories[1]
     assert stories[0].count(b"FAULT") > 40
 
@@ -92,9 +95,20 @@ def test_two_losses_while_a_message_runs_twice_cost_no_other_message_its_count()
     """ActiveMQ, killed, marks nothing: what still runs is run again, in doubt, and both runs are lost at once."""
     letters = (Letter("a", "poison", 0.0, lasts=4.0), Letter("b", "poison", 0.0), Letter("c", "poison", 0.2, lasts=0.5))
     plan = Plan(
-        seed=0, broker="activemq", delay="hold", limbo=False, crash_safe=False, dead_after=3, backoff=(1.0, 8.0),
-        targets=1, on_dead="dead-letter", prefetch=10, workers=2, replay=False, letters=letters,
-    )  # fmt: skip
+        seed=0,
+        broker="activemq",
+        delay="hold",
+        limbo=False,
+        crash_safe=False,
+        dead_after=3,
+        backoff=(1.0, 8.0),
+        targets=1,
+        on_dead="dead-letter",
+        prefetch=10,
+        workers=2,
+        replay=False,
+        letters=letters,
+    )
     for at in range(24, 40):
         assert not fault_of(replace(plan, faults=(Fault(18, "kill", 0.5), Fault(at, "channel"))))
     assert not fault_of(plan_of(902_098))

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from redeliver_mw.memory.clock import Loop, loop_for
+from redeliver_mw.memory.clock import ClockLoop, loop_for
 from redeliver_mw.testing import ManualClock
 
 
@@ -16,7 +16,7 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def loop(clock: ManualClock) -> Loop:
+def loop(clock: ManualClock) -> ClockLoop:
     return loop_for(clock, "test")
 
 
@@ -38,7 +38,7 @@ def test_time_does_not_go_backwards(clock: ManualClock) -> None:
         clock.advance(-1.0)
 
 
-def test_timers_run_in_the_order_of_time_each_at_its_own_instant(clock: ManualClock, loop: Loop) -> None:
+def test_timers_run_in_the_order_of_time_each_at_its_own_instant(clock: ManualClock, loop: ClockLoop) -> None:
     seen: list[tuple[str, float]] = []
     for name, seconds in (("c", 3.0), ("a", 1.0), ("b", 2.0), ("never", 10.0)):
         loop.call_later(seconds, lambda name=name: seen.append((name, clock.now().mono)))
@@ -47,7 +47,7 @@ def test_timers_run_in_the_order_of_time_each_at_its_own_instant(clock: ManualCl
     assert clock.now().mono == 5.0
 
 
-def test_who_waits_for_an_instant_is_never_woken_before_it(clock: ManualClock, loop: Loop) -> None:
+def test_who_waits_for_an_instant_is_never_woken_before_it(clock: ManualClock, loop: ClockLoop) -> None:
     woken: list[float] = []
 
     def wake() -> None:
@@ -62,7 +62,7 @@ def test_who_waits_for_an_instant_is_never_woken_before_it(clock: ManualClock, l
     assert woken == [due]
 
 
-def test_timers_of_one_instant_run_in_the_order_of_setting(clock: ManualClock, loop: Loop) -> None:
+def test_timers_of_one_instant_run_in_the_order_of_setting(clock: ManualClock, loop: ClockLoop) -> None:
     seen: list[int] = []
     for number in range(5):
         loop.call_later(1.0, lambda number=number: seen.append(number))
@@ -70,14 +70,14 @@ def test_timers_of_one_instant_run_in_the_order_of_setting(clock: ManualClock, l
     assert seen == [0, 1, 2, 3, 4]
 
 
-def test_a_timer_set_by_a_timer_runs_within_the_same_advance(clock: ManualClock, loop: Loop) -> None:
+def test_a_timer_set_by_a_timer_runs_within_the_same_advance(clock: ManualClock, loop: ClockLoop) -> None:
     seen: list[float] = []
     loop.call_later(1.0, lambda: (loop.call_later(1.5, lambda: seen.append(clock.now().mono)), None)[1])
     clock.advance(3.0)
     assert seen == [2.5]
 
 
-def test_ten_steps_of_a_tenth_reach_a_timer_of_one_second(clock: ManualClock, loop: Loop) -> None:
+def test_ten_steps_of_a_tenth_reach_a_timer_of_one_second(clock: ManualClock, loop: ClockLoop) -> None:
     seen: list[str] = []
     loop.call_later(1.0, lambda: seen.append("due"))
     for _ in range(10):
@@ -86,7 +86,7 @@ def test_ten_steps_of_a_tenth_reach_a_timer_of_one_second(clock: ManualClock, lo
 
 
 def test_a_cancelled_timer_never_runs_and_a_hundred_thousand_of_them_are_not_kept(
-    clock: ManualClock, loop: Loop
+    clock: ManualClock, loop: ClockLoop
 ) -> None:
     seen: list[str] = []
     for _ in range(100_000):
@@ -96,7 +96,7 @@ def test_a_cancelled_timer_never_runs_and_a_hundred_thousand_of_them_are_not_kep
     assert seen == []
 
 
-def test_nothing_runs_by_itself(clock: ManualClock, loop: Loop) -> None:
+def test_nothing_runs_by_itself(clock: ManualClock, loop: ClockLoop) -> None:
     seen: list[str] = []
     loop.call_soon(lambda: seen.append("ran"))
     assert seen == []
@@ -105,7 +105,7 @@ def test_nothing_runs_by_itself(clock: ManualClock, loop: Loop) -> None:
     assert not clock.step()
 
 
-def test_time_that_passes_within_a_callback_makes_other_timers_late(clock: ManualClock, loop: Loop) -> None:
+def test_time_that_passes_within_a_callback_makes_other_timers_late(clock: ManualClock, loop: ClockLoop) -> None:
     seen: list[float] = []
     loop.call_later(1.0, lambda: clock.advance(5.0))  # a handler that takes five seconds
     loop.call_later(2.0, lambda: seen.append(clock.now().mono))
@@ -114,7 +114,7 @@ def test_time_that_passes_within_a_callback_makes_other_timers_late(clock: Manua
     assert seen == [6.0]
 
 
-def test_what_never_comes_to_rest_is_said(clock: ManualClock, loop: Loop) -> None:
+def test_what_never_comes_to_rest_is_said(clock: ManualClock, loop: ClockLoop) -> None:
     def again() -> None:
         loop.call_soon(again)
 
@@ -123,7 +123,7 @@ def test_what_never_comes_to_rest_is_said(clock: ManualClock, loop: Loop) -> Non
         clock.run_until_idle(limit=50)
 
 
-def test_an_exception_of_a_callback_comes_out_of_advance(clock: ManualClock, loop: Loop) -> None:
+def test_an_exception_of_a_callback_comes_out_of_advance(clock: ManualClock, loop: ClockLoop) -> None:
     def fail() -> None:
         raise KeyError("seen")
 
@@ -133,7 +133,7 @@ def test_an_exception_of_a_callback_comes_out_of_advance(clock: ManualClock, loo
     clock.advance(2.0)
 
 
-def test_a_finished_loop_runs_what_was_ready_and_nothing_afterwards(clock: ManualClock, loop: Loop) -> None:
+def test_a_finished_loop_runs_what_was_ready_and_nothing_afterwards(clock: ManualClock, loop: ClockLoop) -> None:
     seen: list[str] = []
     loop.call_soon(lambda: seen.append("ready"))
     loop.call_later(1.0, lambda: seen.append("later"))

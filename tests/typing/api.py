@@ -27,8 +27,8 @@ from redeliver_mw import (
 )
 from redeliver_mw import Order as OrderByKey
 from redeliver_mw.errors import ConfigError, PolicyError
+from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.policy import Backoff
-from redeliver_mw.record import AttemptRecord
 
 
 @dataclass

@@ -9,10 +9,10 @@
 `docs/backtest.md` says what is assumed, and how exact the answers are.
 """
 
-from .check import Check, how_wrong
-from .choosing import OBJECTIVES, Objective, Recommendation, objective_of, recommend
+from .calibration import Check, how_wrong
 from .grid import Shape, read_grid, shapes
 from .history import History
+from .objective import OBJECTIVES, Objective, Recommendation, objective_of, recommend
 from .rows import BacktestRow, Candidate
 from .search import Searched, search
 

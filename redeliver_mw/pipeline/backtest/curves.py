@@ -16,8 +16,8 @@ from typing import Final
 import numpy as np
 
 from .arrays import Bools, Floats, Intervals, Ints
-from .cells import BELOW, Cells
-from .healing import Smoother, expected, flat, healing, rough, scale_of
+from .time_grid import BELOW, TimeGrid
+from .turnbull import Smoother, expected, flat, rough, scale_of, turnbull_estimate
 
 PRIOR: Final = 10.0  # messages: what a failure's destination counts beside its own
 SUPPORT: Final = 10.0  # messages, or
@@ -40,7 +40,7 @@ class Curves:
     - `horizon`: seconds; so far history has looked. `left`: sick at the horizon.
     """
 
-    cells: Cells
+    cells: TimeGrid
     groups: tuple[tuple[str, str], ...]
     messages: Floats
     healed: Floats
@@ -56,7 +56,7 @@ class Curves:
         return float(self.cells.edges[-1])
 
 
-def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: Cells) -> Curves:
+def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: TimeGrid) -> Curves:
     """The curves of groups that are pairs of destination and fingerprint, sorted by destination."""
     names = sorted({destination for destination, _ in groups})
     places = {name: number for number, name in enumerate(names)}
@@ -77,22 +77,22 @@ def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: Cells
     return Curves(cells, groups, messages, healed, known, still, guess, cells.edges[horizon], left)
 
 
-def _found(seen: Intervals, into: Ints, destinations: int, cells: Cells) -> Floats:
+def _found(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Floats:
     """How many messages of each group heal in which cell: all first, then destinations, then their groups."""
     scale = scale_of(seen, cells)
     coarse, fine = Smoother(cells, COARSE * scale), Smoother(cells, scale)
     everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
-    top = healing(everything, flat(cells), 1.0, (coarse, fine))
-    middle = healing(seen.pooled(into, destinations), top, PRIOR, (coarse, fine))
+    top = turnbull_estimate(everything, flat(cells), 1.0, (coarse, fine))
+    middle = turnbull_estimate(seen.pooled(into, destinations), top, PRIOR, (coarse, fine))
     shares = np.empty((seen.groups, len(cells.edges)))
     for number in range(destinations):  # one at a time: it stays within the processor's cache
         mine = into == number
         part = seen.where(mine, np.cumsum(mine) - 1, int(mine.sum()))
-        shares[mine] = expected(healing(part, middle[number : number + 1], PRIOR, (fine,)), part)
+        shares[mine] = expected(turnbull_estimate(part, middle[number : number + 1], PRIOR, (fine,)), part)
     return shares
 
 
-def _unsmoothed(seen: Intervals, into: Ints, destinations: int, cells: Cells) -> Floats:
+def _unsmoothed(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Floats:
     """The same where healing is not taken to be smooth: a second opinion."""
     everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
     top = rough(everything, flat(cells), 1.0)
@@ -107,7 +107,7 @@ def _sums(shares: Floats, messages: Floats) -> Floats:
     return sums / np.maximum(messages, 1e-300)[:, None]
 
 
-def _known(seen: Intervals, cells: Cells, messages: Floats) -> tuple[Floats, Floats]:
+def _known(seen: Intervals, cells: TimeGrid, messages: Floats) -> tuple[Floats, Floats]:
     """Shares known to have healed by each edge; shares not known to be sick at it, and at a later time than all."""
     size = len(cells.edges)
     low, high = np.zeros((seen.groups, size + 1)), np.zeros((seen.groups, size + 1))
@@ -121,7 +121,7 @@ def _support(messages: Floats) -> Floats:
     return np.clip(np.ceil(messages * SUPPORT_SHARE), 1.0, SUPPORT)
 
 
-def _reached(seen: Intervals, cells: Cells, messages: Floats) -> tuple[Ints, Ints]:
+def _reached(seen: Intervals, cells: TimeGrid, messages: Floats) -> tuple[Ints, Ints]:
     """The last edge at which each group was looked at; the last at which enough of its messages were."""
     last = np.where(seen.hi < cells.never, seen.hi, seen.lo)
     at = np.zeros((seen.groups, len(cells.edges)))
@@ -132,7 +132,7 @@ def _reached(seen: Intervals, cells: Cells, messages: Floats) -> tuple[Ints, Int
     return np.maximum(reached, 0), np.maximum(horizon, 0)
 
 
-def _guesses(healed: Floats, seen: Intervals, into: Ints, cells: Cells) -> Floats:
+def _guesses(healed: Floats, seen: Intervals, into: Ints, cells: TimeGrid) -> Floats:
     """For each edge between two at which the destination was looked at: a part of what healed between them."""
     looked = _looked(seen, cells)
     guess = np.zeros_like(healed)
@@ -146,7 +146,7 @@ def _guesses(healed: Floats, seen: Intervals, into: Ints, cells: Cells) -> Float
     return guess
 
 
-def _looked(seen: Intervals, cells: Cells) -> Bools:
+def _looked(seen: Intervals, cells: TimeGrid) -> Bools:
     """At which edges, and near them, enough messages of each group were tried."""
     size = len(cells.edges)
     at = np.zeros((seen.groups, size + 1))
@@ -161,7 +161,7 @@ def _looked(seen: Intervals, cells: Cells) -> Bools:
     return found
 
 
-def _between(looks: Ints, cells: Cells) -> tuple[Floats, Ints, Ints]:
+def _between(looks: Ints, cells: TimeGrid) -> tuple[Floats, Ints, Ints]:
     """For each edge: which part of its gap's messages is a guess, and the looks before and after it."""
     edges = np.arange(len(cells.edges))
     behind = np.searchsorted(looks, edges, side="right")  # looks at this edge or before it

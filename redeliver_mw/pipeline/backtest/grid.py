@@ -87,9 +87,12 @@ def read_grid(text: str) -> list[Shape]:
     counts = [int(value) for value in given.pop("attempts")]
     every = {**_DEFAULTS, **given}
     return shapes(
-        attempts=counts, initial=every["initial"], multiplier=every["multiplier"], cap=every["cap"] or (None,),
+        attempts=counts,
+        initial=every["initial"],
+        multiplier=every["multiplier"],
+        cap=every["cap"] or (None,),
         jitter=every["jitter"],
-    )  # fmt: skip
+    )
 
 
 def _numbers(value: str, part: str) -> Iterable[float]:

@@ -11,14 +11,14 @@ from typing import Final, Literal, NamedTuple
 import numpy as np
 
 from ...errors import ConfigError
-from ...policy.formats.problems import nearest
+from ...policy.formats.diagnostics import nearest
 from .arrays import Bools
 from .curves import Curves, curves_of
-from .fates import SUMS, Fates, Mixture, fates, quantiles
-from .front import with_front
-from .rows import BacktestRow, Candidate, Place, row_of
-from .told import Row, Told, told
-from .units import Sorting, Unit
+from .evaluation import SUMS, Evaluation, Mixture, evaluate, quantiles
+from .observations import ObservationRow, Observations, told
+from .pareto_front import with_front
+from .rows import BacktestRow, Candidate, GroupKey, row_of
+from .strata import Stratification, Stratum
 
 By = Literal["all", "destination", "fingerprint"]
 _WANTED: Final = (0.5, 0.95)
@@ -37,17 +37,17 @@ class History:
 
     def __init__(
         self,
-        rows: Iterable[Row] | Told,
+        rows: Iterable[ObservationRow] | Observations,
         *,
         error_types: Mapping[str, str] | None = None,
         at_once: Collection[str] = (),
         attempt_s: float = 0.0,
     ) -> None:
-        self.told = rows if isinstance(rows, Told) else told(rows)
+        self.told = rows if isinstance(rows, Observations) else told(rows)
         cells = self.told.cells()
         self.curves: Curves = curves_of(self.told.groups, self.told.intervals(cells), cells)
         self._attempt_s = attempt_s
-        self._sorting = Sorting(self.told.groups, error_types or {}, at_once)
+        self._sorting = Stratification(self.told.groups, error_types or {}, at_once)
         self._mixtures: dict[bytes, Mixture] = {}
 
     @property
@@ -97,27 +97,27 @@ class History:
         cure = f"Did you mean {near!r}?" if near else f"Take one of {_listed(self.destinations)}"
         raise ConfigError("no message of it has failed in these histories", where=f"{destination!r:.200}", cure=cure)
 
-    def _levels(self, by: By, destination: str | None) -> Iterator[tuple[Place, Bools]]:
+    def _levels(self, by: By, destination: str | None) -> Iterator[tuple[GroupKey, Bools]]:
         every = self.curves.messages > 0
         if destination is None:
-            yield Place(None, None), every
+            yield GroupKey(None, None), every
         if by == "all" and destination is None:
             return
         places = np.array([place for place, _ in self.told.groups], dtype=object)
         for name in self.destinations if destination is None else (destination,):
             mine = every & (places == name)
             if mine.any():
-                yield Place(name, None), mine
+                yield GroupKey(name, None), mine
             for number in np.flatnonzero(mine) if by == "fingerprint" else ():
                 one = np.zeros_like(mine)
                 one[number] = True
-                yield Place(name, self.told.groups[number][1]), one
+                yield GroupKey(name, self.told.groups[number][1]), one
 
     def _rows(
-        self, names: Sequence[str], units: Sequence[Sequence[Unit]], place: Place, wanted: Bools
+        self, names: Sequence[str], units: Sequence[Sequence[Stratum]], place: GroupKey, wanted: Bools
     ) -> list[BacktestRow]:
         """Schedules for the same messages are judged together, those with jitter apart from those without."""
-        jobs: dict[tuple[bytes, int], list[tuple[int, Unit]]] = defaultdict(list)
+        jobs: dict[tuple[bytes, int], list[tuple[int, Stratum]]] = defaultdict(list)
         within: dict[int, bytes] = {}
         for number, several in enumerate(units):
             for unit in several:
@@ -128,7 +128,7 @@ class History:
         for (groups, _), pairs in jobs.items():
             if any(groups):
                 mixture = self._mixture(groups)
-                found = fates(mixture, [unit.schedule for _, unit in pairs])
+                found = evaluate(mixture, [unit.schedule for _, unit in pairs])
                 middles = quantiles(*found.points, _WANTED)
                 for line, (number, unit) in enumerate(pairs):
                     messages = mixture.messages * unit.share
@@ -145,7 +145,7 @@ class _Part(NamedTuple):
     """What one candidate does with some of the messages: a line of fates."""
 
     messages: float
-    fates: Fates
+    fates: Evaluation
     line: int
     times: list[float]
 
@@ -153,7 +153,7 @@ class _Part(NamedTuple):
         return {name: float(getattr(self.fates, name)[self.line]) for name in SUMS}
 
 
-def _row(name: str, place: Place, parts: Sequence[_Part]) -> BacktestRow:
+def _row(name: str, place: GroupKey, parts: Sequence[_Part]) -> BacktestRow:
     """The parts put together, weighted by their messages."""
     if len(parts) == 1:
         return row_of(name, place, parts[0].messages, parts[0].sums(), parts[0].times)

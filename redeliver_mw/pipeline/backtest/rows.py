@@ -14,7 +14,7 @@ COUNTS_WITHIN: Final = 0.01  # shares and attempts per message are right to this
 TIMES_WITHIN: Final = 0.05  # so is the mean time to this one
 
 
-class Place(NamedTuple):
+class GroupKey(NamedTuple):
     """What a row is about; None: all of them."""
 
     destination: str | None
@@ -69,7 +69,7 @@ class BacktestRow:
         return asdict(self)
 
 
-def row_of(candidate: str, place: Place, messages: float, sums: dict[str, float], times: list[float]) -> BacktestRow:
+def row_of(candidate: str, place: GroupKey, messages: float, sums: dict[str, float], times: list[float]) -> BacktestRow:
     """A row from means over messages (the names of `Fates`) and the median and the 95th percentile of times."""
     recovered, attempts = sums["recovered"], sums["attempts"]
     unknown = min(sums["beyond"] + sums["unsure"], 1.0)

@@ -22,7 +22,7 @@ LATE: Final = 1e9  # seconds: instead of a time that is not followed
 
 
 @dataclass(frozen=True)
-class Schedule:
+class AttemptSchedule:
     """What a policy does with a message that always fails, in a few equally likely ways (rows).
 
     `times` (ways x retries) are seconds after the first failure, ascending; a row that has fewer repeats its last, and
@@ -39,7 +39,7 @@ class Schedule:
 
 def schedule(
     policy: RedeliveryPolicy, until: float, *, attempt_s: float = 0.0, error: BaseException | None = None
-) -> Schedule:
+) -> AttemptSchedule:
     """The times that a policy means, up to the first after `until` seconds.
 
     Each attempt takes `attempt_s`, which is added to every delay. `error` is asked about where the policy has rules by
@@ -51,7 +51,9 @@ def schedule(
     return _joined([_way(policy, until, attempt_s, error, number, paths) for number in range(paths)])
 
 
-def _of_counts(policy: RedeliveryPolicy, until: float, attempt_s: float, error: BaseException | None) -> Schedule:
+def _of_counts(
+    policy: RedeliveryPolicy, until: float, attempt_s: float, error: BaseException | None
+) -> AttemptSchedule:
     """The same decisions in all ways: only the delays differ."""
     rests: list[Redeliver | Keep] = []
     soonest = 0.0
@@ -72,25 +74,25 @@ def _times(policy: RedeliveryPolicy, rests: list[Redeliver | Keep], attempt_s: f
     return np.cumsum(delays.reshape(-1, paths) + attempt_s, axis=0).T
 
 
-def _ended(times: Floats, accepted: bool) -> Schedule:
+def _ended(times: Floats, accepted: bool) -> AttemptSchedule:
     paths, count = times.shape
     last = np.minimum(times[:, -1], LATE) if count else np.zeros(paths)
-    return Schedule(times, np.full(paths, float(count)), np.full(paths, count + 1.0), last, not accepted)
+    return AttemptSchedule(times, np.full(paths, float(count)), np.full(paths, count + 1.0), last, not accepted)
 
 
-def _cut(policy: RedeliveryPolicy, times: Floats) -> Schedule:
+def _cut(policy: RedeliveryPolicy, times: Floats) -> AttemptSchedule:
     """It goes on, and nothing is known of so late a time."""
     paths, count = times.shape
     limit = None if policy.on_dead == "keep" else policy.dead_after
     over = limit == count + 1
     last = np.minimum(times[:, -1], LATE) if over else np.full(paths, LATE)
     attempts = float(count + 1 if limit is None else limit)
-    return Schedule(times, np.full(paths, float(count)), np.full(paths, attempts), last, limit is not None)
+    return AttemptSchedule(times, np.full(paths, float(count)), np.full(paths, attempts), last, limit is not None)
 
 
 def _way(
     policy: RedeliveryPolicy, until: float, attempt_s: float, error: BaseException | None, number: int, paths: int
-) -> Schedule:
+) -> AttemptSchedule:
     """One way of a policy that asks how long it has been: the time decides, too."""
     at, known = attempt_s, 0
     times: list[float] = []
@@ -99,7 +101,7 @@ def _way(
         if not isinstance(decision, Redeliver | Keep):
             row = np.array([times[: known or None]])
             last = np.array([min(times[-1], LATE) if times else 0.0])
-            return Schedule(
+            return AttemptSchedule(
                 row, np.array([float(row.size)]), np.array([float(failures)]), last, not isinstance(decision, Accept)
             )
         at += attempt_s + float(_drawn(policy.backoff, failures, decision, paths)[number])
@@ -109,16 +111,16 @@ def _way(
     if not known:
         raise _too_many(policy, until)
     row = np.array([times[:known]])
-    return Schedule(row, np.array([float(known)]), np.array([known + 1.0]), np.array([LATE]), False)
+    return AttemptSchedule(row, np.array([float(known)]), np.array([known + 1.0]), np.array([LATE]), False)
 
 
-def _joined(ways: list[Schedule]) -> Schedule:
+def _joined(ways: list[AttemptSchedule]) -> AttemptSchedule:
     longest = max(way.times.shape[1] for way in ways)
     times = np.stack([padded(way.times, longest)[0] for way in ways])
     retries, attempts, last = (
         np.concatenate([getattr(way, name) for way in ways]) for name in ("retries", "attempts", "last")
     )
-    return Schedule(times, retries, attempts, last, all(way.ends for way in ways))
+    return AttemptSchedule(times, retries, attempts, last, all(way.ends for way in ways))
 
 
 def padded(times: Floats, count: int) -> Floats:
@@ -137,8 +139,9 @@ def _is_certain(policy: RedeliveryPolicy) -> bool:
 def _too_many(policy: RedeliveryPolicy, until: float) -> ConfigError:
     return ConfigError(
         f"it tries more than {MOST} times within {until:g} s, which is as far as history knows",
-        where=policy.text, cure="Give it longer delays, or an end",
-    )  # fmt: skip
+        where=policy.text,
+        cure="Give it longer delays, or an end",
+    )
 
 
 @lru_cache(maxsize=20_000)

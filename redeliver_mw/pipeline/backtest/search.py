@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...policy import RedeliveryPolicy
-from .choosing import Objective, furthest, ranked
-from .front import with_front
 from .grid import Shape, doing, shapes
 from .history import History
+from .objective import Objective, furthest, ranked
+from .pareto_front import with_front
 from .rows import BacktestRow, Candidate
 
 JITTER: Final = 0.2  # wide, so that the histories it makes will tell more

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from ...adapter.registry import adapter_for, parse_url
+from ...dead_letters import BATCH, BrokerClient
 from ...errors import ConfigError
 from ...message import Destination
-from ...registry import adapter_for, parse_url
-from ...sendback import BATCH, Asking
-from ..lake import Lake
+from ..lake.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +46,7 @@ class Drained:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class DrainOrder:
     """A drain that is worth starting Spark for: `found` letters wait."""
 
     url: str = field(repr=False)  # with its password
@@ -84,34 +84,39 @@ def drain(
 
 
 def prepare(
-    url: str, dlq: str | Destination, lake: str | os.PathLike[str], *, tasks: int = TASKS, peek: bool = False,
+    url: str,
+    dlq: str | Destination,
+    lake: str | os.PathLike[str],
+    *,
+    tasks: int = TASKS,
+    peek: bool = False,
     batch: int = BATCH,
-) -> Drained | Order:  # fmt: skip
+) -> Drained | DrainOrder:
     """All of a drain that needs no Spark: what it did if that was all there is to do, else what is left."""
     queue = _checked(url, dlq, tasks, batch)
     if peek:
-        from .peeking import peek as look
+        from .peek import peek as look
 
         return look(url, queue, lake, batch)
-    with Asking(adapter_for(url)) as asking:
+    with BrokerClient(adapter_for(url)) as asking:
         found, broker = asking.depth(queue), asking.broker
-    order = Order(url, broker, queue, Lake(lake, create=True), tasks, batch, found)
+    order = DrainOrder(url, broker, queue, Lake(lake, create=True), tasks, batch, found)
     return order if found else _nothing_there(order)
 
 
 def carry_out(
-    spark: SparkSession, order: Order, *, stop: threading.Event | None = None, progress: Progress | None = None
+    spark: SparkSession, order: DrainOrder, *, stop: threading.Event | None = None, progress: Progress | None = None
 ) -> Drained:
     """The rest of a drain, as `drain` has it."""
-    from .rounds import Rounds
+    from .scheduling import Rounds
 
     _refuse_speculation(spark)
     return Rounds(spark, order, stop or threading.Event(), progress).run()
 
 
-def _nothing_there(order: Order) -> Drained:
+def _nothing_there(order: DrainOrder) -> Drained:
     """What a run before has taken, and died, is put into the lake all the same."""
-    from .rounds import gather_left
+    from .scheduling import gather_left
 
     left = gather_left(order)
     return Drained(left.run, 0, left.letters, left.letters, left.again) if left else Drained(None, 0)
@@ -121,9 +126,10 @@ def _checked(url: str, dlq: str | Destination, tasks: int, batch: int) -> Destin
     """What can be told before anything is connected to. ConfigError."""
     if parse_url(url).dialect == "memory":
         raise ConfigError(
-            "a memory broker lives in one process, and Spark's tasks are others", where="memory://",
+            "a memory broker lives in one process, and Spark's tasks are others",
+            where="memory://",
             cure="Drain a real one; in tests read TestApp.dead_letters(source)",
-        )  # fmt: skip
+        )
     for name, value, most in (("tasks", tasks, None), ("batch", batch, _LARGEST)):
         if value < 1 or (most is not None and value > most):
             span = "from 1 on" if most is None else f"from 1 to {most}"
@@ -138,6 +144,7 @@ def _refuse_speculation(spark: SparkSession) -> None:
     """A task that is run twice at a time takes more than its share."""
     if (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
         raise ConfigError(
-            "speculative execution runs a task twice", where="spark.speculation",
+            "speculative execution runs a task twice",
+            where="spark.speculation",
             cure="Set it to false for this session: letters are taken once",
-        )  # fmt: skip
+        )

@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from ..errors import LakeError
 from ..files import Files
 from ..manifests import DataFile
-from ..troubles import LakeError
-from .matching import Doubt
+from .dedupe import Doubt
 from .staging import TABLE
 
 FOLDER: Final = f"{TABLE}/_manifests"

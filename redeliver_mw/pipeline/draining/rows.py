@@ -16,19 +16,23 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from ...adapter import Adapter
-from ...capabilities import Capabilities
-from ...counting import PREFIX, message_key, read_past
+from ...adapter.capabilities import Capabilities
+from ...adapter.protocol import Adapter
+from ...dead_letters import DeadLetterInfo, Packed, letter_of, pack
 from ...errors import NotCopyable
 from ...message import Death, Delivery, Destination
-from ...sendback import DeadLetterInfo, Packed, letter_of, pack
+from ...redelivery.ledger import PREFIX, message_key, read_history_headers
 from ..manifests import now_us
 from ..schemas import DEAD_LETTERS
 
 _TYPES: Final = {
-    "STRING": pa.string(), "BIGINT": pa.int64(), "INT": pa.int32(), "BOOLEAN": pa.bool_(), "BINARY": pa.binary(),
+    "STRING": pa.string(),
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "BOOLEAN": pa.bool_(),
+    "BINARY": pa.binary(),
     "MAP<STRING, STRING>": pa.map_(pa.string(), pa.string()),
-}  # fmt: skip
+}
 LETTERS: Final = pa.schema(
     [
         (name, _TYPES[kind])
@@ -39,7 +43,7 @@ STAGED: Final = LETTERS.append(pa.field("known_by", pa.string())).append(pa.fiel
 _ID: Final = re.compile(r"[\w.:+/=-]{1,128}", re.ASCII)  # what may stand for a letter as it is
 
 
-class Run(NamedTuple):
+class DrainRun(NamedTuple):
     """What all rows of a task have in common. `owner`: `lake`, or `broker` for what is only looked at."""
 
     run: str
@@ -49,15 +53,15 @@ class Run(NamedTuple):
     owner: str
 
 
-def run_of(adapter: Adapter, name: str, dlq: Destination, owner: str) -> Run:
+def run_of(adapter: Adapter, name: str, dlq: Destination, owner: str) -> DrainRun:
     """Of an adapter that is connected."""
-    return Run(name, adapter.broker, dlq, adapter.capabilities, owner)
+    return DrainRun(name, adapter.broker, dlq, adapter.capabilities, owner)
 
 
-class Rows:
+class LetterRows:
     """Letters, column by column, on their way into one file."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: DrainRun) -> None:
         self._run = run
         self._rows: list[tuple[Any, ...]] = []
         self._staged_us = now_us()
@@ -73,7 +77,7 @@ class Rows:
         return pa.Table.from_arrays(arrays, schema=STAGED)
 
 
-def _row(run: Run, delivery: Delivery, packed: Packed, staged_us: int) -> tuple[Any, ...]:
+def _row(run: DrainRun, delivery: Delivery, packed: Packed, staged_us: int) -> tuple[Any, ...]:
     """In the order of the columns."""
     problem = _uncopyable(delivery)  # cheapest before anything else was read
     letter = letter_of(delivery, run.capabilities)
@@ -118,9 +122,14 @@ def _row(run: Run, delivery: Delivery, packed: Packed, staged_us: int) -> tuple[
 
 
 def _identity(
-    run: Run, delivery: Delivery, headers: dict[str, str], letter: DeadLetterInfo, body: bytes, died_us: int | None,
+    run: DrainRun,
+    delivery: Delivery,
+    headers: dict[str, str],
+    letter: DeadLetterInfo,
+    body: bytes,
+    died_us: int | None,
     death: Death | None,
-) -> tuple[str, str]:  # fmt: skip
+) -> tuple[str, str]:
     """The id, and by what it is known. Only the id of a letter of ours is its very own: copies of ours that a broker
     has buried, and what a handler forwarded with all headers, may share one."""
     copy_id = headers.get(PREFIX + "copy_id", "")
@@ -138,7 +147,7 @@ def _message_key(delivery: Delivery, headers: dict[str, str], letter: DeadLetter
     if letter.evidence == "ours" and (lineage := headers.get(PREFIX + "lineage")):
         return lineage[:64]  # as much of it as everybody reads
     here = Delivery(letter.source, 0, None, delivery.redelivered, delivery.native, delivery.reader)
-    return message_key(here, read_past(here))
+    return message_key(here, read_history_headers(here))
 
 
 def _uncopyable(delivery: Delivery) -> str | None:

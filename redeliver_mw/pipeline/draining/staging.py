@@ -25,9 +25,9 @@ from typing import Final
 from ...errors import NotCopyable
 from ...message import Delivery
 from ..files import Files, PosixFiles
+from ..lake.parquet_writer import ParquetFile
 from ..manifests import now_us
-from ..writing import ParquetFile
-from .rows import STAGED, Rows, Run
+from .rows import STAGED, DrainRun, LetterRows
 
 TABLE: Final = "dead_letters"
 STAGING: Final = f"{TABLE}/_staging"
@@ -37,7 +37,7 @@ _END, _SURE = ".parquet", ".sure"
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Batch:
+class StagedBatch:
     """A staging file, told by its name alone. `attempt`: one process of one task; `generation`: of its subscription."""
 
     staged_us: int
@@ -59,25 +59,25 @@ class Batch:
         return f"{self.folder}/{self.run}/{self.name}{_SURE if self.sure else ''}{_END}"
 
 
-def batches(files: Files) -> list[Batch]:
+def batches(files: Files) -> list[StagedBatch]:
     """All that is staged, in order of time."""
     runs = [entry.name for entry in files.entries(STAGING) if entry.is_folder]
     return sorted(batch for run in runs for batch in batches_of(files, run))
 
 
-def batches_of(files: Files, run: str) -> list[Batch]:
+def batches_of(files: Files, run: str) -> list[StagedBatch]:
     """What one run has staged."""
     found = (_batch(run, entry.name) for entry in files.entries(f"{STAGING}/{run}"))
     return [batch for batch in found if batch is not None]
 
 
-def _batch(run: str, name: str) -> Batch | None:
+def _batch(run: str, name: str) -> StagedBatch | None:
     if name[0] in "._" or not name.endswith(_END):
         return None
     name = name.removesuffix(_END)
     sure = name.endswith(_SURE)
     staged, task, attempt, generation, rows = name.removesuffix(_SURE).split("-")
-    return Batch(int(staged), int(task), attempt, int(generation), int(rows), run, sure)
+    return StagedBatch(int(staged), int(task), attempt, int(generation), int(rows), run, sure)
 
 
 def begin(files: Files, run: str) -> None:
@@ -93,7 +93,7 @@ def is_stopped(root: str, run: str) -> bool:
     return os.path.exists(os.path.join(root, STAGING, run, _STOP))
 
 
-def remove(files: Files, gathered: Sequence[Batch]) -> None:
+def remove(files: Files, gathered: Sequence[StagedBatch]) -> None:
     """Exactly these, under either name; and folders with nothing more in them."""
     for batch in gathered:
         for sure in (False, True):
@@ -112,22 +112,22 @@ def _remove_folder(files: Files, run: str) -> None:
         os.rmdir(files.url(folder))
 
 
-class Stage:
+class StagingArea:
     """A `Keeper` of shares: each batch is a file of its own, which outlasts a power cut before it is settled.
 
     `run` is asked when the first letters are there: what a broker can do is known once it has answered."""
 
-    def __init__(self, root: str, run: Callable[[], Run], task: int, folder: str = STAGING) -> None:
+    def __init__(self, root: str, run: Callable[[], DrainRun], task: int, folder: str = STAGING) -> None:
         self._root, self._ask_run, self._task, self._folder = root, run, task, folder
-        self.written: list[Batch] = []
+        self.written: list[StagedBatch] = []
         self._files = PosixFiles(root)
         self._attempt = secrets.token_hex(4)
-        self._unsure: deque[Batch] = deque()
+        self._unsure: deque[StagedBatch] = deque()
 
     def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
         """OSError if the disk does not take them."""
         run = self._ask_run()
-        rows, kept = Rows(run), []
+        rows, kept = LetterRows(run), []
         for letter in letters:
             with suppress(NotCopyable):
                 rows.add(letter)
@@ -146,8 +146,8 @@ class Stage:
     def lost(self) -> None:
         self._unsure.clear()
 
-    def _write(self, run: str, generation: int, rows: Rows, number: int) -> None:
-        batch = Batch(now_us(), self._task, self._attempt, generation, number, run, folder=self._folder)
+    def _write(self, run: str, generation: int, rows: LetterRows, number: int) -> None:
+        batch = StagedBatch(now_us(), self._task, self._attempt, generation, number, run, folder=self._folder)
         file = ParquetFile(self._root, batch.path, STAGED)
         try:
             file.write(rows.table())

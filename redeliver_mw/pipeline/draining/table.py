@@ -6,21 +6,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ..moments import Moment, span
+from ..errors import LakeError, told
 from ..schemas import DEAD_LETTERS
-from ..troubles import LakeError, told
+from ..time_range import TimeBound, span
 from .manifests import BROKER, read_all
 from .staging import TABLE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..lake import Lake
+    from ..lake.lake import Lake
 
 _DRAIN: Final = "Run `redeliver pipeline drain URL DLQ LAKE`"
 
 
-def dead_letters(lake: Lake, spark: SparkSession, since: Moment | None, until: Moment | None) -> DataFrame:
+def dead_letters(lake: Lake, spark: SparkSession, since: TimeBound | None, until: TimeBound | None) -> DataFrame:
     """What was drained, and of what was only looked at those letters that were not drained later."""
     from pyspark.sql import functions as sf
 

@@ -18,20 +18,20 @@ from typing import Final
 import pyarrow as pa
 
 from ... import errors
+from ...adapter.registry import adapter_for
+from ...dead_letters import QueueDrain
 from ...errors import RedeliverError
 from ...message import Destination
-from ...registry import adapter_for
-from ...sendback import Share
+from ..errors import LakeError, lake_error
 from ..files import files_at
-from ..troubles import LakeError, lake_error
 from .rows import run_of
-from .staging import Stage, batches_of, is_stopped
+from .staging import StagingArea, batches_of, is_stopped
 
 REPORT: Final = "report STRING"
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class DrainTask:
     """What the tasks of a run have to know: number n takes `quotas[n]` letters, `batch` of them at a time."""
 
     root: str
@@ -43,7 +43,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class DrainReport:
     """What a task did. `stay`: letters that cannot be kept. `rest`: why it ended early. `error`: that of a
     RedeliverError, its name, what, where and cure."""
 
@@ -53,18 +53,18 @@ class Report:
     error: tuple[str, str, str, str] | None = None
 
 
-def run_tasks(work: Work, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def run_tasks(work: DrainTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow` over the tasks' numbers: a report for each."""
     for batch in batches:
         for task in batch.column(0).to_pylist():
             yield pa.record_batch([pa.array([json.dumps(asdict(_report(work, task)))])], names=["report"])
 
 
-def read_report(text: str) -> Report:
-    return Report(**json.loads(text))
+def read_report(text: str) -> DrainReport:
+    return DrainReport(**json.loads(text))
 
 
-def error_of(report: Report) -> RedeliverError | None:
+def error_of(report: DrainReport) -> RedeliverError | None:
     """The error that ended a task, as it was raised there."""
     if report.error is None:
         return None
@@ -74,7 +74,7 @@ def error_of(report: Report) -> RedeliverError | None:
     return found
 
 
-def _report(work: Work, task: int) -> Report:
+def _report(work: DrainTask, task: int) -> DrainReport:
     """What no other try would change is told, anything else is Spark's to try again."""
     try:
         return _share(work, task)
@@ -84,17 +84,17 @@ def _report(work: Work, task: int) -> Report:
         return _failed(lake_error(error, f"{error.filename or work.root} on {socket.gethostname()}"))
 
 
-def _failed(error: RedeliverError) -> Report:
-    return Report(error=(type(error).__name__, error.what, error.where, error.cure))
+def _failed(error: RedeliverError) -> DrainReport:
+    return DrainReport(error=(type(error).__name__, error.what, error.where, error.cure))
 
 
-def _share(work: Work, task: int) -> Report:
+def _share(work: DrainTask, task: int) -> DrainReport:
     before = sum(batch.rows for batch in batches_of(files_at(work.root), work.run) if batch.task == task)
     stopped = partial(is_stopped, work.root, work.run)
     quota = work.quotas[task] - before
     if quota < 1 or stopped():
-        return Report()
+        return DrainReport()
     adapter = adapter_for(work.url)
-    stage = Stage(work.root, lambda: run_of(adapter, work.run, work.dlq, "lake"), task)
-    taken = Share(adapter, work.dlq, stage, quota=quota, batch=work.batch, stopped=stopped).run()
-    return Report(taken.kept, taken.stay, taken.rest)
+    stage = StagingArea(work.root, lambda: run_of(adapter, work.run, work.dlq, "lake"), task)
+    taken = QueueDrain(adapter, work.dlq, stage, quota=quota, batch=work.batch, stopped=stopped).run()
+    return DrainReport(taken.kept, taken.stay, taken.rest)

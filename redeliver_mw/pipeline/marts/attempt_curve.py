@@ -39,12 +39,17 @@ def _retries(attempts: DataFrame) -> DataFrame:
     return (
         attempts.where(f"NOT {FIRST_TRY}")
         .select(
-            sf.xxhash64(*HISTORY).alias("hash"), *HISTORY, "delivery_count", "ts_us", "record_id", "outcome",
+            sf.xxhash64(*HISTORY).alias("hash"),
+            *HISTORY,
+            "delivery_count",
+            "ts_us",
+            "record_id",
+            "outcome",
             failed_with.alias("error_type"),
         )
         .withColumn("error_type", sf.last("error_type", ignorenulls=True).over(before))
         .where("delivery_count > 1")
-    )  # fmt: skip
+    )
 
 
 def _counted(attempts: DataFrame) -> DataFrame:

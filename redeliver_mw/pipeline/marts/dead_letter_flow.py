@@ -30,10 +30,12 @@ def dead_letter_flow(events: DataFrame) -> DataFrame:
 def _sent_back(events: DataFrame) -> DataFrame:
     """Histories of a later generation, on the day of their first record, with the reason of the death before."""
     began = (
-        events.where("generation >= 1").groupBy(*HISTORY).agg(sf.min("ts_us").alias("began_us"))
+        events.where("generation >= 1")
+        .groupBy(*HISTORY)
+        .agg(sf.min("ts_us").alias("began_us"))
         .withColumn("generation", sf.col("generation") - 1)
-    )  # fmt: skip
-    died = events.where(DIED).groupBy(*HISTORY).agg(
-        sf.max_by("reason", sf.struct("ts_us", "record_id")).alias("reason")
-    )  # fmt: skip
+    )
+    died = (
+        events.where(DIED).groupBy(*HISTORY).agg(sf.max_by("reason", sf.struct("ts_us", "record_id")).alias("reason"))
+    )
     return began.join(died, list(HISTORY), "left").select(day("began_us").alias("day"), "destination", "reason")

@@ -9,7 +9,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from ..near import Stack, groups
+from ..similar_stacks import Stack, groups
 from .attempts import FAILED
 
 EXAMPLE: Final = 500  # letters of an example that are kept
@@ -36,10 +36,13 @@ def _distinct(events: DataFrame) -> DataFrame:
     """
     failures = events.where(f"{FAILED} AND error_fingerprint IS NOT NULL").select(
         sf.col("error_fingerprint").alias("fingerprint"),
-        "ts_us", "record_id", "error_type",
+        "ts_us",
+        "record_id",
+        "error_type",
         sf.substring(sf.concat_ws(": ", "error_type", "error_message"), 1, EXAMPLE).alias("example"),
-        sf.col("error_frames").alias("frames"), sf.coalesce(sf.size("error_frames"), sf.lit(-1)).alias("size"),
-    )  # fmt: skip
+        sf.col("error_frames").alias("frames"),
+        sf.coalesce(sf.size("error_frames"), sf.lit(-1)).alias("size"),
+    )
     # Numbers alone go through the big aggregation; texts are looked up afterwards, where they are few.
     totals = _totals(failures)
     first = sf.col("ts_us") == sf.col("first_us")
@@ -63,6 +66,9 @@ def _totals(failures: DataFrame) -> DataFrame:
         sf.count("*").alias("n"), sf.min("ts_us").alias("first_us"), sf.max("ts_us").alias("last_us")
     )
     return sized.groupBy("fingerprint").agg(
-        sf.sum("n").alias("n"), sf.min("first_us").alias("first_us"), sf.max("last_us").alias("last_us"),
-        sf.max("size").alias("longest"), sf.max_by("first_us", "size").alias("longest_us"),
-    )  # fmt: skip
+        sf.sum("n").alias("n"),
+        sf.min("first_us").alias("first_us"),
+        sf.max("last_us").alias("last_us"),
+        sf.max("size").alias("longest"),
+        sf.max_by("first_us", "size").alias("longest_us"),
+    )

@@ -23,22 +23,33 @@ def messages(events: DataFrame) -> DataFrame:
     count of failures, later attempts have lower numbers.
     """
     failed, ran, spot = sf.col("failed"), sf.col("ran"), sf.col("place")
-    grouped = _rows(events).groupBy("hash", *HISTORY).agg(
-        sf.max_by("end", sf.struct("settled", "place")).alias("end"),
-        sf.min_by("failure", sf.when(failed, spot)).alias("failure"),
-        sf.max(sf.when(failed, spot)).alias("last_failure"),
-        sf.min(sf.when(ran, spot)).alias("first"),
-        sf.min(sf.when(sf.col("accepted"), spot)).alias("success"),
-        sf.count_if(ran).alias("attempts"),
-        sf.count_if(failed).alias("failures"),
-        sf.try_sum(sf.when(ran, sf.col("handler_us"))).alias("handler_us"),
-        sf.collect_list(sf.when(ran & (spot["delivery_count"] <= NUMBERED), sf.col("step"))).alias("steps"),
-    )  # fmt: skip
+    grouped = (
+        _rows(events)
+        .groupBy("hash", *HISTORY)
+        .agg(
+            sf.max_by("end", sf.struct("settled", "place")).alias("end"),
+            sf.min_by("failure", sf.when(failed, spot)).alias("failure"),
+            sf.max(sf.when(failed, spot)).alias("last_failure"),
+            sf.min(sf.when(ran, spot)).alias("first"),
+            sf.min(sf.when(sf.col("accepted"), spot)).alias("success"),
+            sf.count_if(ran).alias("attempts"),
+            sf.count_if(failed).alias("failures"),
+            sf.try_sum(sf.when(ran, sf.col("handler_us"))).alias("handler_us"),
+            sf.collect_list(sf.when(ran & (spot["delivery_count"] <= NUMBERED), sf.col("step"))).alias("steps"),
+        )
+    )
     return grouped.where("failures > 0").select(
-        *HISTORY, "end.broker", "end.outcome", "end.reason",
-        sf.col("failure.error_fingerprint").alias("fingerprint"), "failure.error_type",
-        "end.policy_version", "end.policy_arm", "end.propensity",
-        sf.col("attempts").cast("int"), sf.col("failures").cast("int"),
+        *HISTORY,
+        "end.broker",
+        "end.outcome",
+        "end.reason",
+        sf.col("failure.error_fingerprint").alias("fingerprint"),
+        "failure.error_type",
+        "end.policy_version",
+        "end.policy_arm",
+        "end.propensity",
+        sf.col("attempts").cast("int"),
+        sf.col("failures").cast("int"),
         sf.col("first.ts_us").alias("first_us"),
         # Its record is missing where the events begin behind it; the start of the first attempt stands for it.
         sf.expr("if(failure.delivery_count > 1, failure.first_attempt_us, failure.ts_us)").alias("first_failure_us"),
@@ -47,7 +58,7 @@ def messages(events: DataFrame) -> DataFrame:
         sf.col("end.ts_us").alias("last_us"),
         "handler_us",
         sf.transform(sf.sort_array("steps"), _shown).alias("history"),
-    )  # fmt: skip
+    )
 
 
 def _rows(events: DataFrame) -> DataFrame:

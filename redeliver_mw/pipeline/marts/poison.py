@@ -27,21 +27,34 @@ def poison(events: DataFrame) -> DataFrame:
     hashed = events.where(TOLD).withColumn("hash", sf.xxhash64("message_key"))
     dead = hashed.where(DIED).select("hash").distinct()
     rows = hashed.join(dead, "hash", "left_semi").select(
-        "hash", "message_key", "generation", "ts_us", "reason",
+        "hash",
+        "message_key",
+        "generation",
+        "ts_us",
+        "reason",
         sf.struct("generation", "delivery_count", "ts_us", "record_id").alias("place"),
-        "destination", "error_fingerprint",
-        sf.expr(ATTEMPT).alias("ran"), sf.expr(FAILED).alias("failed"),
-        sf.expr(DIED).alias("died"), sf.expr(ACCEPTED).alias("accepted"),
-    )  # fmt: skip
+        "destination",
+        "error_fingerprint",
+        sf.expr(ATTEMPT).alias("ran"),
+        sf.expr(FAILED).alias("failed"),
+        sf.expr(DIED).alias("died"),
+        sf.expr(ACCEPTED).alias("accepted"),
+    )
     return (
         rows.groupBy("hash", "message_key")
         .agg(*_aggregates())
         .where("died_in IS NOT NULL")  # a hash may be another message's, too
         .select(
-            "message_key", "destination", "fingerprint", "attempts", "first_us", "last_us", "replays",
+            "message_key",
+            "destination",
+            "fingerprint",
+            "attempts",
+            "first_us",
+            "last_us",
+            "replays",
             sf.expr(_VERDICT).alias("verdict"),
         )
-    )  # fmt: skip
+    )
 
 
 def _aggregates() -> tuple[Column, ...]:

@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
-from ..bins import as_sql
+from ..time_bins import as_sql
 from .attempts import day
 
 # No time in it lies before that of an earlier attempt, and nothing failed after the first success.

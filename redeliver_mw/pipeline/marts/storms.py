@@ -60,9 +60,11 @@ def counts(events: DataFrame) -> DataFrame:
 def singly(events: DataFrame) -> DataFrame:
     """The columns of `counts` for every attempt by itself, to be summed up."""
     return events.where(ATTEMPT).selectExpr(
-        f"ts_us - pmod(ts_us, {WINDOW_US}) AS window_us", "destination",
-        "1L AS attempts", "if(delivery_count <= 1, 1L, 0L) AS first_attempts",
-    )  # fmt: skip
+        f"ts_us - pmod(ts_us, {WINDOW_US}) AS window_us",
+        "destination",
+        "1L AS attempts",
+        "if(delivery_count <= 1, 1L, 0L) AS first_attempts",
+    )
 
 
 def states(counted: DataFrame, thresholds: Thresholds = USUAL, *, known: str | None = None) -> DataFrame:
@@ -74,16 +76,23 @@ def states(counted: DataFrame, thresholds: Thresholds = USUAL, *, known: str | N
     along = Window.partitionBy("destination").orderBy("window_us")
     retries = sf.col("attempts") - sf.col("first_attempts")
     amplification = sf.when(sf.col("first_attempts") > 0, sf.col("attempts") / sf.col("first_attempts"))
-    windows = counted.withColumns({
-        "retries": retries,
-        "amplification": amplification,
-        "follows": sf.col("window_us") - sf.lag("window_us").over(along) == WINDOW_US,
-    })  # fmt: skip
+    windows = counted.withColumns(
+        {
+            "retries": retries,
+            "amplification": amplification,
+            "follows": sf.col("window_us") - sf.lag("window_us").over(along) == WINDOW_US,
+        }
+    )
     turn = _turn(thresholds) if known is None else sf.coalesce(known, _turn(thresholds))
     return windows.select(
-        "window_us", "destination", "attempts", "first_attempts", "retries", "amplification",
+        "window_us",
+        "destination",
+        "attempts",
+        "first_attempts",
+        "retries",
+        "amplification",
         sf.last(turn, ignorenulls=True).over(along).alias("state"),
-    )  # fmt: skip
+    )
 
 
 def _turn(thresholds: Thresholds) -> Column:

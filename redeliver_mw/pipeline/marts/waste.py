@@ -33,12 +33,16 @@ def waste(messages: DataFrame) -> DataFrame:
     destination that failed first with that fingerprint, died or not, on whatever day. No first attempt is.
     """
     spent = messages.select(*_FAILURE, sf.expr(DIED).alias("died"), sf.explode(sf.expr(_SPENT)).alias("spent"))
-    daily = spent.select("*", "spent.*", day("spent.ts_us").alias("day")).groupBy("day", *_FAILURE, "attempt").agg(
-        sf.sum("n").alias("n"),
-        sf.sum("n_accepted").alias("n_accepted"),
-        sf.sum(sf.when(sf.col("died"), sf.col("n"))).alias("died_n"),
-        sf.try_sum(sf.when(sf.col("died"), sf.col("handler_us"))).alias("died_us"),
-    )  # fmt: skip
+    daily = (
+        spent.select("*", "spent.*", day("spent.ts_us").alias("day"))
+        .groupBy("day", *_FAILURE, "attempt")
+        .agg(
+            sf.sum("n").alias("n"),
+            sf.sum("n_accepted").alias("n_accepted"),
+            sf.sum(sf.when(sf.col("died"), sf.col("n"))).alias("died_n"),
+            sf.try_sum(sf.when(sf.col("died"), sf.col("handler_us"))).alias("died_us"),
+        )
+    )
     of_number, of_failure = Window.partitionBy(*_FAILURE, "attempt"), Window.partitionBy(*_FAILURE)
     pays = sf.sum("n_accepted").over(of_number) * 100 >= sf.sum("n").over(of_number)
     last_hope = sf.max(sf.when(sf.col("pays"), sf.col("attempt"))).over(of_failure)

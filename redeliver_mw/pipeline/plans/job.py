@@ -9,20 +9,20 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ..lake import Lake
-from ..letter import Redact, Transform
+from ..lake.lake import Lake
 from ..manifests import now_us
-from ..moments import Moment
-from ..planned import Plan, freeze
-from .asking import blamed_on, check_condition
-from .loading import ship
-from .meant import MAX_GENERATION, Meant, meant
-from .room import check_folder, new_folder
+from ..time_range import TimeBound
+from .letter import Redact, Transform
+from .options import MAX_GENERATION, PlanOptions, plan_options
+from .plan_dir import check_folder, new_folder
+from .plan_file import Plan, freeze
+from .selection import blamed_on, check_condition
+from .user_functions import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .making import Made, Progress
+    from .build import BuiltPlan, Progress
 
 
 def plan(
@@ -31,8 +31,8 @@ def plan(
     folder: str | os.PathLike[str],
     *,
     where: str | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: TimeBound | None = None,
+    until: TimeBound | None = None,
     destinations: Sequence[str] = (),
     fingerprints: Sequence[str] = (),
     headers: Mapping[str, str] | None = None,
@@ -60,14 +60,26 @@ def plan(
     ConfigError for what cannot be meant, LakeError, SparkError. After an error no plan is there. What a transform
     raised is no error of this: those letters are in `left_out`, and the first in `errors`.
     """
-    from ..buckets import small_batches
-    from .making import Making
+    from .bucket_files import small_batches
+    from .build import PlanBuild
 
-    wish = meant(
-        where=where, since=since, until=until, destinations=destinations, fingerprints=fingerprints, headers=headers,
-        min_attempts=min_attempts, edits=edits, removals=removals, transform=transform, ordered=ordered,
-        max_generation=max_generation, buckets=buckets, bodies=bodies, redact=redact,
-    )  # fmt: skip
+    wish = plan_options(
+        where=where,
+        since=since,
+        until=until,
+        destinations=destinations,
+        fingerprints=fingerprints,
+        headers=headers,
+        min_attempts=min_attempts,
+        edits=edits,
+        removals=removals,
+        transform=transform,
+        ordered=ordered,
+        max_generation=max_generation,
+        buckets=buckets,
+        bodies=bodies,
+        redact=redact,
+    )
     place = lake if isinstance(lake, Lake) else Lake(lake)
     check_folder(folder)
     if wish.asked is not None:
@@ -76,15 +88,31 @@ def plan(
     ship(wish.redact)
     letters = place.dead_letters(spark, since, until)
     with new_folder(folder) as files, small_batches(spark), blamed_on(wish.asked):
-        made = Making(spark, files, place, letters, wish, progress or (lambda _: None)).all()
+        made = PlanBuild(spark, files, place, letters, wish, progress or (lambda _: None)).all()
         return freeze(files, _plan(files.url(), place.root, wish, made))
 
 
-def _plan(folder: str, lake: str, wish: Meant, made: Made) -> Plan:
+def _plan(folder: str, lake: str, wish: PlanOptions, made: BuiltPlan) -> Plan:
     return Plan(
-        folder=folder, plan_id=secrets.token_hex(8), created_us=now_us(), lake=lake, since_us=wish.span.since_us,
-        until_us=wish.span.until_us, where=wish.asked, transform=wish.transform, edits=wish.edits,
-        ordered=wish.ordered, bodies=wish.bodies, redact=wish.redaction, letters=made.letters, buckets=made.buckets,
-        files=tuple(made.files), destinations=made.destinations, brokers=made.brokers, dialects=made.dialects,
-        left_out=made.left_out, left_out_file=made.left_out_file, errors=made.errors,
-    )  # fmt: skip
+        folder=folder,
+        plan_id=secrets.token_hex(8),
+        created_us=now_us(),
+        lake=lake,
+        since_us=wish.span.since_us,
+        until_us=wish.span.until_us,
+        where=wish.asked,
+        transform=wish.transform,
+        edits=wish.edits,
+        ordered=wish.ordered,
+        bodies=wish.bodies,
+        redact=wish.redaction,
+        letters=made.letters,
+        buckets=made.buckets,
+        files=tuple(made.files),
+        destinations=made.destinations,
+        brokers=made.brokers,
+        dialects=made.dialects,
+        left_out=made.left_out,
+        left_out_file=made.left_out_file,
+        errors=made.errors,
+    )

@@ -13,10 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ..errors import told
 from ..files import files_at
-from ..troubles import told
-from .begun import LOCK
-from .checks import (
+from .options import BATCH, STOP_AT, WAIT, ReplayOptions, ShareOrCount, Size
+from .preflight import (
     missing_targets,
     plan_for,
     refuse_missing,
@@ -24,9 +24,9 @@ from .checks import (
     refuse_sent_elsewhere,
     refuse_speculation,
 )
-from .line import Line
+from .registry import LOCK
 from .report import Replayed, standing_told
-from .wanted import BATCH, STOP_AT, WAIT, Share, Size, Wanted
+from .sync_connection import SyncConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,7 +43,7 @@ def replay(
     execute: bool = False,
     rate: float | None = None,
     canary: Size | None = None,
-    stop_at: Share = STOP_AT,
+    stop_at: ShareOrCount = STOP_AT,
     publishers: int | None = None,
     journal: str | os.PathLike[str] | None = None,
     wait: float = WAIT,
@@ -61,14 +61,19 @@ def replay(
     ConfigError for what cannot be meant, LakeError if another replay of this plan is at work, its ledger is damaged or
     its disk full, BrokerError, SparkError. What was sent before an error is in the ledger: run it again.
     """
-    wanted = Wanted(
-        rate=rate, canary=canary, stop_at=stop_at, publishers=publishers,
-        journal=None if journal is None else os.fspath(journal), wait=wait, batch=batch,
-    )  # fmt: skip
+    wanted = ReplayOptions(
+        rate=rate,
+        canary=canary,
+        stop_at=stop_at,
+        publishers=publishers,
+        journal=None if journal is None else os.fspath(journal),
+        wait=wait,
+        batch=batch,
+    )
     if not execute:
         return look(folder, url)
     from .outcomes import standing
-    from .running import Run
+    from .run import ReplayRun
 
     refuse_speculation(spark)
     where = files_at(folder)
@@ -77,10 +82,10 @@ def replay(
         plan = plan_for(folder, url)
         found = standing(plan)
         refuse_sent_elsewhere(plan)
-        with Line(url) as line:
+        with SyncConnection(url) as line:
             refuse_other_broker(line, plan, found.owners)
             refuse_missing(missing_targets(line, found), found, line)
-        return Run(spark, plan, url, wanted, stop or threading.Event(), progress).run()
+        return ReplayRun(spark, plan, url, wanted, stop or threading.Event(), progress).run()
 
 
 def look(folder: str | os.PathLike[str], url: str) -> Replayed:
@@ -90,7 +95,7 @@ def look(folder: str | os.PathLike[str], url: str) -> Replayed:
     plan = plan_for(folder, url)
     with told(plan.folder):
         found = standing(plan)
-        with Line(url) as line:
+        with SyncConnection(url) as line:
             refuse_other_broker(line, plan, found.owners)
             missing = missing_targets(line, found)
         about = Replayed(plan_id=plan.plan_id, executed=False, letters=plan.letters, replayed=0)

@@ -23,17 +23,17 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..troubles import LakeError
+from ..errors import LakeError
 from . import ranges
 
 VERSION: Final = 1
 FOLDER: Final = "ledger"
 
-Line = Mapping[str, Any]
+LedgerLine = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Answer:
+class LedgerAnswer:
     """What became of a batch, by position. `unsent` was never given to the broker, `silent` nobody knows of."""
 
     confirmed: set[int] = field(default_factory=set)
@@ -43,7 +43,7 @@ class Answer:
 
 
 @dataclass(slots=True)
-class Told:
+class LedgerRecord:
     """What all tries say of the letters of one bucket, by position: each is in one of the three, or in none."""
 
     confirmed: set[int] = field(default_factory=set)
@@ -58,14 +58,14 @@ class Told:
         for position in positions:
             self.refused.pop(position, None)
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: LedgerAnswer) -> None:
         """Of those that were intended last."""
         self.confirmed |= answer.confirmed
         self.refused.update(answer.refused)
         self.doubt |= answer.silent
         self.doubt -= answer.confirmed | answer.refused.keys() | (answer.unsent & self._fresh)
 
-    def settle(self) -> Told:
+    def settle(self) -> LedgerRecord:
         """A confirmed letter stays that, whatever another try says of it."""
         self.doubt -= self.confirmed
         for position in self.refused.keys() & self.confirmed:
@@ -84,9 +84,9 @@ def tries(folder: str) -> dict[int, list[str]]:
     return found
 
 
-def read(paths: Collection[str], plan_id: str) -> Told:
+def read(paths: Collection[str], plan_id: str) -> LedgerRecord:
     """What these tries at one bucket say. LakeError for a file that is damaged; OSError."""
-    told = Told()
+    told = LedgerRecord()
     for lines in sorted((list(_lines(path, plan_id)) for path in paths), key=_begun):
         for line in lines[1:]:
             if "intent" in line:
@@ -96,27 +96,27 @@ def read(paths: Collection[str], plan_id: str) -> Told:
     return told.settle()
 
 
-def parsed(line: bytes) -> Line | None:
+def parsed(line: bytes) -> LedgerLine | None:
     """A whole line; None if it is damaged."""
     body, mark, crc = line.rpartition(b',"crc":"')
     if not mark or crc != b'%08x"}' % zlib.crc32(body):
         return None
-    said: Line = json.loads(body + b"}")
+    said: LedgerLine = json.loads(body + b"}")
     return said
 
 
-def answer_of(line: Line) -> Answer:
+def answer_of(line: LedgerLine) -> LedgerAnswer:
     """What a line with `done` says. ValueError for positions that are none."""
     refused = {position: why for why, text in line.get("refused", {}).items() for position in ranges.read(text)}
     unsent, silent = (ranges.read(line.get(name, "")) for name in ("unsent", "silent"))
-    return Answer(ranges.read(line["done"]), refused, unsent, silent)
+    return LedgerAnswer(ranges.read(line["done"]), refused, unsent, silent)
 
 
-def _begun(lines: list[Line]) -> int:
+def _begun(lines: list[LedgerLine]) -> int:
     return int(lines[0]["at_us"]) if lines else 0
 
 
-def _lines(path: str, plan_id: str) -> Iterator[Line]:
+def _lines(path: str, plan_id: str) -> Iterator[LedgerLine]:
     """The lines of a file. The last one may be torn, of a process or a machine that died: then it says nothing."""
     with open(path, "rb") as file:
         content = file.read().rstrip(b"\0")  # room that was reserved

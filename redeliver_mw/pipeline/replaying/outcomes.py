@@ -24,23 +24,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..files import sync
-from ..planned import Plan, path_of
+from ..plans.plan_file import Plan, path_of
 from . import ledger
-from .ledger import Told
+from .ledger import LedgerRecord
 
 FILE: Final = "outcomes.parquet"
 WORDS: Final = ("replayed", "refused", "held back", "in doubt", "left")
 _COLUMNS: Final = ["position", "rank", "dl_id", "message_key", "group_id", "target", "dlq", "owner"]
 _SCHEMA: Final = pa.schema(
     [
-        ("rank", pa.int64()), ("dl_id", pa.string()), ("message_key", pa.string()), ("target", pa.string()),
-        ("outcome", pa.string()), ("why", pa.string()), ("died_again", pa.bool_()),
+        ("rank", pa.int64()),
+        ("dl_id", pa.string()),
+        ("message_key", pa.string()),
+        ("target", pa.string()),
+        ("outcome", pa.string()),
+        ("why", pa.string()),
+        ("died_again", pa.bool_()),
     ]
-)  # fmt: skip
+)
 
 
 @dataclass(slots=True)
-class Standing:
+class ReplayStanding:
     """How far a plan is. `remaining` are the letters of each bucket that are not confirmed; `whys` those refused."""
 
     words: Counter[str] = field(default_factory=Counter)
@@ -55,9 +60,9 @@ class Standing:
         return self.words["replayed"]
 
 
-def standing(plan: Plan) -> Standing:
+def standing(plan: Plan) -> ReplayStanding:
     """Of all letters. LakeError for a damaged ledger; OSError."""
-    found = Standing()
+    found = ReplayStanding()
     for bucket, table, words, whys in _buckets(plan):
         targets = table["target"].to_pylist()
         found.words.update(words)
@@ -139,7 +144,7 @@ def _bucket(
     return bucket, table, words, whys
 
 
-def _told(table: pa.Table, told: Told, ordered: bool) -> tuple[list[str], list[str | None]]:
+def _told(table: pa.Table, told: LedgerRecord, ordered: bool) -> tuple[list[str], list[str | None]]:
     positions: list[int] = table["position"].to_pylist()
     groups: list[str | None] = table["group_id"].to_pylist() if ordered else [None] * len(positions)
     words: list[str] = []

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..files import files_at
 
 if TYPE_CHECKING:
-    from .outcomes import Standing
+    from .outcomes import ReplayStanding
 
-Verdict = Literal["passed", "failed", "undecided", "not taken"]
+ReplayVerdict = Literal["passed", "failed", "undecided", "not taken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Canary:
     died: int
     decided: int | None
     waited: float
-    verdict: Verdict
+    verdict: ReplayVerdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ class Replayed:
         return self.sent / self.seconds if self.seconds else 0.0
 
 
-def standing_told(done: Replayed, found: Standing, missing: Mapping[str, str] | None = None) -> Replayed:
+def standing_told(done: Replayed, found: ReplayStanding, missing: Mapping[str, str] | None = None) -> Replayed:
     """With what became of the letters until now."""
     targets: dict[str, dict[str, int]] = {}
     for (target, word), number in sorted(found.targets.items()):
@@ -82,10 +82,17 @@ def standing_told(done: Replayed, found: Standing, missing: Mapping[str, str] | 
     refusals = [(target, why, number) for (target, why), number in found.whys.most_common()]
     words = found.words
     return replace(
-        done, replayed=words["replayed"], refused=words["refused"], held_back=words["held back"],
-        in_doubt=words["in doubt"], left=words["left"], targets=targets, refusals=refusals, missing=dict(missing or {}),
+        done,
+        replayed=words["replayed"],
+        refused=words["refused"],
+        held_back=words["held back"],
+        in_doubt=words["in doubt"],
+        left=words["left"],
+        targets=targets,
+        refusals=refusals,
+        missing=dict(missing or {}),
         peeked="broker" in found.owners,
-    )  # fmt: skip
+    )
 
 
 def to_json(done: Replayed) -> dict[str, Any]:

@@ -12,14 +12,14 @@ from typing import Final
 
 from ... import errors
 from ...errors import RedeliverError
-from ..troubles import LakeError
+from ..errors import LakeError
 from .ledger import FOLDER
 
 REPORT: Final = "report STRING"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class PublisherTask:
     """What the publishers of a run have to know: number n sends the letters of the buckets in `shares[n]`.
 
     Only letters whose rank is below `below` go (None: all), at `rate` a second for each publisher (None: as many as
@@ -43,7 +43,7 @@ class Work:
         return os.path.join(self.folder, FOLDER, f"_stop-{self.run}")
 
 
-def stop(work: Work, why: str) -> None:
+def stop(work: PublisherTask, why: str) -> None:
     """Let all publishers of the run end in good order. OSError."""
     with open(work.stop_file, "w", encoding="utf-8") as file:
         file.write(why)

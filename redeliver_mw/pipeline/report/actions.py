@@ -8,36 +8,36 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from . import counsel
+from . import policy_sentences
 from .facts import Facts
-from .failures import Failure
+from .failures import FailureGroup
 from .markup import Markup, join, stranger
+from .sentences import failure_name, many, were
 from .units import count, duration, moment, share
-from .words import failure_name, many, were
 
 _OF_A_KIND: Final = 3
 _LIMIT: Final = 8
 
 
 @dataclass(frozen=True)
-class Step:
+class ReportStep:
     """`what` to do, and `why`."""
 
     what: Markup
     why: str
 
 
-def todo(facts: Facts) -> list[Step]:
+def todo(facts: Facts) -> list[ReportStep]:
     """Nothing to do, nothing said."""
     steps = [*_hopeless(facts), *_policies(facts), *_storms(facts), *_letters(facts)]
     return steps[:_LIMIT]
 
 
-def _hopeless(facts: Facts) -> Iterator[Step]:
+def _hopeless(facts: Facts) -> Iterator[ReportStep]:
     """What never heals is not worth a second attempt."""
     never = [one for one in facts.failures.shown if one.healing.verdict == "never" and one.waste.attempts]
     for one in never[:_OF_A_KIND]:
-        yield Step(
+        yield ReportStep(
             join(
                 [f"Stop retrying failure {one.number} in ", _name(one.destination), ": ", stranger(failure_name(one))]
             ),
@@ -46,15 +46,17 @@ def _hopeless(facts: Facts) -> Iterator[Step]:
         )
 
 
-def _policies(facts: Facts) -> Iterator[Step]:
+def _policies(facts: Facts) -> Iterator[ReportStep]:
     wanted = [one for one in facts.advice if one.kind in ("change", "guess") and one.today is not None]
     for one in wanted[:_OF_A_KIND]:
         if one.best is not None:
             verb = "Change the policy of " if one.kind == "change" else "Try another policy on a few messages of "
-            yield Step(join([verb, _name(one.destination), f": {counsel.gain(one)}."]), counsel.sure(one))
+            yield ReportStep(
+                join([verb, _name(one.destination), f": {policy_sentences.gain(one)}."]), policy_sentences.sure(one)
+            )
 
 
-def _storms(facts: Facts) -> Iterator[Step]:
+def _storms(facts: Facts) -> Iterator[ReportStep]:
     if facts.storms and facts.storms.storms:
         worst = facts.storms.storms[0]
         first = many(worst.attempts - worst.retries, "first attempt")
@@ -62,17 +64,17 @@ def _storms(facts: Facts) -> Iterator[Step]:
         why = (
             f"From {moment(worst.first_s)} UTC on it retried {count(worst.retries)} times in {lasted}, beside {first}."
         )
-        yield Step(join(["Put a breaker on ", _name(worst.destination), "."]), why)
+        yield ReportStep(join(["Put a breaker on ", _name(worst.destination), "."]), why)
 
 
-def _letters(facts: Facts) -> Iterator[Step]:
+def _letters(facts: Facts) -> Iterator[ReportStep]:
     came, left = facts.flow.came, facts.flow.left
     if came > left:
         why = f"{count(came)} came, {share(left / came)} of them {were(left)} sent back."
-        yield Step(join([f"Look at {many(came - left, 'dead letter')} that nobody has sent back."]), why)
+        yield ReportStep(join([f"Look at {many(came - left, 'dead letter')} that nobody has sent back."]), why)
 
 
-def _spent(one: Failure) -> str:
+def _spent(one: FailureGroup) -> str:
     return f"{many(one.waste.attempts, 'attempt')} and {duration(one.waste.handler_s)} of handler time"
 
 

@@ -29,7 +29,7 @@ class Chance:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Line:
+class AttemptLine:
     """Attempts at messages that had failed with this type of error before; empty: with none that is known."""
 
     destination: str
@@ -42,7 +42,7 @@ class Line:
 class Attempts:
     """The kinds of error with most repeated attempts; how many others there are."""
 
-    lines: tuple[Line, ...]
+    lines: tuple[AttemptLine, ...]
     others: int
 
 
@@ -58,12 +58,13 @@ def attempts(curve: Iterable[Mapping[str, Any]]) -> Attempts:
     return Attempts(lines=tuple(_line(key, sums[key]) for key in keys[:LINES]), others=len(keys[LINES:]))
 
 
-def _line(key: tuple[str, str], line: Mapping[int, tuple[int, int]]) -> Line:
-    return Line(
-        destination=key[0], error_type=text(key[1]),
+def _line(key: tuple[str, str], line: Mapping[int, tuple[int, int]]) -> AttemptLine:
+    return AttemptLine(
+        destination=key[0],
+        error_type=text(key[1]),
         chances=tuple(_chance(attempt, *line[attempt]) for attempt in sorted(line) if attempt <= COLUMNS),
         later=sum(n for attempt, (n, _) in line.items() if attempt > COLUMNS),
-    )  # fmt: skip
+    )
 
 
 def _chance(attempt: int, n: int, accepted: int) -> Chance:

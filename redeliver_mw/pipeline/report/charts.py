@@ -8,12 +8,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from .drawing import LETTER, LINE, area, bottom_axis, left_axis, line, picture, shortened, text
-from .healing import Healing, Point
+from .axis_scales import Scale, Tick, rounds, spans, steps, times
+from .healing import Point, RecoveryCurve
 from .letters import Flow
 from .markup import Markup, join, tag
-from .scales import Scale, Tick, rounds, spans, steps, times
 from .storms import Storm, Storms
+from .svg_axes import LETTER, LINE, area, bottom_axis, left_axis, line, picture, shortened, text
 from .units import count, date, duration, share, short
 
 _PERCENT: Final = [Tick(0.0, "0 %"), Tick(0.5, "50 %"), Tick(1.0, "100 %")]
@@ -21,7 +21,7 @@ LANES: Final = 6  # destinations with storms
 _LANE: Final = 26
 
 
-def healing_curve(name: str, healing: Healing, title: str, width: int = 336, height: int = 180) -> Markup | None:
+def healing_curve(name: str, healing: RecoveryCurve, title: str, width: int = 336, height: int = 180) -> Markup | None:
     """How much of a failure has healed by when. None where nothing was seen: no message was tried a second time."""
     points = healing.curve
     if not points:
@@ -112,15 +112,19 @@ def bar(part: float, inner: float, width: int = 200) -> Markup:
         "svg",
         tag("rect", x=0, y=0, width=whole, height=10, class_="came"),
         tag("rect", x=0, y=0, width=whole * inner, height=10, class_="hopeless") if inner else None,
-        class_="bar", viewBox=f"0 0 {width} 10", width=width, height=10, aria_hidden="true",
-    )  # fmt: skip
+        class_="bar",
+        viewBox=f"0 0 {width} 10",
+        width=width,
+        height=10,
+        aria_hidden="true",
+    )
 
 
 def _curve(x: Scale, y: Scale, points: Sequence[Point], value: Callable[[Point], float]) -> list[tuple[float, float]]:
     return steps([(x.start, y.start), *((x(point.after_s), y(value(point))) for point in points)])
 
 
-def _told(healing: Healing) -> str:
+def _told(healing: RecoveryCurve) -> str:
     last = healing.curve[-1]
     told = f"{count(healing.healed)} of {count(healing.messages)} healed, {share(last.certain)} of all. "
     if healing.half_s is not None and healing.most_s is not None:

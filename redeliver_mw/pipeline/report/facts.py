@@ -13,10 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from .advice import Advice, advise
 from .attempts import Attempts, attempts
 from .failures import Failures, failures
 from .letters import Flow, Poison, flow, poison
+from .policy_advice import Advice, advise
 from .storms import Storms, storms
 
 Row = Mapping[str, Any]
@@ -25,7 +25,7 @@ _DEAD: Final = frozenset({"dead_lettered", "discarded"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rows:
+class MartRows:
     """What is read from the lake: rows of the marts as they are, or summed over what the page does not ask for.
 
     `outcomes` is `messages` counted: `outcome` and `n`. `episodes` is `storms` from the beginning of each storm to its
@@ -83,15 +83,19 @@ class Facts:
         return asdict(self)
 
 
-def facts(rows: Rows, *, lake: str, made_s: float) -> Facts:
+def facts(rows: MartRows, *, lake: str, made_s: float) -> Facts:
     found = storms(rows.storms, rows.episodes)
     return Facts(
-        lake=lake, made_s=made_s, totals=_totals(rows.outcomes, found),
+        lake=lake,
+        made_s=made_s,
+        totals=_totals(rows.outcomes, found),
         failures=failures(rows.recovery, rows.waste, rows.fingerprints, rows.estimates),
         attempts=attempts(rows.attempt_curve),
-        storms=found, flow=flow(rows.flow_by_day, rows.flow_by_reason),
-        poison=poison(rows.poison, rows.verdicts), advice=advise(rows.backtest, rows.choices, rows.checks),
-    )  # fmt: skip
+        storms=found,
+        flow=flow(rows.flow_by_day, rows.flow_by_reason),
+        poison=poison(rows.poison, rows.verdicts),
+        advice=advise(rows.backtest, rows.choices, rows.checks),
+    )
 
 
 def _totals(outcomes: Iterable[Row], found: Storms | None) -> Totals:
@@ -102,5 +106,8 @@ def _totals(outcomes: Iterable[Row], found: Storms | None) -> Totals:
     return Totals(
         messages=max(found.first_attempts, failed) if found else failed,
         attempts=found.first_attempts + found.retries if found else 0,
-        failed=failed, healed=healed, dead=dead, open=failed - healed - dead,
-    )  # fmt: skip
+        failed=failed,
+        healed=healed,
+        dead=dead,
+        open=failed - healed - dead,
+    )

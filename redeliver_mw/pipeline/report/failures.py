@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .healing import Healing, Interval, Likely, healing, interval
+from .healing import Interval, Likely, RecoveryCurve, interval, recovery_curve
 
 Row = Mapping[str, Any]
 Key = tuple[str, str]  # destination, fingerprint
@@ -28,13 +28,14 @@ class Waste:
 
     def __add__(self, other: Waste) -> Waste:
         return Waste(
-            attempts=self.attempts + other.attempts, handler_s=self.handler_s + other.handler_s,
+            attempts=self.attempts + other.attempts,
+            handler_s=self.handler_s + other.handler_s,
             hopeless=self.hopeless + other.hopeless,
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class FailureGroup:
     """One way of failing at one destination. `error` is an example of it, `alike` how many failures are near it."""
 
     number: int  # its place on the page, from 1
@@ -44,7 +45,7 @@ class Failure:
     alike: int
     first_s: float | None
     last_s: float | None
-    healing: Healing
+    healing: RecoveryCurve
     waste: Waste
 
 
@@ -60,7 +61,7 @@ class Others:
 
 @dataclass(frozen=True, kw_only=True)
 class Failures:
-    shown: tuple[Failure, ...]
+    shown: tuple[FailureGroup, ...]
     others: Others | None
     messages: int  # of all, as are the next two
     healed: int
@@ -77,17 +78,19 @@ def failures(
     likely: dict[Key, list[Likely]] = defaultdict(list)
     for row in estimates:
         likely[_key(row)].append(Likely(after_s=row["after_s"], healed=row["healed"]))
-    healed = {key: healing(intervals.get(key, ()), likely.get(key, ())) for key in {*intervals, *wasted}}
+    healed = {key: recovery_curve(intervals.get(key, ()), likely.get(key, ())) for key in {*intervals, *wasted}}
     keys = sorted(healed, key=lambda key: _rank(key, healed[key], wasted[key]))
     shown = tuple(
         _failure(number, key, healed[key], wasted[key], known.get(key[1]), groups)
         for number, key in enumerate(keys[:SHOWN], 1)
     )
     return Failures(
-        shown=shown, others=_others(keys[SHOWN:], healed, wasted),
-        messages=sum(one.messages for one in healed.values()), healed=sum(one.healed for one in healed.values()),
+        shown=shown,
+        others=_others(keys[SHOWN:], healed, wasted),
+        messages=sum(one.messages for one in healed.values()),
+        healed=sum(one.healed for one in healed.values()),
         waste=sum(wasted.values(), Waste()),
-    )  # fmt: skip
+    )
 
 
 def text(words: str | None) -> str:
@@ -120,27 +123,33 @@ def _key(row: Row) -> Key:
     return row["destination"], row["fingerprint"] or ""
 
 
-def _rank(key: Key, healed: Healing, wasted: Waste) -> tuple[object, ...]:
+def _rank(key: Key, healed: RecoveryCurve, wasted: Waste) -> tuple[object, ...]:
     """What wasted most first; then what left most messages behind; the names make the order the same every time."""
     return -wasted.handler_s, -wasted.attempts, healed.healed - healed.messages, -healed.messages, key
 
 
 def _failure(
-    number: int, key: Key, healed: Healing, wasted: Waste, known: Row | None, groups: Mapping[str, int]
-) -> Failure:
-    return Failure(
-        number=number, destination=key[0], fingerprint=key[1], error=text(known["example"] if known else ""),
+    number: int, key: Key, healed: RecoveryCurve, wasted: Waste, known: Row | None, groups: Mapping[str, int]
+) -> FailureGroup:
+    return FailureGroup(
+        number=number,
+        destination=key[0],
+        fingerprint=key[1],
+        error=text(known["example"] if known else ""),
         alike=groups[known["group"]] if known else 1,
-        first_s=known["first_us"] / 1e6 if known else None, last_s=known["last_us"] / 1e6 if known else None,
-        healing=healed, waste=wasted,
-    )  # fmt: skip
+        first_s=known["first_us"] / 1e6 if known else None,
+        last_s=known["last_us"] / 1e6 if known else None,
+        healing=healed,
+        waste=wasted,
+    )
 
 
-def _others(keys: Sequence[Key], healed: Mapping[Key, Healing], wasted: Mapping[Key, Waste]) -> Others | None:
+def _others(keys: Sequence[Key], healed: Mapping[Key, RecoveryCurve], wasted: Mapping[Key, Waste]) -> Others | None:
     if not keys:
         return None
     return Others(
-        failures=len(keys), messages=sum(healed[key].messages for key in keys),
+        failures=len(keys),
+        messages=sum(healed[key].messages for key in keys),
         healed=sum(healed[key].healed for key in keys),
         waste=sum((wasted[key] for key in keys if key in wasted), Waste()),
-    )  # fmt: skip
+    )

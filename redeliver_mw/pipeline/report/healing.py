@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final, Literal
 
-from ..bins import lower_edge
+from ..time_bins import lower_edge
 
-Verdict = Literal["never", "untried", "seldom", "mixed", "heals", "unsure"]
+RecoveryVerdict = Literal["never", "untried", "seldom", "mixed", "heals", "unsure"]
 
 POINTS: Final = 60  # of a curve; more would not be seen
 _Z: Final = 1.959963984540054
@@ -54,7 +54,7 @@ class Likely:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Healing:
+class RecoveryCurve:
     """How the messages of one failure recovered; times in seconds since a message's first failure."""
 
     messages: int
@@ -65,7 +65,7 @@ class Healing:
     half_s: float | None  # by then half of those that healed had been seen to
     most_s: float | None  # by then 95 % of them
     watched_s: float  # the longest after which a message was tried
-    verdict: Verdict
+    verdict: RecoveryVerdict
     curve: tuple[Point, ...]
     likely: tuple[Likely, ...]  # within the time of `curve`; empty without an estimate
 
@@ -87,23 +87,29 @@ def interval(lo_bin: int, hi_bin: int | None, messages: int) -> Interval:
     return Interval(after_s=lower_edge(lo_bin) / 1e6, by_s=by_s, messages=messages)
 
 
-def healing(intervals: Sequence[Interval], likely: Iterable[Likely] = ()) -> Healing:
+def recovery_curve(intervals: Sequence[Interval], likely: Iterable[Likely] = ()) -> RecoveryCurve:
     """All that the page says of one failure's messages; without messages, all is zero."""
     curve = _curve(intervals)
     messages = sum(one.messages for one in intervals)
     healed = sum(one.messages for one in intervals if one.by_s is not None)
     retried = sum(one.messages for one in intervals if one.by_s is not None or one.after_s > 0)
     lo, hi = wilson(healed, messages)
-    return Healing(
-        messages=messages, healed=healed, retried=retried, lo=lo, hi=hi,
-        half_s=_by_when(intervals, healed, 0.5), most_s=_by_when(intervals, healed, 0.95),
+    return RecoveryCurve(
+        messages=messages,
+        healed=healed,
+        retried=retried,
+        lo=lo,
+        hi=hi,
+        half_s=_by_when(intervals, healed, 0.5),
+        most_s=_by_when(intervals, healed, 0.95),
         watched_s=max((one.by_s or one.after_s for one in intervals), default=0.0),
-        verdict=verdict(messages, healed, retried), curve=curve,
+        verdict=verdict(messages, healed, retried),
+        curve=curve,
         likely=_seen(likely, curve),
-    )  # fmt: skip
+    )
 
 
-def verdict(messages: int, healed: int, retried: int) -> Verdict:
+def verdict(messages: int, healed: int, retried: int) -> RecoveryVerdict:
     """What the counts allow to say, in one word."""
     if retried == 0:
         return "untried"
@@ -140,19 +146,23 @@ def _curve(intervals: Sequence[Interval]) -> tuple[Point, ...]:
     edges = sorted({edge for one in intervals for edge in (one.after_s, one.by_s) if edge})
     return tuple(
         Point(
-            after_s=at, certain=certain.until(at) / messages, possible=possible.before(at) / messages,
-            lo=wilson(certain.until(at), messages)[0], hi=wilson(possible.before(at), messages)[1],
+            after_s=at,
+            certain=certain.until(at) / messages,
+            possible=possible.before(at) / messages,
+            lo=wilson(certain.until(at), messages)[0],
+            hi=wilson(possible.before(at), messages)[1],
         )
         for at in _thinned(edges)
-    )  # fmt: skip
+    )
 
 
 def _thinned(edges: Sequence[float]) -> list[float]:
     """At most POINTS of them, the first and the last among them, spread evenly over the ratios between."""
     if len(edges) <= POINTS:
         return list(edges)
-    growth = math.log(edges[-1] / edges[0]) / (POINTS - 1)
-    cells = {math.ceil(math.log(edge / edges[0]) / growth - 1e-9): edge for edge in edges}
+    first = math.log(edges[0])  # a ratio of two edges may be larger than any float, its logarithm is not
+    growth = (math.log(edges[-1]) - first) / (POINTS - 1)
+    cells = {math.ceil((math.log(edge) - first) / growth - 1e-9): edge for edge in edges}
     return list(cells.values())
 
 

@@ -13,23 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import ConfigError
 from ...redaction import redact
-from ..backtest.check import how_wrong
-from ..backtest.choosing import OBJECTIVES, Objective
-from ..lake import Lake
-from ..moments import DAY_US, Moment, Span, day_of, span
-from ..troubles import told
-from . import comparing
-from .comparing import Policies
-from .facts import Facts, Rows, facts
+from ..backtest.calibration import how_wrong
+from ..backtest.objective import OBJECTIVES, Objective
+from ..errors import told
+from ..lake.lake import Lake
+from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
+from . import backtest_input
+from .axis_scales import bucket
+from .backtest_input import PoliciesInUse
+from .facts import Facts, MartRows, facts
 from .failures import failures
 from .page import page
-from .scales import bucket
 from .storms import BUCKETS, WINDOW_S
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ..judging import Known
+    from ..backtest.lake_input import LakeHistory
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done now, how much of it is done, and how much there is."""
@@ -41,10 +41,10 @@ def report(
     spark: SparkSession,
     lake: Lake | str | os.PathLike[str],
     *,
-    policies: Policies | None = None,
+    policies: PoliciesInUse | None = None,
     objective: Objective | None = None,
-    since: Moment | None = None,
-    until: Moment | None = None,
+    since: TimeBound | None = None,
+    until: TimeBound | None = None,
     progress: Progress | None = None,
 ) -> Facts:
     """What the page says of a lake, from the days `since` then and before `until`.
@@ -63,9 +63,9 @@ def report(
             known = marts.known()
             used = _named(policies, known.history.destinations) if policies is not None else marts.policies()
             wanted = [objective] if objective is not None else [*OBJECTIVES.values()]
-            found = comparing.compared(known.history, used, wanted, progress)
+            found = backtest_input.compared(known.history, used, wanted, progress)
             shown = failures(rows.recovery, rows.waste, rows.fingerprints, ()).shown
-            curves = comparing.estimates(known.history, [(one.destination, one.fingerprint) for one in shown])
+            curves = backtest_input.estimates(known.history, [(one.destination, one.fingerprint) for one in shown])
             checks = [asdict(check) for check in how_wrong(known.apart)]
             rows = replace(rows, backtest=found.backtest, choices=found.choices, estimates=curves, checks=checks)
     return facts(rows, lake=redact(place.root), made_s=time.time())
@@ -94,7 +94,7 @@ def check_out(out: str | os.PathLike[str]) -> Path:
     return path
 
 
-def whole_days(since: Moment | None, until: Moment | None) -> Span:
+def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
     """ConfigError for what is not the beginning of a day: marts know no more than days."""
     found = span(since, until)
     for name, bound in zip(("since", "until"), found, strict=True):
@@ -106,44 +106,44 @@ def whole_days(since: Moment | None, until: Moment | None) -> Span:
 class _Marts:
     """The marts of a lake within some days, cut down and collected."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, days: Span, progress: Progress) -> None:
+    def __init__(self, spark: SparkSession, lake: Lake, days: TimeRange, progress: Progress) -> None:
         self._spark, self._lake, self._days, self._progress = spark, lake, days, progress
 
-    def rows(self) -> Rows:
-        from . import condense
+    def rows(self) -> MartRows:
+        from . import aggregate
 
         flow, poison, storms = self._daily("dead_letter_flow"), self._timed("poison"), self._timed("storms")
-        ((first_us, last_us),) = (row.values() for row in self._read("storms", condense.span(storms)))
+        ((first_us, last_us),) = (row.values() for row in self._read("storms", aggregate.span(storms)))
         width_s = bucket((last_us - first_us) / 1e6 + WINDOW_S, BUCKETS) if first_us is not None else WINDOW_S
-        return Rows(
-            outcomes=self._read("messages", condense.outcomes(self._timed("messages"))),
-            attempt_curve=self._read("attempt_curve", condense.attempt_curve(self._daily("attempt_curve"))),
-            recovery=self._read("recovery", condense.recovery(self._daily("recovery"))),
+        return MartRows(
+            outcomes=self._read("messages", aggregate.outcomes(self._timed("messages"))),
+            attempt_curve=self._read("attempt_curve", aggregate.attempt_curve(self._daily("attempt_curve"))),
+            recovery=self._read("recovery", aggregate.recovery(self._daily("recovery"))),
             fingerprints=self._read(
-                "fingerprints", condense.fingerprints(self._lake.mart(self._spark, "fingerprints"))
+                "fingerprints", aggregate.fingerprints(self._lake.mart(self._spark, "fingerprints"))
             ),
-            waste=self._read("waste", condense.waste(self._daily("waste"))),
-            poison=self._read("poison", condense.sick(poison)),
-            verdicts=self._read("poison", condense.verdicts(poison)),
-            storms=self._read("storms", condense.buckets(storms, width_s)),
-            episodes=self._read("storms", condense.episodes(storms)),
-            flow_by_day=self._read("dead_letter_flow", condense.by_day(flow)),
-            flow_by_reason=self._read("dead_letter_flow", condense.by_reason(flow)),
+            waste=self._read("waste", aggregate.waste(self._daily("waste"))),
+            poison=self._read("poison", aggregate.sick(poison)),
+            verdicts=self._read("poison", aggregate.verdicts(poison)),
+            storms=self._read("storms", aggregate.buckets(storms, width_s)),
+            episodes=self._read("storms", aggregate.episodes(storms)),
+            flow_by_day=self._read("dead_letter_flow", aggregate.by_day(flow)),
+            flow_by_reason=self._read("dead_letter_flow", aggregate.by_reason(flow)),
         )
 
-    def known(self) -> Known:
+    def known(self) -> LakeHistory:
         """What the back-test is asked about. ConfigError if nothing failed."""
-        from .. import judging  # it reads through `condense`
+        from ..backtest import lake_input  # it reads through `aggregate`
 
         self._progress("reading histories", 0, 0)
-        return judging.known(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
+        return lake_input.known(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
 
-    def policies(self) -> Mapping[str, Policies]:
+    def policies(self) -> Mapping[str, PoliciesInUse]:
         """Those in use, as far as the records tell."""
-        from .. import judging
+        from ..backtest import lake_input
 
         self._progress("reading policies", 0, 0)
-        return judging.policies_in_use(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
+        return lake_input.policies_in_use(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
 
     def _daily(self, name: str) -> DataFrame:
         frame = self._lake.mart(self._spark, name)
@@ -165,7 +165,7 @@ class _Marts:
         return [row.asDict() for row in frame.collect()]
 
 
-def _named(policies: Policies, destinations: Collection[str]) -> dict[str, Policies]:
+def _named(policies: PoliciesInUse, destinations: Collection[str]) -> dict[str, PoliciesInUse]:
     return {name: policies.resolve(name) for name in destinations}
 
 

@@ -56,7 +56,7 @@ class Flow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sick:
+class RetryingMessage:
     """A message that does not get well."""
 
     message_key: str
@@ -73,7 +73,7 @@ class Sick:
 class Poison:
     """Those with most attempts that are not well; and how many messages have each verdict."""
 
-    messages: tuple[Sick, ...]
+    messages: tuple[RetryingMessage, ...]
     verdicts: Mapping[str, int]
 
 
@@ -90,16 +90,23 @@ def flow(by_day: Iterable[Row], by_reason: Iterable[Row]) -> Flow:
             oldest[key] = min(oldest.get(key, row["oldest_us"]), row["oldest_us"])
     lines = [
         FlowLine(
-            destination=key[0], reason=text(key[1]), came=came, left=left,
+            destination=key[0],
+            reason=text(key[1]),
+            came=came,
+            left=left,
             oldest_s=oldest[key] / 1e6 if key in oldest else None,
         )
         for key, (came, left) in sorted(sums.items(), key=lambda item: (-item[1][0], -item[1][1], item[0]))
-    ]  # fmt: skip
+    ]
     return Flow(
-        came=sum(one.came for one in lines), left=sum(one.left for one in lines), bars=_bars(by_day),
-        lines=tuple(lines[:LINES]), others=len(lines[LINES:]),
-        others_came=sum(one.came for one in lines[LINES:]), others_left=sum(one.left for one in lines[LINES:]),
-    )  # fmt: skip
+        came=sum(one.came for one in lines),
+        left=sum(one.left for one in lines),
+        bars=_bars(by_day),
+        lines=tuple(lines[:LINES]),
+        others=len(lines[LINES:]),
+        others_came=sum(one.came for one in lines[LINES:]),
+        others_left=sum(one.left for one in lines[LINES:]),
+    )
 
 
 def poison(rows: Iterable[Row], verdicts: Iterable[Row]) -> Poison:
@@ -114,12 +121,17 @@ def poison(rows: Iterable[Row], verdicts: Iterable[Row]) -> Poison:
     )
 
 
-def _sick(row: Row) -> Sick:
-    return Sick(
-        message_key=text(row["message_key"]), destination=row["destination"], fingerprint=row["fingerprint"] or "",
-        attempts=row["attempts"], replays=row["replays"], first_s=row["first_us"] / 1e6, last_s=row["last_us"] / 1e6,
+def _sick(row: Row) -> RetryingMessage:
+    return RetryingMessage(
+        message_key=text(row["message_key"]),
+        destination=row["destination"],
+        fingerprint=row["fingerprint"] or "",
+        attempts=row["attempts"],
+        replays=row["replays"],
+        first_s=row["first_us"] / 1e6,
+        last_s=row["last_us"] / 1e6,
         verdict=text(row["verdict"]),
-    )  # fmt: skip
+    )
 
 
 def _bars(rows: Iterable[Row]) -> tuple[FlowBar, ...]:

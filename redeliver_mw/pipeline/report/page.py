@@ -13,13 +13,13 @@ from hashlib import sha256
 from importlib.resources import files
 from typing import Final
 
-from . import words
+from . import sentences
 from .actions import todo
-from .advising import advising
 from .facts import Facts
-from .failing import failing, paying, wasting
-from .flowing import lettering, storming
+from .failures_section import failing, paying, wasting
 from .markup import Markup, foreign, join, tag
+from .policy_section import advising
+from .timeline_section import lettering, storming
 from .units import count, duration, moment, share
 
 LIMIT: Final = 1_000_000  # bytes
@@ -35,7 +35,7 @@ def page(facts: Facts) -> str:
         tag("meta", http_equiv="Content-Security-Policy", content=policy),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
         tag("meta", name="referrer", content="no-referrer"),
-        tag("title", f"Redelivery report, {words.period(facts)}"),
+        tag("title", f"Redelivery report, {sentences.period(facts)}"),
         tag("style", Markup(style)),
     )
     sections = _sections(facts)
@@ -45,20 +45,28 @@ def page(facts: Facts) -> str:
 
 def _sections(facts: Facts) -> list[Markup]:
     if not facts.totals.messages:
-        return [tag("section", tag("p", words.empty_cure()))]
+        return [tag("section", tag("p", sentences.empty_cure()))]
     found = [
-        advising(facts.advice), failing(facts.failures), paying(facts.attempts), storming(facts.storms),
-        wasting(facts.failures), lettering(facts.flow, facts.poison, facts.failures),
-    ]  # fmt: skip
+        advising(facts.advice),
+        failing(facts.failures),
+        paying(facts.attempts),
+        storming(facts.storms),
+        wasting(facts.failures),
+        lettering(facts.flow, facts.poison, facts.failures),
+    ]
     return [section for section in found if section is not None]
 
 
 def _top(facts: Facts) -> Markup:
-    kicker = join([tag("bdi", foreign(facts.lake, 120)), f" · {words.period(facts)}"])
+    kicker = join([tag("bdi", foreign(facts.lake, 120)), f" · {sentences.period(facts)}"])
     return tag(
-        "header", tag("p", "Redelivery report · ", kicker, class_="kicker"), tag("h1", words.headline(facts)),
-        _tiles(facts) if facts.totals.messages else None, _todo(facts), class_="top",
-    )  # fmt: skip
+        "header",
+        tag("p", "Redelivery report · ", kicker, class_="kicker"),
+        tag("h1", sentences.headline(facts)),
+        _tiles(facts) if facts.totals.messages else None,
+        _todo(facts),
+        class_="top",
+    )
 
 
 def _tiles(facts: Facts) -> Markup:

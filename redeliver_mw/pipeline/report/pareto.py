@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from .advice import Advice, Candidate
-from .drawing import Anchor, Box, bottom_axis, labels, left_axis, line, picture, place, text
+from .axis_scales import Scale, Tick, rounds, steps
 from .markup import Markup, tag
-from .scales import Scale, Tick, rounds, steps
+from .policy_advice import Advice, AdviceCandidate
+from .svg_axes import Anchor, Box, bottom_axis, labels, left_axis, line, picture, place, text
 from .units import share, short
 
 _RADIUS: Final = 5.5
@@ -40,19 +40,19 @@ def pareto_chart(name: str, advice: Advice, width: int, height: int = 300) -> Ma
     return picture(name, width, height, "What each policy costs, and how many messages die", told, parts)
 
 
-def _by_weight(advice: Advice) -> list[Candidate]:
+def _by_weight(advice: Advice) -> list[AdviceCandidate]:
     """Those that the text speaks of first: they get their labels first, and lie on top."""
     spoken = {one.policy for one in (advice.best, advice.today) if one}
     return sorted(advice.front, key=lambda one: one.policy not in spoken)
 
 
-def _label(one: Candidate, advice: Advice) -> str:
+def _label(one: AdviceCandidate, advice: Advice) -> str:
     if advice.best and one.policy == advice.best.policy:
         return f"{one.letter} best"
     return f"{one.letter} today" if advice.today and one.policy == advice.today.policy else one.letter
 
 
-def _front(x: Scale, y: Scale, front: Sequence[Candidate]) -> list[tuple[float, float]]:
+def _front(x: Scale, y: Scale, front: Sequence[AdviceCandidate]) -> list[tuple[float, float]]:
     """The least deaths that can be had for so many attempts, a step at each policy."""
     least, corners = 2.0, []
     for one in sorted(front, key=lambda one: (one.attempts, one.dies)):
@@ -62,7 +62,7 @@ def _front(x: Scale, y: Scale, front: Sequence[Candidate]) -> list[tuple[float, 
     return steps(corners)
 
 
-def _mark(x: float, y: float, one: Candidate, advice: Advice) -> Markup:
+def _mark(x: float, y: float, one: AdviceCandidate, advice: Advice) -> Markup:
     """A square is what is used today; hollow is what would try later than anything was tried."""
     told = tag("title", f"{one.letter}: {one.attempts:.2f} attempts, {share(one.dies)} die")
     class_ = "mark guessed" if one.extrapolated else "mark"

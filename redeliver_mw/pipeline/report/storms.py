@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .scales import bucket
+from .axis_scales import bucket
 
 BUCKETS: Final = 400
 KEPT: Final = 120  # storms
@@ -64,11 +64,16 @@ def storms(windows: Sequence[Row], episodes: Sequence[Row]) -> Storms | None:
     ranked = sorted(episodes, key=lambda row: (-row["retries"], row["first_us"], row["destination"]))
     buckets = _buckets(windows, width_s)
     return Storms(
-        first_s=first_s, end_s=end_s, width_s=width_s, buckets=buckets,
-        first_attempts=sum(one.first_attempts for one in buckets), retries=sum(one.retries for one in buckets),
+        first_s=first_s,
+        end_s=end_s,
+        width_s=width_s,
+        buckets=buckets,
+        first_attempts=sum(one.first_attempts for one in buckets),
+        retries=sum(one.retries for one in buckets),
         storms=tuple(_storm(number, row) for number, row in enumerate(ranked[:KEPT], 1)),
-        others=len(ranked[KEPT:]), others_retries=sum(row["retries"] for row in ranked[KEPT:]),
-    )  # fmt: skip
+        others=len(ranked[KEPT:]),
+        others_retries=sum(row["retries"] for row in ranked[KEPT:]),
+    )
 
 
 def _buckets(windows: Iterable[Row], width_s: int) -> tuple[Bucket, ...]:
@@ -82,6 +87,11 @@ def _buckets(windows: Iterable[Row], width_s: int) -> tuple[Bucket, ...]:
 
 def _storm(number: int, row: Row) -> Storm:
     return Storm(
-        number=number, destination=row["destination"], first_s=row["first_us"] / 1e6, end_s=row["end_us"] / 1e6,
-        attempts=row["attempts"], retries=row["retries"], peak=row["peak"],
-    )  # fmt: skip
+        number=number,
+        destination=row["destination"],
+        first_s=row["first_us"] / 1e6,
+        end_s=row["end_us"] / 1e6,
+        attempts=row["attempts"],
+        retries=row["retries"],
+        peak=row["peak"],
+    )

@@ -41,9 +41,7 @@ def when(seconds: float | None) -> str:
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], class_: str = "stack") -> Markup:
     """On a narrow screen a `stack` shows each row as a block, each cell under its column's name."""
     head = tag("tr", *(tag("th", column.name, class_=column.class_, scope="col") for column in columns))
-    body = [
-        tag("tr", *(_cell(cell, column) for cell, column in zip(cells, columns, strict=True))) for cells in rows
-    ]  # fmt: skip
+    body = [tag("tr", *(_cell(cell, column) for cell, column in zip(cells, columns, strict=True))) for cells in rows]
     whole = tag(
         "table", tag("caption", caption) if caption else None, tag("thead", head), tag("tbody", *body), class_=class_
     )

@@ -14,41 +14,41 @@ from importlib import import_module
 from typing import cast
 
 from ..destinations import PolicyMap
-from .armless import armless
-from .written import Reader, Writer, Written
+from .format_protocol import Conversion, FormatReader, FormatWriter
+from .without_arms import without_arms
 
 LANGUAGES = ("jmsjca", "activemq", "patchbay", "weblogic", "artemis", "native")
 
 
-def _reader(module: str, name: str = "read") -> Reader:
+def _reader(module: str, name: str = "read") -> FormatReader:
     def read(text: str, strict: bool) -> PolicyMap:
-        return cast(Reader, getattr(import_module(f".{module}", __name__), name))(text, strict)
+        return cast(FormatReader, getattr(import_module(f".{module}", __name__), name))(text, strict)
 
     return read
 
 
-def _writer(module: str) -> Writer:
-    def write(policies: PolicyMap) -> Written:
-        return cast(Writer, import_module(f".{module}", __name__).write)(policies)
+def _writer(module: str) -> FormatWriter:
+    def write(policies: PolicyMap) -> Conversion:
+        return cast(FormatWriter, import_module(f".{module}", __name__).write)(policies)
 
     return write
 
 
-READERS: dict[str, Reader] = {
-    "activemq": _reader("activemq"),
-    "weblogic": _reader("weblogic"),
-    "artemis": _reader("artemis"),
-    "jmsjca": _reader("jmsjca", "read_map"),
-    "native": _reader("native"),
-    "patchbay": _reader("patchbay"),
+READERS: dict[str, FormatReader] = {
+    "activemq": _reader("activemq.reader"),
+    "weblogic": _reader("weblogic.reader"),
+    "artemis": _reader("artemis.reader"),
+    "jmsjca": _reader("jmsjca.reader", "read_map"),
+    "native": _reader("native.reader"),
+    "patchbay": _reader("patchbay.reader"),
 }
-WRITERS: dict[str, Writer] = {
-    "artemis": armless(_writer("artemis_writer")),
-    "weblogic": armless(_writer("weblogic_writer")),
-    "activemq": armless(_writer("activemq")),
-    "jmsjca": armless(_writer("jmsjca_writer")),
-    "native": _writer("native_writer"),
-    "patchbay": armless(_writer("patchbay_writer")),
+WRITERS: dict[str, FormatWriter] = {
+    "artemis": without_arms(_writer("artemis.writer")),
+    "weblogic": without_arms(_writer("weblogic.writer")),
+    "activemq": without_arms(_writer("activemq.reader")),
+    "jmsjca": without_arms(_writer("jmsjca.writer")),
+    "native": _writer("native.writer"),
+    "patchbay": without_arms(_writer("patchbay.writer")),
 }
 
-__all__ = ["LANGUAGES", "READERS", "WRITERS", "Reader", "Writer", "Written"]
+__all__ = ["LANGUAGES", "READERS", "WRITERS", "Conversion", "FormatReader", "FormatWriter"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import re
 
-from .problems import Problems, nearest
+from .diagnostics import Diagnostics, nearest
 from .xml import Element
 
 LONG = 2**63 - 1
@@ -16,7 +16,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _REAL = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 
-def whole(element: Element, problems: Problems, least: int, most: int) -> int | None:
+def whole(element: Element, problems: Diagnostics, least: int, most: int) -> int | None:
     """The whole number in an element, from `least` to `most`; None, and a problem, otherwise."""
     number = int(element.text) if _WHOLE.fullmatch(element.text) else None
     if number is None or not least <= number <= most:
@@ -25,7 +25,7 @@ def whole(element: Element, problems: Problems, least: int, most: int) -> int | 
     return number
 
 
-def real(element: Element, problems: Problems, least: float, most: float = math.inf) -> float | None:
+def real(element: Element, problems: Diagnostics, least: float, most: float = math.inf) -> float | None:
     """The number in an element, from `least` to `most`; None, and a problem, otherwise."""
     number = float(element.text) if _REAL.fullmatch(element.text) else math.nan
     if not least <= number <= most or math.isinf(number):
@@ -35,7 +35,7 @@ def real(element: Element, problems: Problems, least: float, most: float = math.
     return number
 
 
-def flag(element: Element, problems: Problems) -> bool | None:
+def flag(element: Element, problems: Diagnostics) -> bool | None:
     """`true` or `false`, in any case; None, and a problem, otherwise."""
     if element.text.lower() in ("true", "false"):
         return element.text.lower() == "true"
@@ -43,7 +43,7 @@ def flag(element: Element, problems: Problems) -> bool | None:
     return None
 
 
-def word(element: Element, problems: Problems, allowed: tuple[str, ...]) -> str | None:
+def word(element: Element, problems: Diagnostics, allowed: tuple[str, ...]) -> str | None:
     """One of the words, in any case; None, and a problem with the nearest of them, otherwise."""
     for one in allowed:
         if element.text.lower() == one.lower():
@@ -53,7 +53,7 @@ def word(element: Element, problems: Problems, allowed: tuple[str, ...]) -> str 
     return None
 
 
-def name(element: Element, problems: Problems) -> str | None:
+def name(element: Element, problems: Diagnostics) -> str | None:
     """The name of a destination; None, and a problem, if it cannot be a target here."""
     if "$" in element.text:
         problems.add(
@@ -65,6 +65,6 @@ def name(element: Element, problems: Problems) -> str | None:
     return element.text
 
 
-def _wrong(element: Element, problems: Problems, cure: str) -> None:
+def _wrong(element: Element, problems: Diagnostics, cure: str) -> None:
     found = repr(element.text)[:100] if element.text else "nothing"
     problems.add(f"{found} is not possible here", where=element.where, cure=cure)

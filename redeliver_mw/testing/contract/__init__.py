@@ -29,12 +29,22 @@ from .unsendable import Unsendable
 from .world import Raw, World
 
 __all__ = [
-    "AdapterContract", "Copying", "Doubts", "Letters", "Raw", "Retries", "Sending", "Starting", "Stopping", "Targets",
-    "Unsendable", "World",
-]  # fmt: skip
+    "AdapterContract",
+    "Copying",
+    "Doubts",
+    "Letters",
+    "Raw",
+    "Retries",
+    "Sending",
+    "Starting",
+    "Stopping",
+    "Targets",
+    "Unsendable",
+    "World",
+]
 
 
 class AdapterContract(
     Stopping, Doubts, Sending, Unsendable, Starting, Targets, Copying, Letters, Retries
-):  # fmt: skip  # pytest runs the last first
+):  #  # pytest runs the last first
     """All of it; the parts may be inherited one by one where another class keeps the rest."""

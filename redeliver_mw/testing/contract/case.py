@@ -10,9 +10,9 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import pytest
 
-from ... import counting
-from ...capabilities import Capabilities
+from ...adapter.capabilities import Capabilities
 from ...policy import RedeliveryPolicy
+from ...redelivery import ledger
 from .world import Ability, World
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -103,7 +103,7 @@ class Case:
 
     def forget_everything(self) -> None:
         """As in a new process: no ledger remembers anything."""
-        counting._ledgers.clear()
+        ledger._ledgers.clear()
 
     def test_no_test_of_the_contract_is_overridden_without_a_reason(self) -> None:
         own = {name: part for part in reversed(type(self).__mro__) if _is_part(part) for name in vars(part)}

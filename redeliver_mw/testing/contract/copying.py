@@ -21,9 +21,13 @@ class Copying(Case):
     """Rules 5 and 9."""
 
     def die(
-        self, world: World, body: bytes = b"one", headers: Mapping[str, Any] | None = None,
-        lifetime: float | None = None, **properties: object,
-    ) -> Raw:  # fmt: skip
+        self,
+        world: World,
+        body: bytes = b"one",
+        headers: Mapping[str, Any] | None = None,
+        lifetime: float | None = None,
+        **properties: object,
+    ) -> Raw:
         """The dead letter of a message that failed at once."""
         queue, dead = world.new_queue(), world.new_queue()
         world.consume(queue, fail, self.policy(world, dead, 1))
@@ -54,9 +58,13 @@ class Copying(Case):
 
     def test_standard_properties_are_kept(self, world: World) -> None:
         given: dict[str, Any] = {
-            "correlation_id": "c-1", "content_type": "application/json", "content_encoding": "utf-8",
-            "reply_to": "answers", "type": "order.placed", "priority": 4,
-        }  # fmt: skip
+            "correlation_id": "c-1",
+            "content_type": "application/json",
+            "content_encoding": "utf-8",
+            "reply_to": "answers",
+            "type": "order.placed",
+            "priority": 4,
+        }
         letter = self.die(world, message_id="m-1", **given)
         assert {name: letter.props.get(name) for name in given} == given
         assert letter.headers["redeliver_original_correlation_id"] == "c-1"

@@ -10,8 +10,8 @@ from datetime import datetime
 
 import pytest
 
-from ...delay import Option
 from ...message import Delivery
+from ...redelivery.delays import Option
 from .case import Case
 from .handlers import Handler, Trouble, fail, fail_first
 from .world import World

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ...errors import Reject, RetryAfter
-from ...journal import read_segments
+from ...journal.writer import read_segments
 from ...message import Delivery
 from ...policy import Backoff
 from .case import Case, needs_ability
@@ -225,9 +225,12 @@ class Retries(Case):
         consumer.stop()
         lines = sorted((r.message_id or "", r.delivery_count, r.outcome) for r in read_segments(tmp_path))
         expected = [
-            ("heals", 1, "redelivered"), ("heals", 2, "accepted"),
-            ("sick", 1, "redelivered"), ("sick", 2, "dead_lettered"), ("well", 1, "accepted"),
-        ]  # fmt: skip
+            ("heals", 1, "redelivered"),
+            ("heals", 2, "accepted"),
+            ("sick", 1, "redelivered"),
+            ("sick", 2, "dead_lettered"),
+            ("well", 1, "accepted"),
+        ]
         if world.keeps_message_ids:
             assert lines == expected
         else:

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from ...adapter.capabilities import Capabilities
 from ...app import App
-from ...capabilities import Capabilities
 from ...message import Delivery
 from .case import Case, needs, needs_ability, needs_marks
 from .handlers import fail, fail_first

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
+from ...adapter.capabilities import Capabilities
 from ...app import App
-from ...capabilities import Capabilities
+from ...journal.records import AttemptRecord
 from ...policy import RedeliveryPolicy
-from ...record import AttemptRecord
-from ...runner import StopReport
+from ...runtime.runner import StopReport
 from .handlers import Handler
 
 Ability = Literal["kill", "threads", "network", "credentials", "alarm"]

@@ -138,7 +138,7 @@ def drive(
 
 def _blocking(broker: Broker, queue: str, callback: Any, over: Callable[[], bool], options: dict[str, Any]) -> None:
     with channel_on(broker) as channel:
-        channel.basic_consume(queue, redelivering(callback, **options))
+        channel.basic_consume(queue, redelivering(callback, **{"settle": "return", **options}))
         while not over():
             channel.connection.process_data_events(0.02)
 
@@ -154,7 +154,7 @@ def _pull(broker: Broker, queue: str, callback: Any, over: Callable[[], bool], o
 
 
 def _select(broker: Broker, queue: str, callback: Any, over: Callable[[], bool], options: dict[str, Any]) -> None:
-    wrapped = redelivering(callback, **options)
+    wrapped = redelivering(callback, **{"settle": "return", **options})
 
     def opened(channel: Any) -> None:
         channel.basic_qos(prefetch_count=50, callback=lambda _: channel.basic_consume(queue, wrapped))
@@ -177,7 +177,7 @@ def _select(broker: Broker, queue: str, callback: Any, over: Callable[[], bool],
 
 def _asyncio(broker: Broker, queue: str, callback: Any, over: Callable[[], bool], options: dict[str, Any]) -> None:
     async def main() -> None:
-        closed, wrapped = asyncio.Event(), redelivering(callback, **options)
+        closed, wrapped = asyncio.Event(), redelivering(callback, **{"settle": "return", **options})
 
         def opened(channel: Any) -> None:
             channel.basic_qos(prefetch_count=50, callback=lambda _: channel.basic_consume(queue, wrapped))

@@ -14,7 +14,7 @@ import pika
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
-from redeliver_mw.record import AttemptRecord
+from redeliver_mw.journal.records import AttemptRecord
 from tests.bench.rabbitmq import parameters
 from tests.brokers import Broker
 

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
-from redeliver_mw.capabilities import Limit, Trust
+from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
+from redeliver_mw.adapter.registry import adapter_for, parse_url
 from redeliver_mw.errors import ConfigError, PolicyError
-from redeliver_mw.registry import adapter_for, parse_url
-from redeliver_pika._management import Management, limit_in
+from redeliver_pika.management import Management, limit_in
 from tests.adapters.pika.test_adapter import queue_on
 from tests.brokers import Broker
 from tests.brokers.skips import only_if
@@ -40,17 +40,19 @@ def api(broker: Broker, path: str, body: Mapping[str, Any]) -> None:
     passwords.add_password(None, f"http://{parts.hostname}:{parts.port}", parts.username or "", parts.password or "")
     opener = urllib.request.build_opener(urllib.request.HTTPBasicAuthHandler(passwords))
     request = urllib.request.Request(
-        f"http://{parts.hostname}:{parts.port}/api/{path}", json.dumps(body).encode(), method="PUT",
+        f"http://{parts.hostname}:{parts.port}/api/{path}",
+        json.dumps(body).encode(),
+        method="PUT",
         headers={"Content-Type": "application/json"},
-    )  # fmt: skip
+    )
     opener.open(request, timeout=5).close()
 
 
-def read(broker: Broker, queue: str) -> Limit:
+def read(broker: Broker, queue: str) -> BrokerLimit:
     """As soon as it is known: the management gathers what comes of policies every few seconds."""
     url = parse_url(told(broker))
     management = Management(url.options["management"], url)
-    answers: SimpleQueue[Limit] = SimpleQueue()
+    answers: SimpleQueue[BrokerLimit] = SimpleQueue()
     for _ in range(60):
         management.limit_of(queue, broker.version, answers.put)
         found = answers.get(timeout=20)
@@ -98,9 +100,15 @@ def test_what_the_management_says_of_an_argument_is_what_becomes_of_a_message(
 def test_a_policy_and_an_argument_together_are_read_as_they_act(rabbitmq: Broker, limit: int | None) -> None:
     name = f"limited.by.policy.{limit}"
     told(rabbitmq)
-    api(rabbitmq, "policies/%2F/five", {
-        "pattern": r"^limited\.by\.policy", "definition": {"delivery-limit": 5}, "apply-to": "queues",
-    })  # fmt: skip
+    api(
+        rabbitmq,
+        "policies/%2F/five",
+        {
+            "pattern": r"^limited\.by\.policy",
+            "definition": {"delivery-limit": 5},
+            "apply-to": "queues",
+        },
+    )
     with queue_on(rabbitmq, name) as channel:
         channel.queue_delete(name)
         more = {} if limit is None else {"x-delivery-limit": limit}
@@ -111,8 +119,8 @@ def test_a_policy_and_an_argument_together_are_read_as_they_act(rabbitmq: Broker
 
 def test_a_classic_queue_has_no_limit_and_a_missing_one_will_have_none(rabbitmq: Broker) -> None:
     with queue_on(rabbitmq, "limits.classic"):
-        assert read(rabbitmq, "limits.classic") == Limit()
-    assert read(rabbitmq, "limits.nowhere") == Limit()
+        assert read(rabbitmq, "limits.classic") == BrokerLimit()
+    assert read(rabbitmq, "limits.nowhere") == BrokerLimit()
 
 
 def app_for(url: str, queue: str, policy: RedeliveryPolicy, **options: Any) -> App:
@@ -225,9 +233,11 @@ def test_the_managements_password_is_shown_nowhere() -> None:
 
 def test_dead_letters_go_where_an_argument_or_else_a_policy_says() -> None:
     queue: dict[str, Any] = {
-        "name": "q", "type": "quorum", "delivery_limit": 20,
+        "name": "q",
+        "type": "quorum",
+        "delivery_limit": 20,
         "effective_policy_definition": {"dead-letter-exchange": "graves"},
-    }  # fmt: skip
+    }
     assert limit_in(queue, "4.3.6").buried == "the exchange 'graves'"
     queue["arguments"] = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
     assert limit_in(queue, "4.3.6").buried == "the queue 'dead'"

@@ -9,11 +9,12 @@ import threading
 import pika
 import pytest
 
-from redeliver_mw import App, Delivery, RedeliveryPolicy, counting
-from redeliver_mw.counting import read_past
+from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.message import Destination
-from redeliver_mw.record import AttemptRecord
-from redeliver_pika._mapping import delivery_of
+from redeliver_mw.redelivery import ledger
+from redeliver_mw.redelivery.ledger import read_history_headers
+from redeliver_pika.messages import delivery_of
 from tests.adapters.pika.test_adapter import queue_on
 from tests.brokers import Broker
 
@@ -22,14 +23,18 @@ QUEUE = "postponed.for.pika"
 
 def test_annotations_of_ours_stand_in_for_headers_of_ours() -> None:
     headers = {
-        "k": "v", "redeliver_failures": "9", "redeliver_reason": "exhausted", "x-opt-other": 1,
-        "x-opt-redeliver_failures": "2", "x-opt-redeliver_failures_for": "orders",
-    }  # fmt: skip
+        "k": "v",
+        "redeliver_failures": "9",
+        "redeliver_reason": "exhausted",
+        "x-opt-other": 1,
+        "x-opt-redeliver_failures": "2",
+        "x-opt-redeliver_failures_for": "orders",
+    }
     method = pika.spec.Basic.Deliver("tag", 1, True, "", "orders")
     delivery = delivery_of(Destination("orders"), 1, (method, pika.BasicProperties(headers=headers), b""))
     ours = {"redeliver_failures": "2", "redeliver_failures_for": "orders"}
     assert delivery.headers == {"k": "v", "x-opt-other": 1} | ours
-    assert read_past(delivery).failures == 2
+    assert read_history_headers(delivery).failures == 2
     assert delivery.reader.marked(delivery.native)
 
 
@@ -60,7 +65,7 @@ def test_a_count_that_was_given_back_over_amqp_1_goes_on_over_0_9_1(
         channel.basic_publish("", QUEUE, b"x")
         with first:
             assert given_back.wait(20)
-        monkeypatch.setattr(counting, "_ledgers", {})  # as in another process
+        monkeypatch.setattr(ledger, "_ledgers", {})  # as in another process
         with second:
             assert handled.wait(20)
     assert counts == [2]

@@ -16,11 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import frame, spec
 
-from redeliver_pika import _frames
-from redeliver_pika._frames import ExactFrames
-from redeliver_pika._properties import RawProperties
-from redeliver_pika._table import MAX_DEPTH, Malformed, NotEncodable, decode_table, encode_table
-from redeliver_pika._values import LongString, Single, Wire, Wired
+from redeliver_pika.amqp import exact_headers
+from redeliver_pika.amqp.exact_headers import ExactFrames
+from redeliver_pika.amqp.properties import RawProperties
+from redeliver_pika.amqp.table import MAX_DEPTH, Malformed, NotEncodable, decode_table, encode_table
+from redeliver_pika.amqp.values import AmqpBytes, LongString, Single, WireInteger
 
 
 def sized(content: bytes) -> bytes:
@@ -156,7 +156,7 @@ def test_a_table_thousands_deep_is_read_without_hurting_the_stack_and_goes_out_a
     inner: Any = decoded
     for _ in range(MAX_DEPTH):
         inner = inner["k"]
-    assert isinstance(inner["k"], Wire) == (levels > MAX_DEPTH)
+    assert isinstance(inner["k"], AmqpBytes) == (levels > MAX_DEPTH)
     assert encode_table(decoded) == raw
 
 
@@ -178,7 +178,7 @@ REFUSED: list[tuple[object, str]] = [
     (Decimal("1E+99999999"), "exponent"),
     (Decimal("-0"), "32-bit"),
     (Decimal("1" * 5000), "digits"),
-    (Wired(300, "b"), "does not fit"),
+    (WireInteger(300, "b"), "does not fit"),
     (Single(0.1), "32 bits"),
     (Single(1e300), "32 bits"),
     (math.inf, "cannot hold"),
@@ -426,11 +426,11 @@ def test_a_frame_without_its_end_mark_is_pikas_error() -> None:
 def test_this_pika_is_known_and_a_changed_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ExactFrames.exact_headers
     monkeypatch.delattr(pika.connection.Connection, "_read_frame")
-    assert not _frames.known_shape()
+    assert not exact_headers.known_shape()
 
 
 def test_a_surprise_in_pika_leaves_the_decoding_to_pika_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_frames, "RawProperties", None)
+    monkeypatch.setattr(exact_headers, "RawProperties", None)
     connection = ExactBuffer(as_pika_header())
     assert connection._read_frame()[1].properties == pika.BasicProperties(headers={"a": "b"})
     assert (connection.exact_headers, ExactBuffer.exact_headers) == (False, True)
@@ -520,7 +520,7 @@ def test_odd_tables_come_back_from_a_copy_as_the_broker_handed_them_out(rabbitmq
 
 def test_every_property_comes_back_from_a_copy(rabbitmq: Any) -> None:
     user = {"user_id": rabbitmq.user}
-    props = RawProperties.of(**(ALL_SET | user | {"headers": {"n": Wired(5, "s"), "ratio": 1.75}}))  # 4.3 sorts
+    props = RawProperties.of(**(ALL_SET | user | {"headers": {"n": WireInteger(5, "s"), "ratio": 1.75}}))  # 4.3 sorts
     first, second = RoundTrip(rabbitmq, props, "classic", True).run()
     assert first == second == props
     assert second.raw == b"".join(props.encode())

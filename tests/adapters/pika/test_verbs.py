@@ -14,10 +14,10 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from redeliver_mw.capabilities import Outcome, Trust, Verb
-from redeliver_pika import _verbs as v
+from redeliver_mw.adapter.capabilities import SettlementOutcome, Trust, VerbRecord
+from redeliver_pika import broker_verbs as v
 from redeliver_pika import records
-from redeliver_pika._dialects import capabilities
+from redeliver_pika.capabilities import capabilities
 from tests.brokers import Broker
 from tests.faults.proxy import Proxy
 
@@ -88,7 +88,7 @@ class Bench:
         assert (met.redelivered, met.count) == (False, 0)
         return met
 
-    def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> Outcome:
+    def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> SettlementOutcome:
         """What became of the one message that was in `queue`."""
         end = time.monotonic() + self.patience
         while time.monotonic() < end:
@@ -107,7 +107,7 @@ class Bench:
 
     # -- trials ----------------------------------------------------------------------------------------------
 
-    def ack(self) -> Outcome:
+    def ack(self) -> SettlementOutcome:
         queue = self.queue()
         self.put(queue)
         met = self.take(queue)
@@ -115,30 +115,30 @@ class Bench:
         met.channel.close()
         return self.fate(queue, accepted=True)
 
-    def nack(self) -> Outcome:
+    def nack(self) -> SettlementOutcome:
         queue = self.queue()
         self.put(queue)
         met = self.take(queue)
         met.channel.basic_nack(met.tag, requeue=True)
         return self.fate(queue)
 
-    def reject(self) -> Outcome:
+    def reject(self) -> SettlementOutcome:
         queue = self.queue()
         self.put(queue)
         met = self.take(queue)
         met.channel.basic_reject(met.tag, requeue=True)
         return self.fate(queue)
 
-    def discard(self) -> Outcome:
+    def discard(self) -> SettlementOutcome:
         dead = self.queue()
         return self._discard(self.queue(dead_letter_exchange="", dead_letter_routing_key=dead), dead)
 
-    def discard_bare(self) -> Outcome:
+    def discard_bare(self) -> SettlementOutcome:
         return self._discard(self.queue())
 
-    def _discard(self, queue: str, dead: str = "") -> Outcome:
+    def _discard(self, queue: str, dead: str = "") -> SettlementOutcome:
         """Of `nack` and `reject`, which have to agree."""
-        found: set[Outcome] = set()
+        found: set[SettlementOutcome] = set()
         for word in ("basic_nack", "basic_reject"):
             self.put(queue)
             met = self.take(queue)
@@ -147,9 +147,9 @@ class Bench:
         (outcome,) = found
         return outcome
 
-    def lost(self) -> Outcome:
+    def lost(self) -> SettlementOutcome:
         """Two are out, one of them merely fetched: both come back alike, and after a close of the channel, too."""
-        found: set[Outcome] = set()
+        found: set[SettlementOutcome] = set()
         for end in ("cut", "close"):
             queue = self.queue()
             for _ in range(2):
@@ -169,7 +169,7 @@ class Bench:
         (outcome,) = found
         return outcome
 
-    def ladder(self) -> Outcome:
+    def ladder(self) -> SettlementOutcome:
         back = self.queue()
         rung = self.retry_queue(back, message_ttl=400)
         sent = time.monotonic()
@@ -177,7 +177,7 @@ class Bench:
         assert self.met(back) is not None
         return "after its delay" if time.monotonic() - sent >= 0.4 else "at once"
 
-    def expiration(self) -> Outcome:
+    def expiration(self) -> SettlementOutcome:
         back = self.queue()
         rung = self.retry_queue(back)
         sent = time.monotonic()
@@ -188,10 +188,16 @@ class Bench:
         return "behind longer ones" if passed >= 1.2 else "after its delay" if passed >= 0.2 else "at once"
 
 
-TRIALS: dict[str, Callable[[Bench], Outcome]] = {
-    v.ACK: Bench.ack, v.NACK: Bench.nack, v.REJECT: Bench.reject, v.DISCARD: Bench.discard,
-    v.DISCARD_BARE: Bench.discard_bare, v.LOST: Bench.lost, v.LADDER: Bench.ladder, v.EXPIRATION: Bench.expiration,
-}  # fmt: skip
+TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
+    v.ACK: Bench.ack,
+    v.NACK: Bench.nack,
+    v.REJECT: Bench.reject,
+    v.DISCARD: Bench.discard,
+    v.DISCARD_BARE: Bench.discard_bare,
+    v.LOST: Bench.lost,
+    v.LADDER: Bench.ladder,
+    v.EXPIRATION: Bench.expiration,
+}
 
 
 def rows() -> Iterator[Any]:
@@ -205,7 +211,9 @@ def rows() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("fixture", "verb", "kind"), list(rows()))
-def test_a_verb_does_what_its_record_says(request: pytest.FixtureRequest, fixture: str, verb: Verb, kind: str) -> None:
+def test_a_verb_does_what_its_record_says(
+    request: pytest.FixtureRequest, fixture: str, verb: VerbRecord, kind: str
+) -> None:
     bench = Bench(request.getfixturevalue(fixture), kind)
     bench.patience = QUIET if verb.outcome in ("gone", "destroyed") else PATIENCE
     try:

@@ -9,12 +9,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redeliver_mw.capabilities import Settlement
-from redeliver_pika._source import Window
+from redeliver_mw.adapter.capabilities import Settlement
+from redeliver_pika.consumer import AckWindow
 
 
 def test_a_cumulative_ack_reaches_up_to_the_first_that_is_not_accepted() -> None:
-    window = Window()
+    window = AckWindow()
     for tag in (1, 2, 4, 5):
         assert window.decide(tag, "accepted")
     assert window.take() == (2, [4, 5], [])
@@ -25,7 +25,7 @@ def test_a_cumulative_ack_reaches_up_to_the_first_that_is_not_accepted() -> None
 
 
 def test_a_tag_that_goes_back_is_never_covered_by_an_ack() -> None:
-    window = Window()
+    window = AckWindow()
     words: list[Settlement] = ["accepted", "released", "accepted"]
     for tag, word in enumerate(words, 1):
         window.decide(tag, word)
@@ -33,7 +33,7 @@ def test_a_tag_that_goes_back_is_never_covered_by_an_ack() -> None:
 
 
 def test_a_tag_is_decided_once() -> None:
-    window = Window()
+    window = AckWindow()
     assert window.decide(1, "accepted")
     assert not window.decide(1, "released")
     assert window.take() == (1, [], [])
@@ -44,7 +44,7 @@ def test_a_tag_is_decided_once() -> None:
 def test_in_any_order_and_any_batches_each_tag_is_settled_exactly_once_and_no_undecided_one(
     count: int, seed: int
 ) -> None:
-    rng, window = random.Random(seed), Window()
+    rng, window = random.Random(seed), AckWindow()
     tags = list(range(1, count + 1))
     rng.shuffle(tags)
     decided: set[int] = set()

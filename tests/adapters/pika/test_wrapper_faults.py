@@ -18,9 +18,9 @@ from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import StreamLostError
 
 from redeliver_mw import RedeliveryPolicy
-from redeliver_pika import _publish, redelivering
+from redeliver_pika import publisher, redelivering
 from tests.adapters.pika.dropins import Queues, channel_on, parameters, queues, until
-from tests.adapters.pika.test_wrapper_words import Seen, nothing_open
+from tests.adapters.pika.test_wrapper_settlements import Seen, nothing_open
 from tests.brokers import Broker
 
 pytestmark = pytest.mark.broker
@@ -54,7 +54,7 @@ def test_a_held_delivery_does_not_stop_heart_beats(rabbitmq: Broker) -> None:
         seen = fails(1)
         q.put("1")
         policy = RedeliveryPolicy(dead_after=3, backoff=5.0)
-        channel.basic_consume(q.name, redelivering(seen, policy=policy, delay="hold"))
+        channel.basic_consume(q.name, redelivering(seen, policy=policy, delay="hold", settle="return"))
         began = time.monotonic()
         until(channel.connection, lambda: len(seen.counts) == 2)
         assert time.monotonic() - began >= 5.0
@@ -67,7 +67,7 @@ def test_a_held_delivery_does_not_stop_heart_beats(rabbitmq: Broker) -> None:
 def test_a_channel_closed_by_the_broker_while_a_message_is_held_keeps_the_count(rabbitmq: Broker) -> None:
     with queues(rabbitmq) as q, channel_on(rabbitmq) as channel:
         seen = fails(2)
-        wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=5, backoff=0.5))
+        wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=5, backoff=0.5), settle="return")
         q.put("1")
         channel.basic_consume(q.name, wrapped)
         until(channel.connection, lambda: len(seen.counts) == 1)
@@ -86,7 +86,7 @@ def test_a_channel_closed_by_the_broker_while_a_message_is_held_keeps_the_count(
 
 def test_the_count_is_kept_over_a_new_connection(q: Queues, rabbitmq43: Broker) -> None:
     seen = fails(2)
-    wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.3))
+    wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.3), settle="return")
 
     def had(attempts: int) -> bool:
         return len(seen.counts) == attempts
@@ -122,8 +122,8 @@ def test_a_connection_cut_before_the_confirm_of_a_dead_letter_loses_nothing_and_
     q: Queues, rabbitmq43: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = fails(9)
-    wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=1))
-    real = _publish.Publisher._confirmed
+    wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=1), settle="return")
+    real = publisher.Publisher._confirmed
     cuts: list[Any] = []
 
     def cut(self: Any, frame: Any) -> None:
@@ -133,7 +133,7 @@ def test_a_connection_cut_before_the_confirm_of_a_dead_letter_loses_nothing_and_
         else:
             real(self, frame)
 
-    monkeypatch.setattr(_publish.Publisher, "_confirmed", cut)
+    monkeypatch.setattr(publisher.Publisher, "_confirmed", cut)
     q.put("1")
     connection = pika.BlockingConnection(parameters(rabbitmq43))
     channel = connection.channel()
@@ -154,13 +154,13 @@ def test_a_confirm_that_does_not_come_closes_the_connection_and_the_message_stay
     q: Queues, rabbitmq43: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = fails(9)
-    monkeypatch.setattr(_publish.Publisher, "_confirmed", lambda *_: None)
-    given = _publish.Publisher.__init__.__kwdefaults__ or {}
-    monkeypatch.setattr(_publish.Publisher.__init__, "__kwdefaults__", given | {"patience": 0.5})
+    monkeypatch.setattr(publisher.Publisher, "_confirmed", lambda *_: None)
+    given = publisher.Publisher.__init__.__kwdefaults__ or {}
+    monkeypatch.setattr(publisher.Publisher.__init__, "__kwdefaults__", given | {"patience": 0.5})
     q.put("1")
     connection = pika.BlockingConnection(parameters(rabbitmq43))
     channel = connection.channel()
-    channel.basic_consume(q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=1)))
+    channel.basic_consume(q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=1), settle="return"))
     with pytest.raises(StreamLostError):
         channel.start_consuming()
     assert (seen.counts, q.left(1)) == ([1], ["1"])
@@ -169,7 +169,7 @@ def test_a_confirm_that_does_not_come_closes_the_connection_and_the_message_stay
 def test_a_closed_channel_of_ours_is_opened_again_for_the_next_copy(q: Queues, rabbitmq43: Broker) -> None:
     seen = fails(9)
     with channel_on(rabbitmq43) as channel:
-        channel.basic_consume(q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=1)))
+        channel.basic_consume(q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=1), settle="return"))
         q.put("1")
         until(channel.connection, lambda: len(seen.counts) == 1 and nothing_open(channel))
         ours = vars(channel.connection)["_redeliver_shared"]._publisher._channel
@@ -190,7 +190,7 @@ def test_an_interrupt_in_a_callback_ends_the_program_and_leaves_the_message(
     seen = Seen(act)
     q.put("1")
     with channel_on(rabbitmq43) as channel:
-        channel.basic_consume(q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=1)))
+        channel.basic_consume(q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=1), settle="return"))
         with pytest.raises(end):
             channel.start_consuming()
     assert (seen.counts, q.left(1), q.dead()) == ([1], ["1"], [])
@@ -204,7 +204,7 @@ def test_an_interrupt_of_a_run_again_leaves_the_message_with_its_count(q: Queues
             raise KeyboardInterrupt
 
     seen = Seen(act)
-    wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.1))
+    wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.1), settle="return")
     q.put("1")
     with channel_on(rabbitmq43) as channel:
         channel.basic_consume(q.name, wrapped)
@@ -225,7 +225,7 @@ def test_a_callback_whose_connection_breaks_under_it_hears_of_it_and_the_failure
             ch.connection.process_data_events()
 
     seen = Seen(act)
-    wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.1))
+    wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.1), settle="return")
     q.put("1")
     connection = pika.BlockingConnection(parameters(rabbitmq43))
     channel = connection.channel()
@@ -248,7 +248,7 @@ def test_a_coroutine_that_outlives_its_connection_is_not_run_twice_at_once(q: Qu
             calls.append(properties.headers["JMSXDeliveryCount"])
             await finish.wait()
 
-        wrapped = redelivering(on_message, policy=RedeliveryPolicy(dead_after=3, backoff=0.1))
+        wrapped = redelivering(on_message, policy=RedeliveryPolicy(dead_after=3, backoff=0.1), settle="return")
         first = await connected(wrapped)
         while not calls:
             await asyncio.sleep(0.01)
@@ -288,7 +288,9 @@ def test_a_cancelled_coroutine_leaves_its_message_unsettled(q: Queues, rabbitmq4
             await asyncio.sleep(60)
 
         def opened(channel: Any) -> None:
-            channel.basic_consume(q.name, redelivering(on_message, policy=RedeliveryPolicy(dead_after=1)))
+            channel.basic_consume(
+                q.name, redelivering(on_message, policy=RedeliveryPolicy(dead_after=1), settle="return")
+            )
 
         connection = AsyncioConnection(
             parameters(rabbitmq43),
@@ -320,7 +322,7 @@ def test_a_target_that_takes_nothing_pauses_the_source_and_what_waits_is_run_whe
 
     q.put("sick")
     with channel_on(rabbitmq43) as channel:
-        channel.basic_consume(q.name, redelivering(on_message, policy=RedeliveryPolicy(dead_after=1)))
+        channel.basic_consume(q.name, redelivering(on_message, policy=RedeliveryPolicy(dead_after=1), settle="return"))
         until(channel.connection, lambda: "is paused" in caplog.text)
         q.put("waits")
         channel.connection.process_data_events(0.3)
@@ -339,7 +341,9 @@ def test_a_deleted_queue_ends_the_generation_and_nothing_more_is_settled(
     seen = fails(1)
     q.put("1")
     with channel_on(rabbitmq43) as channel:
-        channel.basic_consume(q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.3)))
+        channel.basic_consume(
+            q.name, redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=0.3), settle="return")
+        )
         until(channel.connection, lambda: len(seen.counts) == 1)
         q.channel.queue_delete(q.name)
         channel.connection.process_data_events(0.6)
@@ -351,7 +355,7 @@ def test_a_deleted_queue_ends_the_generation_and_nothing_more_is_settled(
 def test_a_killed_broker_gives_back_what_was_held_with_its_count(rabbitmq310: Broker) -> None:
     with queues(rabbitmq310) as q:
         seen = fails(1)
-        wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=5.0))
+        wrapped = redelivering(seen, policy=RedeliveryPolicy(dead_after=3, backoff=5.0), settle="return")
         q.put("1")
         rabbitmq310.sync()
         connection = pika.BlockingConnection(parameters(rabbitmq310))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw import RedeliveryPolicy
-from redeliver_mw.record import AttemptRecord
+from redeliver_mw.journal.records import AttemptRecord
 from redeliver_pika import redelivering
 from tests.adapters.pika.dropins import KINDS, channel_on, drive, queues, until
 from tests.brokers import Broker
@@ -111,7 +111,9 @@ def test_copies_may_go_out_on_a_companion_connection(rabbitmq43: Broker) -> None
         q.put("1", "2")
         before = {t.name for t in threading.enumerate()}
         policy = RedeliveryPolicy(dead_after=1, backoff=0.1)
-        channel.basic_consume(q.name, redelivering(on_message, policy=policy, publisher=rabbitmq43.url))
+        channel.basic_consume(
+            q.name, redelivering(on_message, policy=policy, publisher=rabbitmq43.url, settle="return")
+        )
         until(channel.connection, lambda: q.channel.queue_declare(q.dlq, durable=True).method.message_count == 2)
         assert {t.name for t in threading.enumerate()} - before == {"redeliver-pika-publisher"}
         until(channel.connection, lambda: not vars(channel)["_redeliver_seat"]._open)
@@ -133,7 +135,9 @@ def test_a_longer_delay_is_waited_out_on_the_ladder_and_the_copy_shows_how_the_o
         q.channel.queue_bind(q.name, "amq.topic", "shop.*")
         q.put("early", exchange="amq.topic", key="shop.eu", headers={"shop": 7})
         policy = RedeliveryPolicy(dead_after=3, backoff=1.0)
-        channel.basic_consume(q.name, redelivering(on_message, policy=policy, queue=q.name, delay="schedule"))
+        channel.basic_consume(
+            q.name, redelivering(on_message, policy=policy, queue=q.name, delay="schedule", settle="return")
+        )
         rung = f"redeliver.retry.{q.name}.1s"
         # A new quorum queue is not trusted for ten seconds: until then the first one waits here.
         until(channel.connection, lambda: len(seen[b"early"]) == 2)
@@ -170,7 +174,9 @@ def test_a_journal_tells_of_each_attempt(rabbitmq43: Broker, tmp_path: Any) -> N
     with queues(rabbitmq43) as q, channel_on(rabbitmq43) as channel:
         q.put("well", "sick")
         policy = RedeliveryPolicy(dead_after=3, backoff=0.1)
-        channel.basic_consume(q.name, redelivering(on_message, policy=policy, journal=journal, app_name="shop"))
+        channel.basic_consume(
+            q.name, redelivering(on_message, policy=policy, journal=journal, app_name="shop", settle="return")
+        )
         until(channel.connection, lambda: len(journal.records) == 3)
         told = [(r.message_id, r.delivery_count, r.outcome, r.mechanism) for r in journal.records]
         assert told[0] == ("well", 1, "accepted", None)

@@ -17,7 +17,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container
 from proton.utils import BlockingConnection
 
-from redeliver_proton._wrapper import redelivering
+from redeliver_proton.dropin.wrapper import redelivering
 from tests.brokers import Broker, _amqp10
 
 _names = itertools.count(1)

@@ -8,11 +8,11 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from redeliver_mw.adapter import Subscription
-from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.adapter.capabilities import Capabilities
+from redeliver_mw.adapter.protocol import Subscription
+from redeliver_mw.adapter.registry import adapter_for
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
-from redeliver_mw.registry import adapter_for
 
 LIMIT = 15.0  # seconds
 

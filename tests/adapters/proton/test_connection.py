@@ -9,11 +9,11 @@ import time
 
 import pytest
 
+from redeliver_mw.adapter.registry import parse_url
 from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused
 from redeliver_mw.message import Destination, Outgoing
-from redeliver_mw.registry import parse_url
 from redeliver_mw.session import connect
-from redeliver_proton import ProtonAdapter, _connect
+from redeliver_proton import ProtonAdapter, connection
 from tests.adapters.proton.probe import Probe
 from tests.brokers import Broker
 from tests.contract.proton_world import ProtonWorld
@@ -31,7 +31,7 @@ def quiet_port() -> object:
 def test_a_peer_that_never_speaks_hangs_neither_start_nor_stop(
     quiet_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_connect, "HANDSHAKE_TIMEOUT", 0.2)
+    monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT", 0.2)
     begun = time.monotonic()
     with Probe(f"artemis://u:p@127.0.0.1:{quiet_port}") as probe:
         assert [type(failure) for failure in probe.failures] == [BrokerUnavailable]
@@ -55,7 +55,7 @@ def test_options_that_mean_nothing_are_refused(options: str) -> None:
 
 
 def test_tls_is_asked_for_and_a_plain_peer_is_no_broker(quiet_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_connect, "HANDSHAKE_TIMEOUT", 0.2)
+    monkeypatch.setattr(connection, "HANDSHAKE_TIMEOUT", 0.2)
     with Probe(f"artemis://u:p@127.0.0.1:{quiet_port}?tls=1&verify=0") as probe:
         assert [type(failure) for failure in probe.failures] == [BrokerUnavailable]
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from redeliver_mw.capabilities import Limit, Trust
+from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.testing.contract.handlers import fail_first
-from redeliver_proton._limits import artemis_limit, rabbit_limit
+from redeliver_proton.broker_limits import artemis_limit, rabbit_limit
 from tests.adapters.proton.probe import Probe
 from tests.contract.proton_world import ProtonWorld
 
 
-def limit_at(probe: Probe, queue: str) -> Limit:
-    found: Limit = probe.ask(lambda answer: probe.adapter.limit_at(Destination(queue), answer))
+def limit_at(probe: Probe, queue: str) -> BrokerLimit:
+    found: BrokerLimit = probe.ask(lambda answer: probe.adapter.limit_at(Destination(queue), answer))
     return found
 
 
@@ -57,9 +57,9 @@ def test_a_message_goes_with_the_return_that_its_address_settings_name(
 def test_a_dead_letter_address_without_a_queue_buries_nothing(world: ProtonWorld, probe: Probe) -> None:
     queue = world.new_queue()
     world.raw.settings(queue, maxDeliveryAttempts=3, deadLetterAddress=world.new_name())
-    assert limit_at(probe, queue) == Limit(returns=3, spelled="max-delivery-attempts 3")
+    assert limit_at(probe, queue) == BrokerLimit(returns=3, spelled="max-delivery-attempts 3")
     world.raw.settings(queue, maxDeliveryAttempts=-1)
-    assert limit_at(probe, queue) == Limit()
+    assert limit_at(probe, queue) == BrokerLimit()
 
 
 @pytest.mark.broker
@@ -95,15 +95,15 @@ def test_artemis_gives_up_at_the_tenth_return_where_nothing_is_set() -> None:
 @pytest.mark.parametrize(
     ("queue", "limit"),
     [
-        ({"type": "classic", "arguments": {"x-delivery-limit": 3}}, Limit()),
-        ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, Limit()),
+        ({"type": "classic", "arguments": {"x-delivery-limit": 3}}, BrokerLimit()),
+        ({"type": "quorum", "arguments": {"x-delivery-limit": -1}}, BrokerLimit()),
         (
             {"type": "quorum", "arguments": {"x-delivery-limit": 3, "x-consumer-timeout": 6000}},
-            Limit(returns=4, spelled="x-delivery-limit 3", ack_timeout=6.0),
+            BrokerLimit(returns=4, spelled="x-delivery-limit 3", ack_timeout=6.0),
         ),
     ],
 )
-def test_rabbitmq_over_amqp_tells_a_queues_own_arguments(queue: dict[str, Any], limit: Limit) -> None:
+def test_rabbitmq_over_amqp_tells_a_queues_own_arguments(queue: dict[str, Any], limit: BrokerLimit) -> None:
     assert rabbit_limit(queue) == limit
 
 

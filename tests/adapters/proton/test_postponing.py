@@ -11,16 +11,16 @@ from collections.abc import Iterator
 import proton
 import pytest
 
-from redeliver_mw import counting
-from redeliver_mw.capabilities import Limit, Trust
+from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
+from redeliver_mw.adapter.registry import adapter_for, parse_url
+from redeliver_mw.dead_letters import Replay, letter_of
 from redeliver_mw.errors import ConfigError, DestinationMissing, PolicyError, RedeliverError
 from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.policy import RedeliveryPolicy
-from redeliver_mw.registry import adapter_for, parse_url
-from redeliver_mw.sendback import SendBack, letter_of
+from redeliver_mw.redelivery import ledger
 from redeliver_mw.session import connect
 from redeliver_mw.testing.contract.handlers import Handler, fail, fail_first
-from redeliver_proton._rabbit import capabilities, too_old
+from redeliver_proton.brokers.rabbitmq.capabilities import capabilities, too_old
 from redeliver_proton.rabbitmq import RABBITMQ
 from tests.adapters.proton.probe import Probe
 from tests.brokers import Broker
@@ -73,11 +73,11 @@ def test_a_queues_own_limit_is_read_and_one_that_is_missing_is_ours_to_make(worl
     queue = world.new_queue(declare=False)
     with Probe(world.url) as probe:
 
-        def limit() -> Limit:
-            found: Limit = probe.ask(lambda answer: probe.adapter.limit_at(Destination(queue), answer))
+        def limit() -> BrokerLimit:
+            found: BrokerLimit = probe.ask(lambda answer: probe.adapter.limit_at(Destination(queue), answer))
             return found
 
-        assert limit() == Limit()
+        assert limit() == BrokerLimit()
         world.raw.declare(queue, {"x-queue-type": "quorum", "x-delivery-limit": 3})
         assert (limit().returns, limit().trust) == (4, Trust.PROBED)
         world.delete(queue)
@@ -102,7 +102,7 @@ def test_the_count_survives_the_process_and_needs_no_consumer_of_its_own(world: 
     world.send(queue, b"anonymous")  # by no id would a ledger know it
     assert world.wait_until(lambda: first.counts == [1])
     first.stop()
-    counting._ledgers.clear()  # a new process knows what is on the message, and nothing else
+    ledger._ledgers.clear()  # a new process knows what is on the message, and nothing else
     second = world.consume(queue, fail, policy(dead), delay="nack")
     assert world.wait_until(lambda: world.depth(dead) == 1)
     assert second.counts == [2, 3]
@@ -230,7 +230,7 @@ def test_what_comes_back_early_is_held_for_the_last_bit_and_not_sent_round_and_r
     queue, dead = world.new_queue(), world.new_queue()
     consumer = world.consume(queue, policy=policy(dead, backoff=60.0))
     due = time.time() + 1.5  # as by a broker whose clock is ahead of ours
-    marks = {"failures": "1", "failures_for": queue, "lineage": "L", "not_before": counting.iso(round(due * 1e6))}
+    marks = {"failures": "1", "failures_for": queue, "lineage": "L", "not_before": ledger.iso(round(due * 1e6))}
     message = proton.Message(body=b"one", inferred=True)
     message.annotations = {proton.symbol(f"x-opt-redeliver_{name}"): value for name, value in marks.items()}
     world.raw.send(path(queue), message)
@@ -305,9 +305,10 @@ def test_dead_letters_are_looked_at_and_sent_back_also_those_that_the_broker_bur
     with connect(world.url) as session:
         found = {d.body: letter_of(d, session.capabilities) for d in session.browse(dead)}
     assert {body: (str(one.source), one.reason) for body, one in found.items()} == {
-        b"ours": (f"queue:{queue}", "exhausted"), b"theirs": (f"queue:{queue}", "rejected"),
-    }  # fmt: skip
-    assert SendBack(adapter_for(world.url), Destination(dead)).run().count("replayed") == 2
+        b"ours": (f"queue:{queue}", "exhausted"),
+        b"theirs": (f"queue:{queue}", "rejected"),
+    }
+    assert Replay(adapter_for(world.url), Destination(dead)).run().count("replayed") == 2
     healed = world.consume(queue, policy=policy(dead))
     assert world.wait_until(lambda: healed.handler.done == {b"ours": 1, b"theirs": 1})
     assert {run.delivery.past.generation for run in healed.handler.runs} == {1}

@@ -15,10 +15,10 @@ import pytest
 from proton.reactor import Container
 from proton.utils import BlockingConnection
 
-from redeliver_mw.capabilities import Outcome, Trust, Verb
-from redeliver_proton import _verbs as v
+from redeliver_mw.adapter.capabilities import SettlementOutcome, Trust, VerbRecord
 from redeliver_proton import records
-from redeliver_proton._dialects import X_ADDRESS, capabilities
+from redeliver_proton.brokers.artemis import verbs as v
+from redeliver_proton.brokers.artemis.capabilities import X_ADDRESS, capabilities
 from tests.adapters.proton.bare import Transaction
 from tests.brokers import Broker
 from tests.contract.proton_world import Witness
@@ -84,7 +84,7 @@ class Bench:
         assert met[0].delivery_count == 0
         return met[1]
 
-    def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> Outcome:
+    def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> SettlementOutcome:
         """What became of the one message that was in `queue`, asked by another consumer."""
         nothing = 0
         while nothing < 3:  # a moment lies between leaving one queue and reaching another
@@ -110,10 +110,10 @@ def settle(link: Any, delivery: proton.Delivery, state: Any, **local: Any) -> No
     link.connection.wait(lambda: link.connection.conn.transport.pending() <= 0, timeout=PATIENCE)
 
 
-def settled(state: Any, **local: Any) -> Callable[[Bench], Outcome]:
+def settled(state: Any, **local: Any) -> Callable[[Bench], SettlementOutcome]:
     """The trial of one outcome."""
 
-    def trial(bench: Bench) -> Outcome:
+    def trial(bench: Bench) -> SettlementOutcome:
         dead = bench.queue()
         queue = bench.queue(deadLetterAddress=dead)
         bench.put(queue)
@@ -124,7 +124,7 @@ def settled(state: Any, **local: Any) -> Callable[[Bench], Outcome]:
     return trial
 
 
-def undeliverable_here(bench: Bench) -> Outcome:
+def undeliverable_here(bench: Bench) -> SettlementOutcome:
     queue = bench.queue()
     bench.put(queue)
     link = bench.link(queue)
@@ -134,7 +134,7 @@ def undeliverable_here(bench: Bench) -> Outcome:
     return "back, to others only" if bench.fate(queue) == "back" else "destroyed"
 
 
-def rejected_bare(bench: Bench) -> Outcome:
+def rejected_bare(bench: Bench) -> SettlementOutcome:
     """Two ways to have nowhere to go, alike."""
     found = set()
     for address in ("", f"unbound.{uuid.uuid4().hex}"):
@@ -147,7 +147,7 @@ def rejected_bare(bench: Bench) -> Outcome:
     return outcome
 
 
-def rejected_dead(bench: Bench) -> Outcome:
+def rejected_dead(bench: Bench) -> SettlementOutcome:
     dead = bench.queue()
     bench.witness.settings(dead, deadLetterAddress=dead)
     queue = bench.queue(deadLetterAddress=dead)
@@ -161,7 +161,7 @@ def rejected_dead(bench: Bench) -> Outcome:
     return "dead-letter queue"
 
 
-def ends(bench: Bench, end: Callable[[Any, Any], None], port: int | None = None) -> set[Outcome]:
+def ends(bench: Bench, end: Callable[[Any, Any], None], port: int | None = None) -> set[SettlementOutcome]:
     """Three are out, two of them merely fetched, when the end comes: what becomes of each."""
     queue = bench.queue()
     for _ in range(3):
@@ -175,7 +175,7 @@ def ends(bench: Bench, end: Callable[[Any, Any], None], port: int | None = None)
     return {bench.fate(queue) for _ in range(3)}
 
 
-def detached(bench: Bench) -> Outcome:
+def detached(bench: Bench) -> SettlementOutcome:
     found = ends(bench, lambda connection, link: link.close()) | ends(
         bench, lambda connection, link: connection.close()
     )
@@ -183,9 +183,9 @@ def detached(bench: Bench) -> Outcome:
     return outcome
 
 
-def lost(bench: Bench) -> Outcome:
+def lost(bench: Bench) -> SettlementOutcome:
     """By chance means that either may be seen, and nothing else."""
-    found: set[Outcome] = set()
+    found: set[SettlementOutcome] = set()
     for _ in range(3):
         proxy = Proxy(bench.broker.host, bench.broker.port)
         found |= ends(bench, lambda connection, link, proxy=proxy: proxy.cut(), proxy.port)
@@ -194,17 +194,17 @@ def lost(bench: Bench) -> Outcome:
     return "back, counted by chance"
 
 
-def delay(bench: Bench) -> Outcome:
+def delay(bench: Bench) -> SettlementOutcome:
     return delayed(bench, int(1000 * (time.time() + DELAY)))
 
 
-def delay_text(bench: Bench) -> Outcome:
+def delay_text(bench: Bench) -> SettlementOutcome:
     due = int(1000 * (time.time() + 60))
     (outcome,) = {delayed(bench, value) for value in (str(due), proton.timestamp(due))}
     return outcome
 
 
-def delayed(bench: Bench, due: Any) -> Outcome:
+def delayed(bench: Bench, due: Any) -> SettlementOutcome:
     queue = bench.queue()
     link = bench.link(queue)
     bench.put(queue, x_opt_delivery_time=due)
@@ -212,7 +212,7 @@ def delayed(bench: Bench, due: Any) -> Outcome:
     return "after its delay" if 1000 * time.time() >= int(due) else "at once"
 
 
-def commit(bench: Bench) -> Outcome:
+def commit(bench: Bench) -> SettlementOutcome:
     found = {}
     for end in ("commit", "abort", "leave"):
         source, target = bench.queue(), bench.queue()
@@ -226,7 +226,7 @@ def commit(bench: Bench) -> Outcome:
 
 
 _IN_A_MINUTE = {proton.symbol("x-opt-delivery-time"): int(1000 * (time.time() + 60))}
-TRIALS: dict[str, Callable[[Bench], Outcome]] = {
+TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
     v.ACCEPTED: settled(proton.Delivery.ACCEPTED),
     v.RELEASED: settled(proton.Delivery.RELEASED),
     v.MODIFIED: settled(proton.Delivery.MODIFIED),
@@ -254,7 +254,7 @@ def rows() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("fixture", "verb"), list(rows()))
-def test_a_verb_does_what_its_record_says(request: pytest.FixtureRequest, fixture: str, verb: Verb) -> None:
+def test_a_verb_does_what_its_record_says(request: pytest.FixtureRequest, fixture: str, verb: VerbRecord) -> None:
     bench = Bench(request.getfixturevalue(fixture))  # one for all would be cut off while another one is waited for
     try:
         assert TRIALS[verb.name](bench) == verb.outcome

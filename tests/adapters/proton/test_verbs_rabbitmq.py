@@ -14,9 +14,9 @@ import proton
 import pytest
 from proton.utils import BlockingConnection
 
-from redeliver_mw.capabilities import Outcome, Trust, Verb
-from redeliver_proton import _rabbit_verbs as v
-from redeliver_proton._rabbit import capabilities
+from redeliver_mw.adapter.capabilities import SettlementOutcome, Trust, VerbRecord
+from redeliver_proton.brokers.rabbitmq import verbs as v
+from redeliver_proton.brokers.rabbitmq.capabilities import capabilities
 from redeliver_proton.rabbitmq import records
 from tests.adapters.proton.test_verbs import settle
 from tests.brokers import Broker
@@ -86,7 +86,7 @@ class Bench:
         assert (message.delivery_count, message.first_acquirer) == (0, True)
         return link, link.fetcher.unsettled.pop()
 
-    def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> Outcome:
+    def fate(self, queue: str, dead: str = "", *, accepted: bool = False) -> SettlementOutcome:
         """What became of the one message that was in `queue`."""
         if (message := self.met(queue)) is not None:
             return kind_of_return(message)
@@ -95,16 +95,16 @@ class Bench:
         return "gone" if accepted else "destroyed"
 
 
-def kind_of_return(message: proton.Message) -> Outcome:
+def kind_of_return(message: proton.Message) -> SettlementOutcome:
     if message.delivery_count:
         return "back, counted"
     return "back" if message.first_acquirer else "back, marked"
 
 
-def settled(state: Any, **local: Any) -> Callable[[Bench], Outcome]:
+def settled(state: Any, **local: Any) -> Callable[[Bench], SettlementOutcome]:
     """The trial of one outcome."""
 
-    def trial(bench: Bench) -> Outcome:
+    def trial(bench: Bench) -> SettlementOutcome:
         dead = bench.queue()
         queue = bench.queue(dead)
         bench.put(queue)
@@ -116,17 +116,17 @@ def settled(state: Any, **local: Any) -> Callable[[Bench], Outcome]:
     return trial
 
 
-def rejected_bare(bench: Bench) -> Outcome:
+def rejected_bare(bench: Bench) -> SettlementOutcome:
     queue = bench.queue()
     bench.put(queue)
     settle(*bench.take(queue), D.REJECTED)
     return bench.fate(queue)
 
 
-def later(write: Callable[[int], Any], ttl: float = 0.0) -> Callable[[Bench], Outcome]:
+def later(write: Callable[[int], Any], ttl: float = 0.0) -> Callable[[Bench], SettlementOutcome]:
     """Given back with a time; whether it comes at it, or before."""
 
-    def trial(bench: Bench) -> Outcome:
+    def trial(bench: Bench) -> SettlementOutcome:
         queue = bench.queue()
         bench.put(queue, ttl=ttl)
         link, delivery = bench.take(queue)
@@ -142,14 +142,14 @@ def later(write: Callable[[int], Any], ttl: float = 0.0) -> Callable[[Bench], Ou
     return trial
 
 
-def delay(bench: Bench) -> Outcome:
+def delay(bench: Bench) -> SettlementOutcome:
     queue, due = bench.queue(), time.time() + 60
     bench.put(queue, due=due)
     bench.take(queue)
     return "after its delay" if time.time() >= due else "at once"
 
 
-def ends(bench: Bench, end: Callable[[Any, Any], None], port: int | None = None) -> set[Outcome]:
+def ends(bench: Bench, end: Callable[[Any, Any], None], port: int | None = None) -> set[SettlementOutcome]:
     """Three are out, two of them merely fetched, when the end comes: what becomes of each."""
     queue = bench.queue()
     for _ in range(3):
@@ -164,12 +164,12 @@ def ends(bench: Bench, end: Callable[[Any, Any], None], port: int | None = None)
     return {kind_of_return(message) if message is not None else "destroyed" for message in found}
 
 
-def detached(bench: Bench) -> Outcome:
+def detached(bench: Bench) -> SettlementOutcome:
     (outcome,) = ends(bench, lambda connection, link: link.close())
     return outcome
 
 
-def lost(bench: Bench) -> Outcome:
+def lost(bench: Bench) -> SettlementOutcome:
     def end_session(connection: Any, link: Any) -> None:
         session = link.link.session
         session.close()
@@ -184,7 +184,7 @@ def lost(bench: Bench) -> Outcome:
     return outcome
 
 
-TRIALS: dict[str, Callable[[Bench], Outcome]] = {
+TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
     v.ACCEPTED: settled(D.ACCEPTED),
     v.RELEASED: settled(D.RELEASED),
     v.MODIFIED: settled(D.MODIFIED),
@@ -212,7 +212,9 @@ def rows() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("fixture", "kind", "verb"), list(rows()))
-def test_a_verb_does_what_its_record_says(request: pytest.FixtureRequest, fixture: str, kind: str, verb: Verb) -> None:
+def test_a_verb_does_what_its_record_says(
+    request: pytest.FixtureRequest, fixture: str, kind: str, verb: VerbRecord
+) -> None:
     bench = Bench(request.getfixturevalue(fixture), kind)
     try:
         assert TRIALS[verb.name](bench) == verb.outcome

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from redeliver_mw import RedeliveryPolicy
-from redeliver_proton import _coordinator, _post
+from redeliver_proton import transaction_coordinator
+from redeliver_proton.dropin import copies
 from tests.adapters.proton.dropins import Consumer, Queues, drive, unsettled
 from tests.brokers import Broker
 from tests.faults.proxy import Proxy
@@ -69,7 +70,7 @@ def test_a_cut_between_the_copy_and_the_commit_leaves_no_copy(
 ) -> None:
     """Copy and settle are one transaction in a drop-in, too: the broker has said yes to the copy by then."""
     q = Queues(artemis244)
-    commit, seen = _coordinator.Coordinator.discharge, []
+    commit, seen = transaction_coordinator.TransactionCoordinator.discharge, []
 
     def cut_before_the_first(self: Any, number: bytes, *, failed: bool) -> None:
         if seen:
@@ -80,7 +81,7 @@ def test_a_cut_between_the_copy_and_the_commit_leaves_no_copy(
     def act(event: Any) -> None:
         raise ValueError("no")
 
-    monkeypatch.setattr(_coordinator.Coordinator, "discharge", cut_before_the_first)
+    monkeypatch.setattr(transaction_coordinator.TransactionCoordinator, "discharge", cut_before_the_first)
     consumer = Consumer(through(artemis244, proxy), q.name, act)
     q.put("one")
     drive(consumer, lambda: bool(dead_count(q)) and not unsettled(consumer), policy=RedeliveryPolicy(dead_after=1))
@@ -91,7 +92,7 @@ def test_a_cut_between_the_copy_and_the_commit_leaves_no_copy(
 def test_silence_closes_the_connection_before_it_is_told(
     artemis244: Broker, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_post.LinkPost.__init__, "__kwdefaults__", {"patience": 1.0})
+    monkeypatch.setattr(copies.LinkCopyPublisher.__init__, "__kwdefaults__", {"patience": 1.0})
     q = Queues(artemis244)
 
     def act(event: Any) -> None:

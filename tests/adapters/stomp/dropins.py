@@ -90,9 +90,15 @@ def begin(conn: Any, broker: Broker, listener: Listener, **options: Any) -> None
 
 @contextlib.contextmanager
 def consuming(
-    broker: Broker, destination: str, listener: Listener, *, ack: str = "auto", headers: Any = None,
-    connection: Any = None, **options: Any,
-) -> Iterator[Any]:  # fmt: skip
+    broker: Broker,
+    destination: str,
+    listener: Listener,
+    *,
+    ack: str = "auto",
+    headers: Any = None,
+    connection: Any = None,
+    **options: Any,
+) -> Iterator[Any]:
     conn = connection or connect(broker)
     begin(conn, broker, listener, **options)
     conn.subscribe(destination, id="1", ack=ack, headers=headers)

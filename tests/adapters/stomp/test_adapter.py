@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from redeliver_mw import App, Delivery, Destination, connect
-from redeliver_mw.adapter import Subscription
-from redeliver_mw.capabilities import Capabilities
+from redeliver_mw.adapter.capabilities import Capabilities
+from redeliver_mw.adapter.protocol import Subscription
+from redeliver_mw.adapter.registry import parse_url
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, ConfigError, RedeliverError
 from redeliver_mw.message import Outgoing
 from redeliver_mw.policy import RedeliveryPolicy
-from redeliver_mw.registry import parse_url
 from redeliver_mw.testing.contract.handlers import Handler, fail, fail_first
 from redeliver_stomp import StompAdapter
-from redeliver_stomp import _connect as connecting
+from redeliver_stomp import connection as connecting
 from tests.adapters.stomp.plain import Plain
 from tests.contract.stomp_world import ContractBroker, StompWorld
 
@@ -247,10 +247,20 @@ def test_headers_of_a_producer_that_look_like_the_brokers_do_no_harm(world: Stom
     queue, dead = world.new_queue(), world.new_queue()
     consumer = world.consume(queue, fail, RedeliveryPolicy(2, 0.05, f"queue:{dead}"))
     spoof = {
-        "ack": "mine", "id": "7", "message-id": "m", "subscription": "other", "redelivered": "true", "browser": "end",
-        "redeliver_failures": "5", "redeliver_failures_for": "another", "_AMQ_DUPL_ID": "d", "scheduledJobId": "j",
-        "JMSXDeliveryCount": "9", "dlqDeliveryFailureCause": "mine", "original-destination": "/queue/mine",
-    }  # fmt: skip
+        "ack": "mine",
+        "id": "7",
+        "message-id": "m",
+        "subscription": "other",
+        "redelivered": "true",
+        "browser": "end",
+        "redeliver_failures": "5",
+        "redeliver_failures_for": "another",
+        "_AMQ_DUPL_ID": "d",
+        "scheduledJobId": "j",
+        "JMSXDeliveryCount": "9",
+        "dlqDeliveryFailureCause": "mine",
+        "original-destination": "/queue/mine",
+    }
     for n in range(3):
         world.send(queue, b"%d" % n, spoof)
     assert world.wait_until(lambda: world.depth(dead) == 3)

@@ -13,10 +13,10 @@ import pytest
 from proton import Message
 from proton.utils import BlockingConnection
 
-from redeliver_mw.capabilities import Outcome, Trust, Verb
-from redeliver_stomp import _verbs as v
+from redeliver_mw.adapter.capabilities import SettlementOutcome, Trust, VerbRecord
+from redeliver_stomp import broker_verbs as v
 from redeliver_stomp import records
-from redeliver_stomp._dialects import capabilities
+from redeliver_stomp.capabilities import capabilities
 from tests.adapters.stomp.plain import Plain, Seen
 from tests.brokers import Broker
 from tests.contract.stomp_world import running
@@ -71,7 +71,7 @@ class Bench:
         looking.close()
         return None
 
-    def fate(self, queue: str, body: bytes = b"m", *, accepted: bool = False) -> Outcome:
+    def fate(self, queue: str, body: bytes = b"m", *, accepted: bool = False) -> SettlementOutcome:
         """What became of a message that was in `queue`, once nobody has it any more.
 
         A browser sees it as well while the broker still believes a consumer to have it: its mark is waited for.
@@ -91,7 +91,7 @@ def new(name: str = "verbs") -> str:
     return f"{name}.{uuid.uuid4().hex}"
 
 
-def ack(bench: Bench) -> Outcome:
+def ack(bench: Bench) -> SettlementOutcome:
     queue = new()
     bench.put(queue, b"one")
     bench.put(queue, b"two")
@@ -103,7 +103,7 @@ def ack(bench: Bench) -> Outcome:
     return bench.fate(queue, b"two", accepted=True)
 
 
-def ack_client(bench: Bench) -> Outcome:
+def ack_client(bench: Bench) -> SettlementOutcome:
     queue = new()
     for body in (b"one", b"two", b"three"):
         bench.put(queue, body)
@@ -116,7 +116,7 @@ def ack_client(bench: Bench) -> Outcome:
     return "gone, and all before it" if bench.fate(queue, b"one", accepted=True) == "gone" else "gone"
 
 
-def auto(bench: Bench) -> Outcome:
+def auto(bench: Bench) -> SettlementOutcome:
     queue = new()
     bench.put(queue)
     plain = bench.subscribe(queue, "auto")
@@ -125,7 +125,7 @@ def auto(bench: Bench) -> Outcome:
     return bench.fate(queue)
 
 
-def nack(bench: Bench, **headers: object) -> Outcome:
+def nack(bench: Bench, **headers: object) -> SettlementOutcome:
     queue, body = new(), new().encode()
     bench.put(queue, body, **headers)
     plain = bench.subscribe(queue)
@@ -134,7 +134,7 @@ def nack(bench: Bench, **headers: object) -> Outcome:
     return bench.fate(queue, body)
 
 
-def nack_dead(bench: Bench) -> Outcome:
+def nack_dead(bench: Bench) -> SettlementOutcome:
     queue, body = new(), new().encode()
     bench.put(queue, body)
     plain = bench.subscribe(queue)
@@ -148,7 +148,7 @@ def nack_dead(bench: Bench) -> Outcome:
     return bench.fate(queue, body)
 
 
-def lost(bench: Bench) -> Outcome:
+def lost(bench: Bench) -> SettlementOutcome:
     """Two are out, one of them merely fetched: both come back alike."""
     queue = new()
     for body in (b"one", b"two"):
@@ -161,7 +161,7 @@ def lost(bench: Bench) -> Outcome:
     return outcome
 
 
-def late_ack(bench: Bench) -> Outcome:
+def late_ack(bench: Bench) -> SettlementOutcome:
     queue = new()
     bench.put(queue)
     plain = bench.subscribe(queue)
@@ -171,7 +171,7 @@ def late_ack(bench: Bench) -> Outcome:
     return bench.fate(queue)
 
 
-def foreign_ack(bench: Bench) -> Outcome:
+def foreign_ack(bench: Bench) -> SettlementOutcome:
     b = bench.broker
     queue = new()
     connection = BlockingConnection(f"amqp://{b.user}:{b.password}@{b.host}:{b.amqp_port}", timeout=10)
@@ -184,7 +184,7 @@ def foreign_ack(bench: Bench) -> Outcome:
     return bench.fate(queue, frame.body)
 
 
-def delay(bench: Bench) -> Outcome:
+def delay(bench: Bench) -> SettlementOutcome:
     queue = new()
     plain = bench.subscribe(queue)
     sent = time.monotonic()
@@ -211,22 +211,31 @@ def transaction(bench: Bench, end: str, *, wrong: bool = False) -> tuple[bool, b
     return bench.seen(copies) is not None, bench.seen(queue) is None
 
 
-def commit(bench: Bench) -> Outcome:
+def commit(bench: Bench) -> SettlementOutcome:
     undone = {transaction(bench, end) for end in ("ABORT", "")}
     assert undone == {(False, False)}
     return {(True, True): "both or neither", (True, False): "half of it"}[transaction(bench, "COMMIT")]
 
 
-def commit_error(bench: Bench) -> Outcome:
+def commit_error(bench: Bench) -> SettlementOutcome:
     return {(True, False): "half of it", (False, False): "nothing happens"}[transaction(bench, "COMMIT", wrong=True)]
 
 
-TRIALS: dict[str, Callable[[Bench], Outcome]] = {
-    v.ACK: ack, v.ACK_CLIENT: ack_client, v.AUTO: auto, v.NACK: nack,
+TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
+    v.ACK: ack,
+    v.ACK_CLIENT: ack_client,
+    v.AUTO: auto,
+    v.NACK: nack,
     v.NACK_TRANSIENT: lambda bench: nack(bench, persistent="false"),
-    v.NACK_DEAD: nack_dead, v.LOST: lost, v.LATE_ACK: late_ack, v.FOREIGN_ACK: foreign_ack, v.DELAY: delay,
-    v.DELAY_OFF: delay, v.COMMIT: commit, v.COMMIT_ERROR: commit_error,
-}  # fmt: skip
+    v.NACK_DEAD: nack_dead,
+    v.LOST: lost,
+    v.LATE_ACK: late_ack,
+    v.FOREIGN_ACK: foreign_ack,
+    v.DELAY: delay,
+    v.DELAY_OFF: delay,
+    v.COMMIT: commit,
+    v.COMMIT_ERROR: commit_error,
+}
 
 
 def rows(*, scheduler: bool) -> Iterator[Any]:
@@ -238,7 +247,7 @@ def rows(*, scheduler: bool) -> Iterator[Any]:
                 yield pytest.param(series, verb, id=f"{series}-{verb.name}")
 
 
-def outcome_of(verb: Verb, broker: Broker) -> Outcome:
+def outcome_of(verb: VerbRecord, broker: Broker) -> SettlementOutcome:
     bench = Bench(broker)
     try:
         return TRIALS[verb.name](bench)
@@ -247,12 +256,12 @@ def outcome_of(verb: Verb, broker: Broker) -> Outcome:
 
 
 @pytest.mark.parametrize(("series", "verb"), list(rows(scheduler=True)))
-def test_a_verb_does_what_its_record_says(request: pytest.FixtureRequest, series: str, verb: Verb) -> None:
+def test_a_verb_does_what_its_record_says(request: pytest.FixtureRequest, series: str, verb: VerbRecord) -> None:
     assert outcome_of(verb, request.getfixturevalue(FIXTURES[series])) == verb.outcome
 
 
 @pytest.mark.parametrize(("series", "verb"), list(rows(scheduler=False)))
-def test_a_verb_does_without_the_scheduler_what_its_record_says(series: str, verb: Verb) -> None:
+def test_a_verb_does_without_the_scheduler_what_its_record_says(series: str, verb: VerbRecord) -> None:
     with running(series, scheduler=False) as broker:
         assert outcome_of(verb, broker) == verb.outcome
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from redeliver_mw.adapter.registry import adapter_for
+from redeliver_mw.dead_letters import Replay
 from redeliver_mw.message import Destination
 from redeliver_mw.policy import RedeliveryPolicy
-from redeliver_mw.registry import adapter_for
-from redeliver_mw.sendback import SendBack
 from redeliver_mw.testing.contract.handlers import fail
 from tests.adapters.stomp.dropins import Listener, connect, consuming, settled, until
 from tests.contract.stomp_world import StompWorld
@@ -61,7 +61,7 @@ def test_a_replay_goes_back_to_the_consumer_queue_and_not_to_the_topic(world: St
     publish(world, topic, b"one")
     assert world.wait_until(lambda: world.depth(dead) == 1)
     consumer.stop()
-    report = SendBack(adapter_for(world.url), Destination(dead)).run()
+    report = Replay(adapter_for(world.url), Destination(dead)).run()
     assert report.count("replayed") == 1
     assert [raw.body for raw in world.take_all(ours)] == [b"one"]
     assert [raw.body for raw in world.take_all(theirs)] == [b"one"]  # its own copy, from the beginning

@@ -20,11 +20,17 @@ from tests.bench.side import Count, Task, play
 def _app(task: Task) -> Celery:
     app = Celery("bench", broker=task.amqp)
     app.conf.update(
-        task_default_queue=task.queue, task_queues=[Queue(task.queue, durable=True)], task_acks_late=True,
-        task_ignore_result=True, worker_prefetch_multiplier=task.prefetch, worker_concurrency=1,
-        worker_disable_rate_limits=True, worker_enable_remote_control=False, worker_hijack_root_logger=False,
+        task_default_queue=task.queue,
+        task_queues=[Queue(task.queue, durable=True)],
+        task_acks_late=True,
+        task_ignore_result=True,
+        worker_prefetch_multiplier=task.prefetch,
+        worker_concurrency=1,
+        worker_disable_rate_limits=True,
+        worker_enable_remote_control=False,
+        worker_hijack_root_logger=False,
         worker_redirect_stdouts=False,
-    )  # fmt: skip
+    )
     return app
 
 

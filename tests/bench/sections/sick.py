@@ -49,9 +49,11 @@ def goodput(at: Ground, asked: Asked) -> Iterator[Figure]:
             case = Case(messages, work_ms=work, sick=10, rest=rest, tries=3, lead=lead)
             alone = replace(case, sick=0, lead=0.0, messages=case.messages * 9 // 10)
             turns = [
-                turn(BY_HAND, alone, HAND_NONE), turn(BY_HAND, replace(case, lead=0.0)),
-                turn(APP, alone, NONE_SICK), turn(APP, case),
-            ]  # fmt: skip
+                turn(BY_HAND, alone, HAND_NONE),
+                turn(BY_HAND, replace(case, lead=0.0)),
+                turn(APP, alone, NONE_SICK),
+                turn(APP, case),
+            ]
             yield from at.compare("sick", GOODPUT.format(rest) + words, turns, asked.rounds)
 
 
@@ -59,7 +61,11 @@ def latency(at: Ground, asked: Asked) -> Iterator[Figure]:
     well = Case(max(1000, asked.messages // 2), tries=3, pace=1000)
     short, long = replace(well, sick=10, rest=0.2), replace(well, sick=10, rest=2.0, lead=UP)
     turns = [
-        turn(BY_HAND, well, HAND_NONE), turn(APP, well, NONE_SICK), turn(BY_HAND, short, "by hand, 0.2 s"),
-        turn(APP, short, "App, 0.2 s"), turn(BY_HAND, long, "by hand, 2 s"), turn(APP, long, "App, 2 s"),
-    ]  # fmt: skip
+        turn(BY_HAND, well, HAND_NONE),
+        turn(APP, well, NONE_SICK),
+        turn(BY_HAND, short, "by hand, 0.2 s"),
+        turn(APP, short, "App, 0.2 s"),
+        turn(BY_HAND, long, "by hand, 2 s"),
+        turn(APP, long, "App, 2 s"),
+    ]
     yield from at.compare("sick", PACED, turns, asked.rounds)

@@ -27,7 +27,7 @@ from typing import Final
 
 from rich.console import Console
 
-from redeliver_mw.segments import read_segments
+from redeliver_mw.journal.segments import read_segments
 
 from . import appending, growth, judged, marts, oracle, whatif
 from .load import Load
@@ -40,8 +40,9 @@ BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 SMALL: Final = 1_000_000  # records, beyond which what runs in Python on one thread is not measured
 
 EVERY_SIZE: Final[dict[str, Callable[[Bench], None]]] = {
-    "G1 G2": whatif.goals, "G3 G5 G6": marts.goals,
-}  # fmt: skip
+    "G1 G2": whatif.goals,
+    "G3 G5 G6": marts.goals,
+}
 SMALLEST: Final[dict[str, Callable[[Bench], None]]] = {"G10": judged.goals, "G11": oracle.goals}
 
 told = Console(stderr=True)

@@ -19,7 +19,7 @@ from typing import Any
 import orjson
 
 from redeliver_mw.journal import Journal
-from redeliver_mw.record import AttemptRecord, to_line
+from redeliver_mw.journal.records import AttemptRecord, to_line
 
 from .sides import Figure
 

@@ -69,17 +69,33 @@ def _inside(bench: Bench, name: str, told: BacktestRow, true: Truth) -> None:
     )
     for what, ours, theirs, most in pairs:
         off = abs(ours / theirs - 1)
-        bench.figures.append(Figure(
-            "G10", f"{name}: {what}, back-test and truth", bench.made.asked, f"{ours:.4f}", f"{theirs:.4f}", off,
-            f"within {most:.0%}", off <= most,
-        ))  # fmt: skip
+        bench.figures.append(
+            Figure(
+                "G10",
+                f"{name}: {what}, back-test and truth",
+                bench.made.asked,
+                f"{ours:.4f}",
+                f"{theirs:.4f}",
+                off,
+                f"within {most:.0%}",
+                off <= most,
+            )
+        )
 
 
 def _outside(bench: Bench, name: str, told: BacktestRow, true: Truth) -> None:
     within = told.p_recover_lo <= true.recovered <= told.p_recover_hi
     flagged = told.extrapolated and told.ttr_mean_s is told.ttr_p50_s is told.ttr_p95_s is None
     bounds = f"{told.p_recover_lo:.4f} to {told.p_recover_hi:.4f}"
-    bench.figures.append(Figure(
-        "G10", f"{name}, beyond what history saw: recovered", bench.made.asked, bounds, f"{true.recovered:.4f}",
-        told.extrapolated_share, "flagged, truth in bounds", within and flagged,
-    ))  # fmt: skip
+    bench.figures.append(
+        Figure(
+            "G10",
+            f"{name}, beyond what history saw: recovered",
+            bench.made.asked,
+            bounds,
+            f"{true.recovered:.4f}",
+            told.extrapolated_share,
+            "flagged, truth in bounds",
+            within and flagged,
+        )
+    )

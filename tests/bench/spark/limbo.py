@@ -24,11 +24,11 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 from pyspark.sql.worker.plan_data_source_read import records_to_arrow_batches
 
-from redeliver_mw.limbo import schema
-from redeliver_mw.limbo.database import Database
-from redeliver_mw.limbo.scanning import Scan
+from redeliver_mw.limbo.scan import Scan
 from redeliver_mw.pipeline import session
-from redeliver_mw.pipeline.limbo_source import LimboReader, LimboSource, Piece
+from redeliver_mw.pipeline.limbo_source import LimboPartition, LimboReader, LimboSource
+from redeliver_mw.storage import schema
+from redeliver_mw.storage.database import Database
 
 from .load import Load
 
@@ -43,7 +43,7 @@ class TupleReader(LimboReader):
     """Row by row."""
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Piece)
+        assert isinstance(partition, LimboPartition)
         names = list(self._columns)
         truth = names.index("given_up") if "given_up" in names else None
         with Scan(self._url) as scan:
@@ -75,9 +75,17 @@ def fill(url: str, count: int) -> None:
     database = Database(url, lasting=False)
     database.open()
     owner = {
-        "limbo_id": 1, "app": "shop", "broker": "mq:5672", "holder": "host 1", "token": 1, "beat": 1, "beat_us": 1,
-        "lease_s": 15.0, "retry": 5, "next_id": count + 1,
-    }  # fmt: skip
+        "limbo_id": 1,
+        "app": "shop",
+        "broker": "mq:5672",
+        "holder": "host 1",
+        "token": 1,
+        "beat": 1,
+        "beat_us": 1,
+        "lease_s": 15.0,
+        "retry": 5,
+        "next_id": count + 1,
+    }
     with database.writing() as connection:
         connection.execute(schema.owners.insert().values(owner))
         for start in range(0, count, AT_ONCE):
@@ -90,18 +98,35 @@ def fill(url: str, count: int) -> None:
 
 def _message(n: int) -> dict[str, Any]:
     return {
-        "msg_id": n, "limbo_id": 1, "delivery_date": DUE_MS + n, "delivery_count": n % 7, "msg_src_name": "shop",
-        "port_name": f"queue:orders{n % 40}", "msg_class": "javax.jms.BytesMessage", "msg_class_type": 1,
-    }  # fmt: skip
+        "msg_id": n,
+        "limbo_id": 1,
+        "delivery_date": DUE_MS + n,
+        "delivery_count": n % 7,
+        "msg_src_name": "shop",
+        "port_name": f"queue:orders{n % 40}",
+        "msg_class": "javax.jms.BytesMessage",
+        "msg_class_type": 1,
+    }
 
 
 def _parked(n: int) -> dict[str, Any]:
     return {
-        "msg_id": n, "copy_id": f"{n:032x}", "lineage": f"{n:032x}", "generation": 0, "hop": 1, "failures": n % 7,
-        "source": f"queue:orders{n % 40}", "reason": "", "parked_us": DUE_MS * 1000 + n, "body_bytes": len(BODY),
-        "publishes": n % 3, "last_error": None if n % 3 else "refused: the queue is full", "marks": b"{}",
-        "exact": b"{}", "wire": None,
-    }  # fmt: skip
+        "msg_id": n,
+        "copy_id": f"{n:032x}",
+        "lineage": f"{n:032x}",
+        "generation": 0,
+        "hop": 1,
+        "failures": n % 7,
+        "source": f"queue:orders{n % 40}",
+        "reason": "",
+        "parked_us": DUE_MS * 1000 + n,
+        "body_bytes": len(BODY),
+        "publishes": n % 3,
+        "last_error": None if n % 3 else "refused: the queue is full",
+        "marks": b"{}",
+        "exact": b"{}",
+        "wire": None,
+    }
 
 
 def measure(spark: SparkSession, side: type[LimboSource], url: str, ddl: str | None) -> tuple[float, float]:
@@ -112,7 +137,7 @@ def measure(spark: SparkSession, side: type[LimboSource], url: str, ddl: str | N
     frame.write.format("noop").mode("overwrite").save()
     took = time.perf_counter() - began
     source = side({"url": url})
-    rows = source.reader(frame.schema).read(Piece(None, None))
+    rows = source.reader(frame.schema).read(LimboPartition(None, None))
     worked = time.process_time()
     for _ in records_to_arrow_batches(rows, 10_000, frame.schema, source):
         pass

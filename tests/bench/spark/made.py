@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from redeliver_mw.record import FIELDS, SCHEMA
+from redeliver_mw.journal.records import FIELDS, SCHEMA
 
 SEED: Final = 20260701
 FIRST_DAY: Final = datetime(2026, 6, 1, tzinfo=UTC)
@@ -36,9 +36,14 @@ SEGMENT: Final = 64 * 1024 * 1024  # bytes
 RUN: Final = "5eed5eed5eed"
 _PART: Final = 200_000  # messages that are made at a time: half a gigabyte of memory
 _TYPES: Final = {
-    "string": pa.string(), "bool": pa.bool_(), "int16": pa.int16(), "int32": pa.int32(), "int64": pa.int64(),
-    "double": pa.float64(), "list<string>": pa.list_(pa.string()),
-}  # fmt: skip
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "list<string>": pa.list_(pa.string()),
+}
 ARROW: Final = pa.schema([(name, _TYPES[kind.type]) for name, kind in SCHEMA.items()])
 
 
@@ -140,10 +145,14 @@ class _Part:
         keys = _hex(self._rng, len(self._first), 16).take(self._of)
         names = pa.array([f"shop.{chr(97 + n % 26)}{n:02}" for n in range(DESTINATIONS)])
         same = {
-            "app": "order-service", "host": "web-17.shop.internal", "broker": "artemis://mq.shop.internal:61616",
-            "broker_kind": "artemis", "destination_kind": "queue", "policy_version": "bae2c95d9978",
+            "app": "order-service",
+            "host": "web-17.shop.internal",
+            "broker": "artemis://mq.shop.internal:61616",
+            "broker_kind": "artemis",
+            "destination_kind": "queue",
+            "policy_version": "bae2c95d9978",
             "policy": "dead after 6 failures; rest 1 s times 2, jitter 10%; queue:dlq.$",
-        }  # fmt: skip
+        }
         return {name: pa.repeat(text, self.rows) for name, text in same.items()} | {
             "v": pa.repeat(pa.scalar(1, pa.int16()), self.rows),
             "message_key": keys,

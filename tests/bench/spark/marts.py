@@ -14,14 +14,14 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as sf
 
+from redeliver_mw.journal.records import FIELDS, SCHEMA
 from redeliver_mw.pipeline import Compacted, compact
 from redeliver_mw.pipeline.insights import insights
-from redeliver_mw.pipeline.lake import Lake
+from redeliver_mw.pipeline.lake.lake import Lake
 from redeliver_mw.pipeline.marts.attempt_curve import attempt_curve
 from redeliver_mw.pipeline.marts.messages import messages
 from redeliver_mw.pipeline.marts.storms import storms
 from redeliver_mw.pipeline.storm_watch import HOUR_US, recent_storms, watch_storms
-from redeliver_mw.record import FIELDS, SCHEMA
 
 from .made import END_US
 from .sides import Aim, Bench, Figure, thrown_away
@@ -60,13 +60,21 @@ GROUP BY message_key, generation, destination
 """
 # Equal sums of both sides: of counts, of times since the first failure, and of what is in the arrays.
 SUMS: Final = {
-    "attempts": "attempts", "failures": "failures", "handler_us": "handler_us",
-    "waited": "last_failure_us - first_failure_us", "healed": "recovered_us - first_failure_us",
-}  # fmt: skip
+    "attempts": "attempts",
+    "failures": "failures",
+    "handler_us": "handler_us",
+    "waited": "last_failure_us - first_failure_us",
+    "healed": "recovered_us - first_failure_us",
+}
 _DUCK_TYPES: Final = {
-    "string": "VARCHAR", "bool": "BOOLEAN", "int16": "SMALLINT", "int32": "INTEGER", "int64": "BIGINT",
-    "double": "DOUBLE", "list<string>": "VARCHAR[]",
-}  # fmt: skip
+    "string": "VARCHAR",
+    "bool": "BOOLEAN",
+    "int16": "SMALLINT",
+    "int32": "INTEGER",
+    "int64": "BIGINT",
+    "double": "DOUBLE",
+    "list<string>": "VARCHAR[]",
+}
 
 
 def goals(bench: Bench) -> None:
@@ -79,9 +87,10 @@ def goals(bench: Bench) -> None:
 
 def _curve(bench: Bench) -> None:
     (ours, rows), (other, theirs) = bench.race(
-        "attempt_curve", lambda: [tuple(row) for row in attempt_curve(bench.events()).collect()],
+        "attempt_curve",
+        lambda: [tuple(row) for row in attempt_curve(bench.events()).collect()],
         lambda: bench.sql(CURVE),
-    )  # fmt: skip
+    )
     assert _sorted(rows) == _sorted(theirs), "the attempt curves differ"
     bench.tell("G3", "`attempt_curve` beside DuckDB", ours, other, Aim(8))
 
@@ -150,9 +159,18 @@ def _insights(bench: Bench, lake: Lake) -> None:
     """All marts; there is no other side to it."""
     [(took, _)] = bench.race("insights", lambda: insights(bench.spark, lake))
     rate = bench.made.records / took.wall
-    bench.figures.append(Figure(
-        "", "`insights`: all marts, written", bench.made.asked, f"{took.wall:.1f} s", "", rate, "records a second", None
-    ))  # fmt: skip
+    bench.figures.append(
+        Figure(
+            "",
+            "`insights`: all marts, written",
+            bench.made.asked,
+            f"{took.wall:.1f} s",
+            "",
+            rate,
+            "records a second",
+            None,
+        )
+    )
 
 
 def _stream(bench: Bench) -> None:

@@ -119,9 +119,11 @@ class Bench:
         worked = ours.worked / other.worked if aim.at_most else other.worked / ours.worked
         reached = ratio <= aim.bound if aim.at_most else ratio >= aim.bound
         met = reached if aim.always or self.made.asked >= AT else None
-        self.figures.append(Figure(
-            goal, what, self.made.asked, f"{ours.wall:.2f} s", f"{other.wall:.2f} s", ratio, str(aim), met, worked
-        ))  # fmt: skip
+        self.figures.append(
+            Figure(
+                goal, what, self.made.asked, f"{ours.wall:.2f} s", f"{other.wall:.2f} s", ratio, str(aim), met, worked
+            )
+        )
 
 
 def thrown_away(frame: DataFrame) -> None:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from redeliver_mw.pipeline.bins import as_sql, lower_edge
+from redeliver_mw.pipeline.time_bins import as_sql, lower_edge
 
 from .sides import Aim, Bench
 

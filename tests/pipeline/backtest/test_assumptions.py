@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from redeliver_mw.pipeline.backtest import Candidate, Check, History, how_wrong
-from redeliver_mw.pipeline.backtest.check import wilson
+from redeliver_mw.pipeline.backtest.calibration import wilson
 from redeliver_mw.policy import Backoff, RedeliveryPolicy
 
 from .worlds import Floats, Row, attempts_of, history, lognormal, never, outages, rows, truth
@@ -50,8 +50,9 @@ def test_two_policies_that_met_the_same_world_foretell_each_other() -> None:
         found = how_wrong(history(heals[~lot], EAGER, rng, version="a") + history(heals[lot], CALM, rng, version="b"))
         assert [(check.policy_version, check.wrong) for check in found] == [("a", False), ("b", False)], found
         assert [(check.messages, check.predicted_from) for check in found] == [
-            (int((~lot).sum()), int(lot.sum())), (int(lot.sum()), int((~lot).sum())),
-        ]  # fmt: skip
+            (int((~lot).sum()), int(lot.sum())),
+            (int(lot.sum()), int((~lot).sum())),
+        ]
         assert all(abs(check.off) < 0.03 for check in found)
 
 
@@ -159,9 +160,17 @@ def test_what_failed_in_other_ways_is_not_compared() -> None:
 
 def test_a_check_says_itself_in_a_sentence() -> None:
     check = Check(
-        destination="orders", policy_version="1a2b", messages=1000, predicted_from=9000, within_s=31.0,
-        predicted=0.931, observed=0.88, observed_lo=0.851, observed_hi=0.904, wrong=True,
-    )  # fmt: skip
+        destination="orders",
+        policy_version="1a2b",
+        messages=1000,
+        predicted_from=9000,
+        within_s=31.0,
+        predicted=0.931,
+        observed=0.88,
+        observed_lo=0.851,
+        observed_hi=0.904,
+        wrong=True,
+    )
     assert str(check) == (
         "orders: the histories of other policies say that 93.1% of the 1000 messages of policy 1a2b heal within 31 s; "
         "88.0% did (85.1% to 90.4%). The back-test is 5.1 points off here: healing depends on the policy, or the times "

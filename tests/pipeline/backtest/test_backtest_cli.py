@@ -18,8 +18,8 @@ import pytest
 from redeliver_mw.cli.main import run
 from redeliver_mw.pipeline import Lake, compact
 from redeliver_mw.pipeline.backtest import Candidate, how_wrong
+from redeliver_mw.pipeline.backtest.lake_input import known, policies_in_use
 from redeliver_mw.pipeline.insights import insights
-from redeliver_mw.pipeline.judging import known, policies_in_use
 from redeliver_mw.pipeline.schemas import BACKTEST
 from redeliver_mw.policy import Backoff, PolicyMap, RedeliveryPolicy, load_policies
 from redeliver_mw.policy.formats import LANGUAGES, WRITERS
@@ -47,25 +47,50 @@ def message(
     for number in range(1, (policy.dead_after or 0) + 1):
         ok, last = at >= heals_s, number == policy.dead_after
         now = begin + round(at * SECOND)
-        told: dict[str, Any] = {"outcome": "accepted"} if ok else {
-            "outcome": "dead_lettered" if last else "redelivered", "reason": "exhausted" if last else "handler",
-            "error_type": "TimeoutError", "error_message": "no answer", "error_fingerprint": fingerprint,
-            "error_frames": ["shop.orders:on_order"], "last_failure_us": now,
-        }  # fmt: skip
+        told: dict[str, Any] = (
+            {"outcome": "accepted"}
+            if ok
+            else {
+                "outcome": "dead_lettered" if last else "redelivered",
+                "reason": "exhausted" if last else "handler",
+                "error_type": "TimeoutError",
+                "error_message": "no answer",
+                "error_fingerprint": fingerprint,
+                "error_frames": ["shop.orders:on_order"],
+                "last_failure_us": now,
+            }
+        )
         yield line(
-            3, record_id=f"{key}-{number}", ts_us=now, message_id=key, message_key=key, delivery_count=number,
-            attempts_total=number, first_attempt_us=begin, handler_us=1_000, broker_redelivered=number > 1,
+            3,
+            record_id=f"{key}-{number}",
+            ts_us=now,
+            message_id=key,
+            message_key=key,
+            delivery_count=number,
+            attempts_total=number,
+            first_attempt_us=begin,
+            handler_us=1_000,
+            broker_redelivered=number > 1,
             **NOTHING | told | about,
-        )  # fmt: skip
+        )
         if ok:
             return
         at += policy.backoff.span(number).low
 
 
 NOTHING: dict[str, Any] = dict.fromkeys(
-    ("reason", "error_type", "error_message", "error_fingerprint", "error_frames", "last_failure_us", "mechanism",
-     "delay_us", "delay_base_us")
-)  # fmt: skip
+    (
+        "reason",
+        "error_type",
+        "error_message",
+        "error_fingerprint",
+        "error_frames",
+        "last_failure_us",
+        "mechanism",
+        "delay_us",
+        "delay_base_us",
+    )
+)
 
 
 def journal() -> Iterator[tuple[str, float, bytes]]:
@@ -199,8 +224,11 @@ def test_a_search_goes_where_the_journal_tells_the_policy(lake: str, tmp_path: P
     assert "mail" not in out
     best = load_policies(file).resolve("orders")
     assert best.targets == PRESENT.targets
-    [row] = [row for row in rows_of(capsys, lake, "--candidate", file, "--destination", "orders") if
-             row["error_fingerprint"] is None]  # fmt: skip
+    [row] = [
+        row
+        for row in rows_of(capsys, lake, "--candidate", file, "--destination", "orders")
+        if row["error_fingerprint"] is None
+    ]
     assert not row["extrapolated"]
     assert row["p_recover"] > healed_by(4, "o") + 0.1
 
@@ -212,8 +240,19 @@ def test_the_best_is_written_in_any_language_and_what_is_lost_is_said(
     file = tmp_path / "best"
     (tmp_path / "candidate.toml").write_text(WRITERS["native"](PolicyMap(None, BETTER)).text)
     lost = WRITERS[language](mapped(language, "orders", BETTER)).lost
-    words = [lake, "--destination", "orders", "--candidate", IN_USE, "--candidate", tmp_path / "candidate.toml",
-             "--write", file, "--to", language]  # fmt: skip
+    words = [
+        lake,
+        "--destination",
+        "orders",
+        "--candidate",
+        IN_USE,
+        "--candidate",
+        tmp_path / "candidate.toml",
+        "--write",
+        file,
+        "--to",
+        language,
+    ]
     _, err = said(capsys, *words, code=3 if lost else 0)
     assert err.count(f"lost in {language}: ") == len(lost)
     assert file.exists() == (not lost)
@@ -245,15 +284,21 @@ def test_a_present_policy_that_no_history_can_judge_is_said_to_be_one(lake: str,
 @pytest.mark.parametrize(
     ("words", "code", "what"),
     [
-        (["--candidate", IN_USE, "--destination", "order"], 2, "'order': no message of it has failed in these "
-         "histories. Did you mean 'orders'?"),
+        (
+            ["--candidate", IN_USE, "--destination", "order"],
+            2,
+            "'order': no message of it has failed in these histories. Did you mean 'orders'?",
+        ),
         (["--candidate", "1:1; 100000:move(queue:dlq.$)"], 2, "it tries more than 10000 times within"),
         (["--candidate", IN_USE, "--candidate", IN_USE], 2, "two candidates are called so. Give each once"),
-        (["--destination", "mail"], 2, "mail: the journal does not tell which policy is in use. Name it with "
-         "--present POLICY"),
+        (
+            ["--destination", "mail"],
+            2,
+            "mail: the journal does not tell which policy is in use. Name it with --present POLICY",
+        ),
         (["--since", "2031-01-01"], 2, "no message has failed in these histories"),
     ],
-)  # fmt: skip
+)
 def test_what_a_history_cannot_answer_is_one_message(
     lake: str, words: list[str], code: int, what: str, capsys: Capture
 ) -> None:

@@ -78,20 +78,28 @@ def test_the_policy_that_made_the_history_is_judged_as_it_was() -> None:
 def test_failures_that_heal_differently_are_told_apart_and_add_up() -> None:
     rng, past = np.random.default_rng(6), RedeliveryPolicy(6, Backoff.exponential(1, 2).jittered(0.1))
     worlds = {
-        ("orders", "quick"): lognormal(1.5, 0.8)(20_000, rng), ("orders", "slow"): lognormal(12.0, 0.8)(10_000, rng),
-        ("mail", "quick"): lognormal(6.0, 1.0)(5_000, rng), ("mail", "dead"): np.full(3_000, np.inf),
-    }  # fmt: skip
+        ("orders", "quick"): lognormal(1.5, 0.8)(20_000, rng),
+        ("orders", "slow"): lognormal(12.0, 0.8)(10_000, rng),
+        ("mail", "quick"): lognormal(6.0, 1.0)(5_000, rng),
+        ("mail", "dead"): np.full(3_000, np.inf),
+    }
     rows = [
-        line for (place, print_), heals in worlds.items()
+        line
+        for (place, print_), heals in worlds.items()
         for line in history(heals, past, rng, destination=place, fingerprint=print_)
-    ]  # fmt: skip
+    ]
     policy = RedeliveryPolicy(4, [1.5, 3, 9])
     found = History(rows).backtest([Candidate("c", policy)], by="fingerprint")
     judged = {(row.destination, row.error_fingerprint): row for row in found}
     assert list(judged) == [
-        (None, None), ("mail", None), ("mail", "dead"), ("mail", "quick"), ("orders", None), ("orders", "quick"),
+        (None, None),
+        ("mail", None),
+        ("mail", "dead"),
+        ("mail", "quick"),
+        ("orders", None),
+        ("orders", "quick"),
         ("orders", "slow"),
-    ]  # fmt: skip
+    ]
     for place, heals in worlds.items():
         real = truth(heals, policy, rng)
         assert judged[place].p_recover == pytest.approx(real.recovered, abs=COUNTS), place

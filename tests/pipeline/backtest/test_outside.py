@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from redeliver_mw.pipeline.backtest import BacktestRow, Candidate, History
-from redeliver_mw.pipeline.bins import bin_of
+from redeliver_mw.pipeline.time_bins import bin_of
 from redeliver_mw.policy import Backoff, RedeliveryPolicy
 
 from .worlds import exponential, history, lognormal, never, truth

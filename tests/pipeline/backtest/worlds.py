@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from redeliver_mw.pipeline.bins import bin_of, lower_edge
+from redeliver_mw.pipeline.time_bins import bin_of, lower_edge
 from redeliver_mw.policy import RedeliveryPolicy
 
 Floats = NDArray[np.float64]
@@ -83,10 +83,16 @@ def rows(
     pairs = np.stack([_bins(starts[every, failed]), np.where(failed < times.shape[1], _bins(ends[every, failed]), -1)])
     found, counts = np.unique(pairs, axis=1, return_counts=True)
     return [
-        {"destination": destination, "fingerprint": fingerprint, "policy_version": version, "lo_bin": lo,
-         "hi_bin": None if hi < 0 else hi, "n": n}
+        {
+            "destination": destination,
+            "fingerprint": fingerprint,
+            "policy_version": version,
+            "lo_bin": lo,
+            "hi_bin": None if hi < 0 else hi,
+            "n": n,
+        }
         for lo, hi, n in zip(*found.tolist(), counts.tolist(), strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def _bins(seconds: Floats) -> NDArray[np.int64]:

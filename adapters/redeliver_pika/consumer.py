@@ -1,0 +1,218 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""One source on one channel: its generation, its batches, its acks. On the thread of the adapter's I/O loop."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from pika import spec
+from pika.adapters.select_connection import IOLoop
+
+from redeliver_mw.adapter import Subscription
+from redeliver_mw.adapter.capabilities import Settlement
+from redeliver_mw.message import Delivery
+from redeliver_pika.capabilities import queue_of
+from redeliver_pika.messages import delivery_of
+
+log = logging.getLogger("redeliver_mw.pika")
+_generations = itertools.count(1)
+
+
+def next_generation() -> int:
+    """Of this process: a number is never used twice."""
+    return next(_generations)
+
+
+class Consumer:
+    """A subscription through its generations; each channel is one."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        ioloop: IOLoop,
+        *,
+        arrived: Callable[[Sequence[Delivery]], None],
+        ready: Callable[[Consumer], None],
+        gone: Callable[[Consumer, BaseException], None],
+    ) -> None:
+        self.subscription = subscription
+        self.generation = 0
+        self.was_ready = False
+        self._told = 0  # the generation that is ready
+        self._ioloop, self._arrived, self._ready, self._gone = ioloop, arrived, ready, gone
+        self._channel: Any = None
+        self._consumer = ""
+        self._batch: list[Delivery] = []
+        self._window = AckWindow()
+        self._resting = False
+
+    def open(self, connection: Any) -> None:
+        """A new channel, and with it a new generation."""
+        self.generation = next_generation()
+        self._batch, self._window = [], AckWindow()
+        self._channel, self._consumer = None, ""
+        connection.channel(on_open_callback=partial(self._opened, self.generation))
+
+    def abandon(self) -> None:
+        """The generation is over: nothing more is settled or handed over.
+
+        What is unsettled is given back with a nack before the channel is closed: closing alone counts each of
+        them towards a quorum queue's limit, even those that were only prefetched; a nack on 4.3 does not
+        (rule 13). The consumer is ended first, or they would come back to it.
+        """
+        channel, self._channel, self._batch = self._channel, None, []
+        if channel is not None and channel.is_open:
+            if self._consumer:
+                channel.basic_cancel(self._consumer)
+            if self._consumer or self._resting:
+                channel.basic_nack(0, multiple=True, requeue=True)
+            channel.close()
+
+    def rest(self, rested: Callable[[], None]) -> None:
+        """End the consumer, not the generation; `rested` when nothing more comes.
+
+        Not by the driver's own cancel: that rejects what is still on its way, which counts towards a queue's limit
+        and leaves holes in the tags.
+        """
+        self._resting = True
+        channel, consumer, self._consumer = self._channel, self._consumer, ""
+        if channel is None or not channel.is_open or not consumer:
+            return rested()
+
+        def ended(_: object) -> None:
+            channel._cleanup_consumer_ref(consumer)
+            self._hand_over()
+            rested()
+
+        frame: Any = spec.Basic.Cancel  # the driver's frames have no types
+        channel._rpc(frame(consumer), ended, [(spec.Basic.CancelOk, {"consumer_tag": consumer})])
+
+    def go_on(self) -> None:
+        """Consume again, in the same generation if it lives."""
+        self._resting = False
+        channel = self._channel
+        if channel is not None and channel.is_open and not self._consumer:
+            self._consume(channel)
+
+    def _opened(self, generation: int, channel: Any) -> None:
+        if generation != self.generation:  # opened once more meanwhile: two channels would share one window
+            channel.close()
+            return
+        self._channel = channel
+        channel.add_on_close_callback(self._closed)
+        channel.add_on_cancel_callback(lambda _: self._cancelled(channel))
+        channel.basic_qos(prefetch_count=self.subscription.prefetch, callback=lambda _: self._begin(channel))
+
+    def _begin(self, channel: Any) -> None:
+        if self._resting:  # it is ready for what goes on later
+            self._consuming(channel)
+        else:
+            self._consume(channel)
+
+    def _consume(self, channel: Any) -> None:
+        self._consumer = channel.basic_consume(
+            queue_of(self.subscription.source),
+            self._message,
+            exclusive=self.subscription.exclusive,
+            callback=lambda _: self._consuming(channel),
+        )
+
+    def _consuming(self, channel: Any) -> None:
+        if channel is self._channel and self._told != self.generation:
+            self._told = self.generation
+            self.was_ready = True
+            self._ready(self)
+        if channel is self._channel:
+            self._hand_over()
+
+    def _closed(self, channel: Any, reason: BaseException) -> None:
+        if channel is self._channel:
+            self._channel = None
+            self._gone(self, reason)
+
+    def _cancelled(self, channel: Any) -> None:
+        """The broker ended the consumer (queue deleted, ack timeout): the channel's deliveries are its again."""
+        if channel is self._channel:
+            self._gone(self, ConnectionError("the broker cancelled the consumer"))
+
+    # -- deliveries -------------------------------------------------------------------------------
+
+    def _message(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        if channel is not self._channel:
+            return
+        batch = self._batch
+        batch.append(delivery_of(self.subscription.source, self.generation, (method, properties, body)))
+        if len(batch) == 1:  # one wake-up for all that this read brings
+            self._ioloop.add_callback(self._hand_over)
+
+    def _hand_over(self) -> None:
+        if self._batch and self.was_ready:
+            batch, self._batch = self._batch, []
+            self._arrived(batch)
+
+    # -- settling ---------------------------------------------------------------------------------
+
+    def decide(self, tag: int, word: Settlement) -> None:
+        if not self._window.decide(tag, word):
+            log.debug("%s tag %s is settled already: not again", self.subscription.source, tag)
+
+    def write(self) -> None:
+        channel = self._channel
+        if channel is None or not channel.is_open:
+            return
+        multiple, single, back = self._window.take()
+        if multiple:
+            channel.basic_ack(multiple, multiple=True)
+        for tag in single:
+            channel.basic_ack(tag)
+        for tag in back:
+            channel.basic_nack(tag, requeue=True)
+
+
+class AckWindow:
+    """Which tags of a channel are settled. Tags count up from 1 without gaps.
+
+    A cumulative ack covers only what was decided as accepted (rule 14): it reaches from the lowest unsettled
+    tag up to the first that is not accepted.
+    """
+
+    def __init__(self) -> None:
+        self._first = 1  # the lowest tag that is not settled
+        self._accepted: set[int] = set()  # decided, not written
+        self._back: list[int] = []
+        self._gone: set[int] = set()  # settled, above `_first`
+
+    def decide(self, tag: int, word: Settlement) -> bool:
+        """False for a tag that is settled already."""
+        if tag < self._first or tag in self._gone or tag in self._accepted or tag in self._back:
+            return False
+        if word == "accepted":
+            self._accepted.add(tag)
+        else:
+            self._back.append(tag)
+        return True
+
+    def take(self) -> tuple[int, list[int], list[int]]:
+        """What to write now: the top of a cumulative ack (0: none), single acks, and tags to give back."""
+        top = 0
+        first, accepted, gone = self._first, self._accepted, self._gone
+        while True:
+            if first in accepted:
+                accepted.discard(first)
+                top = first
+            elif first in gone:
+                gone.discard(first)
+            else:
+                break
+            first += 1
+        self._first = first
+        single, self._accepted = sorted(accepted), set()
+        back, self._back = self._back, []
+        gone.update(single)
+        gone.update(back)
+        return top, single, back

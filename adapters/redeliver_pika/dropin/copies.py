@@ -1,0 +1,290 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a drop-in's copies go out: a channel of our own on the user's connection, or a companion connection.
+
+`SharedConnection` lives on the thread of the user's loop and borrows its timers; there is no thread of ours.
+`PikaCompanion` has a thread for its own connection, so that copies still go out when the broker blocks the user's.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from pika import BlockingConnection
+from pika.adapters.select_connection import IOLoop
+from pika.exceptions import StreamLostError
+
+from redeliver_mw.adapter import OnAnswer, Verdict
+from redeliver_mw.adapter.capabilities import ScheduleRange
+from redeliver_mw.adapter.kit.pending_copies import PendingCopies
+from redeliver_mw.adapter.registry import parse_url
+from redeliver_mw.dropin import CopyPublisher, IsAlive
+from redeliver_mw.errors import BrokerUnavailable, ConfigError, RedeliverError
+from redeliver_mw.message import Outgoing
+from redeliver_mw.redelivery.tracking import SourcePlan
+from redeliver_pika.capabilities import CLASSIC, RUNGS, rung_arguments, rung_queue
+from redeliver_pika.connection import ledger_scope
+from redeliver_pika.messages import route_to
+from redeliver_pika.publisher import Publisher
+from redeliver_pika.queues import OnQueue, Queues
+
+log = logging.getLogger("redeliver_mw.pika")
+
+
+class ChannelCopyPublisher(CopyPublisher):
+    """Copies on their way: the queue is made sure of first, then published to with a confirm. One thread."""
+
+    def __init__(
+        self, publisher: Publisher, topology: Queues, later: Callable[[float, Callable[[], None]], object]
+    ) -> None:
+        self._publisher, self._topology, self._later = publisher, topology, later
+        self._known: set[str] = set()
+        self._asked: dict[str, list[OnQueue]] = {}
+        self._pending = PendingCopies()  # not with the publisher yet
+
+    def provide(self, plan: SourcePlan) -> None:
+        """The rungs of its ladder."""
+        for rung in plan.ways.schedule.rungs if plan.ways.schedule else ():
+            self._prepare(rung_queue(plan.source, rung), rung_arguments(plan.source, rung))
+
+    def _prepare(self, queue: str, arguments: dict[str, Any], answer: OnQueue = lambda found: None) -> None:
+        """Make sure of a queue, once: it is taken as it is, or declared."""
+        if queue in self._known:
+            return answer(0)
+        waiting = self._asked.setdefault(queue, [])
+        waiting.append(answer)
+        if len(waiting) == 1:
+            self._topology.ensure(queue, arguments, lambda found: self._found(queue, found))
+
+    def _found(self, queue: str, found: int | RedeliverError) -> None:
+        if not isinstance(found, RedeliverError):
+            self._known.add(queue)
+        for answer in self._asked.pop(queue, []):
+            answer(found)
+
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
+        exchange, key = route_to(out.target)
+        arguments = CLASSIC
+        if after > 0:
+            exchange, key, arguments = "", rung_queue(out.target, after), rung_arguments(out.target, after)
+
+        number = self._pending.add(out, answer)
+
+        def found(outcome: int | RedeliverError) -> None:
+            young = 0.0 if exchange else self._topology.age_left(key)
+            if isinstance(outcome, RedeliverError):
+                if self._pending.take(number):
+                    answer("unsent" if isinstance(outcome, BrokerUnavailable) else "refused", str(outcome))
+            elif not alive():
+                if self._pending.take(number):
+                    answer("unsent", "the original was lost meanwhile")
+            elif young > 0:  # confirm-before-settle: it waits here, then at the broker for the rest of its delay only
+                rest = ScheduleRange(RUNGS).hop(after - young)
+
+                def rested() -> None:
+                    if self._pending.take(number):
+                        self.store(out, rest, answer, alive)
+
+                self._later(young, rested)
+            elif self._pending.take(number):
+                self._publisher.publish(out, exchange, key, answered)
+
+        def answered(verdict: Verdict, why: str) -> None:
+            if verdict != "ok":
+                self._known.discard(key)  # it may be gone: looked up again before the next try
+            answer(verdict, why)
+
+        if exchange:
+            found(0)
+        else:
+            self._prepare(key, arguments, found)
+
+    def forget(self, generation: int) -> None:
+        """Answer the copies of a lost generation that are not written yet, wherever they wait."""
+        self._pending.forget(generation)
+        self._publisher.forget(generation)
+
+
+class _NullTopology:
+    """Stands for a channel of ours where BlockingConnection.close() expects one of its own to close."""
+
+    is_open = False
+
+
+class SharedConnection(ChannelCopyPublisher):
+    """A user's connection, of any of pika's kinds, and what it lends: timers, and a channel for copies.
+
+    The confirms of a BlockingConnection can be awaited one by one only; so there the channel is opened on the
+    SelectConnection inside it, and its callbacks come from within the poll of whatever the user's loop does.
+    """
+
+    def __init__(self, connection: Any) -> None:
+        self.users = connection
+        self.blocking = isinstance(connection, BlockingConnection)
+        self.raw: Any = connection._impl if self.blocking else connection
+        self.hands: dict[Any, Any] = {}  # the hands of each wrapper on this connection
+        topology = Queues(self.broker)
+        topology.connected(self)
+        super().__init__(Publisher(self, self), topology, self.raw_later)
+        self._numbers = itertools.count(1)
+        self._hops: dict[int, Callable[[], None]] = {}  # on their way into the loop
+        self.raw.add_on_close_callback(self._closed)
+
+    @classmethod
+    def of(cls, connection: Any) -> SharedConnection:
+        """The one of this connection; it is kept on it, and goes with it."""
+        found: SharedConnection | None = vars(connection).get("_redeliver_shared")
+        if found is None:
+            found = connection._redeliver_shared = cls(connection)
+        return found
+
+    @property
+    def broker(self) -> str:
+        """As `PikaAdapter.broker`."""
+        p = self.raw.params
+        return f"{p.host}:{p.port}/{p.virtual_host.lstrip('/')}"
+
+    @property
+    def ledger_scope(self) -> str:
+        """As `PikaAdapter.ledger_scope`: the ledger of a source is the same for App and drop-in."""
+        return ledger_scope(self.raw, self.broker)
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    def later(self, seconds: float, fn: Callable[[], None]) -> None:
+        """Call `fn` where callbacks of the user's may run: never nested in a poll. Not at all once it is closed."""
+        if self.raw.is_open:
+            call = self.users.call_later if self.blocking else self.raw._adapter_call_later
+            call(max(0.0, seconds), fn)
+
+    def raw_later(self, seconds: float, fn: Callable[[], None]) -> None:
+        """Call `fn` from the loop itself; nothing of the user's may run in it."""
+        if self.raw.is_open:
+            self.raw._adapter_call_later(max(0.0, seconds), fn)
+
+    call_later = raw_later  # the name by which Publisher knows it
+
+    def hop(self, fn: Callable[[], None]) -> None:
+        """From another thread into the loop; right here if there is no loop any more."""
+        number = next(self._numbers)
+        self._hops[number] = fn
+
+        def arrived() -> None:
+            if (hopped := self._hops.pop(number, None)) is not None:
+                hopped()
+
+        if self.raw.is_closed:  # a loop that was left for good would take it, too, and never call it
+            return arrived()
+        try:
+            if self.blocking:
+                self.users.add_callback_threadsafe(arrived)
+            else:
+                self.raw._adapter_add_callback_threadsafe(arrived)
+        except Exception:  # it was closed just now: what `fn` tells is for the ledger only
+            arrived()
+
+    def _closed(self, _connection: Any, error: BaseException) -> None:
+        """The connection is closed, and its timers never fire: answer everything that waits in one, or in a queue.
+
+        The copies of its generations have been answered before, by `forget`, as each of its channels was closed.
+        """
+        self._topology.disconnected(error)
+        why = f"the connection was closed: {error}"
+        self._pending.close(why)
+        self._publisher.end(why)
+        for number in list(self._hops):  # the loop may never turn again
+            if (hopped := self._hops.pop(number, None)) is not None:
+                hopped()
+
+    # -- what Publisher and Topology see: a connection and its link --------------------------------
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.raw.is_open)
+
+    @property
+    def connection(self) -> SharedConnection:
+        return self
+
+    def channel(self, on_open_callback: Callable[[Any], None]) -> None:
+        opened = self.raw.channel(on_open_callback=on_open_callback)
+        if self.blocking:
+            opened._get_cookie = lambda: _NullTopology  # not a cookie: that is gone once the channel is closed
+
+    def add_on_connection_blocked_callback(self, fn: Callable[..., None]) -> None:
+        self.raw.add_on_connection_blocked_callback(fn)
+
+    def add_on_connection_unblocked_callback(self, fn: Callable[..., None]) -> None:
+        self.raw.add_on_connection_unblocked_callback(fn)
+
+    def abort(self, reason: Exception) -> None:
+        """Silence: nothing else tells whether a copy was kept. Every delivery on the connection is abandoned."""
+        log.error("the connection is closed, and what is unsettled on it is the broker's again: %s", reason)
+        self.raw._terminate_stream(StreamLostError(str(reason)))
+
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
+        if not self.is_open:
+            return answer("unsent", "there is no connection")
+        if not self._publisher.started:
+            self._publisher.use(self)
+        super().store(out, after, answer, alive)
+
+
+class _AskingPublisher(Publisher):
+    """Lends its connection to a topology."""
+
+    topology: Queues
+
+    def _up(self, connection: Any) -> None:
+        self.topology.connected(connection)
+        super()._up(connection)
+
+    def _down(self, error: BaseException) -> None:
+        self.topology.disconnected(error)
+        super()._down(error)
+
+
+class PikaCompanion(ChannelCopyPublisher):
+    """A connection for copies, on a daemon thread. Methods from any thread; answers come on the companion's."""
+
+    elsewhere = True
+
+    def __init__(self, address: str) -> None:
+        url = parse_url(address)
+        if url.dialect != "rabbitmq+pika":
+            raise ConfigError("publisher= is no RabbitMQ", where=url.text, cure="Give a rabbitmq:// URL")
+        self._ioloop = IOLoop()
+        publisher = _AskingPublisher.at(self._ioloop, url)
+        host, port = url.hosts[0]
+        publisher.topology = Queues(f"{host}:{port or 5672}/{(url.path or '/').lstrip('/')}")
+        super().__init__(publisher, publisher.topology, self._ioloop.call_later)
+        self._thread = threading.Thread(target=self._run, name="redeliver-pika-publisher", daemon=True)
+        self._starting = threading.Lock()
+
+    def _run(self) -> None:
+        self._publisher.open()
+        while True:
+            try:
+                self._ioloop.start()
+            except Exception:
+                log.exception("the companion connection's thread met a fault; it goes on")
+
+    def call(self, fn: Callable[[], None]) -> None:
+        """Run `fn` on the companion's thread; from any thread."""
+        with self._starting:
+            if self._thread.ident is None:
+                self._thread.start()
+        self._ioloop.add_callback_threadsafe(fn)
+
+    def provide(self, plan: SourcePlan) -> None:
+        self.call(lambda: super(PikaCompanion, self).provide(plan))
+
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
+        self.call(lambda: super(PikaCompanion, self).store(out, after, answer, alive))
+
+    def forget(self, generation: int) -> None:
+        self.call(lambda: super(PikaCompanion, self).forget(generation))

@@ -1,0 +1,182 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redelivering`: the drop-in wrapper for pika callbacks.
+
+::
+
+    channel.basic_consume("orders", redelivering(on_message, policy=p))
+
+The callback stays as it is, and its own `basic_ack` settles a message, whenever it comes. When the callback raises,
+the message comes back as the policy says, and after the last failure lies in the dead-letter queue. Works on
+`BlockingConnection`, `SelectConnection` and `AsyncioConnection` (there also with coroutine functions), inside the
+user's own loop: no thread, no sleep, heart-beats go on.
+
+What a user should know:
+
+- The callback's own `basic_ack`, `basic_nack` and `basic_reject` are captured: ack = success, requeue = failure,
+  reject without requeue = `Reject`. They count once; when it acks and then raises, the ack counts and the exception
+  is logged.
+- `KeyboardInterrupt` and `SystemExit` leave the message unsettled and end the program, as they would by hand.
+- Copies go out on a channel of our own on the same connection. In a memory alarm the broker blocks that connection
+  whole, acks included; `publisher=` names a companion connection for the copies. When a copy is not answered
+  within 30 s the shared connection is closed.
+- pika decodes header values itself, and not exactly (1.75 becomes 1): copies carry what it decoded, unless the
+  user's connection class has `ExactFrames` in front.
+- A channel that is consumed with this wrapper has its `basic_ack`, `basic_nack`, `basic_reject` and `close` taken over.
+- What cannot be right is a ConfigError out of `start_consuming`, at the first message. On the other connections, whose
+  loops often reconnect after an exception, the consumer is cancelled and the error is logged. The message is unsettled.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, Unpack, overload
+
+from redeliver_mw.decorator import is_async
+from redeliver_mw.dropin import DropinKeywords, DropinOptions
+from redeliver_mw.errors import ConfigError, LimboError, RedeliverError
+from redeliver_mw.message import Destination
+from redeliver_pika.dropin.caller import PikaCallbackRunner
+from redeliver_pika.dropin.channel import ChannelScope
+from redeliver_pika.dropin.copies import PikaCompanion, SharedConnection
+
+log = logging.getLogger("redeliver_mw.pika")
+
+Callback = Callable[..., Any]  # (channel, method, properties, body)
+_told: set[str] = set()  # consumers with auto_ack that were warned of
+
+
+class Redelivering:
+    """A wrapped callback. Give it to `basic_consume`; several queues, channels and connections may share it."""
+
+    hands_class: type[PikaCallbackRunner] = PikaCallbackRunner
+
+    def __init__(self, callback: Callback, terms: DropinOptions, queue: str | None, publisher: str | None) -> None:
+        self.callback = self.__wrapped__ = callback
+        self.__name__: str = getattr(callback, "__name__", type(callback).__name__)
+        self.__doc__ = getattr(callback, "__doc__", None)
+        self.terms = terms.on(callback)
+        self.is_async = is_async(callback)
+        self.companion = None if publisher is None else PikaCompanion(publisher)
+        self._queue = None if queue is None else Destination.parse(queue)
+        self._last: dict[
+            tuple[str, int], PikaCallbackRunner
+        ] = {}  # of a ledger scope and thread: it goes on after a reconnect
+
+    def __call__(self, *args: Any) -> None:
+        *bound, channel, method, properties, body = args
+        if not hasattr(method, "consumer_tag"):
+            raise ConfigError(
+                "the result of basic_get was given to a wrapped callback, and what consumes it cannot be known",
+                where=repr(self),
+                cure="Consume the queue with basic_consume, or call the callback that is not wrapped",
+            )
+        seat = ChannelScope.of(channel)
+        if method.consumer_tag in getattr(seat.raw, "_consumers_with_noack", ()):
+            self._pass_through(args, method.consumer_tag)
+        else:
+            hands = self._hands(channel)
+            try:
+                hands.message(seat, tuple(bound), method, properties, body)
+            except (ConfigError, LimboError) as error:
+                if hands.raises:
+                    raise
+                self._refuse(seat, method, error)
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        """As a function is: `@redelivering(...)` may stand above a method."""
+        return self if instance is None else MethodType(self, instance)
+
+    def __repr__(self) -> str:
+        return f"<redelivering {self.callback!r}>"
+
+    def _hands(self, channel: Any) -> PikaCallbackRunner:
+        shared = SharedConnection.of(channel.connection)
+        hands: PikaCallbackRunner | None = shared.hands.get(self)
+        if hands is None:
+            key = (shared.ledger_scope, threading.get_ident())
+            hands = self._last.get(key)
+            if hands is not None and hands.over:
+                hands.move_to(shared, self.companion or shared)
+            else:
+                hands = self._last[key] = self.hands_class(self, shared)
+            shared.hands[self] = hands
+        return hands
+
+    def _pass_through(self, args: tuple[Any, ...], consumer_tag: str) -> None:
+        """auto_ack: the broker forgot the message when it sent it. Refusing it would lose it."""
+        if consumer_tag not in _told:
+            _told.add(consumer_tag)
+            log.error("auto_ack=True gives messages away before they are handled: none can be redelivered")
+        self.callback(*args)
+
+    def _refuse(self, seat: ChannelScope, method: Any, error: RedeliverError) -> None:
+        """Stop a consumer that cannot be served, in a loop that would reconnect for ever if this were raised into it.
+
+        Its messages stay unsettled until the channel is closed.
+        """
+        log.error("the consumer %s is cancelled, and its messages stay unsettled: %s", method.consumer_tag, error)
+        seat.raw.basic_cancel(method.consumer_tag)
+
+    def source_of(self, seat: ChannelScope, method: Any, properties: Any) -> Destination:
+        """Return the queue. Raises ConfigError if it is not known; nothing is done with the message."""
+        if self._queue is not None:
+            return self._queue
+        found = seat.sources.get(method.consumer_tag)
+        if found is None:
+            copied = "CC" in (properties.headers or {})  # sent to several queues; the routing key names one of them
+            if method.exchange or copied:
+                way = "with a CC header" if copied else f"through the exchange {method.exchange!r}"
+                raise ConfigError(
+                    f"a message came {way}, and the driver does not say its queue",
+                    where=repr(self),
+                    cure='Name it: redelivering(..., queue="orders")',
+                )
+            found = seat.sources[method.consumer_tag] = Destination(method.routing_key)
+        return found
+
+
+@overload
+def redelivering(
+    callback: None = None, *, queue: str | None = None, publisher: str | None = None, **options: Unpack[DropinKeywords]
+) -> Callable[[Callback], Redelivering]: ...
+@overload
+def redelivering(
+    callback: Callback, *, queue: str | None = None, publisher: str | None = None, **options: Unpack[DropinKeywords]
+) -> Redelivering: ...
+def redelivering(
+    callback: Callback | None = None,
+    *,
+    queue: str | None = None,
+    publisher: str | None = None,
+    **options: Unpack[DropinKeywords],
+) -> Any:
+    """Wrap a callback of pika's, `(channel, method, properties, body)`, for `basic_consume`; or decorate it.
+
+    - `queue`: the queue that is consumed; needed only when messages come through an exchange.
+    - `publisher`: a URL for a companion connection on which copies go out.
+    - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the callback's `@redeliver` mark, else
+      the default policy.
+    - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
+    - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
+    - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
+    - `app_name`: for records and dead letters; the program's name by default.
+    - `settle`: by default, and with `callback`, the callback's own `basic_ack`, `basic_nack` or `basic_reject` settles
+      the message, whenever it comes, also from `add_callback_threadsafe`; returning alone settles nothing. With
+      `return`, returning is success.
+    - `hold_max`: deliveries (>= 1) that may be held here at once, each for ten seconds at most.
+
+    ConfigError for what cannot be; PolicyError for a policy that cannot be read.
+    """
+    terms = DropinOptions(publisher=publisher, **options)
+
+    def wrap(callback: Callback) -> Redelivering:
+        if not callable(callback):
+            raise ConfigError(f"{callback!r:.200} is no callback", cure="Give a function of pika's four arguments")
+        return Redelivering(callback, terms, queue, publisher)
+
+    return wrap if callback is None else wrap(callback)

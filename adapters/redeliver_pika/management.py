@@ -1,0 +1,154 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`?management=http://host:15672` in the broker URL: what AMQP does not tell of a queue, its limits, is read there.
+
+One GET for each queue, when a source is first looked at. A policy shows there some seconds after it was set: what
+such a figure is made of is gathered every five seconds, for a new queue after up to ten.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
+from redeliver_mw.adapter.registry import BrokerUrl
+from redeliver_mw.errors import ConfigError
+from redeliver_pika.capabilities import version_of
+
+TIMEOUT = 5.0  # seconds, for connecting and for each read
+ANSWER_BYTES = 1_000_000
+PORTS = {"http": 15672, "https": 15671}
+DEFAULT_LIMIT = 20  # of a quorum queue, from 4.0 on
+TIMEOUTS_FROM = (3, 12)  # versions whose queues may have a consumer timeout of their own
+CURE = "Write management=http://host:15672, with user:password@ before the host where they are others"
+
+
+class Management:
+    """Asks one management. Any thread; each answer comes on one of its own."""
+
+    def __init__(self, told: str, url: BrokerUrl) -> None:
+        """ConfigError for what is no http or https URL."""
+        try:
+            parts = urlsplit(told)
+            port = parts.port
+        except ValueError:
+            parts, port = urlsplit(""), None
+        if parts.scheme not in PORTS or not parts.hostname:
+            raise ConfigError("management= is no http:// or https:// URL", where=url.text, cure=CURE)
+        self._host, self._port = parts.hostname, port or PORTS[parts.scheme]
+        self._path = parts.path.rstrip("/")
+        self._tls = (url.tls_context() or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._vhost = url.path or "/"
+        user = url.user if parts.username is None else unquote(parts.username)
+        password = url.password if parts.password is None else unquote(parts.password)
+        pair = f"{'guest' if user is None else user}:{'guest' if password is None else password}"
+        self._authorization = "Basic " + base64.b64encode(pair.encode()).decode()
+
+    @property
+    def where(self) -> str:
+        return f"the management at {self._host}:{self._port}"
+
+    def limit_of(self, queue: str, version: str, answer: Callable[[BrokerLimit], None]) -> None:
+        def ask() -> None:
+            try:
+                status, text = self._get(f"/api/queues/{quote(self._vhost, safe='')}/{quote(queue, safe='')}")
+                found = self._meaning(status, text, version)
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                found = BrokerLimit(
+                    trust=Trust.UNKNOWN, why=f"{self.where} cannot be used: {error or type(error).__name__}"
+                )
+            answer(found)
+
+        threading.Thread(target=ask, name="redeliver-pika-management", daemon=True).start()
+
+    def _get(self, path: str) -> tuple[int, bytes]:
+        connection = (
+            http.client.HTTPConnection(self._host, self._port, timeout=TIMEOUT)
+            if self._tls is None
+            else http.client.HTTPSConnection(self._host, self._port, timeout=TIMEOUT, context=self._tls)
+        )
+        try:
+            connection.request("GET", self._path + path, headers={"Authorization": self._authorization})
+            response = connection.getresponse()
+            return response.status, response.read(ANSWER_BYTES)
+        finally:
+            connection.close()
+
+    def _meaning(self, status: int, text: bytes, version: str) -> BrokerLimit:
+        if status == 404:
+            return BrokerLimit()  # it is ours to make, as a classic queue; or there is nothing to consume
+        if status != 200:
+            said = {401: "it refuses this user or password", 403: "this user may not ask it"}
+            return BrokerLimit(trust=Trust.UNKNOWN, why=f"{self.where}: {said.get(status, f'it answers {status}')}")
+        found = json.loads(text)
+        if not isinstance(found, dict):
+            raise ValueError("it answers with no queue")
+        return limit_in(found, version)
+
+
+def limit_in(queue: Mapping[str, Any], version: str) -> BrokerLimit:
+    """What a queue, as the management describes it, does with what comes back. Only a quorum queue has limits.
+
+    Arguments are told at once, what comes of policies when the management has gathered it.
+    """
+    if queue.get("type") != "quorum":
+        return BrokerLimit()
+    arguments, policy = queue.get("arguments") or {}, queue.get("effective_policy_definition")
+    gathered = isinstance(policy, dict)
+    policy = policy if isinstance(policy, dict) else {}
+    told = _numbers(arguments.get("x-delivery-limit"), policy.get("delivery-limit"))
+    if not gathered and not any(limit >= 0 for limit in told):
+        return BrokerLimit(trust=Trust.UNKNOWN, why=f"{queue.get('name')} is new, and its policies are not shown yet")
+    number = version_of(version)
+    limit = _limit_before_4(told) if number < (4, 0) else _limit_from_4(told, queue.get("delivery_limit"))
+    timeouts = _numbers(arguments.get("x-consumer-timeout"), policy.get("consumer-timeout"))
+    return BrokerLimit(
+        returns=None if limit is None else limit + 1,
+        buried=_buried(arguments, policy),
+        spelled=_spelled(told, limit),
+        ack_timeout=min(timeouts) / 1000 if timeouts and number >= TIMEOUTS_FROM else None,
+    )
+
+
+def _limit_before_4(told: list[int]) -> int | None:
+    """None, the smallest that is told; a negative one ends a message at its first return (seen on 3.10)."""
+    return max(min(told), 0) if told else None
+
+
+def _limit_from_4(told: list[int], shown: object) -> int | None:
+    """What the broker shows, if it does; else what was seen to come of an argument and a policy."""
+    if shown == "unlimited":
+        return None
+    if isinstance(shown, int):
+        return shown
+    told = told or [DEFAULT_LIMIT]
+    limit = max(told) if min(told) < 0 else min(told)
+    return limit if limit >= 0 else None
+
+
+def _spelled(told: list[int], limit: int | None) -> str:
+    if limit is None:
+        return ""
+    return f"delivery-limit {told[0] if len(told) == 1 else limit}" + ("" if told else ", the default")
+
+
+def _buried(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> str:
+    """Where its dead letters go; empty: nowhere. What an exchange makes of them is not looked at."""
+    exchange = arguments.get("x-dead-letter-exchange", policy.get("dead-letter-exchange"))
+    key = arguments.get("x-dead-letter-routing-key", policy.get("dead-letter-routing-key"))
+    if exchange is None:
+        return ""
+    if exchange == "":
+        return f"the queue {key!r}" if key else ""
+    return f"the exchange {exchange!r}"
+
+
+def _numbers(*values: object) -> list[int]:
+    return [value for value in values if isinstance(value, int) and not isinstance(value, bool)]

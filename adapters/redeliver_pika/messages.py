@@ -1,0 +1,193 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Frames of AMQP 0-9-1 to `Delivery`, and `Outgoing` to frames. Pure.
+
+The native message of a delivery is pika's `(method, properties, body)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from pika.spec import Basic
+
+from redeliver_mw.errors import NotCopyable
+from redeliver_mw.message import Death, Delivery, Destination, Identity, Outgoing, Properties
+from redeliver_pika.amqp.properties import RawProperties
+from redeliver_pika.amqp.table import encode_table
+from redeliver_pika.amqp.values import NotEncodable
+from redeliver_pika.capabilities import queue_of
+
+TOPIC_EXCHANGE = "amq.topic"
+PERSISTENT = 2
+NAME_BYTES = 255  # of a queue or a routing key
+LONGEST_TTL_MS = 315_360_000_000  # ten years: RabbitMQ closes the channel for more (seen on 3.10.8 and 4.3.6)
+OURS = "redeliver_"
+MARK = "x-opt-"  # before the names of headers that went onto a message as annotations
+LADDER = "redeliver.retry."  # as `_dialects.rung_queue` names our helper queues
+Native = tuple[Any, Any, bytes]
+
+
+class PikaReader:
+    """Reads pika's messages; of the ones that our own connection received, exactly."""
+
+    def body(self, native: Native, /) -> bytes:
+        return native[2]
+
+    def headers(self, native: Native, /) -> dict[str, Any]:
+        """What rabbitmq+proton wrote on a message that it gave back stands in for all headers of ours."""
+        found = dict(native[1].headers or {})
+        marks = {name.removeprefix(MARK): value for name, value in found.items() if name.startswith(MARK + OURS)}
+        if marks:
+            found = {name: value for name, value in found.items() if not name.startswith((OURS, MARK + OURS))} | marks
+        return found
+
+    def headers_bytes(self, native: Native, /) -> int:
+        properties = native[1]
+        if isinstance(properties, RawProperties):
+            return properties.headers_size
+        try:
+            return len(encode_table(properties.headers or {}))
+        except NotEncodable as error:
+            raise NotCopyable(f"a header cannot be sent again as it is: {error}") from None
+
+    def properties(self, native: Native, /) -> Properties:
+        p = native[1]
+        return Properties(
+            message_id=p.message_id,
+            correlation_id=p.correlation_id,
+            timestamp_us=None if p.timestamp is None else int(p.timestamp) * 1_000_000,
+            content_type=p.content_type,
+            content_encoding=p.content_encoding,
+            reply_to=p.reply_to,
+            type=p.type,
+            priority=p.priority,
+            app_id=p.app_id,
+            user_id=p.user_id,
+            ttl_us=_ttl_us(p.expiration),
+        )
+
+    def identity(self, native: Native, /) -> Identity:
+        properties = native[1]
+        if isinstance(properties, RawProperties):
+            message_id, timestamp = properties.identity()
+        else:
+            message_id, timestamp = properties.message_id, properties.timestamp
+        return Identity(message_id, None if timestamp is None else int(timestamp) * 1_000_000)
+
+    def route(self, native: Native, /) -> Mapping[str, str]:
+        method = native[0]
+        return {"exchange": method.exchange or "", "routing_key": method.routing_key or ""}
+
+    def pack(self, native: Native, /) -> bytes:
+        """Exchange and routing key, each behind a byte that is its length, and the properties as they came."""
+        method, properties, _ = native
+        names = [name.encode() for name in (method.exchange or "", method.routing_key or "")]
+        raw = RawProperties.of(**vars(properties)) if not isinstance(properties, RawProperties) else properties
+        return b"".join([*(bytes([len(name)]) + name for name in names), *raw.encode()])
+
+    def unpack(self, packed: bytes, body: bytes, /) -> Native:
+        exchange, rest = _short(packed)
+        routing_key, raw = _short(rest)
+        drivers: Any = Basic.Deliver  # which has no types
+        return drivers(exchange=exchange, routing_key=routing_key), RawProperties.from_raw(raw), body
+
+    def marked(self, native: Native, /) -> bool:
+        properties = native[1]
+        if isinstance(properties, RawProperties) and properties.raw is not None:
+            return OURS.encode() in properties.raw
+        return any(name.startswith((OURS, MARK + OURS)) for name in properties.headers or ())
+
+    def death(self, native: Native, /) -> Death | None:
+        """The queue it was consumed from when it died last: newest first, `x-death` lists queues and reasons.
+
+        Letters that merely waited too long, in our ladder, in a retry queue or in a dead-letter queue, were not
+        consumed there. Only where there is no other death does such a one count, and then the first.
+        """
+        headers = native[1].headers or {}
+        deaths = headers.get("x-death")
+        listed: list[Mapping[str, Any]] = (
+            [death for death in deaths if isinstance(death, dict)] if isinstance(deaths, list) else []
+        )
+        first = {word: _text(headers.get(f"x-first-death-{word}")) for word in ("queue", "reason")}
+        named = [
+            death for death in (*listed, first) if death.get("queue") and not str(death["queue"]).startswith(LADDER)
+        ]
+        consumed = [death for death in named if death.get("reason") in ("rejected", "delivery_limit")]
+        if not named:
+            return None
+        death = consumed[0] if consumed else named[-1]
+        at, count = death.get("time"), death.get("count")
+        return Death(
+            Destination(str(death["queue"])),
+            str(death.get("reason") or ""),
+            round(at.replace(tzinfo=UTC).timestamp() * 1e6) if isinstance(at, datetime) else None,
+            int(count) if isinstance(count, int) else 0,
+        )
+
+    def unsendable(self, out: Outgoing, /) -> str:
+        try:
+            frame_properties(out).encode()
+        except (ValueError, TypeError, OverflowError) as error:
+            return f"it cannot be encoded: {error}"
+        key = route_to(out.target)[1]
+        return "" if len(key.encode("utf-8", "replace")) <= NAME_BYTES else f"its name has more than {NAME_BYTES} bytes"
+
+
+def _short(packed: bytes) -> tuple[str, bytes]:
+    """The name that these bytes begin with, and what is behind it. ValueError."""
+    if not packed or len(packed) <= packed[0]:
+        raise ValueError("it ends within a name")
+    end = 1 + packed[0]
+    return packed[1:end].decode(), packed[end:]
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")
+
+
+def _expiration(ttl_us: int | None) -> str | None:
+    """None, which is for ever, where it is more than RabbitMQ takes."""
+    return None if ttl_us is None or ttl_us // 1000 > LONGEST_TTL_MS else str(ttl_us // 1000)
+
+
+def _ttl_us(expiration: Any) -> int | None:
+    """RabbitMQ's time to live is a text of milliseconds."""
+    text = str(expiration)
+    return int(text) * 1000 if text.isascii() and text.isdigit() and len(text) < 16 else None
+
+
+READER = PikaReader()
+
+
+def route_to(target: Destination) -> tuple[str, str]:
+    """Exchange and routing key for a destination: the default exchange for a queue, and for a subscription's."""
+    if target.kind == "queue" or target.subscription:
+        return "", queue_of(target)
+    return TOPIC_EXCHANGE, target.name
+
+
+def frame_properties(out: Outgoing) -> RawProperties:
+    """What goes into the header frame: persistent, and without another user's id."""
+    p = out.properties
+    return RawProperties.of(
+        content_type=p.content_type,
+        content_encoding=p.content_encoding,
+        headers=dict(out.headers),
+        delivery_mode=PERSISTENT,
+        priority=p.priority,
+        correlation_id=p.correlation_id,
+        reply_to=p.reply_to,
+        expiration=_expiration(p.ttl_us),
+        message_id=p.message_id,
+        timestamp=None if p.timestamp_us is None else p.timestamp_us // 1_000_000,
+        type=p.type,
+        app_id=p.app_id,
+    )
+
+
+def delivery_of(source: Destination, generation: int, native: Native) -> Delivery:
+    method = native[0]
+    return Delivery(source, generation, method.delivery_tag, bool(method.redelivered), native, READER)

@@ -1,0 +1,248 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The publishing link: confirms, `mandatory`, and no second copy while the first may still be answered.
+
+On the thread of the adapter's I/O loop. A copy counts as sent on the broker's confirm, when it was not
+returned before (rule 1). Silence closes the link before anybody is told of it (rule 8); a broker in memory
+alarm stops the clock.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+from pika import spec
+from pika.adapters.select_connection import IOLoop
+
+from redeliver_mw.adapter import OnAnswer
+from redeliver_mw.adapter.registry import BrokerUrl
+from redeliver_mw.message import Outgoing
+from redeliver_pika.amqp.properties import RawProperties
+from redeliver_pika.connection import OpenConnection, PikaConnection
+from redeliver_pika.messages import frame_properties
+
+log = logging.getLogger("redeliver_mw.pika")
+
+PATIENCE = 30.0  # seconds in which a confirm has to come
+CHECK_EVERY = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _SentCopy:
+    exchange: str
+    routing_key: str
+    properties: bytes  # encoded
+    body: bytes
+    answer: OnAnswer
+    out: Outgoing
+    waited: float = 0.0
+    returned: str = ""
+
+
+class PublishTimers(Protocol):
+    """What is needed of a loop."""
+
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> object: ...
+
+
+class Publisher:
+    """Publishes on a connection of its own, or on one that it is given: `link` then stands for that."""
+
+    def __init__(
+        self, timers: PublishTimers, link: Any, *, patience: float = PATIENCE, closed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._timers, self._link, self._closed = timers, link, closed
+        self.started = False
+        self._channel: Any = None
+        self._publish: Callable[..., None]  # pika's own, with the channel first
+        self._next = 1  # the delivery tag of the next publish on this channel
+        self._sent: dict[int, _SentCopy] = {}
+        self._queue: deque[_SentCopy] = deque()  # not written: no channel yet, or the broker is blocked
+        self._blocked = False
+        self._patience = patience
+        self._checking = False
+        self._last_check = 0.0
+
+    @classmethod
+    def at(cls, ioloop: IOLoop, url: BrokerUrl, closed: Callable[[], None] = lambda: None) -> Self:
+        """One with a connection of its own."""
+        made = cls(ioloop, None, closed=closed)
+        made._link = PikaConnection(ioloop, url, "publish", up=made._up, down=made._down)
+        return made
+
+    def open(self) -> None:
+        self.started = True
+        self._link.open()
+
+    def use(self, connection: Any) -> None:
+        """In place of `open`: take a channel on this connection, which somebody else keeps."""
+        self.started = True
+        self._up(connection)
+
+    def close(self) -> None:
+        self._link.close()
+        self.end("we are closing")
+
+    def end(self, why: str) -> None:
+        """Answer every copy: those that were written *silent*, the others *unsent*."""
+        self._answer_written(why)
+        waiting, self._queue = self._queue, deque()
+        for sent in waiting:
+            sent.answer("unsent", why)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._link.connection is None
+
+    @property
+    def idle(self) -> bool:
+        return not self._sent and not self._queue
+
+    def publish(self, out: Outgoing, exchange: str, routing_key: str, answer: OnAnswer) -> None:
+        """One answer comes for each call; not before the link is up."""
+        try:
+            properties = b"".join(frame_properties(out).encode())
+        except ValueError as error:
+            answer("refused", f"it cannot be encoded: {error}")
+            return
+        sent = _SentCopy(exchange, routing_key, properties, out.body, answer, out)
+        if not self._can_write:
+            self._queue.append(sent)
+            self._watch()
+        else:
+            self._write(sent)
+
+    @property
+    def _can_write(self) -> bool:
+        return self._channel is not None and self._channel.is_open and not self._blocked
+
+    def forget(self, generation: int) -> None:
+        """What is not written yet for deliveries of a lost generation is not to be written any more."""
+        for sent in [s for s in self._queue if s.out.generation == generation]:
+            self._queue.remove(sent)
+            sent.answer("unsent", "the original was lost meanwhile")
+
+    def _write(self, sent: _SentCopy) -> None:
+        self._sent[self._next] = sent
+        self._next += 1
+        properties = RawProperties.from_raw(sent.properties)
+        self._publish(self._channel, sent.exchange, sent.routing_key, sent.body, properties, mandatory=True)
+        self._watch()
+
+    # -- the channel ------------------------------------------------------------------------------
+
+    def _up(self, connection: OpenConnection) -> None:
+        self._blocked = False
+        connection.add_on_connection_blocked_callback(lambda *_: self._block(True))
+        connection.add_on_connection_unblocked_callback(lambda *_: self._block(False))
+        connection.channel(on_open_callback=self._opened)
+
+    def _opened(self, channel: Any) -> None:
+        channel.add_on_close_callback(self._channel_closed)
+        channel.add_on_return_callback(self._returned)
+        channel.confirm_delivery(self._confirmed, callback=lambda _: self._ready(channel))
+
+    def _ready(self, channel: Any) -> None:
+        self._channel, self._next = channel, 1
+        # Past what instrumentation has put on the channel object or around its class's method: OpenTelemetry's replaces
+        # the `traceparent` of whatever is published, and a copy carries the user's headers as they were.
+        self._publish = inspect.unwrap(type(channel).basic_publish)
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._queue and self._can_write:
+            self._write(self._queue.popleft())
+
+    def _block(self, blocked: bool) -> None:
+        self._blocked = blocked
+        log.warning("the broker %s", "blocks publishing: copies wait" if blocked else "takes copies again")
+        self._flush()
+
+    def _channel_closed(self, channel: Any, reason: BaseException) -> None:
+        if channel is self._channel or self._channel is None:
+            self._channel = None
+            self._answer_written(f"the channel was closed: {reason}")
+            if self._link.is_open and self._link.connection is not None:
+                self._link.connection.channel(on_open_callback=self._opened)
+
+    def _down(self, error: BaseException) -> None:
+        self._channel, self._blocked = None, False
+        self._answer_written(f"the publishing link was lost: {error}")
+        self._closed()
+
+    # -- answers ----------------------------------------------------------------------------------
+
+    def _returned(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        """It could not be routed. The confirm that follows is not one for us; equal copies are interchangeable."""
+        encoded = b"".join(properties.encode())
+        for sent in self._sent.values():
+            same = sent.body == body and (sent.exchange, sent.routing_key) == (method.exchange, method.routing_key)
+            if same and not sent.returned and sent.properties == encoded:
+                sent.returned = f"{method.reply_text} ({method.reply_code})"
+                return
+        # Not recognised byte for byte: doubt falls on all that went the same way.
+        for sent in self._sent.values():
+            if (sent.exchange, sent.routing_key) == (method.exchange, method.routing_key):
+                sent.returned = f"{method.reply_text} ({method.reply_code})"
+
+    def _confirmed(self, frame: Any) -> None:
+        method = frame.method
+        tags = [method.delivery_tag]
+        if method.multiple:
+            tags = [tag for tag in self._sent if tag <= method.delivery_tag or method.delivery_tag == 0]
+        acked = isinstance(method, spec.Basic.Ack)
+        for tag in tags:
+            if (sent := self._sent.pop(tag, None)) is None:
+                continue
+            if acked and not sent.returned:
+                sent.answer("ok", "")
+            else:
+                sent.answer("refused", sent.returned or "the broker refused it (nack)")
+
+    def _answer_written(self, why: str) -> None:
+        """Nothing can confirm it any more."""
+        gone, self._sent = self._sent, {}
+        for sent in gone.values():
+            sent.answer("silent", why)
+
+    # -- patience ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._checking:
+            self._checking, self._last_check = True, time.monotonic()
+            self._timers.call_later(CHECK_EVERY, self._check)
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        passed, self._last_check = now - self._last_check, now
+        self._checking = False
+        if self.idle:
+            return
+        self._watch()
+        if self._blocked:
+            return
+        late = False
+        for sent in [*self._sent.values(), *self._queue]:
+            sent.waited += passed
+            late = late or sent.waited > self._patience
+        if late:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Close first, tell afterwards: `_down` answers what was written, once nothing can confirm it any more."""
+        why = f"no confirm within {self._patience:g} s"
+        waiting, self._queue = (
+            [s for s in self._queue if s.waited > self._patience],
+            deque(s for s in self._queue if s.waited <= self._patience),
+        )
+        if self._sent:
+            log.warning("%s: the publishing link is closed and opened again", why)
+            self._link.abort(ConnectionError(why))
+        for sent in waiting:
+            sent.answer("unsent", f"no publishing link within {self._patience:g} s")

@@ -1,0 +1,302 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A broker through proton: one thread, two connections, a link for each source and each target.
+
+The thread runs proton's engine and nothing else: it reads frames, hands batches over, writes settles, publishes and
+transactions, runs timers. Every public method may be called from any thread and returns at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import proton
+
+from redeliver_mw.adapter import Cancel, OnAnswer, OnTransferred, Sink, Subscription
+from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, Settlement
+from redeliver_mw.adapter.kit.settlements import SettlementQueue
+from redeliver_mw.adapter.registry import BrokerUrl
+from redeliver_mw.errors import BrokerError, BrokerUnavailable, RedeliverError
+from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
+from redeliver_mw.timers import cancellable
+from redeliver_proton.amqp.codec import NotEncodable
+from redeliver_proton.broker_dialect import BrokerDialect
+from redeliver_proton.brokers.artemis.dialect import ARTEMIS
+from redeliver_proton.browse import Browses
+from redeliver_proton.connection import ProtonConnection
+from redeliver_proton.consumer import Consumer, ConsumerSettlement, DelayedRelease, why_refused
+from redeliver_proton.duplicate_ids import DuplicateIdSalts
+from redeliver_proton.loop import ProtonLoop
+from redeliver_proton.messages import READER
+from redeliver_proton.publisher import Publisher
+from redeliver_proton.route import Route
+from redeliver_proton.sender_link import SentCopy
+from redeliver_proton.transactions import TransactionRunner, TransferJob
+from redeliver_proton.wire import Refused
+
+log = logging.getLogger("redeliver_mw.proton")
+
+AGAIN_AFTER = 1.0  # seconds before a source that was closed on us is subscribed again
+
+
+class ProtonAdapter:
+    """The `Adapter` of `artemis+proton` and, where it postpones, of `rabbitmq+proton`."""
+
+    def __init__(self, url: BrokerUrl, dialect: BrokerDialect = ARTEMIS) -> None:
+        self._url, self._dialect = url, dialect
+        self._loop = ProtonLoop("redeliver-proton", self._fault)
+        self._line = ProtonConnection(
+            self._loop, url, dialect, "consume", up=self._up, down=self._down, failed=self._failed
+        )
+        self._topology = dialect.topology()
+        self._publisher = Publisher(self._loop, url, dialect, self._topology, closed=self._ended)
+        self._mover = TransactionRunner(self._loop, self._topology, self._line.abort)
+        self._salts = DuplicateIdSalts()
+        self._capabilities = dialect.capabilities("0")
+        self._ledger_scope = dialect.ledger_scope(url, "")  # until a cluster has told its name
+        self._sink: Sink
+        self._sources: dict[Destination, Consumer] = {}
+        self._live: dict[int, Consumer] = {}  # by generation
+        self._browses = Browses(self._loop, self._line, self._topology, dialect.delivery)
+        self._words: SettlementQueue[ConsumerSettlement] = SettlementQueue(
+            self._decide, lambda: self._loop.call(self._words.write)
+        )
+        self._closed = threading.Event()
+
+    @property
+    def reader(self) -> MessageReader:
+        return READER
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def broker(self) -> str:
+        return self._dialect.where(self._url)
+
+    @property
+    def ledger_scope(self) -> str:
+        return self._ledger_scope
+
+    # -- the public verbs, from any thread ---------------------------------------------------------
+
+    def start(self, sink: Sink, /) -> None:
+        self._sink = sink
+        self._loop.call(self._line.open)
+        self._loop.start()
+
+    def subscribe(self, subscription: Subscription, /) -> None:
+        self._loop.call(lambda: self._subscribe(subscription))
+
+    def settle(
+        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+    ) -> None:
+        self._words.add(words, written)
+
+    def postpone(
+        self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
+    ) -> None:
+        self._words.add(((delivery, DelayedRelease(marks, time.time() + after if after > 0 else None)),), written)
+
+    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
+        self._loop.call(lambda: self._publish(out, answer, after))
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred, /) -> None:
+        self._loop.call(lambda: self._move(delivery, outs, answer))
+
+    def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
+        def known(found: Route | RedeliverError) -> None:
+            if isinstance(found, RedeliverError):
+                answer("silent" if isinstance(found, BrokerUnavailable) else "refused", str(found))
+            elif found.filter and found.only_from is None:
+                answer("refused", f"it takes only what matches {found.filter}, and the rest is lost")
+            else:
+                answer("ok", "")
+
+        self._loop.call(lambda: self._topology.route(target, known, declare=declare))
+
+    def rest(self, source: Destination, rested: Callable[[], None], /) -> None:
+        self._loop.call(lambda: self._sources[source].rest(rested))
+
+    def go_on(self, source: Destination, /) -> None:
+        self._loop.call(lambda: self._sources[source].go_on())
+
+    def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None]) -> None:
+        self._loop.call(lambda: self._topology.depth(source, answer))
+
+    def capabilities_at(
+        self, source: Destination, answer: Callable[[Capabilities | RedeliverError], None], /, *, declare: bool
+    ) -> None:
+        self._loop.call(lambda: self._topology.capabilities_at(source, self._capabilities, answer, declare=declare))
+
+    def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
+        self._loop.call(lambda: self._topology.limit_at(source, answer))
+
+    def browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
+    ) -> None:
+        self._loop.call(lambda: self._browses.look(source, limit, answer, copying=self._capabilities.browse == "copy"))
+
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
+        due, cancel = cancellable(fn)
+        due_at = time.monotonic() + seconds
+        self._loop.call(lambda: self._loop.call_later(due_at - time.monotonic(), due))
+        return cancel
+
+    def close(self, timeout: float = 10.0, /) -> None:
+        if not self._loop.thread.is_alive():
+            return
+        self._loop.call(self._close)
+        self._closed.wait(timeout)
+        self._loop.stop(timeout)
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _fault(self, error: BaseException) -> None:
+        self._line.abort(RuntimeError(f"a fault on the connection's thread: {error!r}"))
+
+    def _close(self) -> None:
+        self._words.write()
+        self._publisher.close()
+        for source in list(self._live.values()):
+            self._lost(source, None)
+        self._line.close()
+        self._ended()
+
+    def _ended(self) -> None:
+        """Both connections are closed, and we wanted that."""
+        if self._line.closing and self._line.is_down and self._publisher.is_closed:
+            self._closed.set()
+
+    # -- the consuming connection -----------------------------------------------------------------
+
+    def _failed(self, error: RedeliverError) -> None:
+        self._sink.failed(error, None)
+
+    def _up(self, connection: proton.Connection) -> None:
+        self._capabilities = self._dialect.capabilities(self._line.version)
+        self._ledger_scope = self._dialect.ledger_scope(self._url, self._line.cluster_name)
+        self._topology.connected(self._loop, connection)
+        self._mover.up(self._line.session)
+        if not self._publisher.started:
+            self._publisher.open()
+        self._sink.connected(self._capabilities)
+        for source in self._sources.values():
+            self._prepare(source)
+
+    def _down(self, error: BaseException) -> None:
+        self._mover.down(error)  # before its questions are answered: what is abandoned was not refused
+        self._topology.disconnected(error)
+        for source in self._sources.values() if isinstance(error, Refused) and error.forbids else ():
+            if not source.was_ready:  # it is what ended the session, and would end each one after it
+                self._sink.failed(why_refused(source.subscription, error), source.subscription.source)
+        for source in list(self._live.values()):
+            self._lost(source, error)
+        self._browses.lost(error)
+        self._ended()
+
+    def _subscribe(self, subscription: Subscription) -> None:
+        source = Consumer(
+            subscription,
+            self._loop,
+            self._dialect.delivery,
+            arrived=lambda batch: self._sink.arrived(batch),
+            ready=self._ready,
+            gone=self._gone,
+        )
+        self._sources[subscription.source] = source
+        if self._line.is_open:
+            self._prepare(source)
+
+    def _prepare(self, source: Consumer) -> None:
+        """Looked up first: attached to a missing name, a link would get a queue of its own, for itself alone."""
+        wanted = source.subscription
+        connection = self._line.connection
+
+        def routed(route: Route | RedeliverError) -> None:
+            if isinstance(route, RedeliverError):
+                self._unprepared(source, route)
+            elif wanted.postpones and not route.postpones:
+                self._unprepared(source, BrokerError(f"{wanted.source} gives nothing back with a delay any more"))
+            elif self._line.is_open and connection is self._line.connection and source.generation not in self._live:
+                source.open(self._line.session, route)
+
+        # A topic's subscription is a helper of ours, its queue.
+        declare = wanted.declare or (wanted.helpers and wanted.source.kind == "topic")
+        self._topology.route(wanted.source, routed, declare=declare, consuming=True)
+
+    def _unprepared(self, source: Consumer, error: RedeliverError) -> None:
+        if not self._line.is_open:
+            return
+        if not source.was_ready:
+            self._sink.failed(error, source.subscription.source)
+        else:
+            log.warning("%s: %s; trying again", source.subscription.source, error)
+            self._loop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._line.is_open else None)
+
+    def _ready(self, source: Consumer) -> None:
+        self._live[source.generation] = source
+        self._sink.ready(source.subscription.source, source.generation)
+
+    def _gone(self, source: Consumer, error: BaseException) -> None:
+        """The broker refused or closed its link."""
+        was_ready = source.was_ready
+        self._lost(source, error)
+        source.abandon()
+        if self._line.closing:
+            return
+        if not was_ready:
+            self._unprepared(source, why_refused(source.subscription, error))
+        else:
+            log.warning("%s was closed by the broker (%s); subscribing again", source.subscription.source, error)
+            self._loop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._line.is_open else None)
+
+    def _lost(self, source: Consumer, error: BaseException | None) -> None:
+        if self._live.pop(source.generation, None) is not None:
+            self._publisher.forget(source.generation)
+            self._salts.lost(source.generation)
+            source.abandon()
+            self._sink.lost(source.generation, error)
+
+    # -- settling and publishing ------------------------------------------------------------------
+
+    def _decide(self, delivery: Delivery, word: ConsumerSettlement) -> Consumer | None:
+        source = self._live.get(delivery.generation)
+        if source is not None:
+            source.decide(delivery.tag, word)
+            if delivery.known:
+                self._salts.settled(delivery)
+        return source
+
+    def _publish(self, out: Outgoing, answer: OnAnswer, after: float) -> None:
+        try:
+            data, seen = self._dialect.encode(out, after, self._salts)
+        except NotEncodable as error:
+            return answer("refused", f"it cannot be encoded: {error}")
+        return self._publisher.publish(out.target, SentCopy(data, answer, out.generation, seen))
+
+    def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
+        source = self._live.get(delivery.generation)
+        if source is None:
+            return answer("lost", "its generation is over")
+        try:
+            encoded = [(out.target, *self._dialect.encode(out, after, self._salts)) for out, after in outs]
+        except NotEncodable as error:
+            return answer("refused", f"it cannot be encoded: {error}")
+
+        def moved(verdict: Any, why: str) -> None:
+            if verdict == "ok":
+                self._salts.settled(delivery)
+            answer(verdict, why)
+
+        return self._mover.move(TransferJob(source, delivery, encoded, moved))
+
+
+def adapter_from_url(url: BrokerUrl) -> ProtonAdapter:
+    """The entry point of `artemis+proton`."""
+    return ProtonAdapter(url, ARTEMIS)

@@ -1,0 +1,255 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The user's connection and what its container lends a drop-in: timers, a way in from other threads, an end.
+
+All on the container's thread, `hop` excepted.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import proton
+from proton.reactor import ApplicationEvent, EventInjector
+
+from redeliver_mw.adapter.kit.ledger_scope import scope_of_hosts
+
+if TYPE_CHECKING:
+    from redeliver_proton.dropin.copies import LinkCopyPublisher
+    from redeliver_proton.dropin.link import LinkScope
+
+log = logging.getLogger("redeliver_mw.proton")
+
+_HOP = "redeliver_hop"
+
+
+class ContainerTimer:
+    """Calls `fn` once, never early: the container counts from when its turn began, and in wall time."""
+
+    def __init__(self, ground: ProtonUserConnection, seconds: float, fn: Callable[[], object]) -> None:
+        self._ground, self._fn = ground, fn
+        self._due = time.monotonic() + seconds
+        self._start()
+
+    def _start(self) -> None:
+        container = self._ground.container
+        container.mark()
+        self._task = container.schedule(max(0.0, self._due - time.monotonic()), self)
+
+    def on_timer_task(self, _event: Any) -> None:
+        if time.monotonic() < self._due:
+            self._start()
+        else:
+            self._ground.timers.discard(self)
+            self._fn()
+
+    def cancel(self) -> None:
+        self._ground.timers.discard(self)
+        self._task.cancel()
+
+
+class ProtonUserConnection:
+    """One connection of the user's, through its reconnects. Also the loop of what sends on it."""
+
+    def __init__(self, watch: ConnectionWatch, connection: proton.Connection) -> None:
+        from redeliver_proton.dropin.copies import LinkCopyPublisher
+
+        self.watch, self.container, self.connection = watch, watch.container, connection
+        self.seats: dict[Any, LinkScope] = {}  # by link
+        self.callers: dict[Any, Any] = {}  # by the handler they belong to
+        self.timers: set[ContainerTimer] = set()
+        self.is_open = True
+        self.finished = False  # it will not come back
+        self.post: LinkCopyPublisher = LinkCopyPublisher(self)
+
+    @property
+    def broker(self) -> str:
+        """As `ProtonAdapter.broker`."""
+        url = next(iter(self._urls()), None)
+        return str(self.connection.hostname) if url is None else f"{url.host or 'localhost'}:{url.port or 5672}"
+
+    @property
+    def ledger_scope(self) -> str:
+        """As `ProtonAdapter.ledger_scope`: the ledger of a source is the same for App and drop-in."""
+        hosts = [(url.host or "localhost", int(url.port or 5672)) for url in self._urls()]  # a port may print as `amqp`
+        return scope_of_hosts(hosts) or self.broker
+
+    def _urls(self) -> list[proton.Url]:
+        """Where the container may connect to, in its order."""
+        addresses = getattr(getattr(self.connection, "_overrides", None), "address", None)
+        urls = addresses.values if addresses is not None else [getattr(self.connection, "url", None)]
+        return [url for url in urls if url is not None]
+
+    # -- the loop ---------------------------------------------------------------------------------
+
+    @staticmethod
+    def time() -> float:
+        """Seconds, monotonic."""
+        return time.monotonic()
+
+    def later(self, seconds: float, fn: Callable[[], object]) -> None:
+        if self.is_open:
+            self.call_later(seconds, fn)
+
+    def call_later(self, seconds: float, fn: Callable[[], object]) -> ContainerTimer:
+        timer = ContainerTimer(self, seconds, fn)
+        self.timers.add(timer)
+        return timer
+
+    def call(self, fn: Callable[[], object]) -> None:
+        self.later(0.0, fn)
+
+    def hop(self, fn: Callable[[], None]) -> None:
+        """From any thread into the container's; right here if that is over."""
+        if self.finished or not self.watch.inject(fn):
+            fn()
+
+    # -- losses -----------------------------------------------------------------------------------
+
+    def cut(self, error: BaseException) -> None:
+        """Close the socket without a goodbye, as the container does after a failure of it; it may reconnect."""
+        log.error("the connection is closed, and what is unsettled on it is the broker's again: %s", error)
+        transport = self.connection.transport
+        if transport is not None:
+            selectable = getattr(transport, "_selectable", None)
+            transport.close_head()
+            transport.close_tail()
+            if selectable is not None:
+                selectable.terminate()
+                selectable._transport = transport._selectable = None
+                selectable.update()
+        self.down(error)
+
+    def down(self, error: BaseException) -> None:
+        """The connection is lost or closed: no generation outlives it, and no timer keeps the container running."""
+        if not self.is_open:
+            return
+        self.is_open = False
+        for seat in list(self.seats.values()):
+            seat.lost()
+        self.post.down(error)
+        for timer in list(self.timers):
+            timer.cancel()
+        _ = self.container.timer_deadline  # forgets those that are cancelled
+        for caller in self.callers.values():
+            caller.begin_anew()
+
+    def link_down(self, link: Any) -> None:
+        seat = self.seats.pop(link, None)
+        if seat is not None:
+            seat.lost()
+
+
+class ConnectionWatch(proton.Handler):
+    """Hears of every end in one container, whichever handler an event is for."""
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+        self._grounds: dict[Any, ProtonUserConnection] = {}
+        self._injector: EventInjector | None = None
+        self._guard = threading.Lock()
+        self._following = False
+
+    @classmethod
+    def ground_of(cls, event: Any) -> ProtonUserConnection:
+        container = event.container
+        watch: ConnectionWatch | None = vars(container).get("_redeliver_watch")
+        if watch is None:
+            watch = container._redeliver_watch = cls(container)
+            container.global_handler.add(watch)
+        found = watch._grounds.get(event.connection)
+        if found is None:
+            found = watch._grounds[event.connection] = ProtonUserConnection(watch, event.connection)
+        return found
+
+    def on_delivery(self, event: Any) -> None:
+        """The driver comes here last, and from within `take_following`, too, for the event that ended it."""
+        incoming = vars(event).get("redeliver_ours")
+        if incoming is not None and not self._following:
+            self._following = True
+            try:
+                incoming.take_following(event)
+            finally:
+                self._following = False
+
+    # -- from other threads -----------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Make `inject` work. It keeps the container running until the last connection is closed."""
+        with self._guard:
+            if self._injector is None:
+                self._injector = EventInjector()
+                self.container.selectable(self._injector)
+
+    def inject(self, fn: Callable[[], None]) -> bool:
+        with self._guard:
+            if self._injector is None:
+                return False
+            self._injector.trigger(ApplicationEvent(_HOP, subject=fn))
+            return True
+
+    def on_redeliver_hop(self, event: Any) -> None:
+        event.subject()
+
+    # -- ends -------------------------------------------------------------------------------------
+
+    def on_connection_remote_open(self, event: Any) -> None:
+        ground = self._grounds.get(event.connection)
+        if ground is not None:
+            ground.is_open = True
+
+    def on_transport_error(self, event: Any) -> None:
+        self._down(event)
+
+    def on_transport_tail_closed(self, event: Any) -> None:
+        self._down(event)
+
+    def on_transport_closed(self, event: Any) -> None:
+        """By now the container has begun to reconnect, or has given it up."""
+        self._down(event)
+        connection = event.connection
+        if connection is None:
+            return
+        connector = getattr(connection, "_overrides", None)
+        if not connection.state & proton.Endpoint.LOCAL_ACTIVE or getattr(connector, "connection", None) is None:
+            self._finish(connection)
+
+    def on_connection_local_close(self, event: Any) -> None:
+        self._down(event)
+
+    def on_connection_remote_close(self, event: Any) -> None:
+        self._down(event)
+
+    def on_link_local_close(self, event: Any) -> None:
+        ground = self._grounds.get(event.connection)
+        if ground is not None:
+            ground.link_down(event.link)
+
+    on_link_remote_close = on_link_local_detach = on_link_remote_detach = on_link_local_close
+
+    def on_session_local_close(self, event: Any) -> None:
+        ground = self._grounds.get(event.connection)
+        for link in [link for link in ground.seats if link.session == event.session] if ground is not None else ():
+            assert ground is not None
+            ground.link_down(link)
+
+    on_session_remote_close = on_session_local_close
+
+    def _down(self, event: Any) -> None:
+        ground = self._grounds.get(event.connection)
+        if ground is not None:
+            condition = event.transport.condition if event.transport is not None else None
+            ground.down(ConnectionError(str(condition or "closed")))
+
+    def _finish(self, connection: Any) -> None:
+        ground = self._grounds.pop(connection, None)
+        if ground is not None:
+            ground.finished = True
+        with self._guard:
+            if not self._grounds and self._injector is not None:
+                self._injector.close()
+                self._injector = None

@@ -1,0 +1,189 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a drop-in's copies go out: links of our own, in sessions of our own, on the user's connection.
+
+On the container's thread. A copy counts as sent when the broker accepted it (rule 1); a link without credit stops
+the clock. Silence closes the user's connection before anybody is told of it (rule 8).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import proton
+
+from redeliver_mw.adapter import OnAnswer, OnTransferred
+from redeliver_mw.adapter.kit.pending_copies import PendingCopies
+from redeliver_mw.dropin import CopyPublisher, IsAlive
+from redeliver_mw.errors import RedeliverError
+from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_proton.amqp.codec import NotEncodable
+from redeliver_proton.brokers.artemis.dialect import encoded
+from redeliver_proton.brokers.artemis.topology import ArtemisTopology
+from redeliver_proton.duplicate_ids import DuplicateIdSalts
+from redeliver_proton.route import Route
+from redeliver_proton.sender_link import SenderLinks, SentCopy
+from redeliver_proton.transactions import TransactionRunner, TransferJob
+
+if TYPE_CHECKING:
+    from redeliver_proton.dropin.connection import ProtonUserConnection
+
+log = logging.getLogger("redeliver_mw.proton")
+
+PATIENCE = 30.0  # seconds in which an outcome has to come
+CHECK_EVERY = 0.25
+
+
+class _Quiet(proton.Handler):
+    """Of our own sessions: their events are not for the user's handler. Without it, that closes the connection."""
+
+    def __init__(self, ground: ProtonUserConnection) -> None:
+        self._ground = ground
+
+    def on_session_remote_close(self, event: Any) -> None:
+        if event.session.state & proton.Endpoint.LOCAL_ACTIVE:
+            self._ground.cut(
+                ConnectionError(f"the broker ended the session for copies: {event.session.remote_condition}")
+            )
+
+
+class LinkCopyPublisher(CopyPublisher):
+    """Of one connection; begun anew after each loss, when there is a copy to send."""
+
+    def __init__(self, ground: ProtonUserConnection, *, patience: float = PATIENCE) -> None:
+        self._ground, self._patience = ground, patience
+        self.salts = DuplicateIdSalts()
+        self._topology = ArtemisTopology()
+        self._outlets = SenderLinks(self._topology)
+        loop: Any = ground  # of a loop only `call`, `call_later` and `time` are used, and it has those
+        self._mover = TransactionRunner(loop, self._topology, ground.cut, patience=patience)
+        self._sessions: list[Any] = []
+        self._known: set[Destination] = set()  # targets that are there
+        self._pending = PendingCopies()  # their targets are looked up
+        self._checking, self._last_check = False, 0.0
+
+    # -- the connection ---------------------------------------------------------------------------
+
+    def _up(self) -> None:
+        if self._sessions:
+            return
+        session = self._session()
+        session.handler = _Quiet(self._ground)
+        session.open()
+        loop: Any = self._ground
+        lender: Any = SimpleNamespace(session=self._session)
+        self._topology.connected(loop, lender)
+        self._outlets.up(session)
+        self._mover.up(session)
+
+    def _session(self) -> Any:
+        session = self._ground.connection.session()
+        self._sessions.append(session)
+        return session
+
+    def down(self, error: BaseException) -> None:
+        """The connection is lost. Our sessions are freed: the driver would open them again with the next one."""
+        self._checking = False
+        self._known.clear()
+        self._topology.disconnected(error)
+        self._outlets.down(f"the connection was lost: {error}")
+        self._mover.down(error)
+        sessions, self._sessions = self._sessions, []
+        for session in sessions:
+            session.handler = None
+            session.close()
+            session.free()
+
+    # -- copies -----------------------------------------------------------------------------------
+
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
+        if not self._ground.is_open:
+            return answer("unsent", "there is no connection just now")
+        try:
+            data, seen = encoded(out, after, self.salts)
+        except NotEncodable as error:
+            return answer("refused", f"it cannot be encoded: {error}")
+
+        number = self._pending.add(out, answer)
+
+        def found(why: str) -> None:
+            if not self._pending.take(number):
+                return None
+            if why or not alive():
+                return answer("refused" if why else "unsent", why or "the original was lost meanwhile")
+            self._outlets.to(out.target).offer(SentCopy(data, answered, out.generation, seen))
+            return self._watch()
+
+        def answered(verdict: Any, why: str) -> None:
+            if verdict != "ok":
+                self._known.discard(out.target)
+            answer(verdict, why)
+
+        self._up()
+        self._find([out.target], found)
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
+        seat = next((s for s in self._ground.seats.values() if s.lives(delivery.generation)), None)
+        if seat is None:
+            return answer("lost", "its generation is over")
+        try:
+            sends = [(out.target, *encoded(out, after, self.salts)) for out, after in outs]
+        except NotEncodable as error:
+            return answer("refused", f"it cannot be encoded: {error}")
+
+        def found(why: str) -> None:
+            if why:
+                answer("refused", why)
+            else:
+                self._mover.move(TransferJob(seat, delivery, sends, moved))
+
+        def moved(verdict: Any, why: str) -> None:
+            if verdict == "ok":
+                self.salts.settled(delivery)
+            else:
+                self._known.difference_update(target for target, _, _ in sends)
+            answer(verdict, why)
+
+        self._up()
+        self._find([target for target, _, _ in sends], found)
+
+    def forget(self, generation: int) -> None:
+        """Answer the copies of a lost generation that are not written yet, wherever they wait."""
+        self.salts.lost(generation)
+        self._pending.forget(generation)
+        for sent in self._outlets.forget(generation):
+            sent.answer("unsent", "the original was lost meanwhile")
+
+    def _find(self, targets: list[Destination], then: Callable[[str], None]) -> None:
+        """Make sure that they are there, a missing one is made; `then` hears why one cannot be had, or nothing."""
+        missing = next((target for target in targets if target not in self._known), None)
+        if missing is None:
+            return then("")
+
+        def routed(route: Route | RedeliverError) -> None:
+            if isinstance(route, RedeliverError):
+                return then(str(route))
+            self._known.add(missing)
+            return self._find(targets, then)
+
+        return self._topology.route(missing, routed, declare=True)
+
+    # -- patience ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._checking and self._ground.is_open:
+            self._checking, self._last_check = True, self._ground.time()
+            self._ground.later(CHECK_EVERY, self._check)
+
+    def _check(self) -> None:
+        now = self._ground.time()
+        passed = now - self._last_check
+        self._checking = False
+        if all(outlet.idle for outlet in self._outlets):
+            return
+        self._watch()
+        if self._outlets.waits_longer_than(self._patience, passed):
+            self._ground.cut(ConnectionError(f"no outcome of a copy within {self._patience:g} s"))

@@ -1,0 +1,267 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redelivering`: the drop-in wrapper for proton handlers.
+
+::
+
+    Container(redelivering(MyHandler(), policy=p)).run()
+
+The handler stays as it is. When `on_message` returns, its message is accepted; when it raises, the message comes back
+as the policy says, and after the last failure lies in the dead-letter queue. All of it runs on the container's thread:
+no sleep, heart-beats go on.
+
+How: a `MessagingHandler` has an `IncomingMessageHandler` among its `handlers`, which receives, calls `on_message`, and
+accepts and settles by itself. `redelivering` takes that one's place and gives the same handler back. Its senders and
+its endpoints are not touched; its prefetch stays, and is asked for by halves. `auto_accept` means nothing any more
+where messages can be redelivered: every one is settled when its fate is certain.
+
+What a user should know:
+
+- The callback's own words are captured: `accept` = success, `release` and `modified` = failure, `reject` = `Reject`;
+  also as `event.delivery.update(...)`, `settle()` and the exceptions `Reject` and `Release`. The first one counts;
+  when it accepts and then raises, the exception is logged.
+- `KeyboardInterrupt` and `SystemExit` leave the message unsettled and end the program, as they would by hand.
+- A callback that closes its receiver or connection and returns gets its message settled first.
+- The source is the address that the receiver is attached to; `topic::subscription` is a subscription, with the
+  capability `queue` on the receiver's source a queue. A browsing receiver (`Copy()`), a dynamic one, and one whose
+  messages come settled pass through untouched.
+- Copies go out on links of our own on the same connection; `publisher=` names a companion connection for them. When
+  one is not answered within 30 s the shared connection is closed.
+- What cannot be right is a ConfigError out of `run()`, when the receiver is attached: nothing was begun.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, TypeVar, Unpack
+
+import proton
+from proton.handlers import IncomingMessageHandler, OutgoingMessageHandler
+from proton.handlers import Reject as ProtonReject
+from proton.handlers import Release as ProtonRelease
+
+from redeliver_mw.decorator import is_async
+from redeliver_mw.dropin import CallbackRun, CallbackRunner, CompanionPublisher, DropinKeywords, DropinOptions, Requeued
+from redeliver_mw.errors import ConfigError, Reject
+from redeliver_mw.message import Destination
+from redeliver_mw.redelivery.commands import PauseSource, ResumeSource
+from redeliver_proton.brokers.artemis.capabilities import capabilities
+from redeliver_proton.brokers.artemis.dialect import ARTEMIS
+from redeliver_proton.dropin.connection import ConnectionWatch, ProtonUserConnection
+from redeliver_proton.dropin.event_batch import EventBatch, others_listen
+from redeliver_proton.dropin.flow_control import PausingFlow, SendingPart
+from redeliver_proton.dropin.link import LinkScope, ShownDelivery
+from redeliver_proton.dropin.link_sources import passes_through, source_of, was_seated
+from redeliver_proton.messages import delivery_of
+
+log = logging.getLogger("redeliver_mw.proton")
+
+H = TypeVar("H")
+_CLOSED = proton.Endpoint.LOCAL_CLOSED
+
+
+class ProtonCallbackRunner(CallbackRunner):
+    """Of one handler, on one connection at a time."""
+
+    _ground: ProtonUserConnection
+
+    def __init__(self, incoming: WrappedHandler, ground: ProtonUserConnection) -> None:
+        super().__init__(incoming.terms, ground, incoming.companion or ground.post, _capabilities(ground.connection))
+        self._incoming = incoming
+
+    @property
+    def over(self) -> bool:
+        return self._ground.finished
+
+    def begin_anew(self) -> None:
+        """Its connection was lost, and may come back: nothing is halted, nothing waits in a turn of the loop."""
+        self._incoming.paused.clear()
+        self.move_to(self._ground, self._post)
+
+    def knows(self, source: Destination) -> bool:
+        return source in self._plans
+
+    def invoke(self, turn: CallbackRun) -> object:
+        try:
+            self._incoming.original.on_message(ShownDelivery(turn))
+        except ProtonReject as error:
+            raise Reject(str(error) or "rejected by the callback (Reject)") from error
+        except ProtonRelease as error:
+            raise Requeued("Release") from error
+        return None
+
+    def halt(self, c: PauseSource) -> None:
+        super().halt(c)
+        self._incoming.paused.update(self._links(c.source))
+
+    def resume(self, c: ResumeSource) -> None:
+        super().resume(c)
+        for link in self._links(c.source):
+            self._incoming.paused.discard(link)
+            if self._incoming.flow is not None:
+                self._incoming.flow.again(link)
+
+    def _links(self, source: Destination) -> list[Any]:
+        return [seat.link for seat in self._ground.seats.values() if seat.source == source]
+
+
+class WrappedHandler(proton.Handler):
+    """Stands where the handler's `IncomingMessageHandler` stood."""
+
+    def __init__(self, original: Any, terms: DropinOptions, companion: CompanionPublisher | None) -> None:
+        self.original, self.terms, self.companion = original, terms, companion
+        self.returning_settles = terms.returning_settles(bool(getattr(original, "auto_accept", True)))
+        self.flow: PausingFlow | None = None  # in front of the handler's own, if it has one
+        self.parts: list[Any] = []  # of the handler, that are ours
+        self.paused: set[Any] = set()  # links that get no credit
+        self._last: dict[
+            tuple[str, int], ProtonCallbackRunner
+        ] = {}  # of a broker and thread: it goes on with a new connection
+        self._told: set[Any] = set()
+        self._ground: ProtonUserConnection | None = None  # of the last message
+
+    # -- the driver's events ----------------------------------------------------------------------
+
+    def on_link_remote_open(self, event: Any) -> None:
+        self.on_unhandled("on_link_remote_open", event)
+        link = event.link
+        if link.is_receiver and link.remote_source.address and not passes_through(link):
+            caller, source = self._caller(ConnectionWatch.ground_of(event)), source_of(link)
+            if not caller.knows(source):
+                caller.learn(source)
+
+    def on_delivery(self, event: Any) -> None:
+        delivery, link = event.delivery, event.link
+        seat = self.seat_of(link)
+        if (seat is None and not link.is_receiver) or delivery.aborted or not delivery.readable or delivery.partial:
+            self.original.on_delivery(event)
+        elif (seat is None and not was_seated(link) and passes_through(link)) or delivery.settled:
+            self._say_settled(link, delivery)
+            self.original.on_delivery(event)
+        else:
+            event.redeliver_ours = self
+            self._message(event, delivery, seat or self._seat(event, link))
+
+    def take_following(self, event: Any) -> None:
+        """Everybody has seen the event of a message of ours: take those that came with it."""
+        seat = self.seat_of(event.link)
+        if seat is None or others_listen(event, (*self.parts, seat.ground.watch)):
+            return
+        behind = EventBatch(event)
+        while (came := behind.next()) is not None:
+            self._message(event, came, seat)
+        if self.flow is not None:
+            self.flow.on_delivery(event)
+        behind.end()
+
+    def on_unhandled(self, method: str, *args: Any) -> None:
+        call = getattr(self.original, method, None)
+        if call is not None:
+            call(*args)
+
+    def seat_of(self, link: Any) -> LinkScope | None:
+        """Its messages are ours if it has one."""
+        return self._ground.seats.get(link) if self._ground is not None else None
+
+    def _seat(self, event: Any, link: Any) -> LinkScope:
+        ground = self._ground = ConnectionWatch.ground_of(event)
+        seat = ground.seats.get(link)
+        if seat is None:
+            seat = ground.seats[link] = LinkScope(ground, link, source_of(link))
+            link.redeliver_seated = True
+        return seat
+
+    def _message(self, event: Any, came: Any, seat: LinkScope) -> None:
+        ground, link = seat.ground, seat.link
+        if not ground.is_open:
+            return  # it came before the connection was lost: the broker has it again
+        if (link.state | seat.session.state | ground.connection.state) & _CLOSED:
+            return  # the user has closed it, which gives the message back, uncounted
+        caller = self._caller(ground)
+        generation = caller.generation(seat, "", seat.source)
+        raw = bytes(link.recv(came.pending) or b"")
+        link.advance()
+        delivery = delivery_of(seat.source, generation, seat.keep(came), raw)
+        caller.arrived(CallbackRun(delivery, seat, caller, (event, came), returning_settles=self.returning_settles))
+
+    def _say_settled(self, link: Any, delivery: Any) -> None:
+        if delivery.settled and link.remote_source.address not in self._told:
+            self._told.add(link.remote_source.address)
+            log.error("%s: its messages come settled: none can be redelivered", link.remote_source.address)
+
+    # -- who calls --------------------------------------------------------------------------------
+
+    def _caller(self, ground: ProtonUserConnection) -> ProtonCallbackRunner:
+        found: ProtonCallbackRunner | None = ground.callers.get(self)
+        if found is None:
+            key = (ground.ledger_scope, threading.get_ident())
+            found = self._last.get(key)
+            if found is not None and found.over:
+                found.move_to(ground, self.companion or ground.post)
+            else:
+                found = self._last[key] = ProtonCallbackRunner(self, ground)
+            ground.callers[self] = found
+            if self.companion is not None or not self.returning_settles:
+                ground.watch.listen()
+        return found
+
+
+def _capabilities(connection: Any) -> Any:
+    told = {str(name): value for name, value in (connection.remote_properties or {}).items()}
+    product = str(told.get("product", ""))
+    if product not in (ARTEMIS.product, ""):
+        cure = (
+            "Use an App, with rabbitmq+proton, or redeliver_pika's wrapper" if product == "RabbitMQ" else "Use Artemis"
+        )
+        raise ConfigError(f"this broker is {product}, not Artemis", where=str(connection.hostname), cure=cure)
+    return capabilities(str(told.get("version", "0")))
+
+
+# -- wrapping --------------------------------------------------------------------------------------
+
+
+def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[DropinKeywords]) -> H:
+    """Make a proton handler's messages redelivered as a policy says. The same handler comes back.
+
+    - `publisher`: a URL for a companion connection on which copies go out.
+    - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the mark of `@redeliver` on `on_message`, else
+      the default policy.
+    - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
+    - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
+    - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
+    - `app_name`: for records and dead letters; the program's name by default.
+    - `settle`: by default as the handler's `auto_accept` says: with True, returning is success; with False, the code's
+      own accept, release or reject of `event.delivery` settles the message, whenever and from whichever thread it
+      comes. `return` and `callback` say it outright.
+    - `hold_max`: deliveries (>= 1) that may be held here at once, each for ten seconds at most.
+
+    ConfigError for what cannot be; PolicyError for a policy that cannot be read.
+    """
+    terms = DropinOptions(publisher=publisher, **options)
+    on_message = getattr(handler, "on_message", None)
+    parts: Any = getattr(handler, "handlers", None)
+    name = f"{handler!r:.200}"
+    if isinstance(handler, IncomingMessageHandler) or not callable(on_message) or not isinstance(parts, list):
+        raise ConfigError(f"{name} is no handler with on_message", cure=_DERIVE)
+    if any(isinstance(part, WrappedHandler) for part in parts):
+        raise ConfigError(f"{name} is wrapped already", cure="Wrap it once")
+    at = next((i for i, part in enumerate(parts) if isinstance(part, IncomingMessageHandler)), None)
+    if at is None:
+        raise ConfigError(f"proton itself would never call on_message of {name}", cure=_DERIVE)
+    if is_async(on_message):
+        raise ConfigError(f"{name} has a coroutine as on_message: the container cannot await it", cure="Use a function")
+    companion = None if publisher is None else CompanionPublisher(publisher, "artemis+proton")
+    parts[at] = incoming = WrappedHandler(parts[at], terms.on(on_message), companion)
+    for i, part in enumerate(parts):
+        if type(part).__name__ == "FlowController":
+            parts[i] = incoming.flow = PausingFlow(part, incoming)
+        elif type(part) is OutgoingMessageHandler:
+            parts[i] = SendingPart(part, incoming)
+    incoming.parts = [part for part in parts if isinstance(part, WrappedHandler | PausingFlow | SendingPart)]
+    return handler
+
+
+_DERIVE = "Derive it from proton.handlers.MessagingHandler"
+__all__ = ["redelivering"]

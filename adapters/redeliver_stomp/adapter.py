@@ -1,0 +1,302 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""ActiveMQ Classic through stomp.py: one thread of ours, a connection to consume on and one to publish on.
+
+The thread writes, times and decides; stomp.py's receiver threads only turn bytes into frames for it. A durable
+subscription has a consuming connection of its own, because its client id may be used by one only. Every public
+method may be called from any thread and returns at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from redeliver_mw.adapter import Cancel, OnAnswer, OnTransferred, Sink, Subscription
+from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, Settlement
+from redeliver_mw.adapter.kit.ledger_scope import scope_of_hosts
+from redeliver_mw.adapter.kit.settlements import SettlementQueue
+from redeliver_mw.adapter.registry import BrokerUrl
+from redeliver_mw.errors import RedeliverError
+from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
+from redeliver_stomp.browse import Browser
+from redeliver_stomp.capabilities import capabilities, client_id, problem, version_of
+from redeliver_stomp.connection import PORT
+from redeliver_stomp.consumer import Consumer, check_source, why_refused
+from redeliver_stomp.consumer_connection import ConsumerConnection
+from redeliver_stomp.frames import RawFrame
+from redeliver_stomp.loop import StompLoop
+from redeliver_stomp.messages import READER, delivery_of
+from redeliver_stomp.publisher import Publisher
+from redeliver_stomp.scheduler_probe import probe_scheduler
+
+log = logging.getLogger("redeliver_mw.stomp")
+
+AGAIN_AFTER = 1.0  # seconds before a source that was refused is subscribed again
+BROWSED = -1  # the generation of what was only looked at: it cannot be settled
+
+
+class StompAdapter:
+    """The `Adapter` of `activemq+stomp`."""
+
+    def __init__(self, url: BrokerUrl) -> None:
+        self._url = url
+        self._loop = StompLoop("redeliver-stomp", self._fault)
+        self._publisher = Publisher(self._loop, url, closed=self._ended)
+        self._main = self._lane("consume", lambda error: self._sink.failed(error, None), self._up)
+        self._lanes: dict[Destination, ConsumerConnection] = {}  # of durable subscriptions
+        self._capabilities = capabilities("", scheduler=True)
+        self._sink: Sink
+        self._sources: dict[Destination, Consumer] = {}
+        self._live: dict[int, Consumer] = {}  # by generation
+        self._browsers: set[Browser] = set()
+        self._words: SettlementQueue[Settlement] = SettlementQueue(
+            self._decide, lambda: self._loop.call(self._words.write)
+        )
+        self._probed = False  # on the connection that there is now
+        self._closing = False
+        self._closed = threading.Event()
+
+    def _lane(
+        self,
+        role: str,
+        failed: Callable[[RedeliverError], None],
+        up: Callable[[ConsumerConnection, Mapping[str, str]], None],
+        client: str = "",
+    ) -> ConsumerConnection:
+        def patience() -> float:
+            return self._publisher._patience  # one number for both
+
+        return ConsumerConnection(
+            self._loop, self._url, role, up=up, down=self._down, failed=failed, patience=patience, client_id=client
+        )
+
+    @property
+    def reader(self) -> MessageReader:
+        return READER
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._capabilities
+
+    @property
+    def broker(self) -> str:
+        host, port = self._url.hosts[0]
+        return f"{host}:{port or PORT}"
+
+    @property
+    def ledger_scope(self) -> str:
+        return scope_of_hosts((host, port or PORT) for host, port in self._url.hosts)
+
+    # -- the public verbs, from any thread ---------------------------------------------------------
+
+    def start(self, sink: Sink, /) -> None:
+        self._sink = sink
+        self._loop.start()
+        self._loop.call(self._main.link.open)
+
+    def subscribe(self, subscription: Subscription, /) -> None:
+        check_source(subscription)
+        self._loop.call(lambda: self._subscribe(subscription))
+
+    def settle(
+        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+    ) -> None:
+        self._words.add(words, written)
+
+    def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
+        self._loop.call(lambda: self._publisher.publish(out, answer, after))
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred, /) -> None:
+        self._loop.call(lambda: self._move(delivery, outs, answer))
+
+    def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
+        """ActiveMQ makes a queue at its first use: only a name that cannot be one is refused."""
+        why = problem(target)
+        if not why and target.kind == "topic" and not target.subscription:
+            log.warning(
+                "whether anybody keeps what is sent to %s cannot be seen (rule 1): without a durable subscriber it is "
+                "lost. Name a queue, or see to it that there is one",
+                target,
+            )
+        self._loop.call(lambda: answer("refused" if why else "ok", why))
+
+    def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
+        """What a browser sees: messages that other consumers have in flight count, too."""
+        count = 0
+
+        def seen(_frame: RawFrame) -> bool:
+            nonlocal count
+            count += 1
+            return False
+
+        self._loop.call(lambda: self._look(source, seen, lambda error: answer(error or count)))
+
+    def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
+        """ActiveMQ ends a message for nothing but a NACK, which is never sent."""
+        answer(BrokerLimit())
+
+    def browse(
+        self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
+    ) -> None:
+        found: list[Delivery] = []
+
+        def seen(frame: RawFrame) -> bool:
+            found.append(delivery_of(source, BROWSED, frame))
+            return len(found) >= limit
+
+        if limit <= 0:
+            self._loop.call(lambda: answer(found))
+        else:
+            self._loop.call(lambda: self._look(source, seen, lambda error: answer(error or found)))
+
+    def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
+        return self._loop.call_later(seconds, fn).cancel
+
+    def close(self, timeout: float = 10.0, /) -> None:
+        if not self._loop.thread.is_alive():
+            return
+        self._loop.call(self._close)
+        self._closed.wait(timeout)
+        self._loop.stop()
+        self._loop.thread.join(timeout)
+
+    # -- the thread -------------------------------------------------------------------------------
+
+    def _fault(self, error: BaseException) -> None:
+        """Of ours: every connection that consumes is opened again, so that nothing hangs half done."""
+        for lane in (self._main, *self._lanes.values()):
+            lane.link.abort(RuntimeError(f"a fault on the connection's thread: {error!r}"))
+
+    def _close(self) -> None:
+        self._closing = True
+        self._words.write()
+        self._publisher.close()
+        for browser in list(self._browsers):
+            browser.close()
+        for source in list(self._live.values()):
+            self._lost(source, None)
+        for lane in (self._main, *self._lanes.values()):
+            lane.link.close()
+        self._ended()
+
+    def _ended(self) -> None:
+        """All connections are closed, and we wanted that."""
+        lanes = (self._main, *self._lanes.values())
+        if self._closing and self._publisher.is_closed and all(lane.link.is_closed for lane in lanes):
+            self._closed.set()
+
+    # -- consuming connections --------------------------------------------------------------------
+
+    def _up(self, lane: ConsumerConnection, headers: Mapping[str, str]) -> None:
+        version = version_of(headers)
+        if not self._publisher.started:
+            self._publisher.open()
+
+        def probed(on: bool) -> None:
+            self._probed = True
+            self._capabilities = capabilities(version, scheduler=on)
+            self._sink.connected(self._capabilities)
+            self._open_all(lane)
+
+        probe_scheduler(lane, probed)
+
+    def _open_all(self, lane: ConsumerConnection) -> None:
+        for source in lane.sources:
+            self._open(source, lane)
+
+    def _open(self, source: Consumer, lane: ConsumerConnection) -> None:
+        ready = lane is not self._main or self._probed
+        if lane.link.is_open and ready and source.generation not in self._live:
+            source.open(lane)
+
+    def _down(self, lane: ConsumerConnection, error: BaseException) -> None:
+        if lane is self._main:
+            self._probed = False
+        for source in lane.sources:
+            self._lost(source, None if self._closing else error)
+        self._ended()
+
+    def _subscribe(self, subscription: Subscription) -> None:
+        wanted = subscription.source
+        source = Consumer(
+            subscription,
+            self.broker,
+            arrived=lambda batch: self._sink.arrived(batch),
+            ready=self._ready,
+            gone=self._gone,
+        )
+        self._sources[wanted] = source
+        if wanted.kind == "queue":
+            self._main.sources.append(source)
+            self._open(source, self._main)
+            return
+        lane = self._lanes[wanted] = self._lane(
+            f"consume {wanted.full_name}",
+            lambda error: self._sink.failed(error, wanted),
+            lambda lane, _: self._open_all(lane),
+            client_id(wanted),
+        )
+        lane.sources.append(source)
+        lane.link.open()
+
+    def _lane_of(self, source: Consumer) -> ConsumerConnection:
+        return self._lanes.get(source.subscription.source, self._main)
+
+    def _ready(self, source: Consumer) -> None:
+        self._live[source.generation] = source
+        self._sink.ready(source.subscription.source, source.generation)
+
+    def _gone(self, source: Consumer, error: str) -> None:
+        """The broker refused its SUBSCRIBE."""
+        wanted, lane = source.subscription, self._lane_of(source)
+        if not source.was_ready:
+            self._sink.failed(why_refused(wanted, error, self.broker), wanted.source)
+            return
+        log.warning("%s cannot be consumed: %s; trying again", wanted.source, error)
+        if lane is self._main:
+            self._loop.call_later(AGAIN_AFTER, lambda: self._open(source, lane))
+        else:  # half of a durable subscription may be there: it begins with a new connection
+            refused = ConnectionAbortedError(f"{wanted.source} was refused")
+            self._loop.call_later(AGAIN_AFTER, lambda: lane.link.abort(refused))
+
+    def _lost(self, source: Consumer, error: BaseException | None) -> None:
+        live = self._live.pop(source.generation, None)
+        source.abandon()
+        if live is not None:
+            self._publisher.forget(source.generation)
+            self._sink.lost(source.generation, error)
+
+    # -- settling, moving, looking ----------------------------------------------------------------
+
+    def _decide(self, delivery: Delivery, word: Settlement) -> Consumer | None:
+        source = self._live.get(delivery.generation)
+        if source is not None:
+            source.decide(delivery, word)
+        return source
+
+    def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
+        source = self._live.get(delivery.generation)
+        if source is None:
+            answer("lost", "its generation is over")
+        elif why := next((why for out, _ in outs if (why := problem(out.target))), ""):
+            answer("refused", why)
+        else:
+            self._lane_of(source).mover.move(source, delivery, outs, answer)
+
+    def _look(
+        self, source: Destination, seen: Callable[[RawFrame], bool], end: Callable[[RedeliverError | None], None]
+    ) -> None:
+        def ended(error: RedeliverError | None) -> None:
+            self._browsers.discard(browser)
+            end(error)
+
+        browser = Browser(self._loop, self._url, source, seen, ended)
+        self._browsers.add(browser)
+        browser.open()
+
+
+def adapter_from_url(url: BrokerUrl) -> StompAdapter:
+    """The entry point of `activemq+stomp`."""
+    return StompAdapter(url)

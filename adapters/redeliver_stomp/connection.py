@@ -1,0 +1,312 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""One STOMP connection that is kept up: hosts in turn, back-off with jitter, heart-beats, what a refusal means.
+
+All of it runs on the adapter's thread; the threads of a connection only bring frames.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import SimpleNamespace
+from typing import Any
+
+from tenacity import wait_random_exponential
+
+from redeliver_mw.adapter.registry import BrokerUrl
+from redeliver_mw.errors import BrokerError, BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
+from redeliver_stomp.capabilities import other_product
+from redeliver_stomp.frames import RawFrame, encode
+from redeliver_stomp.loop import LoopTimer, StompLoop
+from redeliver_stomp.wire import StompSocket
+
+log = logging.getLogger("redeliver_mw.stomp")
+
+ROUNDS_AT_START = 3  # over all hosts, before a first connect is given up
+HANDSHAKE_TIMEOUT = 10.0  # seconds for TCP, TLS and CONNECTED together: a silent peer
+GOODBYE_TIMEOUT = 1.0  # seconds for the receipt of a DISCONNECT
+BLOCKED_PAUSE = 0.005  # seconds until a full socket is tried again
+BEAT_GRACE = 2.5  # of the other side's heart-beats may be missing, in intervals
+PORT, TLS_PORT = 61613, 61614
+HEARTBEAT = 10.0  # seconds
+OPTIONS = {"heartbeat"}
+_pause = wait_random_exponential(multiplier=0.2, max=15)
+
+
+def heartbeat_of(url: BrokerUrl) -> float:
+    """Seconds between heart-beats, 0 for none. ConfigError."""
+    text = url.options.get("heartbeat", str(HEARTBEAT))
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not math.isfinite(seconds) or not (seconds == 0 or seconds >= 0.1):
+        raise ConfigError(f"heartbeat={text!r} is no number of seconds", where=url.text, cure="Write heartbeat=10")
+    return seconds
+
+
+class StompConnection:
+    """Opens, and opens again after each loss until `close`. Callbacks run on the loop's thread.
+
+    With `failed` a first connect that does not come about is given up and told; without, tried for ever.
+    `frame` gets what comes, batch by batch, between `up` and `down`.
+    """
+
+    def __init__(
+        self,
+        loop: StompLoop,
+        url: BrokerUrl,
+        role: str,
+        *,
+        up: Callable[[Mapping[str, str]], None],
+        down: Callable[[BaseException], None],
+        frames: Callable[[list[RawFrame]], None],
+        failed: Callable[[RedeliverError], None] | None = None,
+        client_id: str = "",
+    ) -> None:
+        url.check_options(OPTIONS)
+        self._loop, self._url, self._role, self._client_id = loop, url, role, client_id
+        self._up, self._down, self._frames, self._failed = up, down, frames, failed
+        self._tls, self._beat = url.tls_context(), heartbeat_of(url)
+        if "\0" in f"{url.user}{url.password}":
+            raise ConfigError("a user or password with a NUL cannot be sent", where=url.text, cure="Change it")
+        self._attempts = 0
+        self._was_up = False
+        self.closing = False
+        self.is_open = False
+        self._wire: StompSocket | None = None
+        self._inbox: deque[tuple[StompSocket, list[RawFrame] | BaseException]] = deque()
+        self._called = False  # `_take` is on its way
+        self._outbox: deque[bytes] = deque()
+        self._refusal: RedeliverError | None = None
+        self._timers: list[LoopTimer] = []
+        self._heard = self._spoke = 0.0
+        self._goodbye = ""
+
+    def open(self) -> None:
+        """Begin to connect to the next host."""
+        if self.closing or self._wire is not None:
+            return
+        host, port = self._url.hosts[self._attempts % len(self._url.hosts)]
+        self._refusal, self._goodbye = None, ""
+        self._outbox.clear()
+        wire = self._wire = StompSocket(
+            host or "localhost", port or (TLS_PORT if self._tls else PORT), self._tls, told=self._post, gone=self._post
+        )
+        late = TimeoutError(f"{wire.where} accepts connections and does not answer")
+        self._timers = [self._loop.call_later(HANDSHAKE_TIMEOUT, lambda: self._give_up(wire, late))]
+        wire.open(self._hello(host))
+
+    def close(self) -> None:
+        """For good: with a goodbye where there is somebody to answer it."""
+        self.closing = True
+        if self.is_open:
+            self._goodbye = "goodbye"
+            self.write(encode("DISCONNECT", [("receipt", self._goodbye)]))
+            wire = self._wire
+            self._timers.append(self._loop.call_later(GOODBYE_TIMEOUT, lambda: self._give_up(wire, None)))
+        elif self._wire is not None:
+            self._give_up(self._wire, ConnectionAbortedError("we are closing"))
+        else:
+            self._stop_timers()
+
+    def abort(self, reason: BaseException) -> None:
+        """Cut it: the peer is not to be asked for a goodbye. `down` is called before this returns."""
+        self._give_up(self._wire, reason)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._wire is None
+
+    def write(self, data: bytes) -> None:
+        """Sent at the end of this turn, with all else that is written in it."""
+        self._outbox.append(data)
+        self._loop.at_end_of_turn(self._flush)
+
+    # -- from the connection's threads ----------------------------------------------------------------------
+
+    def _post(self, wire: StompSocket, what: list[RawFrame] | BaseException) -> None:
+        self._inbox.append((wire, what))
+        if not self._called:  # asked after the append, and cleared before the reading: nothing stays behind
+            self._called = True
+            self._loop.call(self._take)
+
+    # -- on the loop's thread -------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        """One wake-up for all that has come."""
+        self._called = False
+        frames: list[RawFrame] = []
+        while self._inbox:
+            wire, what = self._inbox.popleft()
+            if wire is not self._wire:
+                continue
+            self._heard = time.monotonic()
+            if isinstance(what, BaseException):
+                self._hand_over(frames)
+                frames = []
+                self._give_up(wire, what)
+            else:
+                frames += what
+        self._hand_over(frames)
+
+    def _hand_over(self, frames: list[RawFrame]) -> None:
+        if not self.is_open and frames:
+            frames = self._greeted(frames)
+        if self._goodbye and any(f.cmd == "RECEIPT" and f.raw(b"receipt-id") == self._goodbye.encode() for f in frames):
+            self._give_up(self._wire, None)
+        elif frames and self.is_open:
+            self._frames(frames)
+
+    def _greeted(self, frames: list[RawFrame]) -> list[RawFrame]:
+        """The answer to CONNECT; what comes behind it."""
+        first, *rest = frames
+        if first.cmd == "CONNECTED" and (other := other_product(first.headers)):
+            self._refusal = ConfigError(
+                f"this broker is {other}, not ActiveMQ Classic", where=self._url.text, cure="Use its own scheme"
+            )
+            self._give_up(self._wire, ConnectionRefusedError(self._refusal.what))
+            return []
+        if first.cmd == "CONNECTED":
+            self._stop_timers()
+            self._attempts, self._was_up, self.is_open = 0, True, True
+            self._begin_beats(first.headers.get("heart-beat", "0,0"))
+            self._up(first.headers)
+            return rest
+        if first.cmd == "ERROR":
+            self._refusal = self._meaning(first)
+            self._give_up(self._wire, ConnectionRefusedError(self._refusal.what))
+        return []
+
+    def _give_up(self, wire: StompSocket | None, error: BaseException | None) -> None:
+        """This connection is over, for whatever reason; told once."""
+        if wire is None or wire is not self._wire:
+            return
+        was_open, self._wire, self.is_open = self.is_open, None, False
+        self._stop_timers()
+        self._outbox.clear()
+        wire.cut()
+        reason = error or ConnectionAbortedError("we are closing")
+        if was_open or self.closing:
+            if not self.closing:
+                log.warning("%s: the connection (%s) was lost: %s", self._url.text, self._role, reason)
+            self._down(reason)
+            self._later(0.05)
+        else:
+            self._refused(self._refusal or self._unavailable(reason))
+
+    def _refused(self, meaning: RedeliverError) -> None:
+        self._attempts += 1
+        rounds = self._attempts / len(self._url.hosts)
+        hopeless = isinstance(meaning, CredentialsRefused | ConfigError) or rounds >= ROUNDS_AT_START
+        if hopeless and self._failed is not None and not self._was_up:
+            self._failed(meaning)
+            return
+        if self._was_up or self._failed is None:
+            log.info("%s (%s): %s", self._url.text, self._role, meaning.what)
+        full_round = self._attempts % len(self._url.hosts) == 0
+        state: Any = SimpleNamespace(attempt_number=int(rounds))  # all that these waits ask of a retry's state
+        self._later(0.05 + (float(_pause(state)) if full_round else 0.0))
+
+    def _later(self, seconds: float) -> None:
+        if not self.closing:
+            self._timers = [self._loop.call_later(seconds, self.open)]
+
+    def _flush(self) -> None:
+        """Several frames in one write; what the socket does not take waits."""
+        wire = self._wire
+        if wire is None or not self._outbox:
+            return
+        data = b"".join(self._outbox) if len(self._outbox) > 1 else self._outbox[0]
+        self._outbox.clear()
+        try:
+            done = wire.write(data)
+        except OSError as error:
+            self._give_up(wire, error)
+            return
+        self._spoke = time.monotonic()
+        if done < len(data):
+            self._outbox.append(data[done:])
+            self._loop.call_later(BLOCKED_PAUSE, lambda: self._loop.at_end_of_turn(self._flush))
+
+    # -- heart-beats ----------------------------------------------------------------------------------------
+
+    def _hello(self, host: str) -> bytes:
+        """ActiveMQ unescapes the values of a CONNECT, too, against the letter of STOMP 1.2 (seen on 5.18 and 6.3)."""
+        beat = f"{round(self._beat * 1000)},{round(self._beat * 1000)}"
+        user, password = self._url.user, self._url.password
+        given = {
+            "accept-version": "1.2",
+            "host": host,
+            "heart-beat": beat,
+            "login": user,
+            "passcode": password,
+            "client-id": self._client_id or None,
+            "connection-name": f"redeliver-mw ({self._role})",
+        }
+        return encode("CONNECT", [(name, value) for name, value in given.items() if value is not None])
+
+    def _begin_beats(self, offered: str) -> None:
+        theirs, ours = (int(part) / 1000 if part.strip().isdigit() else 0.0 for part in f"{offered},0".split(",")[:2])
+        self._heard = self._spoke = time.monotonic()
+        wire = self._wire
+        if self._beat and ours:
+            self._beat_every(max(self._beat, ours) * 0.9, lambda every: self._speak(wire, every))
+        if self._beat and theirs:
+            self._beat_every(max(self._beat, theirs), lambda every: self._listen(wire, every))
+
+    def _beat_every(self, every: float, fn: Callable[[float], None]) -> None:
+        self._timers.append(self._loop.call_later(every / 2, lambda: fn(every)))
+
+    def _speak(self, wire: StompSocket | None, every: float) -> None:
+        if wire is self._wire and self.is_open:
+            if time.monotonic() - self._spoke >= every / 2 and not self._outbox:
+                self.write(b"\n")
+            self._again(every, lambda: self._speak(wire, every))
+
+    def _listen(self, wire: StompSocket | None, every: float) -> None:
+        if wire is self._wire and self.is_open:
+            if time.monotonic() - self._heard > every * BEAT_GRACE:
+                self._give_up(wire, TimeoutError(f"nothing was heard for {every * BEAT_GRACE:g} s"))
+            else:
+                self._again(every, lambda: self._listen(wire, every))
+
+    def _again(self, every: float, fn: Callable[[], None]) -> None:
+        self._timers = [t for t in self._timers if t.waits] + [self._loop.call_later(every / 2, fn)]
+
+    def _stop_timers(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = []
+
+    # -- meanings -------------------------------------------------------------------------------------------
+
+    def _meaning(self, error: RawFrame) -> RedeliverError:
+        said = error.headers.get("message", "") or error.body.decode("utf-8", "replace").partition("\n")[0]
+        where = self._url.text
+        if "already connected" in said:
+            return BrokerError(
+                f"another client consumes as {self._client_id!r}: {said[:200]}",
+                where=where,
+                cure="Stop the other one, or give this handler another subscription name",
+            )
+        return CredentialsRefused(
+            f"the broker refuses this user or password ({_without(said, self._url.password)[:200]})",
+            where=where,
+            cure="Check both",
+        )
+
+    def _unavailable(self, error: BaseException) -> RedeliverError:
+        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return BrokerUnavailable(
+            f"no broker answers there ({why})", where=self._url.text, cure="Start it, or check host and port"
+        )
+
+
+def _without(text: str, secret: str | None) -> str:
+    return re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text) if secret else text

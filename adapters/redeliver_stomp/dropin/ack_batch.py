@@ -1,0 +1,56 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""ACK frames that follow each other closely, written as one.
+
+Each write of its own wakes the broker and the thread that reads; so acks wait for the end of the turn, for a few
+milliseconds, or for a few dozen of them. A callback that turns out slow holds them back no longer than until the
+connection's reading thread sees anything, a heart-beat for example.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+TOGETHER = 64
+MOMENT = 0.003  # seconds
+
+
+class AckBatch:
+    """`write` is called by whichever thread flushes, one at a time."""
+
+    def __init__(self, write: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write, self._clock = write, clock
+        self._waiting: list[bytes] = []
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    def add(self, frame: bytes) -> bool:
+        """True for the first one: `flush` is to be called at the end of the turn."""
+        with self._lock:
+            waiting = self._waiting
+            waiting.append(frame)
+            first = len(waiting) == 1
+            now = self._clock()
+            if first:
+                self._since = now
+        if len(waiting) >= TOGETHER or now - self._since > MOMENT:
+            self.flush()
+        return first
+
+    def flush(self) -> None:
+        """Write what waits; from any thread."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, []
+            if waiting:
+                self._write(b"".join(waiting))
+
+    def flush_old(self) -> None:
+        if self._waiting and self._clock() - self._since > MOMENT:
+            self.flush()
+
+    def drop(self) -> None:
+        """The connection is lost, and what they were for is the broker's."""
+        with self._lock:
+            self._waiting = []

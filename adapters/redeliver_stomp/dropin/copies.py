@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Where a drop-in's copies go out: on the user's own connection, with receipts of ours. On our thread."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from redeliver_mw.adapter import OnAnswer, OnTransferred
+from redeliver_mw.dropin import CopyPublisher, IsAlive
+from redeliver_mw.message import Delivery, Outgoing
+from redeliver_stomp.capabilities import problem
+from redeliver_stomp.dropin.connection import StompUserConnection
+from redeliver_stomp.frames import encode
+from redeliver_stomp.messages import NotSendable, send_frame
+from redeliver_stomp.unackable import odd
+
+if TYPE_CHECKING:
+    from redeliver_stomp.dropin.channel import ConnectionScope
+
+log = logging.getLogger("redeliver_mw.stomp")
+
+PATIENCE = 30.0  # seconds in which an answer has to come
+_numbers = itertools.count(1)
+
+
+class ConnectionCopyPublisher(CopyPublisher):
+    """SENDs with receipts, and transactions of SENDs and an ACK. What is not answered when the link is lost is told."""
+
+    patience = PATIENCE
+
+    def __init__(self, line: StompUserConnection, seat: ConnectionScope) -> None:
+        self._line, self._seat = line, seat
+        self._waiting: dict[int, Callable[[str], None]] = {}  # told when the connection is lost
+        self._moves: set[int] = set()
+        self._silent = False  # the connection is cut for that
+        self._when_idle: list[Callable[[], Any]] = []
+
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
+        if why := self._why_not([out]):
+            return answer("refused", why)
+        if not alive():
+            return answer("unsent", "the original was lost meanwhile")
+        number = self._begin(lambda why: answer("silent", why))
+
+        def answered(refusal: str, error: str = "") -> None:
+            if error and number in self._waiting:
+                self._cut(f"a transaction did not end: {error}")
+            elif self._over(number):
+                answer("refused" if refusal else "ok", refusal)
+
+        try:
+            if after > 0:  # within a transaction its job would be stored after the commit
+                self._send(send_frame(out, self._line.expect(answered), after=after))
+            else:  # without one, what a full queue has no room for is put there later, however often it was sent
+                _Transaction(self._line, answered, self._send).begin([out])
+        except NotSendable as error:
+            answered(str(error))
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
+        """{BEGIN, SEND…, ACK}, and a COMMIT once all of them are answered; an ERROR for one of them is an ABORT."""
+        if why := self._why_not([out for out, _ in outs]):
+            return answer("refused", why)
+        if odd(delivery.native.raw(b"message-id")):
+            return answer("refused", "its id is none of the broker's: its ack may end the connection")
+        number = self._begin(lambda why: answer("abandoned" if self._silent else "lost", why))
+        self._moves.add(number)
+
+        def over(refusal: str, error: str) -> None:
+            if error and number in self._waiting:  # what it means for the parts nobody knows
+                self._cut(f"a transaction did not end: {error}")
+            elif self._over(number):
+                answer("refused" if refusal else "ok", refusal)
+                self._idle()
+
+        try:
+            ack = self._seat.ack_headers(delivery.tag)
+            _Transaction(self._line, over, self._send).begin([out for out, _ in outs], ack)
+        except NotSendable as error:
+            if self._over(number):
+                answer("refused", str(error))
+                self._idle()
+
+    def _why_not(self, outs: Sequence[Outgoing]) -> str:
+        for out in outs:
+            if why := problem(out.target):
+                return why
+            if self._line.users.version == "1.1" and any("\r" in str(value) for value in out.headers.values()):
+                return "a header holds a carriage return, which STOMP 1.1 cannot write"
+        return "" if self._line.is_open else "there is no connection"
+
+    # -- answers that do not come -------------------------------------------------------------------
+
+    def _begin(self, lost: Callable[[str], None]) -> int:
+        number = next(_numbers)
+        self._waiting[number] = lost
+
+        def check() -> None:
+            if number in self._waiting:
+                self._silent = True
+                self._cut(f"no answer within {self.patience:g} s")
+
+        self._line.later(self.patience, check)
+        return number
+
+    def _over(self, number: int) -> bool:
+        self._moves.discard(number)
+        return self._waiting.pop(number, None) is not None
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._line.write(data)
+        except Exception as error:  # stomp.py's own and OSError: the connection is lost, `lost` tells of it
+            log.debug("the connection is lost: %r", error)
+            self._line.cut()
+
+    def _cut(self, why: str) -> None:
+        """Closed before anybody is told: a late answer could make a second copy."""
+        log.error("%s: the connection is closed, and what is unsettled on it is the broker's again", why)
+        self._line.cut()
+
+    def lost(self) -> None:
+        """Every delivery of the connection has been abandoned."""
+        waiting, self._waiting = self._waiting, {}
+        self._moves.clear()
+        for tell in waiting.values():
+            tell("the connection was lost before the answer")
+        self._silent = False
+        self._idle()
+
+    # -- before an UNSUBSCRIBE ----------------------------------------------------------------------
+
+    def when_idle(self, fn: Callable[[], Any]) -> None:
+        """Call it when no transaction is open."""
+        self._when_idle.append(fn)
+        self._idle()
+
+    def _idle(self) -> None:
+        while self._when_idle and not self._moves:
+            self._when_idle.pop(0)()
+
+
+class _Transaction:
+    """Copies, and the ACK of their original where it goes with them.
+
+    `over` gets why it was refused, and what went wrong in its very end.
+    """
+
+    def __init__(
+        self, line: StompUserConnection, over: Callable[[str, str], None], send: Callable[[bytes], None]
+    ) -> None:
+        self._line, self._over, self._write = line, over, send
+        self._name = f"redeliver-dropin-{next(_numbers)}"
+        self._open, self._refusal = 0, ""
+
+    def begin(self, outs: Sequence[Outgoing], ack: Sequence[tuple[str, str]] = ()) -> None:
+        """NotSendable, before anything is sent."""
+        self._open = len(outs) + (2 if ack else 1)
+        frames = [encode("BEGIN", [("transaction", self._name), ("receipt", self._expect())])]
+        frames += [send_frame(out, self._expect(), transaction=self._name) for out in outs]
+        if ack:
+            frames.append(encode("ACK", [*ack, ("transaction", self._name), ("receipt", self._expect())]))
+        self._write(b"".join(frames))
+
+    def _expect(self) -> str:
+        return self._line.expect(self._answered)
+
+    def _answered(self, error: str) -> None:
+        self._refusal = self._refusal or error
+        self._open -= 1
+        if self._open == 0:
+            verb = "ABORT" if self._refusal else "COMMIT"
+            receipt = self._line.expect(lambda error: self._over(self._refusal, error))
+            self._write(encode(verb, [("transaction", self._name), ("receipt", receipt)]))

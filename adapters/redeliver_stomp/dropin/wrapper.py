@@ -1,0 +1,212 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redelivering`: the drop-in wrapper for listeners of stomp.py, on ActiveMQ Classic.
+
+::
+
+    conn.set_listener("", redelivering(MyListener(), conn, policy=p))  # before conn.subscribe
+    conn.subscribe("/queue/orders", id="1", ack="client-individual")
+
+The listener stays as it is. When `on_message` returns, its message is acked; when it raises, the message comes back
+as the policy says, and after the last failure lies in the dead-letter queue.
+
+What a user should know:
+
+- `on_message` runs on one thread of ours per connection, one message after the other; so neither a slow callback nor
+  a held message stops heart-beats. All other methods of the listener are called where stomp.py calls them.
+- `conn.subscribe`, `unsubscribe`, `ack`, `nack` and `disconnect` of this one object are taken over. Each
+  subscription gets the ack mode `client-individual` (stomp.py's default, `auto`, gives messages away before they are
+  handled), and `activemq.prefetchSize` of 1000 where none is given. Subscriptions made before, browsers and
+  temporary destinations are left alone.
+- The callback's own `conn.ack` and `conn.nack` are captured: ack = success, nack = a failure to be retried. They count
+  once; when it acks and then raises, the ack counts. With `transaction=` they pass through, and are warned of.
+- The callback sees a copy of the frame, with the header `JMSXDeliveryCount`: "1" at the first delivery.
+- Bodies of copies are the bytes that came, whatever `auto_decode` makes of them for the callback.
+- Copies go out on the same connection; a dead letter and the ack of its original are one transaction. When the
+  broker does not answer within 30 s the connection is closed. `publisher=` names a companion connection for copies.
+- Longer delays need the broker's scheduler. A message that comes back at once although it was to be delayed is
+  noticed: it is held from then on, ten seconds at a time.
+- A durable topic subscription (`activemq.subscriptionName`) gets a queue of its own for its retries, which is consumed
+  beside it. Retries of a plain topic subscription are held here: a copy would reach all other subscribers.
+- Reconnecting is the user's own code, as ever: connect and subscribe again on the same object; counts are kept.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from dataclasses import replace
+from functools import partial
+from typing import Any, Unpack
+
+from redeliver_mw.adapter.capabilities import Trust
+from redeliver_mw.dropin import CallbackRun, CallbackRunner, CompanionPublisher, DropinKeywords, DropinOptions
+from redeliver_mw.errors import ConfigError, RedeliverError
+from redeliver_mw.message import Delivery, Destination
+from redeliver_mw.redelivery.delays import hold_budget, hold_limit
+from redeliver_stomp.capabilities import NOT_SCHEDULED, capabilities, destination_of
+from redeliver_stomp.dropin.channel import ConnectionScope, SubscribedSource
+from redeliver_stomp.dropin.connection import RAW
+from redeliver_stomp.frames import RawFrame, plain_frame
+from redeliver_stomp.messages import READER
+
+log = logging.getLogger("redeliver_mw.stomp")
+
+
+class StompCallbackRunner(CallbackRunner):
+    """Of one wrapped listener, on one connection object. On that one's thread of ours."""
+
+    def __init__(self, listener: Any, terms: DropinOptions, seat: ConnectionScope, publisher: str | None) -> None:
+        post = seat.post if publisher is None else CompanionPublisher(publisher, "activemq+stomp")
+        can = replace(capabilities(seat.line.version, scheduler=True), trust={"schedule": Trust.UNKNOWN})
+        super().__init__(terms, seat.line, post, can)
+        self.listener, self._seat = listener, seat
+        self._prefetch: dict[Destination, int] = {}
+        self._scheduled = True  # as far as is known
+
+    def subscribed(self, to: SubscribedSource) -> None:
+        """ConfigError, PolicyError out of the user's `subscribe`, before anything is sent."""
+        if to.source is not None:
+            self._prefetch[to.source] = to.prefetch
+            self.learn(to.source)
+
+    def learn(self, source: Destination) -> None:
+        """A window that is smaller than usual, or a topic that others hear too, leaves fewer ways."""
+        known, can = self.capabilities, self.capabilities
+        if source.kind == "topic" and not source.subscription:
+            can = replace(can, schedule=None)
+        self.capabilities = can
+        try:
+            super().learn(source)
+        finally:
+            self.capabilities = known
+        plan, prefetch = self._plans[source], self._prefetch.get(source, 2)
+        budget, longest = (
+            min(plan.ways.budget, hold_budget(prefetch)),
+            min(plan.ways.hold_max, hold_limit(prefetch, None)),
+        )
+        schedule = plan.ways.schedule if self._scheduled else None
+        self._plans[source] = replace(plan, ways=replace(plan.ways, budget=budget, hold_max=longest, schedule=schedule))
+
+    def message(self, to: SubscribedSource, frame: Any, raw: RawFrame) -> None:
+        """One MESSAGE that is still the connection's."""
+        source = to.source or destination_of(frame.headers.get("destination", ""))
+        if source is None:
+            return log.error("a message without a destination is left alone: %r", raw.head[:200])
+        if source not in self._plans:
+            self._prefetch.setdefault(source, to.prefetch)
+        if NOT_SCHEDULED in frame.headers:
+            self._not_scheduled(source)
+        try:
+            generation = self.generation(self._seat, to.id, source)
+        except RedeliverError as error:
+            return log.error("%s: its messages stay unsettled: %s", source, error)
+        if raw in self._seat.convicts(source):
+            return None  # run once, and never to be acked: it stays in its queue
+        redelivered = b"\nredelivered:true" in raw.head
+        delivery = Delivery(source, generation, self._seat.tag_of(frame.headers), redelivered, raw, READER)
+        returning = self.terms.returning_settles(to.ack == "auto")
+        self.arrived(CallbackRun(delivery, self._seat, self, (frame, to), returning_settles=returning))
+
+    def _not_scheduled(self, source: Destination) -> None:
+        if not self._scheduled:
+            return
+        self._scheduled = False
+        log.error(
+            "%s: a message that was to be delayed was not: the broker's scheduler is off. Set "
+            'schedulerSupport="true"; until then messages are held here',
+            source,
+        )
+        for known, plan in list(self._plans.items()):
+            self._plans[known] = replace(plan, ways=replace(plan.ways, schedule=None))
+
+    def invoke(self, turn: CallbackRun) -> object:
+        frame, to = turn.given
+        headers = {**frame.headers, "JMSXDeliveryCount": str(turn.delivery.delivery_count)}
+        if to.id != to.of:  # a retry of a durable subscription's, from its private queue
+            headers |= {"destination": to.destination, "subscription": to.of}
+        return self.listener.on_message(plain_frame(frame.cmd, headers, frame.body))
+
+
+class Redelivering:
+    """A wrapped listener. Give it to `set_listener` of the same connection; one counts for each connection."""
+
+    def __init__(self, listener: Any, connection: Any, terms: DropinOptions, publisher: str | None) -> None:
+        self.listener = listener
+        self._seat = ConnectionScope.of(connection)
+        self._hands = StompCallbackRunner(listener, terms, self._seat, publisher)
+        self._seat.owner = self._hands
+        self._inbox: deque[tuple[SubscribedSource, Any, RawFrame, int]] = deque()
+        self._called = False  # our thread will look into the inbox
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else stomp.py calls is the listener's own; what it has not, stomp.py does not call."""
+        return getattr(self.listener, name)
+
+    def __repr__(self) -> str:
+        return f"<redelivering {self.listener!r}>"
+
+    def on_disconnected(self) -> None:
+        self._seat.line.disconnected()
+        told = getattr(self.listener, "on_disconnected", None)
+        if told is not None:
+            told()
+
+    def on_message(self, frame: Any) -> None:
+        """On the receiver thread: handed over, no more."""
+        seat = self._seat
+        name = frame.headers.get("subscription")
+        to, raw = seat.subscriptions.get(name), getattr(frame, RAW, None)
+        if to is None or raw is None:
+            if name not in seat.retired:
+                self.listener.on_message(frame)
+            return
+        self._inbox.append((to, frame, raw, seat.line.epoch))
+        if not self._called:  # else what is there by then goes along
+            self._called = True
+            seat.line.hop(self._come)
+
+    def _come(self) -> None:
+        """On our thread: what has come until now."""
+        self._called = False
+        line = self._seat.line
+        try:
+            for _ in range(len(self._inbox)):
+                line.guarded(partial(self._take, *self._inbox.popleft()))
+        finally:
+            if self._inbox and not self._called:  # a fault with one of them is not the others'
+                self._called = True
+                line.hop(self._come)
+
+    def _take(self, to: SubscribedSource, frame: Any, raw: RawFrame, epoch: int) -> None:
+        seat = self._seat
+        current = seat.line.epoch == epoch and not seat.line.leaving
+        if current and seat.subscriptions.get(to.id) is to and seat.owner is self._hands:
+            self._hands.message(to, frame, raw)
+
+
+def redelivering(
+    listener: Any, connection: Any, *, publisher: str | None = None, **options: Unpack[DropinKeywords]
+) -> Redelivering:
+    """Wrap a listener of stomp.py's for `connection.set_listener`, before `connection.subscribe`.
+
+    - `publisher`: a URL for a companion connection on which copies go out.
+    - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the `@redeliver` mark of `on_message`, else the
+      default policy.
+    - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
+    - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
+    - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
+    - `app_name`: for records and dead letters; the program's name by default.
+    - `settle`: by default as the subscription's ack mode says: with `auto`, returning is success; with `client` and
+      `client-individual`, the code's own `conn.ack` or `conn.nack` settles the message, whenever and from whichever
+      thread it comes. `return` and `callback` say it outright.
+    - `hold_max`: deliveries (>= 1) that may be held here at once, each for ten seconds at most.
+
+    ConfigError for what cannot be; PolicyError for a policy that cannot be read. From `subscribe` a PolicyError for one
+    that cannot be had there.
+    """
+    if not callable(getattr(listener, "on_message", None)):
+        raise ConfigError(f"{listener!r:.200} has no on_message", cure="Give a listener of stomp.py's kind")
+    terms = DropinOptions(publisher=publisher, **options).on(listener.on_message)
+    return Redelivering(listener, connection, terms, publisher)

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The adapter's one thread: calls from other threads, timers, and what is to be done once at the end of a turn."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+log = logging.getLogger("redeliver_mw.stomp")
+
+TURN = 1000  # calls at most before what is to be written goes out
+
+
+class LoopTimer:
+    """Something to be called later; `cancel` from any thread."""
+
+    __slots__ = ("_fn",)
+
+    def __init__(self, fn: Callable[[], Any]) -> None:
+        self._fn: Callable[[], Any] | None = fn
+
+    def cancel(self) -> None:
+        self._fn = None
+
+    @property
+    def waits(self) -> bool:
+        return self._fn is not None
+
+    def run(self) -> None:
+        fn, self._fn = self._fn, None
+        if fn is not None:
+            fn()
+
+
+class StompLoop:
+    """A thread that does one thing after the other. A fault in one of them is logged and told to `fault`."""
+
+    def __init__(self, name: str, fault: Callable[[BaseException], None] = lambda _: None) -> None:
+        self._queue: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
+        self._timers: list[tuple[float, int, LoopTimer]] = []
+        self._order = itertools.count()
+        self._soon: dict[Callable[[], Any], None] = {}
+        self._fault = fault
+        self._over = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def stop(self) -> None:
+        """After what was called until now; from any thread."""
+        self._queue.put(None)
+
+    def call(self, fn: Callable[[], Any]) -> None:
+        """On the thread, as soon as it comes to it; from any thread."""
+        self._queue.put(fn)
+
+    def at_end_of_turn(self, fn: Callable[[], Any]) -> None:
+        """Once, after all that waits now. On the thread only; the same function counts once."""
+        self._soon[fn] = None
+
+    def call_later(self, seconds: float, fn: Callable[[], Any]) -> LoopTimer:
+        """After `seconds` on the monotonic clock. From any thread."""
+        timer = LoopTimer(fn)
+        due = time.monotonic() + max(0.0, seconds)
+        if threading.current_thread() is self.thread:
+            heapq.heappush(self._timers, (due, next(self._order), timer))
+        else:
+            self.call(lambda: heapq.heappush(self._timers, (due, next(self._order), timer)))
+        return timer
+
+    def _run(self) -> None:
+        while not self._over:
+            self._do(self._next())
+            for _ in range(TURN):
+                try:
+                    self._do(self._queue.get_nowait())
+                except Empty:
+                    break
+            now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now:
+                self._do(heapq.heappop(self._timers)[2].run)
+            while self._soon:
+                soon, self._soon = self._soon, {}
+                for fn in soon:
+                    self._do(fn)
+
+    def _next(self) -> Callable[[], Any]:
+        timeout = self._timers[0][0] - time.monotonic() if self._timers else None
+        if timeout is not None and timeout <= 0:
+            return _nothing
+        try:
+            return self._queue.get(timeout=timeout) or self._end
+        except Empty:
+            return _nothing
+
+    def _do(self, fn: Callable[[], Any] | None) -> None:
+        try:
+            (fn or self._end)()
+        except Exception as error:  # a fault of ours: what is unsettled stays the broker's
+            log.exception("a fault on the connection's thread")
+            self._fault(error)
+
+    def _end(self) -> None:
+        self._over = True
+
+
+def _nothing() -> None:
+    pass

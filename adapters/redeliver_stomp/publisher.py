@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The publishing link: a RECEIPT for each copy, and no second copy while the first may still be answered.
+
+On the loop's thread. A copy counts as sent on the RECEIPT of its COMMIT (rule 1); an ERROR that names its SEND is a
+refusal. Silence closes the link before anybody is told of it (rule 8). A transaction for each copy, because ActiveMQ
+keeps a SEND for which a full queue has no room until there is some, and puts it there then, whether its connection is
+still open or not (seen on 6.3: six tries of one copy, six copies); the end of a transaction ends that.
+Delayed copies do without: within a transaction their job would be stored after the commit.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from redeliver_mw.adapter import OnAnswer, Verdict
+from redeliver_mw.adapter.registry import BrokerUrl
+from redeliver_mw.message import Outgoing
+from redeliver_stomp.capabilities import NOT_SCHEDULED, problem
+from redeliver_stomp.connection import StompConnection
+from redeliver_stomp.frames import RawFrame, encode
+from redeliver_stomp.loop import StompLoop
+from redeliver_stomp.messages import NotSendable, send_frame
+from redeliver_stomp.receipts import Receipts, said
+
+log = logging.getLogger("redeliver_mw.stomp")
+
+PATIENCE = 30.0  # seconds in which a receipt has to come
+CHECK_EVERY = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _UnansweredCopy:
+    out: Outgoing
+    after: float
+    answer: OnAnswer
+    since: float
+
+
+class Publisher:
+    """Publishes on a connection of its own. One answer comes for each `publish`."""
+
+    def __init__(
+        self, loop: StompLoop, url: BrokerUrl, *, patience: float = PATIENCE, closed: Callable[[], None] = lambda: None
+    ) -> None:
+        self._loop, self._patience, self._closed = loop, patience, closed
+        self._link = StompConnection(loop, url, "publish", up=self._up, down=self._down, frames=self._frames)
+        self.started = False
+        self._receipts = Receipts()
+        self._numbers = itertools.count(1)
+        self._sent: dict[int, _UnansweredCopy] = {}
+        self._queue: deque[_UnansweredCopy] = deque()  # not written: no link yet
+        self._checking = False
+
+    def open(self) -> None:
+        self.started = True
+        self._link.open()
+
+    def close(self) -> None:
+        self._link.close()
+        self._answer_written("we are closing")
+        waiting, self._queue = self._queue, deque()
+        for sent in waiting:
+            sent.answer("unsent", "we are closing")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._link.is_closed
+
+    @property
+    def idle(self) -> bool:
+        return not self._sent and not self._queue
+
+    def publish(self, out: Outgoing, answer: OnAnswer, after: float = 0.0) -> None:
+        """`after`: seconds of the broker's own delay. Not before the link is up."""
+        if why := problem(out.target):
+            return answer("refused", why)
+        try:
+            send_frame(out, "r", after=after)
+        except NotSendable as error:
+            return answer("refused", str(error))
+        sent = _UnansweredCopy(out, after, answer, time.monotonic())
+        if self._link.is_open:
+            self._write(sent)
+        else:
+            self._queue.append(sent)
+        self._watch()
+
+    def forget(self, generation: int) -> None:
+        """What is not written yet for deliveries of a lost generation is not to be written any more."""
+        for sent in [s for s in self._queue if s.out.generation == generation]:
+            self._queue.remove(sent)
+            sent.answer("unsent", "the original was lost meanwhile")
+
+    def _write(self, sent: _UnansweredCopy) -> None:
+        number = next(self._numbers)
+        self._sent[number] = sent
+        sent.since = time.monotonic()
+        if sent.after > 0 or NOT_SCHEDULED in sent.out.headers:
+            receipt = self._receipts.expect(lambda error: self._answered(number, error))
+            self._link.write(send_frame(sent.out, receipt, after=sent.after))
+            return
+        begin = encode("BEGIN", [("transaction", f"redeliver-copy-{number}")])
+        receipt = self._receipts.expect(lambda error: self._taken(number, error))
+        self._link.write(begin + send_frame(sent.out, receipt, transaction=f"redeliver-copy-{number}"))
+
+    def _taken(self, number: int, error: str) -> None:
+        """There is an answer to a SEND in its transaction."""
+        transaction = ("transaction", f"redeliver-copy-{number}")
+        if number not in self._sent:  # we are closing
+            return
+        if error:
+            self._link.write(encode("ABORT", [transaction]))
+            self._answered(number, error)
+            return
+        receipt = self._receipts.expect(lambda error: self._committed(number, error))
+        self._link.write(encode("COMMIT", [transaction, ("receipt", receipt)]))
+
+    def _committed(self, number: int, error: str) -> None:
+        if error:  # whether it is there nobody knows
+            self._link.abort(ConnectionAbortedError(f"a commit failed: {error}"))
+        else:
+            self._answered(number, "")
+
+    # -- the link ---------------------------------------------------------------------------------
+
+    def _up(self, _headers: Mapping[str, str]) -> None:
+        while self._queue:
+            self._write(self._queue.popleft())
+
+    def _down(self, error: BaseException) -> None:
+        self._receipts.forget()
+        self._answer_written(f"the publishing link was lost: {error}")
+        self._closed()
+
+    def _answer_written(self, why: str) -> None:
+        """Nothing can confirm it any more."""
+        gone, self._sent = self._sent, {}
+        for sent in gone.values():
+            sent.answer("silent", why)
+
+    def _frames(self, frames: list[RawFrame]) -> None:
+        for frame in frames:
+            if not self._receipts.take(frame) and frame.head.startswith(b"ERROR"):
+                log.warning("the broker says on the publishing link: %s", said(frame))
+
+    def _answered(self, number: int, error: str) -> None:
+        if (sent := self._sent.pop(number, None)) is not None:
+            verdict: Verdict = "refused" if error else "ok"
+            sent.answer(verdict, error)
+
+    # -- patience ---------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        if not self._checking and not self.idle:
+            self._checking = True
+            self._loop.call_later(min(CHECK_EVERY, self._patience / 2), self._check)
+
+    def _check(self) -> None:
+        self._checking = False
+        late = time.monotonic() - self._patience
+        waiting = [sent for sent in self._queue if sent.since < late]
+        for sent in waiting:
+            self._queue.remove(sent)
+            sent.answer("unsent", f"no publishing link within {self._patience:g} s")
+        if any(sent.since < late for sent in self._sent.values()):
+            why = f"no receipt within {self._patience:g} s, as from a queue that is full"
+            log.warning("%s: the publishing link is closed and opened again", why)
+            self._link.abort(TimeoutError(why))  # `_down` answers what was written
+        self._watch()

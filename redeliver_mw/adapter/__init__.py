@@ -1,0 +1,57 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The seam between the middleware and a driver: what an adapter implements, and what a broker can do."""
+
+from __future__ import annotations
+
+from ..timers import Cancel
+from .capabilities import (
+    BrokerLimit,
+    Capabilities,
+    Mechanism,
+    ScheduleRange,
+    Settlement,
+    SettlementOutcome,
+    SourceCapabilities,
+    Trust,
+    VerbRecord,
+)
+from .protocol import (
+    Adapter,
+    OnAnswer,
+    OnTransferred,
+    Sink,
+    Subscription,
+    SupportsDelayedRelease,
+    SupportsLadderExtension,
+    SupportsLedgerScope,
+    SupportsLimits,
+    SupportsPause,
+    TransferVerdict,
+    Verdict,
+)
+
+__all__ = [
+    "Adapter",
+    "BrokerLimit",
+    "Cancel",
+    "Capabilities",
+    "Mechanism",
+    "OnAnswer",
+    "OnTransferred",
+    "ScheduleRange",
+    "Settlement",
+    "SettlementOutcome",
+    "Sink",
+    "SourceCapabilities",
+    "Subscription",
+    "SupportsDelayedRelease",
+    "SupportsLadderExtension",
+    "SupportsLedgerScope",
+    "SupportsLimits",
+    "SupportsPause",
+    "TransferVerdict",
+    "Trust",
+    "VerbRecord",
+    "Verdict",
+]

@@ -1,0 +1,189 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""From a broker URL to an adapter: `rabbitmq://user:password@host:5672/vhost?tls=1`.
+
+The scheme is a broker (`rabbitmq`: its usual driver) or a dialect (`rabbitmq+pika`). Several hosts with commas
+are tried in turn. A third party plugs its own adapter in through the entry-point group `redeliver_mw.adapters`;
+each entry is a function from a `BrokerUrl` to an `Adapter`.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote
+
+from ..errors import ConfigError, MissingExtra
+from .protocol import Adapter
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
+
+GROUP = "redeliver_mw.adapters"
+USUAL_DRIVER = {
+    "activemq": "activemq+stomp",
+    "rabbitmq": "rabbitmq+pika",
+    "artemis": "artemis+proton",
+    "memory": "memory",
+}
+# Ours, as pyproject.toml has them: who uses them does not pay for a look into all packages that are installed.
+MEMORY = "redeliver_mw.memory"  # by name, as the drivers' adapters: it stands above this layer
+OURS = {
+    "activemq+stomp": "redeliver_stomp",
+    "artemis+proton": "redeliver_proton",
+    "rabbitmq+proton": "redeliver_proton.rabbitmq",
+    "rabbitmq+pika": "redeliver_pika",
+}
+EXTRA_OF_DRIVER = {"stomp": "stomp", "pika": "pika", "proton": "proton"}
+NOT_BUILT = {"activemq+proton", "rabbitmq+stomp", "artemis+stomp"}
+TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
+# Options of those who connected before us: never the adapter's. Those that speak of redelivery, however they are
+# spelled, are read by the policy formats, which also say what is wrong with them; the others are passed over.
+CLIENT_OPTIONS = ("JMSJCA.", "jms.")
+POLICY_OPTIONS = ("jmsjca.redeliver", "jms.redeliver")
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerUrl:
+    """A broker URL, taken apart. `text` hides the password; `hosts` are (host, port or None)."""
+
+    text: str
+    dialect: str
+    hosts: tuple[tuple[str, int | None], ...]
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    path: str | None = None  # behind the first slash, decoded; None when there is no slash
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # a password may be among them
+    policy: str | None = None  # the whole URL, when it says how to redeliver
+
+    def flag(self, name: str, default: bool = False) -> bool:
+        """An option that is on or off. ConfigError for anything else."""
+        value = self.options.get(name, "").lower()
+        if value in TRUE | FALSE or not value:
+            return value in TRUE if value else default
+        raise ConfigError(
+            f"option {name}={value!r} is neither on nor off", where=self.text, cure=f"Write {name}=1 or {name}=0"
+        )
+
+    def tls_context(self) -> ssl.SSLContext | None:
+        """The TLS settings: `tls=1` verifies against the system's roots, or against the file in `ca`.
+
+        `cert` and `key` name a client certificate; `verify=0` switches verification off.
+        """
+        if not self.flag("tls"):
+            return None
+        try:
+            context = ssl.create_default_context(cafile=self.options.get("ca"))
+            if "cert" in self.options:
+                context.load_cert_chain(self.options["cert"], self.options.get("key"))
+        except (OSError, ssl.SSLError) as error:
+            raise ConfigError(
+                f"its TLS files cannot be used: {error}", where=self.text, cure="Check ca=, cert= and key="
+            ) from None
+        if not self.flag("verify", True):
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+    def check_options(self, known: set[str]) -> None:
+        """ConfigError for an option that this dialect does not have."""
+        for name in self.options:
+            if name not in known | {"tls", "ca", "cert", "key", "verify"}:
+                raise ConfigError(
+                    f"option {name!r} is unknown",
+                    where=self.text,
+                    cure=f"Known are {', '.join(sorted(known | {'tls', 'ca'}))}",
+                )
+
+
+def parse_url(url: str) -> BrokerUrl:
+    """Take a broker URL apart. ConfigError, without the password, for one that is none."""
+    scheme, mark, rest = url.partition("://")
+    if not mark or not scheme:
+        raise ConfigError(
+            f"{_safe(url)!r} is no broker URL", cure="Write one like rabbitmq://user:password@host:5672/ or memory://"
+        )
+    before, _, query = rest.partition("?")
+    authority, slash, path = before.partition("/")
+    credentials, at, hosts = authority.rpartition("@")
+    user, colon, password = credentials.partition(":")
+    safe = f"{scheme}://{user + '@' if at else ''}{hosts}{slash}{path}"
+    pairs = parse_qsl(query, keep_blank_values=True)
+    options = {name: value for name, value in pairs if not name.startswith(CLIENT_OPTIONS)}
+    return BrokerUrl(
+        text=safe,
+        dialect=USUAL_DRIVER.get(scheme, scheme),
+        hosts=tuple(_host(item, safe) for item in hosts.split(",")),
+        user=unquote(user) if at else None,
+        password=unquote(password) if colon else None,
+        path=unquote(path) if slash else None,
+        options=options,
+        policy=url if any(name.lower().startswith(POLICY_OPTIONS) for name, _ in pairs) else None,
+    )
+
+
+def adapter_for(url: str | BrokerUrl) -> Adapter:
+    """The adapter for a URL, not connected yet. ConfigError, MissingExtra."""
+    parsed = parse_url(url) if isinstance(url, str) else url
+    if parsed.dialect == "memory":
+        personality = parsed.options.get("personality")
+        text = parsed.text + (f"?personality={personality}" if personality else "")
+        found: Adapter = import_module(MEMORY).adapter_from_url(text)
+        return found
+    return _load(parsed)(parsed)
+
+
+def dialects() -> list[str]:
+    """Every dialect that is built or plugged in, sorted; its driver need not be installed."""
+    return sorted({"memory", *OURS} | _plugged_in().names)
+
+
+def _load(url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
+    if (module := OURS.get(url.dialect)) is not None:
+        return _loaded(lambda: import_module(module).adapter_from_url, url)
+    found = _plugged_in().select(name=url.dialect)
+    if not found:
+        if url.dialect in NOT_BUILT:
+            raise ConfigError(
+                f"{url.dialect} is not built yet", where=url.text, cure=f"Built are {', '.join(dialects())}"
+            )
+        raise ConfigError(
+            f"scheme {url.dialect!r} is unknown", where=url.text, cure=f"Known are {', '.join(dialects())}"
+        )
+    return _loaded(next(iter(found)).load, url)
+
+
+def _plugged_in() -> EntryPoints:
+    from importlib.metadata import entry_points
+
+    return entry_points(group=GROUP)
+
+
+def _loaded(load: Callable[[], Callable[[BrokerUrl], Adapter]], url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
+    """The adapter's factory. A missing driver says which extra to install; any other fault is passed on."""
+    driver = url.dialect.partition("+")[2]
+    try:
+        return load()
+    except ModuleNotFoundError as missing:
+        if missing.name != driver:
+            raise
+        extra = EXTRA_OF_DRIVER.get(driver, driver)
+        raise MissingExtra(
+            f"the driver {driver!r} is not installed", where=url.text, cure=f"Run: pip install 'redeliver-mw[{extra}]'"
+        ) from None
+
+
+def _host(item: str, where: str) -> tuple[str, int | None]:
+    host, colon, port = item.rpartition(":") if not item.endswith("]") else (item, "", "")
+    if not colon:
+        return item.strip("[]"), None
+    if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"port {port!r} is no number from 1 to 65535", where=where, cure="Write HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+def _safe(url: str) -> str:
+    return url.rpartition("@")[2][:100]

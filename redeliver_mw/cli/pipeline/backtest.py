@@ -1,0 +1,232 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver pipeline backtest LAKE`: what other policies would have done with the messages that failed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from ...errors import ConfigError
+from ...policy import PolicyMap, RedeliveryPolicy
+from ...policy.formats import LANGUAGES
+from ...redaction import redact
+from ..arguments import read_policies
+from .options import Conf, Json, LakeFolder, Master, Since, Until, spark
+from .tables import check_file, listed, print_rows, sentence, written_to
+
+if TYPE_CHECKING:
+    from ...pipeline.backtest import BacktestRow, Candidate, Check, History, Objective, Shape
+    from ...pipeline.backtest.queries import BacktestAnswer
+
+IN_PART = 3
+IN_USE = "in use"
+FEW = 50  # candidates that are all shown, and for --json judged as finely as can be
+
+
+class ByOption(StrEnum):
+    """What --by takes."""
+
+    every = "all"
+    destination = "destination"
+    fingerprint = "fingerprint"
+
+
+_FINE: Final[Mapping[ByOption, Literal["all", "destination", "fingerprint"]]] = {
+    ByOption.every: "all",
+    ByOption.destination: "destination",
+    ByOption.fingerprint: "fingerprint",
+}
+
+Candidates = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--candidate", metavar="POLICY", help="A policy's text, a URL that carries one, a file; several times"
+    ),
+]
+Grid = Annotated[
+    str | None,
+    typer.Option("--grid", metavar="GRID", help="Many: 'attempts=3-8 initial=1,2,5 multiplier=1,2 cap=60 jitter=0.2'"),
+]
+Search = Annotated[
+    bool, typer.Option("--search", help="Look for a better policy for each destination; so it is without a candidate")
+]
+Present = Annotated[
+    str | None,
+    typer.Option(
+        "--present", metavar="POLICY", help="The policies in use; else the first candidate, else as the journal tells"
+    ),
+]
+Goal = Annotated[str, typer.Option("--objective", metavar="NAME", help="fewer-dead-letters, fewer-attempts or sooner")]
+OneDestination = Annotated[str | None, typer.Option("--destination", metavar="NAME", help="Only what failed there")]
+Finest = Annotated[ByOption, typer.Option("--by", help="How fine the rows are")]
+Write = Annotated[str | None, typer.Option("--write", metavar="FILE", help="Write the best policy into a file")]
+To = Annotated[str, typer.Option("--to", metavar="LANGUAGE", help=f"Of --write, one of: {', '.join(LANGUAGES)}")]
+Lossy = Annotated[bool, typer.Option("--lossy", help="Write the nearest where the language cannot say all")]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command("backtest")(backtest)
+
+
+def backtest(
+    lake: LakeFolder,
+    candidate: Candidates = None,
+    destination: OneDestination = None,
+    by: Finest = ByOption.every,
+    grid: Grid = None,
+    search: Search = False,
+    present: Present = None,
+    objective: Goal = "fewer-dead-letters",
+    write: Write = None,
+    to: To = "native",
+    lossy: Lossy = False,
+    since: Since = None,
+    until: Until = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Hold policies against the messages that failed: how many would have recovered, when, after how many attempts.
+
+    A row for each candidate. With --search, or without a candidate, for each destination the policy in use and the
+    best one found. With --json all rows, also those of each destination and failure.
+    """
+    from ...pipeline import Lake
+    from ...pipeline.backtest import how_wrong, lake_input
+    from ...pipeline.report.job import whole_days
+
+    # what cannot be meant is told before Spark is started
+    whole_days(since, until)
+    check_file(write, to)
+    asked = _asked(candidate, grid, present, objective, destination, search)
+    place = Lake(lake)
+    with spark(master, conf) as session:
+        known = lake_input.known(session, place, since=since, until=until)
+        used = lake_input.policies_in_use(session, place, since=since, until=until) if asked.present is None else {}
+    answer = asked.answer(known.history, used, ByOption.fingerprint if as_json else by)
+    if as_json:
+        print(json.dumps([row.as_dict() for row in answer.rows], allow_nan=False))
+    else:
+        print_rows(asked.table(answer, by))
+    _tell(asked, answer, known.history, how_wrong(known.apart))
+    if write is not None and not written_to(answer, Path(write), to, lossy):
+        raise typer.Exit(IN_PART)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked for; `present` is None where the journal has to tell it."""
+
+    given: Sequence[Candidate]
+    shapes: Sequence[Shape]
+    present: Candidate | None
+    objective: Objective
+    destination: str | None
+    search: bool
+
+    def answer(self, history: History, used: Mapping[str, RedeliveryPolicy], by: ByOption) -> BacktestAnswer:
+        """Of a history; `used` are the policies in use, as far as the journal tells them."""
+        from ...pipeline.backtest import Candidate
+        from ...pipeline.backtest.queries import judged, searched
+
+        history.horizon(self.destination)  # an error for a destination that is not there
+        places = history.destinations if self.destination is None else (self.destination,)
+        now = self.present or Candidate(IN_USE, PolicyMap({f"queue:{name}": one for name, one in used.items()}))
+        untold = [] if self.present else [place for place in places if place not in used]
+        if untold and (len(untold) == len(places) or not self.search):
+            what = "the journal does not tell which policy is in use"
+            raise ConfigError(what, where=listed(untold)[:200], cure="Name it with --present POLICY")
+        others = [one for one in self.given if one is not now]
+        if self.search:
+            told = [place for place in places if place not in untold]
+            return searched(history, now, self.objective, told, others=lambda like: [*others, *self._made(like)])
+        made = self._made(self._like(now.policies)) if self.shapes else []
+        names = {now.name, *(one.name for one in others)}
+        candidates = [now, *others, *(one for one in made if one.name not in names)]
+        fine = by if len(candidates) <= FEW else ByOption.every
+        return judged(history, candidates, now.name, self.objective, by=_FINE[fine], destination=self.destination)
+
+    def table(self, answer: BacktestAnswer, by: ByOption) -> list[BacktestRow]:
+        """The rows for a person: as fine as was asked, and of many candidates those that matter."""
+        names = {one.name for one in self.given} | {one.recommendation.present.candidate for one in answer.choices}
+        best = {(one.destination, one.recommendation.best) for one in answer.choices}
+        few = len({row.candidate for row in answer.rows}) <= FEW
+        return [
+            row
+            for row in answer.rows
+            if self._is_as_fine(row, by)
+            and (row.candidate in names or (row.destination, row) in best or (not self.search and (few or row.pareto)))
+        ]
+
+    def _is_as_fine(self, row: BacktestRow, by: ByOption) -> bool:
+        if self.search or (by is ByOption.every and self.destination is not None):
+            return row.error_fingerprint is None
+        wanted = {
+            ByOption.every: (True, True),
+            ByOption.destination: (False, True),
+            ByOption.fingerprint: (False, False),
+        }[by]
+        return (row.destination is None, row.error_fingerprint is None) == wanted
+
+    def _made(self, like: RedeliveryPolicy) -> list[Candidate]:
+        return [shape.candidate(like) for shape in self.shapes]
+
+    def _like(self, policies: RedeliveryPolicy | PolicyMap) -> RedeliveryPolicy:
+        """What a grid's candidates are like in rules and targets: the one policy that there is."""
+        if self.destination is not None or isinstance(policies, RedeliveryPolicy) or not policies.entries:
+            return policies.resolve(self.destination or "")
+        what = "a grid is made of one policy, and several are in use"
+        raise ConfigError(what, where="--grid", cure="Name one --destination, or one policy with --present")
+
+
+def _asked(
+    candidate: Sequence[str] | None,
+    grid: str | None,
+    present: str | None,
+    objective: str,
+    destination: str | None,
+    search: bool,
+) -> _Asked:
+    """The options, read; PolicyError or ConfigError where they cannot be."""
+    from ...pipeline.backtest import Candidate, objective_of, read_grid
+
+    given = [Candidate(_title(one), read_policies(one, None, False)) for one in candidate or ()]
+    shapes = read_grid(grid) if grid is not None else []
+    now = Candidate(IN_USE, read_policies(present, None, False)) if present is not None else None
+    nothing = not (given or shapes)
+    return _Asked(
+        given, shapes, now or (given[0] if given else None), objective_of(objective), destination, search or nothing
+    )
+
+
+def _title(given: str) -> str:
+    """What rows call a candidate: its text in one line, or the file's name, without secrets."""
+    return redact(" ".join(given.split()))
+
+
+def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Sequence[Check]) -> None:
+    """On stderr: what to take, what was passed over, and how wrong the back-test is where that can be known."""
+    for choice in answer.choices:
+        if asked.search or len({row.candidate for row in answer.rows}) > 1:
+            print(sentence(choice.recommendation, choice.destination), file=sys.stderr)
+    told = {choice.destination for choice in answer.choices}
+    if asked.search and asked.destination is None and (untold := [p for p in history.destinations if p not in told]):
+        print(f"not looked at: {listed(untold)}: the journal does not tell their policies", file=sys.stderr)
+    for note in history.notes(asked.given):
+        print(f"note: {listed([note])}", file=sys.stderr)
+    here = [check for check in checks if asked.destination in (None, check.destination)]
+    for check in here:
+        if check.wrong:
+            print(f"note: {listed([str(check)])}", file=sys.stderr)
+    if not here:
+        why = "history knows one policy, or too little of another"
+        print(f"note: how wrong the back-test is here cannot be told: {why}", file=sys.stderr)

@@ -1,0 +1,119 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver pipeline drain URL DLQ LAKE`: dead letters off their queue, into the lake."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...policy.description import counted
+from ..arguments import Url, read_url
+from ..logs import quiet_drivers
+from ..output import plain
+from .options import Conf, Json, LakeFolder, Master, spark
+
+if TYPE_CHECKING:
+    from ...pipeline import Drained
+
+PART, INTERRUPTED = 3, 130
+
+Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
+Tasks = Annotated[int, typer.Option("--tasks", metavar="N", help="So many consumers share the queue, from 1 on")]
+Peek = Annotated[bool, typer.Option("--peek", help="Leave the letters in their queue; where the broker can browse")]
+Batch = Annotated[
+    int, typer.Option("--batch", metavar="N", help="Letters that are written, and then settled, at once; up to 10000")
+]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to `redeliver pipeline`."""
+    group.command("drain")(drain)
+
+
+def drain(
+    url: Url,
+    dlq: Dlq,
+    lake: LakeFolder,
+    tasks: Tasks = 2,
+    peek: Peek = False,
+    batch: Batch = 1000,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Take the letters of a dead-letter queue into a lake, as many as there are now: written first, then settled."""
+    from ...pipeline.draining.job import Drained, carry_out, prepare
+
+    quiet_drivers()
+    found = prepare(read_url(url), dlq, lake, tasks=tasks, peek=peek, batch=batch)
+    if isinstance(found, Drained):  # it took no Spark
+        done = found
+    else:
+        with spark(master, conf) as session, _stopped_by_signals() as stop, _telling() as tell:
+            done = carry_out(session, found, stop=stop, progress=tell)
+    print(json.dumps(asdict(done)) if as_json else "\n".join(_told(done, dlq, peek)))
+    if done.rest and not done.stopped:
+        print(f"ended early: {plain(done.rest)}; what is left is still in {plain(dlq)}", file=sys.stderr)
+    if done.stopped:
+        print(f"interrupted: the other letters are still in {plain(dlq)}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if done.rest or done.stay:
+        raise typer.Exit(PART)
+
+
+def _told(done: Drained, dlq: str, peek: bool) -> Iterator[str]:
+    """What was done, for people: only what there was of it."""
+    new = done.letters - done.earlier
+    if not done.found:
+        yield f"nothing is in {plain(dlq)}"
+    else:
+        yield f"{new} of {counted(done.found, 'letter')} {'looked at' if peek else 'drained'}"
+    if done.earlier:
+        yield f"{counted(done.earlier, 'letter')} more that a run before had taken, which did not come to its end"
+    if done.again:
+        yield f"{done.again} were in the lake already"
+    if done.stay:
+        yield f"{done.stay} stay in {plain(dlq)}: they cannot be kept outside of it"
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """The first SIGINT or SIGTERM ends the drain in good order, the second at once."""
+    stop = threading.Event()
+
+    def hear(number: int, frame: FrameType | None) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
+    """Shows on stderr how many letters are staged, if that is a terminal; else it gives None."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("draining", total=None)
+        yield lambda now, done, of: shown.update(task, description=now, completed=done, total=of)

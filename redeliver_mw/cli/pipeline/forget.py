@@ -1,0 +1,41 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver pipeline forget`: dead letters, or their bodies, that are kept long enough."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from .options import Json, LakeFolder
+
+Before = Annotated[str, typer.Option("--before", metavar="DAY", help="Letters that died before this day, in UTC")]
+Bodies = Annotated[bool, typer.Option("--bodies", help="Only their bodies: the letters stay to be counted")]
+Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it, it is only counted")]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command."""
+    group.command("forget")(forget)
+
+
+def forget(
+    lake: LakeFolder, before: Before, bodies: Bodies = False, execute: Execute = False, as_json: Json = False
+) -> None:
+    """Remove drained dead letters that died before a day, or only their bodies. They are nowhere else."""
+    from ...pipeline.lake.retention import forget as forget_letters
+
+    found = forget_letters(lake, before, bodies_only=bodies, execute=execute)
+    if as_json:
+        print(json.dumps(asdict(found)))
+        return
+    what = "bodies" if found.bodies_only else "letters"
+    print(f"{found.letters} {what} of {found.days} days {'removed' if found.done else 'would be removed'}")
+    if found.unsent:
+        print(f"note: {found.unsent} of them were not sent back by any replay", file=sys.stderr)
+    if not found.done and found.letters:
+        print("note: nothing was removed; say --execute to remove them", file=sys.stderr)

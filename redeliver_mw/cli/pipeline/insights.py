@@ -1,0 +1,55 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`redeliver pipeline insights LAKE`: the marts of a lake, made anew."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import typer
+
+from ..output import print_table
+from .options import Conf, Json, LakeFolder, Master, Since, Until, spark
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to `redeliver pipeline`."""
+    group.command("insights")(insights)
+
+
+def insights(
+    lake: LakeFolder,
+    since: Since = None,
+    until: Until = None,
+    master: Master = None,
+    conf: Conf = None,
+    as_json: Json = False,
+) -> None:
+    """Make the marts of a lake from its records: what fails, what heals and when, what is wasted, what dies."""
+    from ...pipeline import Lake
+    from ...pipeline.insights import insights as make
+    from ...pipeline.time_range import span
+
+    span(since, until)  # what cannot be meant is told before Spark is started
+    place = Lake(lake)
+    with spark(master, conf) as session, _telling() as tell:
+        rows = make(session, place, since=since, until=until, progress=tell)
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        print_table(("mart", "rows"), [(name, str(number)) for name, number in rows.items()], right={1})
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
+    """Shows on stderr which mart is being made, if that is a terminal; else it gives None."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("reading the lake") as status:
+        yield lambda name, done, of: status.update(f"{name}, {done + 1} of {of}" if done < of else name)

@@ -1,0 +1,75 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What the commands of `redeliver pipeline` share: options, the session, progress."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="The lake's folder")]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Records from this day or time on (ISO 8601, UTC)")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Records before this day or time (ISO 8601, UTC)")
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Spark's master, sc://host for Spark Connect; by default spark-submit's, else local[*]",
+    ),
+]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's own; may be repeated")
+]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
+
+
+@contextmanager
+def spark(master: str | None, conf: Sequence[str] | None) -> Iterator[SparkSession]:
+    """A session for one command; ConfigError for a setting that is none, and what `session` raises."""
+    from ...pipeline.session import lent
+
+    with ExitStack() as stack:
+        settings = read_conf(conf)
+        with telling("starting Spark"):
+            started = stack.enter_context(lent(master, settings))
+        yield started
+
+
+def read_conf(given: Sequence[str] | None) -> dict[str, str]:
+    """`KEY=VALUE`s as a mapping. ConfigError."""
+    pairs = [one.partition("=") for one in given or ()]
+    for key, mark, value in pairs:
+        if not mark or not key.strip():
+            where = f"--conf {key}{mark}{value}"
+            raise ConfigError("no KEY=VALUE", where=where, cure="Write it as in --conf spark.executor.memory=4g")
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+@contextmanager
+def telling(what: str) -> Iterator[Callable[[str, int, int], None] | None]:
+    """Shows what is being done on stderr, if that is a terminal; else it gives None. The function that it gives shows
+    how far it is: what is done now, how many of how many bytes."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda now, done, of: shown.update(task, description=now, completed=done, total=of)

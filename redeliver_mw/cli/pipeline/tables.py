@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a back-test says, as tables and sentences for people, and as a policy file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...errors import ConfigError
+from ...policy import PolicyMap, RedeliveryPolicy
+from ...policy.formats import LANGUAGES, WRITERS
+from ...policy.formats.diagnostics import nearest
+from ...redaction import redact
+from ..output import cut, plain, print_table
+from ..timeline import seconds
+
+if TYPE_CHECKING:
+    from ...pipeline.backtest import BacktestRow, Recommendation
+    from ...pipeline.backtest.queries import BacktestAnswer
+
+_NAMES = (
+    "candidate",
+    "messages",
+    "recover",
+    "from",
+    "to",
+    "dead",
+    "attempts",
+    "wasted",
+    "mean",
+    "half by",
+    "95 % by",
+    "unseen",
+    "front",
+)
+_PLACES = ("destination", "failure")
+_NAMED = ("patchbay", "weblogic")  # languages without a policy for what is not named
+
+
+def print_rows(rows: Sequence[BacktestRow]) -> None:
+    """A table; destination and failure are columns where a row has them."""
+    places = [any(_place(row)[number] is not None for row in rows) for number in range(2)]
+    names = (_NAMES[0], *(name for name, there in zip(_PLACES, places, strict=True) if there), *_NAMES[1:])
+    shift = sum(places)
+    print_table(names, (_cells(row, places) for row in rows), right=range(1 + shift, len(names) - 1))
+
+
+def sentence(found: Recommendation, place: str | None) -> str:
+    """What to do at a destination, or with all of them."""
+    where = "all destinations" if place is None else place
+    now, best = found.present, found.best
+    if best is None:
+        return (
+            f"{where}: history cannot judge {_name(now)}, to which the others are held: much of what it does comes at "
+            "times at which nothing was ever tried"
+        )
+    if not found.is_change:
+        return f"{where}: stay with {_name(now)}; nothing is better by more than 1 %: {found.objective.text}"
+    return (
+        f"{where}: take {_name(best)} instead of {_name(now)}: {best.dead_letter_share:.2%} of the messages that fail "
+        f"die, not {now.dead_letter_share:.2%}; {best.attempts_per_message:.3g} attempts each, not "
+        f"{now.attempts_per_message:.3g}; recovered after {_time(best.ttr_mean_s)}, not {_time(now.ttr_mean_s)}"
+    )
+
+
+def listed(names: Iterable[str]) -> str:
+    """Names of strangers, in a sentence."""
+    return plain(redact(", ".join(names)))
+
+
+def check_file(write: str | None, to: str) -> None:
+    """ConfigError where --write or --to cannot be."""
+    if to not in WRITERS:
+        near = nearest(to, LANGUAGES)
+        cure = f"Did you mean {near!r}?" if near else f"Use one of: {', '.join(WRITERS)}"
+        raise ConfigError(f"there is no policy language {to!r:.80}", where="--to", cure=cure)
+    if write is not None and (Path(write).is_dir() or not Path(write).absolute().parent.is_dir()):
+        raise ConfigError("no file can be there", where=write, cure="Name a file in a folder that is there")
+
+
+def written_to(answer: BacktestAnswer, file: Path, to: str, lossy: bool) -> bool:
+    """Puts the best policy into a file; says so. False if the language cannot say all of it, and nothing is written."""
+    policies = answer.policies()
+    if policies is None:
+        print(f"{file} is not written: nothing is better than what is in use", file=sys.stderr)
+        return True
+    [first, *others] = answer.choices
+    if to in _NAMED and first.destination is not None and not others:
+        policies = PolicyMap({f"queue:{first.destination}": policies.resolve(first.destination)})
+    elif isinstance(policies, RedeliveryPolicy):
+        policies = PolicyMap(None, policies)
+    written = WRITERS[to](policies)
+    for what in written.lost:
+        print(f"lost in {to}: {redact(what)}", file=sys.stderr)
+    if written.lost and not lossy:
+        print("Nothing is written. Use --lossy to write the nearest", file=sys.stderr)
+        return False
+    try:
+        file.write_text(written.text.rstrip("\n") + "\n", encoding="utf-8")
+    except OSError as error:
+        what = f"cannot be written: {error.strerror or type(error).__name__}"
+        raise ConfigError(what, where=str(file), cure="Name a file in a folder of yours") from None
+    print(f"{file}: {to}", file=sys.stderr)
+    return True
+
+
+def _cells(row: BacktestRow, places: Sequence[bool]) -> tuple[str, ...]:
+    shown = [plain(part or "") for part, there in zip(_place(row), places, strict=True) if there]
+    return (
+        _name(row),
+        *shown,
+        str(row.messages),
+        _share(row.p_recover),
+        _share(row.p_recover_lo),
+        _share(row.p_recover_hi),
+        _share(row.dead_letter_share),
+        f"{row.attempts_per_message:.3f}",
+        f"{row.wasted_attempts:.0f}",
+        *map(_time, (row.ttr_mean_s, row.ttr_p50_s, row.ttr_p95_s)),
+        _share(row.extrapolated_share) if row.extrapolated else "",
+        "yes" if row.pareto else "",
+    )
+
+
+def _place(row: BacktestRow) -> tuple[str | None, str | None]:
+    return row.destination, row.error_fingerprint
+
+
+def _name(row: BacktestRow) -> str:
+    return cut(plain(redact(row.candidate)))
+
+
+def _share(value: float) -> str:
+    return f"{value:.2%}"
+
+
+def _time(value: float | None) -> str:
+    """Three digits; a time that is not known is not shown."""
+    return "?" if value is None else seconds(float(f"{value:.3g}"))

@@ -1,0 +1,267 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Counts that survive a crash: no handler gets a message before it is on record that it has it.
+
+Deliveries go from the adapter to the gate, which reads what the database knows of them, marks them there, a whole
+batch in one transaction, and only then hands them on. A message that is found marked by a program that has died is
+a *suspect*: it is run while nothing else of this app is, and marked as that. One that was marked so, and its
+program died, is the culprit: the interceptor is told. That a run has ended is written with the next batch: what
+was settled does not come back, and its line is garbage.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from ..adapter.protocol import Adapter
+from ..clock import Clock, Moment
+from ..errors import RedeliverError
+from ..failure import CRASH
+from ..message import Delivery, Destination
+from ..redelivery.ledger import read_history_headers
+from ..timers import SingleTimer
+from . import rows
+from .isolation import NONE, Admission, Pending, PendingPlace, SuspectIsolation
+from .lookup import LedgerLookup, LookupResult, PersistentLedger, key_of
+from .store import Changes, LedgerStore
+from .write_buffer import WriteBuffer
+
+log = logging.getLogger("redeliver_mw.limbo")
+
+BEAT = 2.5  # seconds between two signs of life
+LOOK = 0.5  # seconds between two looks at what only time changes
+TROUBLED_REST = 1.0
+ENOUGH, GATHER = 30, 0.005  # deliveries with handlers or on their way there; seconds
+PRUNE_EVERY = 1000  # lines written
+
+
+class GateClient(Protocol):
+    """Who is told what the gate lets through. Called on the gate's thread."""
+
+    def awaits(self, delivery: Delivery, /) -> bool: ...  # has it a past, although nothing on it says so?
+    def admit(self, batch: Sequence[Delivery], /) -> None: ...  # with a past, or none to be known by
+    def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None: ...  # to its handler; all of one source
+    def can_run(self, source: Destination, /) -> bool: ...
+    def in_trouble(self, why: str, /) -> None: ...  # empty: it is over
+
+
+class CrashSafetyGate:
+    """One for an App. `driven`: by a clock that is moved by hand, so there is no thread."""
+
+    _boss: GateClient
+
+    def __init__(
+        self,
+        lines: LedgerStore,
+        ledgers: Mapping[Destination, PersistentLedger],
+        adapter: Adapter,
+        clock: Clock,
+        *,
+        driven: bool = False,
+    ) -> None:
+        self._lines, self._ledgers, self._adapter, self._clock = lines, ledgers, adapter, clock
+        self._driven = driven
+        self._recognition = LedgerLookup(lines, ledgers, marks_returns=adapter.capabilities.marks_returns)
+        self._turnstile = SuspectIsolation()
+        self._news = threading.Event()
+        self._inbox: deque[tuple[str, Any]] = deque()
+        self._arrivals: list[Delivery] = []  # not looked up yet
+        self._unwritten = WriteBuffer()
+        self._beat_at = float("inf") if driven else 0.0  # who moves the clock by hand is alone
+        self._written = 0
+        self._turning = self._stopped = self._closed = False
+        self._in_trouble = ""
+        self._alarm = SingleTimer(adapter.call_later, self._drive)
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """ConfigError, LimboError where the database cannot be had."""
+        self._lines.open(self._clock.now().us)
+
+    def start(self, boss: GateClient) -> None:
+        """From here on deliveries are let through."""
+        self._boss = boss
+        self._prune()
+        if not self._driven:
+            self._thread = threading.Thread(target=self._work, name="redeliver-gate", daemon=True)
+            self._thread.start()
+
+    # -- any thread -------------------------------------------------------------------------------
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        self._say("arrived", batch)
+
+    def run(self, delivery: Delivery, /) -> None:
+        self._say("run", delivery)
+
+    def ended(self, delivery: Delivery, /) -> None:
+        self._inbox.append(("ended", delivery))
+        if self._driven or self._turnstile.crowded:
+            self._wake()  # else it has time until the next batch comes
+
+    def fed(self) -> None:
+        """What the interceptor has changed is copied, under its lock, and written later."""
+        for source, ledger in self._ledgers.items():
+            while ledger.changed:
+                key, over = ledger.changed.popitem()
+                place, entry = (source, rows.key_of_line(key)), ledger.find(key)
+                if entry is not None:
+                    self._say("changed", (place, rows.line_of(entry)))
+                if over:
+                    self._say("over", place)
+
+    def stop(self) -> list[Delivery]:
+        self._stopped = True
+        coming = [about for what, about in self._inbox.copy() if what == "run"]
+        return self._turnstile.held_back() + coming
+
+    def close(self, timeout: float) -> None:
+        """Write what there is to be written: nothing is in a handler any more, as far as anybody waited for it."""
+        self._closed = self._unwritten.closing = True
+        self._alarm.off()
+        self._wake()
+        if self._thread is not None:
+            self._thread.join(timeout)
+        if self._thread is None or not self._thread.is_alive():
+            self.turn()
+            self._lines.close()
+
+    def _say(self, what: str, about: Any) -> None:
+        self._inbox.append((what, about))
+        self._wake(soon=what in ("arrived", "run"))
+
+    def _wake(self, *, soon: bool = False) -> None:
+        if not self._driven:
+            self._news.set()
+        elif not self._turning and not self._closed and (soon or not self._alarm.is_set):
+            self._alarm.set(0.0)
+
+    # -- the gate's thread --------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        rest = 0.0
+        while not self._closed:
+            self._news.wait(rest)
+            if self._turnstile.crowd - len(self._inbox) > ENOUGH:
+                time.sleep(GATHER)  # handlers have enough to do: who comes meanwhile goes with the same transaction
+            self._news.clear()
+            try:
+                rest = self.turn()
+            except Exception:  # a bug of ours must not leave messages lying
+                log.exception("%s: this is a bug; going on", self._lines.where)
+                rest = TROUBLED_REST
+
+    def _drive(self) -> None:
+        self._alarm.off()
+        rest = self.turn()
+        if self._inbox or rest < float("inf"):
+            self._alarm.set(0.0 if self._inbox else rest)
+
+    def turn(self) -> float:
+        """Do what there is to be done, in one transaction; answers in how many seconds to look again."""
+        self._turning = True
+        try:
+            self._take_inbox(self._clock.now().mono)
+            return self._do(self._clock.now())
+        except RedeliverError as error:
+            self._trouble(str(error))
+            return TROUBLED_REST
+        finally:
+            self._turning = False
+
+    def _take_inbox(self, now: float) -> None:
+        while self._inbox:
+            what, about = self._inbox.popleft()
+            if what == "arrived":
+                self._arrivals += about
+            elif what == "run":
+                crashed = (about.past.last_error or "").startswith(f"{CRASH.type}: ")
+                self._turnstile.come(Pending(about, key_of(about, read_history_headers(about))), now, suspect=crashed)
+            elif what == "ended":
+                if (one := self._turnstile.end(about, now)) is not None:
+                    self._unwritten.ended(one)
+            elif what == "changed":
+                self._unwritten.changed(*about)
+            else:
+                self._unwritten.settled(about, now)
+
+    # -- one transaction ----------------------------------------------------------------------------
+
+    def _do(self, now: Moment) -> float:
+        beats = now.mono >= self._beat_at
+        if not (self._arrivals or self._unwritten.is_due(now) or beats or self._choose([], now).ones):
+            return self._rest(now)
+        with self._lines.writing() as connection:
+            if beats:
+                self._lines.beat(connection, now.us)
+            found = self._recognition.look_up(connection, self._arrivals, now.mono, self._awaits)
+            choice = self._choose(found.fresh, now, hold_back=bool(found.suspects))
+            changes = self._to_write(choice, now)
+            self._lines.write(connection, changes)
+        self._trouble("")
+        if beats:
+            self._beat_at = now.mono + BEAT
+        self._unwritten.written(now)
+        self._arrivals = found.undecided
+        self._let_through(found, choice, now)
+        self._written += len(changes.lines) + len(changes.begun)
+        if self._written >= PRUNE_EVERY:
+            self._written = 0
+            self._prune()
+        return self._rest(self._clock.now())
+
+    def _awaits(self, delivery: Delivery) -> bool:
+        return self._boss.awaits(delivery)
+
+    def _choose(self, fresh: Sequence[Pending], now: Moment, *, hold_back: bool = False) -> Admission:
+        """Suspects that have just come are not known to the turnstile yet: they go first."""
+        if self._stopped or hold_back:
+            return Admission([], NONE, fresh=fresh)
+        return self._turnstile.choose(fresh, now.mono, lambda source: self._boss.can_run(source))
+
+    def _to_write(self, choice: Admission, now: Moment) -> Changes:
+        marked = {place: self._line_at(place, choice) for place in choice.marks}
+        return self._unwritten.changes(choice.batches, marked, self._turnstile.marks | choice.marks, now)
+
+    def _line_at(self, place: PendingPlace, choice: Admission) -> dict[str, Any]:
+        one = self._turnstile.line_of(place, choice)
+        return {} if one is None else self._recognition.line_of(one)
+
+    def _let_through(self, found: LookupResult, choice: Admission, now: Moment) -> None:
+        self._turnstile.let(choice, now.mono)
+        for one, line, culprit in found.entries:
+            self._recognition.prime(one, line, culprit=culprit)
+        self._turnstile.suspected |= {one.place for one in found.suspects}
+        if found.past:
+            self._boss.admit([one.delivery for one in found.past])
+        going: dict[tuple[Destination, bool], list[Delivery]] = {}
+        for one in choice.ones:
+            going.setdefault((one.delivery.destination, one.delivery.known), []).append(one.delivery)
+        for (_, first), some in going.items():
+            self._boss.hand(some, first=first)
+
+    def _rest(self, now: Moment) -> float:
+        rest = max(0.0, min(self._beat_at, self._unwritten.next_over) - now.mono)
+        return min(rest, LOOK) if self._arrivals or self._turnstile.stuck else rest
+
+    def _prune(self) -> None:
+        size = min(ledger.size for ledger in self._ledgers.values())
+        try:
+            self._lines.prune(map(str, self._ledgers), size, self._clock.now().us)
+        except RedeliverError as error:
+            self._trouble(str(error))
+
+    def _trouble(self, what: str) -> None:
+        """Said when it begins, and when it is over."""
+        if what and not self._in_trouble:
+            log.error("%s. No message is handed to a handler until that is over; nothing is lost", what)
+            self._boss.in_trouble(what)
+        elif self._in_trouble and not what:
+            log.warning("%s: works again", self._lines.where)
+            self._boss.in_trouble("")
+        self._in_trouble = what

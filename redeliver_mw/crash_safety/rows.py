@@ -1,0 +1,110 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""An entry of the ledger as a line of the database, and back. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, fields, replace
+from typing import Any
+
+from ..failure import Failure
+from ..message import Attempt, Destination, Past
+from ..redaction import clean
+from ..redelivery.copies import Transfer
+from ..redelivery.ledger import LedgerEntry
+from ..storage.header_values import BAD, is_plain
+
+_OF_THE_LINE = ("failures", "not_before_us", "first_failed_us", "last_failed_us")
+_KEPT_OF_PAST = [field.name for field in fields(Past) if field.name not in (*_OF_THE_LINE, "last_error")]
+
+
+def key_of_line(key: str) -> str:
+    """The ledger's key as every database takes it, without a space: a lineage is what somebody wrote into a header."""
+    if is_plain(key) and " " not in key:
+        return key
+    return hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def line_of(entry: LedgerEntry) -> dict[str, Any]:
+    """What the line says of an entry, beside its key, run and mark."""
+    past = entry.past
+    rest = {
+        "lineage": entry.lineage,
+        "apart": entry.apart,
+        "doubted": entry.doubted,
+        "past": {name: _plain(getattr(past, name)) for name in _KEPT_OF_PAST if getattr(past, name)},
+        "confirmed": sorted(entry.confirmed),
+        "verdict": _of_move(entry.verdict) if isinstance(entry.verdict, Transfer) else None,
+        "failure": _of_failure(entry.failure),
+        "last_error": past.last_error,
+    }
+    return {
+        "failures": past.failures,
+        "not_before_us": past.not_before_us,
+        "first_failed_us": past.first_failed_us,
+        "last_failed_us": past.last_failed_us,
+        "last_error": past.last_error and clean(past.last_error),
+        "done": int(entry.done),
+        "digest": entry.digest,
+        "rest": json.dumps({name: value for name, value in rest.items() if value}).encode(),
+    }
+
+
+def entry_of(line: Any, lineage: str, past: Past, digest: bytes) -> LedgerEntry:
+    """The entry that a line tells of; the other arguments are for what it does not say.
+
+    What cannot be read any more (somebody changed it) is as if it were not there, which only lowers a count.
+    """
+    counted = {name: getattr(line, name) for name in _OF_THE_LINE}
+    try:
+        rest = json.loads(line.rest or b"{}")
+        past = replace(past, **rest.get("past", {}))
+        past.history = tuple(Attempt(*attempt) for attempt in past.history)
+        past = replace(past, **{**counted, "failures": max(past.failures, line.failures)})
+        past.last_error = rest.get("last_error")
+        return LedgerEntry(
+            rest.get("lineage") or lineage,
+            past,
+            line.digest or digest,
+            _move(rest.get("verdict")),
+            frozenset(rest.get("confirmed", ())),
+            bool(line.done),
+            bool(rest.get("apart")),
+            bool(rest.get("doubted")),
+            _failure(rest.get("failure")),
+        )
+    except BAD:
+        return LedgerEntry(lineage, replace(past, failures=max(past.failures, line.failures)), digest)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, str | int | None):
+        return value
+    return list(value) if isinstance(value, tuple) else dict(value)
+
+
+def _of_failure(failure: Failure | None) -> dict[str, Any] | None:
+    return None if failure is None else asdict(failure) | {"frames": [], "text": ""}
+
+
+def _failure(said: dict[str, Any] | None) -> Failure | None:
+    return None if said is None else Failure(**said)
+
+
+def _of_move(move: Transfer) -> dict[str, Any] | None:
+    """None for what a handler sends: bodies are not kept here, so the handler has to run again."""
+    if move.sends:
+        return None
+    said: dict[str, Any] = {
+        field.name: getattr(move, field.name) for field in fields(Transfer) if field.name != "sends"
+    }
+    return said | {"targets": [str(target) for target in move.targets], "failure": _of_failure(move.failure)}
+
+
+def _move(said: dict[str, Any] | None) -> Transfer | None:
+    if said is None:
+        return None
+    targets = tuple(Destination.parse(target) for target in said["targets"])
+    return Transfer(**said | {"targets": targets, "failure": _failure(said["failure"])})

@@ -1,0 +1,37 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters: read, and sent back to where they were consumed from. Knows no command line and no Spark.
+
+A letter is consumed, its copy published, and only on the broker's confirm is the letter settled. Whatever ends
+it on the way leaves the letter in its queue, or in both places, never in none.
+"""
+
+from __future__ import annotations
+
+from .broker_client import BrokerClient
+from .drain import BATCH, LetterStore, QueueDrain, TakenLetter
+from .letter import DeadLetterInfo, letter_of
+from .packed import Edits, Packed, copy_of, pack, unpack
+from .replay import Replay, missing
+from .report import LetterOutcome, ReplayReport, ambiguous, no_such_letter
+
+__all__ = [
+    "BATCH",
+    "BrokerClient",
+    "DeadLetterInfo",
+    "Edits",
+    "LetterOutcome",
+    "LetterStore",
+    "Packed",
+    "QueueDrain",
+    "Replay",
+    "ReplayReport",
+    "TakenLetter",
+    "ambiguous",
+    "copy_of",
+    "letter_of",
+    "missing",
+    "no_such_letter",
+    "pack",
+    "unpack",
+]

@@ -1,0 +1,121 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`BrokerClient`: a connection that only asks, and waits for each answer. Takes nothing, changes nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ..adapter.capabilities import BrokerLimit, Capabilities
+from ..adapter.protocol import Adapter, SupportsLimits
+from ..errors import BrokerUnavailable, DestinationMissing, RedeliverError
+from ..message import Delivery, Destination
+from .replay import missing
+
+PATIENCE = 60.0  # seconds; an adapter's own patience with a silent broker is shorter
+
+T = TypeVar("T")
+
+
+class BrokerClient:
+    """A context manager: connected inside, closed behind. Every method, and entering it, may raise BrokerError."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+        self._news = threading.Condition()
+        self._capabilities: Capabilities | None = None
+        self._error: RedeliverError | None = None
+
+    def __enter__(self) -> Self:
+        self._adapter.start(self)
+        try:
+            self._wait(lambda: self._capabilities is not None)
+        except BaseException:
+            self._adapter.close(1.0)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._adapter.close(5.0)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return self._adapter.capabilities
+
+    @property
+    def broker(self) -> str:
+        """Which one this is, without secrets."""
+        return self._adapter.broker
+
+    def depth(self, queue: Destination) -> int:
+        """Messages that are ready there, at least. DestinationMissing."""
+        ask: Callable[[Callable[[int | RedeliverError], None]], None] = partial(self._adapter.depth, queue)
+        return self._answer(queue, ask)
+
+    def browse(self, queue: Destination, limit: int) -> Sequence[Delivery]:
+        """Up to `limit` letters, left where they are."""
+        ask: Callable[[Callable[[Sequence[Delivery] | RedeliverError], None]], None]
+        ask = partial(self._adapter.browse, queue, limit)
+        return self._answer(queue, ask)
+
+    def limit(self, queue: Destination) -> BrokerLimit | None:
+        """What the broker makes of letters that come back too often; None where it cannot be asked."""
+        if not isinstance(self._adapter, SupportsLimits):
+            return None
+        ask: Callable[[Callable[[BrokerLimit], None]], None] = partial(self._adapter.limit_at, queue)
+        return self._ask(ask)
+
+    def _answer(self, queue: Destination, ask: Callable[[Callable[[T | RedeliverError], None]], None]) -> T:
+        found = self._ask(ask)
+        if isinstance(found, DestinationMissing):
+            raise missing(queue, self._adapter.broker)
+        if isinstance(found, RedeliverError):
+            raise found
+        return found
+
+    def _ask(self, ask: Callable[[Callable[[T], None]], None]) -> T:
+        found: list[T] = []
+
+        def hear(answer: T) -> None:
+            with self._news:
+                found.append(answer)
+                self._news.notify_all()
+
+        ask(hear)
+        self._wait(lambda: bool(found))
+        return found[0]
+
+    def _wait(self, done: Callable[[], bool]) -> None:
+        with self._news:
+            self._news.wait_for(lambda: done() or self._error is not None, PATIENCE)
+        if self._error is not None:
+            raise self._error
+        if not done():
+            raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker)
+
+    # -- the adapter's sink: any thread -----------------------------------------------------------
+
+    def connected(self, capabilities: Capabilities, /) -> None:
+        with self._news:
+            self._capabilities = capabilities
+            self._news.notify_all()
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        pass
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        pass
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        pass
+
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        with self._news:
+            self._error = error
+            self._news.notify_all()

@@ -1,0 +1,233 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`QueueDrain`: one of several consumers that take the letters of a dead-letter queue off it between them.
+
+A batch of letters is kept where it outlasts this process, and only then settled: whatever dies, a letter is in its
+queue, or kept, or both, never in none. Nothing here is concurrent: what the adapter tells is put in a line, and the
+one thread in `run` takes it off.
+
+Was a settled batch really taken off the queue? A dead process cannot be asked. So it is noted as *sure* as soon as
+that is known: the broker lets no more than the window be unsettled, so a letter that comes beyond it says that it has
+seen to the words for those before. What was kept and is not sure may come back, and is then told by what it is.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Protocol
+
+from ..adapter.capabilities import Capabilities
+from ..adapter.protocol import Adapter, Subscription, SupportsPause
+from ..errors import BrokerUnavailable, DestinationMissing, RedeliverError
+from ..message import Delivery, Destination
+from .replay import missing
+
+BATCH = 1000  # letters that are kept at once, and so may come a second time after a kill
+LARGE = 64 << 20  # bytes of bodies that are kept at once, though there are fewer letters
+QUIET = 0.2  # seconds without a letter, after which those in hand are kept
+PATIENCE = 30.0  # seconds without a letter, after which what is missing is left to another time
+AGAIN_AFTER = 1.0  # seconds from one look at what is left to the next
+LAST_WORDS = 10.0  # seconds for the broker to hear the last words
+
+
+class LetterStore(Protocol):
+    """Where letters are kept. Called by the one thread; what it raises ends the share, and settles nothing."""
+
+    def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
+        """Those that outlast this process now. The others stay in their queue."""
+
+    def sure(self, batches: int, /) -> None:
+        """The broker has taken so many more of the batches off its queue, in the order in which they were kept."""
+
+    def lost(self) -> None:
+        """Of the batches that are not sure it will never be known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenLetter:
+    """What a share did: letters that were kept, letters that stay, and why it ended before its quota; may be empty."""
+
+    kept: int
+    stay: int
+    rest: str = ""
+
+
+class QueueDrain:
+    """An adapter's `Sink`, for one call of `run`: at most `quota` letters (>= 1), at most `batch` of them at once.
+
+    `stopped` is asked now and then, and when it says yes the share ends.
+    """
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        dlq: Destination,
+        keeper: LetterStore,
+        *,
+        quota: int,
+        batch: int = BATCH,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._adapter, self._dlq, self._keeper = adapter, dlq, keeper
+        self._quota, self._stopped = quota, stopped
+        # As few batches as can be, all alike: so that the last window reaches hardly beyond the quota.
+        self._prefetch = -(-quota // -(-quota // batch))
+        self._window = self._prefetch * (2 if dlq.subscription else 1)  # some brokers have two queues for one of those
+        self._inputs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._connected_once = False
+        self._generation = 0
+        self._hand: list[Delivery] = []
+        self._bytes = 0  # of the bodies in hand
+        self._stay: list[Delivery] = []  # unsettled until the end
+        self._arrived_now, self._settled_now = 0, 0  # letters, in this generation
+        self._unsure: deque[int] = deque()  # how many had been settled with each of the last batches
+        self._kept = 0
+        self._waited, self._ask_at = 0.0, 0.0  # seconds since a letter came; and when it is asked whether any is left
+        self._over = False
+        self._rest = ""
+        self._written = threading.Event()
+        self._broken = False
+
+    def run(self) -> TakenLetter:
+        """Until the quota is taken or nothing is left. Closes the adapter in the end.
+
+        BrokerError, ConfigError, and what the keeper raises: then what was kept before is settled, and nothing else.
+        """
+        self._adapter.start(self)
+        try:
+            while not self._over:
+                self._step()
+            if self._unsure:
+                self._written.wait(LAST_WORDS)
+        finally:
+            self._adapter.close(LAST_WORDS)
+        if self._unsure and self._written.is_set() and not self._broken:
+            self._keeper.sure(len(self._unsure))  # the broker said goodbye, which it does after it has heard all
+        return TakenLetter(self._kept, len(self._stay), self._rest)
+
+    # -- the adapter's sink: any thread -----------------------------------------------------------
+
+    def connected(self, capabilities: Capabilities, /) -> None:
+        self._inputs.put(self._connected)
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        pass
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        self._inputs.put(partial(self._take, batch))
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        self._broken = self._broken or error is not None
+        self._inputs.put(partial(self._forget, generation))
+
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        self._inputs.put(partial(self._fail, error))
+
+    # -- the one thread ---------------------------------------------------------------------------
+
+    def _step(self) -> None:
+        try:
+            step = self._inputs.get(timeout=QUIET)
+        except Empty:
+            self._nothing_came()
+        else:
+            step()
+        self._judge()
+
+    def _connected(self) -> None:
+        if not self._connected_once:
+            self._connected_once = True
+            self._adapter.subscribe(Subscription(source=self._dlq, prefetch=self._prefetch, helpers=False))
+
+    def _fail(self, error: RedeliverError) -> None:
+        if isinstance(error, DestinationMissing):
+            raise missing(self._dlq, self._adapter.broker) from None
+        raise error
+
+    def _take(self, batch: Sequence[Delivery]) -> None:
+        self._waited, self._ask_at = 0.0, 0.0
+        generation = batch[0].generation
+        if generation < self._generation:
+            return
+        if generation > self._generation:
+            self._begin(generation)
+        self._hand += batch
+        self._bytes += sum(len(delivery.body) for delivery in batch)
+        self._arrived_now += len(batch)
+        sure = 0
+        while self._unsure and self._unsure[0] <= self._arrived_now - self._window:
+            self._unsure.popleft()
+            sure += 1
+        if sure:
+            self._keeper.sure(sure)
+
+    def _begin(self, generation: int) -> None:
+        """What was in hand is the broker's again, and will come back; so may what is not sure."""
+        if self._unsure:
+            self._keeper.lost()
+        self._generation, self._broken = generation, False
+        self._hand, self._stay, self._bytes = [], [], 0
+        self._arrived_now = self._settled_now = 0
+        self._unsure.clear()
+
+    def _forget(self, generation: int) -> None:
+        if generation == self._generation:
+            self._begin(generation)
+            self._broken = True
+
+    def _judge(self) -> None:
+        if self._over:
+            return
+        if self._stopped():
+            self._over, self._rest = True, "it was told to stop"
+            return
+        seen = self._kept + len(self._stay) + len(self._hand)
+        if self._hand and (
+            seen >= self._quota or len(self._hand) + len(self._stay) >= self._prefetch or self._bytes >= LARGE
+        ):
+            self._keep()
+        if self._kept + len(self._stay) >= self._quota:
+            self._over = True
+        elif len(self._stay) >= self._prefetch:
+            self._over, self._rest = True, f"{len(self._stay)} letters that stay are in the way of the others"
+
+    def _keep(self) -> None:
+        """Keeps what is in hand; only then it is settled."""
+        hand = self._hand[: self._quota - self._kept - len(self._stay)]
+        self._hand, self._bytes = [], 0
+        kept = self._keeper.keep(self._generation, hand)
+        if self._kept + len(self._stay) + len(hand) >= self._quota and isinstance(self._adapter, SupportsPause):
+            self._adapter.rest(self._dlq, lambda: None)  # or as many again would come for what is settled now
+        if kept:
+            self._written.clear()
+            self._adapter.settle([(delivery, "accepted") for delivery in kept], written=self._written.set)
+            self._settled_now += len(kept)
+            self._unsure.append(self._settled_now)
+        if len(kept) < len(hand):
+            settled = set(map(id, kept))
+            self._stay += [delivery for delivery in hand if id(delivery) not in settled]
+        self._kept += len(kept)
+
+    # -- is anything left? ------------------------------------------------------------------------
+
+    def _nothing_came(self) -> None:
+        if self._hand:
+            return self._keep()
+        self._waited += QUIET
+        if self._waited > PATIENCE:
+            if not self._connected_once:
+                raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker)
+            self._over, self._rest = True, f"nothing came for {PATIENCE:.0f} s"
+        elif self._connected_once and self._waited >= self._ask_at and self._adapter.capabilities.depth:
+            self._ask_at = self._waited + AGAIN_AFTER
+            self._adapter.depth(self._dlq, lambda found: self._inputs.put(partial(self._look, found)))
+
+    def _look(self, found: int | RedeliverError) -> None:
+        """Some brokers count what is in our hands, others do not; what is ready would have come by now."""
+        if isinstance(found, int) and found <= len(self._stay) and not self._hand:
+            self._over = True

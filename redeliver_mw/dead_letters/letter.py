@@ -1,0 +1,150 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a message in a dead-letter queue says of itself: where it was consumed from, why it is here. Pure.
+
+Two kinds of evidence make a dead letter: `redeliver_reason`, which is ours, and the marks of a broker that
+dead-lettered the message itself. `original-destination` alone is none: ActiveMQ's virtual topics put that on
+healthy messages.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from ..adapter.capabilities import Capabilities
+from ..message import Delivery, Destination
+from ..redelivery import history
+from ..redelivery.ledger import PREFIX
+
+Evidence = Literal["ours", "broker", ""]
+NO_LETTER = "no dead letter: no original destination"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadLetterInfo:
+    """One letter without its body. `source` None: nobody knows to whom it could go back, and `problem` says why."""
+
+    id: str  # our copy id, the message id, or a hash of what it is; letters may share one
+    source: Destination | None  # the queue or subscription it was consumed from
+    evidence: Evidence  # whose word that is
+    problem: str = ""  # why it cannot be sent back; empty when it can
+    reason: str = ""  # ours (API section 4), or the broker's own word
+    failures: int = 0
+    error_type: str = ""
+    error_message: str = ""
+    since: float | None = None  # seconds since 1970: when it failed last; brokers do not say when it died
+    original_message_id: str | None = None
+    generation: int = 0  # how often it has been replayed
+    replay_id: str = ""  # of the last replay
+    body_bytes: int = 0
+    history: history.AttemptHistory = ()  # its last attempts, oldest first
+
+
+def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
+    """Read a letter. Never raises for what a stranger wrote into its headers."""
+    reason = _text(delivery, "reason")
+    death = None if reason else delivery.reader.death(delivery.native)
+    evidence: Evidence = "ours" if reason else "broker" if death else ""
+    source = _source_of_ours(delivery, capabilities) if reason else death.source if death else None
+    # A retry copy that the broker buried still has our count; what a handler forwarded from elsewhere is not its own.
+    counted = evidence == "ours" or (source is not None and _text(delivery, "failures_for") == source.full_name)
+    own_id = _text(delivery, "original_message_id") if evidence else ""
+    return DeadLetterInfo(
+        id=_id(delivery, capabilities),
+        source=source,
+        evidence=evidence,
+        problem=_problem(delivery, evidence, source),
+        reason=reason or (death.reason if death else ""),
+        failures=_number(delivery, "failures") if counted else 0,
+        error_type=_text(delivery, "error_type") if counted else "",
+        error_message=_text(delivery, "error_message") if counted else "",
+        since=_since(delivery) if counted else None,
+        original_message_id=own_id or delivery.message_id,
+        generation=_number(delivery, "generation") if evidence else 0,
+        replay_id=_text(delivery, "replay_id") if evidence else "",
+        body_bytes=len(delivery.body),
+        history=history.read(_text(delivery, "history")) if counted else (),
+    )
+
+
+def _problem(delivery: Delivery, evidence: Evidence, source: Destination | None) -> str:
+    if not evidence or source is None:
+        return NO_LETTER
+    if source == delivery.destination:
+        return "it was consumed from this very queue"
+    if source.kind == "topic" and not source.subscription:
+        return f"{source} names no subscription: all of them would get it again"
+    return ""
+
+
+def _source_of_ours(delivery: Delivery, capabilities: Capabilities) -> Destination | None:
+    """From our own headers, and for what they leave open from the address that a plain client would send to."""
+    name, kind = _text(delivery, "original_destination"), _text(delivery, "original_kind") or "queue"
+    address = _plain(delivery.headers.get("original-destination", ""))
+    if kind == "topic":
+        return _subscription(name, _text(delivery, "failures_for"), address, capabilities)
+    return Destination(name) if name else _parsed(address, capabilities)
+
+
+def _subscription(name: str, counted_for: str, address: str, capabilities: Capabilities) -> Destination | None:
+    topic, _, subscription = counted_for.partition("::")
+    if subscription and topic == name:
+        return Destination(topic, "topic", subscription)
+    words = _words(capabilities.subscription_address, address)
+    if words and (words.get("name") or name) and words["subscription"] != name:
+        return Destination(words.get("name") or name, "topic", words["subscription"])
+    queue = _words(capabilities.queue_address, address)
+    if queue and queue["name"] != name and capabilities.queue_address != capabilities.topic_address:
+        return Destination(queue["name"])  # a queue that stands for the subscription, named like none
+    return Destination(name, "topic") if name else None
+
+
+def _parsed(address: str, capabilities: Capabilities) -> Destination | None:
+    """`original-destination` back to a destination, a queue where both would do."""
+    if not address:
+        return None
+    if words := _words(capabilities.queue_address, address):
+        return Destination(words["name"])
+    words = _words(capabilities.topic_address, address)
+    return Destination(words["name"], "topic") if words else None
+
+
+def _words(template: str, address: str) -> dict[str, str] | None:
+    """What stands in the places of a template such as `/queue/{name}`; None when the address is of another form."""
+    pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template))
+    found = re.fullmatch(pattern, address, re.DOTALL)
+    return found.groupdict() if found else None
+
+
+def _id(delivery: Delivery, capabilities: Capabilities) -> str:
+    if known := _text(delivery, "copy_id") or delivery.message_id:
+        return known
+    # Without what changes from one look to the next.
+    kept = {name: value for name, value in delivery.headers.items() if name not in capabilities.strip}
+    seed = f"{delivery.destination}\0{sorted(kept.items(), key=repr)!r}\0".encode("utf-8", "backslashreplace")
+    return hashlib.sha256(seed + delivery.body).hexdigest()[:32]
+
+
+def _since(delivery: Delivery) -> float | None:
+    try:
+        when = datetime.fromisoformat(_text(delivery, "last_failed_at"))
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _number(delivery: Delivery, name: str) -> int:
+    text = _text(delivery, name)
+    return min(int(text), 2**31 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def _text(delivery: Delivery, name: str) -> str:
+    return _plain(delivery.headers.get(PREFIX + name, ""))
+
+
+def _plain(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)

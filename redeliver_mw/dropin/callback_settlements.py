@@ -1,0 +1,39 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The settlements that a callback may give its message by itself. `Reject` is the third one."""
+
+from __future__ import annotations
+
+import sys
+
+from ..errors import ConfigError, RetryAfter
+
+
+class Requeued(RetryAfter):
+    """The callback gave the message back for another try: a failure, whatever the policy says of exceptions."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(0.0)
+        self.args = (f"given back by the callback ({verb})",)
+
+
+class RefusedHere(ConfigError):
+    """Raised into the user's code, which asked for what a wrapper cannot do. Never a failure of the message."""
+
+
+def because_of(settlement: Exception, before: BaseException | None) -> Exception:
+    """Give a nack or reject the exception that its code is handling, if that began after the callback was called.
+
+    To be called on the thread of the code that settles, inside its `except` block.
+    """
+    error = sys.exc_info()[1]
+    if error is not None and error is not before and settlement is not ACK:
+        settlement.__cause__ = error
+    return settlement
+
+
+class Acked(Exception):
+    """Not raised: the word of a callback that acked."""
+
+
+ACK = Acked()

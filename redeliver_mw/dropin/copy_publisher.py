@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a wrapper needs of the user's connection: its loop, and a way out for copies."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from ..adapter.protocol import OnAnswer, OnTransferred
+from ..message import Delivery, Outgoing
+from ..redelivery.tracking import SourcePlan
+
+IsAlive = Callable[[], bool]
+
+
+class UserConnection(Protocol):
+    """The user's connection, and the thread on which its callbacks run: the driver's thread.
+
+    `broker` is as `Adapter.broker`, for the journal. `ledger_scope` is as the adapter's: the ledger of a source is the
+    same for App and drop-in, and for each address of one broker. `later` calls `fn` on that thread, where the user's
+    callbacks may run, and not from within. `hop` is called on any thread and calls `fn` on that one, without delay;
+    right here if it is gone.
+    """
+
+    @property
+    def broker(self) -> str: ...
+    @property
+    def ledger_scope(self) -> str: ...
+    @property
+    def is_open(self) -> bool: ...
+    def later(self, seconds: float, fn: Callable[[], None], /) -> None: ...
+    def hop(self, fn: Callable[[], None], /) -> None: ...
+
+
+class CopyPublisher(Protocol):
+    """Where copies go out; to be inherited from. Only `store` has no default: most brokers need nothing else."""
+
+    elsewhere: bool = False  # its answers come on a thread that is not the driver's
+
+    def provide(self, plan: SourcePlan) -> None:
+        """The first message of a source has come: make sure of what copies of it will need."""
+        return  # most brokers need nothing
+
+    @abstractmethod
+    def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
+        """Publish one copy that is to wait `after` seconds at the broker. One answer, once.
+
+        `alive`: the original is still ours; to be asked right before anything is sent. `ok` only when the broker
+        keeps the copy (rule 1); silence on the user's own connection closes it first (rule 8).
+        """
+
+    def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
+        """Send these copies and accept the original, all or nothing, as `Adapter.move`. For `atomic_move` only."""
+        answer("refused", "there are no transactions here")
+
+    def forget(self, generation: int) -> None:
+        """Answer every copy of a lost generation that is not written yet *unsent*: one in a queue, one whose target is
+        looked up, one that waits in a timer, which may end with the connection. Called before the loss is fed.
+        """
+        return  # a publisher that sends at once has none

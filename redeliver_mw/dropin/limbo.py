@@ -1,0 +1,70 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`limbo=`: a drop-in's database of parked messages, published from over a connection of its own."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+from typing import TYPE_CHECKING
+
+from ..adapter.protocol import Adapter, OnAnswer
+from ..adapter.registry import adapter_for
+from ..clock import Clock, SystemClock
+from ..message import Outgoing
+from .companion import NullSink
+
+if TYPE_CHECKING:
+    from ..limbo.service import LimboService
+
+GOODBYE = 2.0  # seconds, when the program ends
+
+
+class DropinLimbo:
+    """Opened with the first source, and closed with the program. Methods from any thread.
+
+    What is due goes out through an adapter for `publisher`, whose threads and the limbo's are none of the user's: so it
+    does also while the user's connection is closed. `driven`: by a clock that is moved by hand.
+    """
+
+    def __init__(
+        self, url: str, publisher: str, app_name: str, *, clock: Clock | None = None, driven: bool = False
+    ) -> None:
+        self._url, self._publisher, self._app_name = url, publisher, app_name
+        self._clock, self._driven = clock or SystemClock(), driven
+        self._keeper: LimboService | None = None
+        self._adapter: Adapter | None = None
+        self._opening = threading.Lock()
+
+    def open(self) -> None:
+        """Nothing to do the second time. ConfigError, LimboError where the database cannot be had."""
+        with self._opening:
+            if self._keeper is not None:
+                return
+            from ..limbo.service import LimboService as Opened  # it brings SQLAlchemy along
+
+            if self._adapter is None:  # one that was made for nothing is used by the next try
+                self._adapter = adapter_for(self._publisher)
+            keeper = Opened(self._url, self._adapter, self._app_name, self._clock, driven=self._driven)
+            keeper.open()
+            self._adapter.start(NullSink())
+            keeper.start()
+            self._keeper = keeper
+            atexit.register(self.close)
+
+    def close(self) -> None:
+        """What is being published is brought to its end, and the next program need not wait for our lease."""
+        with self._opening:
+            keeper, adapter = self._keeper, self._adapter
+            self._keeper = self._adapter = None
+        if keeper is not None and adapter is not None:
+            atexit.unregister(self.close)
+            keeper.close(GOODBYE)
+            adapter.close(GOODBYE)
+
+    def park(self, out: Outgoing, due: float, answer: OnAnswer) -> None:
+        """As `Park.park`; the answer comes on a thread that is not the driver's."""
+        keeper = self._keeper
+        if keeper is None:
+            return answer("refused", "the limbo is closed")
+        keeper.park(out, due, answer)

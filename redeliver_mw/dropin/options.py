@@ -1,0 +1,161 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The options that all drop-in wrappers share, checked once; and what comes of them for one source."""
+
+from __future__ import annotations
+
+import copy
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any, Literal, Self, TypedDict
+
+from ..adapter.capabilities import Capabilities
+from ..clock import SystemClock
+from ..decorator import policy_on
+from ..errors import ConfigError
+from ..journal.recorder import Recorder, RecordSink, journal_healthy_option
+from ..journal.records import Healthy
+from ..message import Destination
+from ..policy import AnyPolicy, RedeliveryPolicy, policy_of
+from ..redelivery.copies import Provenance
+from ..redelivery.delays import Option, delay_options
+from ..redelivery.tracking import SourcePlan
+from ..telemetry.failure_log import FailureLog, log_failures_option
+from .limbo import DropinLimbo
+
+WhenSettled = Literal["return", "callback"]  # by returning; by the callback's own settlement
+
+
+class DropinKeywords(TypedDict, total=False):
+    """Of `redelivering` and its like.
+
+    - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the callback's `@redeliver` mark, else the
+      default policy.
+    - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
+    - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
+    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
+    - `log_failures`: False if failed attempts are not to be logged under `redeliver_mw.failures`.
+    - `app_name`: for records and dead letters; the program's name by default.
+    - `settle`: None, the default, leaves it to the driver's own configuration. With `return`, returning is success.
+      With `callback`, the callback's own ack, nack, accept, release or reject settles the message, whenever it comes.
+    - `hold_max`: deliveries (>= 1, 20 by default) that may be held here at once, each for ten seconds at most.
+    - `limbo`: the URL of a database for what is to wait longer than can be held here or at the broker; needs
+      `publisher=`, over which it goes out when it is due.
+    - `crash_safe`: refused; an App has it.
+    """
+
+    policy: AnyPolicy | None
+    delay: Option
+    journal: str | os.PathLike[str] | RecordSink | None
+    journal_healthy: Healthy
+    log_failures: bool
+    limbo: str | None
+    crash_safe: bool
+    app_name: str | None
+    settle: WhenSettled | None
+    hold_max: int
+
+
+class DropinOptions:
+    """Checked `DropinKeywords`: ConfigError for what cannot be, PolicyError for a policy that cannot be read."""
+
+    def __init__(
+        self,
+        *,
+        policy: AnyPolicy | None = None,
+        delay: Option = "auto",
+        journal: str | os.PathLike[str] | RecordSink | None = None,
+        limbo: str | None = None,
+        crash_safe: bool = False,
+        app_name: str | None = None,
+        settle: WhenSettled | None = None,
+        hold_max: int = 20,
+        publisher: str | None = None,
+        journal_healthy: Healthy = "all",
+        log_failures: bool = True,
+    ) -> None:
+        if crash_safe:
+            raise ConfigError(
+                "crash_safe=True needs an App: a wrapper cannot let suspects run alone", cure="Use an App"
+            )
+        _check(delay, settle, hold_max, parks=limbo is not None)
+        self._given = None if policy is None else policy_of(policy)
+        self._policy = RedeliveryPolicy() if self._given is None else self._given
+        self._delay, self._hold_max = delay, hold_max
+        self.settle = settle
+        self.app_name = app_name or Path(sys.argv[0] or "python").stem
+        self.limbo = _limbo(limbo, publisher, self.app_name)
+        self.host = socket.gethostname()
+        self.failures = FailureLog(SystemClock()) if log_failures_option(log_failures) else None
+        self.recorder = Recorder(_journal(journal), [], healthy=journal_healthy_option(journal_healthy, journal))
+
+    def returning_settles(self, driver: bool) -> bool:
+        """Return whether a callback that returns has succeeded; `driver` is what the driver's setting says."""
+        return driver if self.settle is None else self.settle == "return"
+
+    def on(self, callback: object) -> Self:
+        """The same for this callback, whose mark is its policy where none was given."""
+        marked = policy_on(callback)
+        if self._given is not None or marked is None:
+            return self
+        found = copy.copy(self)
+        found._policy = marked
+        return found
+
+    def plan(self, source: Destination, capabilities: Capabilities) -> SourcePlan:
+        """ConfigError or PolicyError for a policy that cannot be had here."""
+        policy = self._policy.resolve(source.name, source.kind)
+        everybody_hears = source.kind == "topic" and not source.subscription  # also a copy that comes out of limbo
+        ways = delay_options(
+            source,
+            capabilities,
+            option=self._delay,
+            prefetch=2 * self._hold_max,
+            longest=policy.longest_delay,
+            ack_timeout=capabilities.ack_timeout,
+            limbo=self.limbo is not None and not everybody_hears,
+        )
+        for target in policy.places:
+            if target.resolve(source) == source:
+                raise ConfigError(
+                    f"its dead letters would go to {source}, where they come from",
+                    where=str(source),
+                    cure="Give the policy another dead_letter target",
+                )
+        return SourcePlan(
+            source,
+            policy,
+            ways,
+            Provenance(source, self.app_name, self.host, policy.text, policy.version, policy.language),
+        )
+
+
+def _limbo(url: str | None, publisher: str | None, app_name: str) -> DropinLimbo | None:
+    """What is due must be published by somebody, also when the user's connection is closed."""
+    if url is None:
+        return None
+    if publisher is None:
+        raise ConfigError("limbo= needs a connection to publish on", cure="Name it: publisher=, a broker URL")
+    return DropinLimbo(url, publisher, app_name)
+
+
+def _check(delay: str, settle: str | None, hold_max: Any, *, parks: bool) -> None:
+    if delay not in ("auto", "hold", "schedule") and not (delay == "park" and parks):
+        why = {"nack": "needs to have the queue for itself, which a wrapper cannot see", "park": "needs a limbo"}
+        raise ConfigError(
+            f"delay={delay!r} {why.get(delay, 'is unknown')}", cure="Choose auto, hold or schedule, or park with limbo="
+        )
+    if settle not in (None, "return", "callback"):
+        raise ConfigError(f"settle={settle!r} is unknown", cure='Choose "return" or "callback", or leave it out')
+    if isinstance(hold_max, bool) or not isinstance(hold_max, int) or hold_max < 1:
+        raise ConfigError(f"hold_max={hold_max!r} is no number of deliveries", cure="Give 1 or more")
+
+
+def _journal(journal: str | os.PathLike[str] | RecordSink | None) -> RecordSink | None:
+    if isinstance(journal, str | os.PathLike):
+        from ..journal.writer import Journal as FileJournal
+
+        return FileJournal(journal)
+    return journal

@@ -1,0 +1,174 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""When to stop calling a handler, and when to try again. Pure.
+
+A `Circuit` is `closed` until too many of the last runs failed, then `open` for a while, then `half-open`: one message
+is tried. Its success closes the circuit, its failure opens it again, for longer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, NamedTuple
+
+from ..errors import ConfigError
+from ..message import Delivery
+
+GROWTH = 2.0  # of each further rest
+
+Circumstance = Literal["closed", "open", "half-open"]
+Change = Literal["", "opened", "opened again", "closed"]
+
+
+class FailureClass(NamedTuple):
+    """Which of a circuit's counts a run goes to, and what it is called."""
+
+    of: str  # empty: nothing that the breaker counts went wrong
+    name: str = ""
+
+
+FINE = FailureClass("")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breaker:
+    """When a source is paused because its handler keeps failing, and for how long. ConfigError for what cannot be.
+
+    It opens when at least `min_calls` of the last `window` runs are known and the share `failure_rate` (above 0, at
+    most 1) of them failed. It stays open for `open_for` seconds, then one message is tried; each failed try doubles
+    the rest, up to `longest` seconds. `per="destination"` counts all failures together; an exception class, or
+    several, counts those of each class by itself, and no others.
+    """
+
+    failure_rate: float = 0.5
+    window: int = 20
+    min_calls: int = 10
+    open_for: float = 30.0
+    longest: float = 300.0
+    per: Literal["destination"] | type[BaseException] | Sequence[type[BaseException]] = "destination"
+
+    def __post_init__(self) -> None:
+        _number("failure_rate", self.failure_rate, "above 0 and at most 1", lambda x: 0 < x <= 1)
+        _whole("window", self.window)
+        _whole("min_calls", self.min_calls)
+        _number("open_for", self.open_for, "of seconds above 0", lambda x: x > 0)
+        _number("longest", self.longest, "of seconds, not below open_for", lambda x: x >= self.open_for)
+        if self.min_calls > self.window:
+            raise _wrong("min_calls", self.min_calls, f"more than the window of {self.window}", "Raise window")
+        if self.per != "destination" and not (self.classes and all(map(_is_error, self.classes))):
+            cure = 'Write per="destination", an exception class, or a tuple of them'
+            raise _wrong("per", self.per, 'neither "destination" nor exception classes', cure)
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        """The exception classes that count, each by itself; none: all together."""
+        if self.per == "destination":
+            return ()
+        return tuple(self.per) if isinstance(self.per, list | tuple) else (self.per,)
+
+    @classmethod
+    def meant(cls, given: object) -> Breaker | None:
+        """From what `App(breaker=…)` takes: a Breaker, True for its defaults, or a table of its options."""
+        if given is None or given is False:
+            return None
+        if isinstance(given, Breaker):
+            return given
+        if given is True:
+            return cls()
+        if not isinstance(given, Mapping):
+            raise _wrong("breaker", given, "no Breaker", "Write breaker=Breaker(), or True for its defaults")
+        known = [field.name for field in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise ConfigError(f"breaker has no option {name!r}", cure=f"Choose of {', '.join(known)}")
+        return cls(**given)
+
+
+def _is_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, BaseException)
+
+
+def _number(name: str, value: Any, wanted: str, fits: Callable[[float], bool]) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or not fits(value):
+        raise _wrong(name, value, f"no number {wanted}", f"Give {name} a number {wanted}")
+
+
+def _whole(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise _wrong(name, value, "no whole number from 1 on", f"Give {name} a whole number")
+
+
+def _wrong(name: str, value: object, why: str, cure: str) -> ConfigError:
+    return ConfigError(f"{name}={value!r} is {why}", where="breaker", cure=cure)
+
+
+class Circuit:
+    """The last runs of one source, and what follows from them. Pure; one caller at a time."""
+
+    def __init__(self, breaker: Breaker) -> None:
+        self.breaker = breaker
+        self.state: Circumstance = "closed"
+        self.rest = breaker.open_for  # of the next, or this, opening; seconds
+        self.openings = 0  # since the start
+        self.why = ""
+        self.probe: Delivery | None = None  # the one message that is being tried
+        self._runs: deque[str] = deque(maxlen=breaker.window)
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def is_full(self) -> bool:
+        """No message may be begun now."""
+        return self.state == "open" or self.probe is not None
+
+    def admits(self, delivery: Delivery) -> bool:
+        """Whether it may be run now; when half-open, one may."""
+        if self.is_full:
+            return False
+        if self.state == "half-open":
+            self.probe = delivery
+        return True
+
+    def left(self, delivery: Delivery) -> None:
+        """Its run told nothing: if it was the one that is tried, another may be."""
+        if self.probe is delivery:
+            self.probe = None
+
+    def ended(self, delivery: Delivery, blame: FailureClass) -> Change:
+        """It was run."""
+        if self.probe is delivery:
+            self.probe = None
+            if blame.of:
+                self.rest = min(self.rest * GROWTH, self.breaker.longest)
+                self._open(f"the one message that was tried failed: {blame.name}")
+                return "opened again"
+            self.rest, self.why, self.state = self.breaker.open_for, "", "closed"
+            return "closed"
+        if self.state != "closed":
+            return ""  # it was begun before
+        if len(self._runs) == self.breaker.window:
+            self._counts[self._runs[0]] -= 1
+        self._runs.append(blame.of)
+        self._counts[blame.of] += 1
+        many, runs = self._counts[blame.of], len(self._runs)
+        if not blame.of or runs < self.breaker.min_calls or many < self.breaker.failure_rate * runs:
+            return ""
+        self._open(f"{many} of the last {runs} runs failed, the last one with {blame.name}")
+        return "opened"
+
+    def try_one(self) -> None:
+        """The rest is over."""
+        if self.state == "open":
+            self.state = "half-open"
+
+    def _open(self, why: str) -> None:
+        self.state, self.why = "open", why
+        self.openings += 1
+        self._runs.clear()
+        self._counts.clear()
+
+    def health(self) -> dict[str, Any]:
+        """Plain values."""
+        return {"state": self.state, "why": self.why or None, "openings": self.openings, "rest_s": self.rest}

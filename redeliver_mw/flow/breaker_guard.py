@@ -1,0 +1,190 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The breaker at work: while what the handlers depend on is away, no message is handed to them.
+
+A `BreakerGuard` stands between worker pools and runner, and does what the circuits of its sources say: it pauses a
+pool, gives back what was not begun, lets one message be tried, and takes care that no attempt is burnt by that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from ..adapter.protocol import Adapter, SupportsPause
+from ..errors import Reject, RetryAfter, Undecodable
+from ..message import Delivery, Destination
+from ..policy import Accept, RedeliveryPolicy
+from ..redelivery import ledger
+from .breaker import FINE, Breaker, Circuit, FailureClass
+
+log = logging.getLogger("redeliver_mw")
+BY = "breaker"  # the name of its pause
+
+
+class PausablePool(Protocol):
+    """Holds the workers of a source. Implemented by `runtime.workers.Crew`."""
+
+    def put(self, deliveries: Sequence[Delivery], /, *, first: bool = False) -> None: ...
+    def take_waiting(self) -> list[Delivery]: ...
+    def pause(self, by: str, /) -> None: ...
+    def resume(self, by: str, /) -> None: ...
+
+
+class BreakerClient(Protocol):
+    """The boss that a Guard stands before."""
+
+    stopping: bool
+
+    def begin(self, delivery: Delivery, /) -> bool: ...
+    def ended(self, delivery: Delivery, error: BaseException | None, /, *, counted: bool = True) -> None: ...
+    def ended_as_one(
+        self, batch: Sequence[Delivery], error: BaseException | None, /, *, counted: bool = True
+    ) -> None: ...
+    def cancelled(self, delivery: Delivery, /) -> None: ...
+    def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]: ...
+
+
+class BreakerGuard:
+    """Boss of the crews in the runner's place. Called on workers' threads, and on the adapter's for its timers."""
+
+    def __init__(
+        self,
+        breaker: Breaker,
+        sources: Iterable[Destination],
+        boss: BreakerClient,
+        crews: Mapping[Destination, PausablePool],
+        adapter: Adapter,
+    ) -> None:
+        self._breaker, self._boss, self._crews, self._adapter = breaker, boss, crews, adapter
+        self._circuits = {source: Circuit(breaker) for source in sources}
+        self._lock = threading.RLock()  # a hand-driven crew runs handlers when it is resumed
+
+    def begin(self, delivery: Delivery, /) -> bool:
+        """Whether it is run now; what is not goes back to the head of its queue."""
+        circuit = self._circuits[delivery.destination]
+        if circuit.state != "closed" and not self._boss.stopping:
+            with self._lock:
+                admitted = circuit.admits(delivery)
+                self._follow(delivery.destination)
+            if not admitted:
+                self._crews[delivery.destination].put((delivery,), first=True)
+                return False
+        if self._boss.begin(delivery):
+            return True
+        self._left(delivery)
+        return False
+
+    def ended(self, delivery: Delivery, error: BaseException | None, /) -> None:
+        self.ended_as_one((delivery,), error)
+
+    def ended_as_one(self, batch: Sequence[Delivery], error: BaseException | None, /) -> None:
+        """A run is over. The failure of the one that was tried is not counted."""
+        delivery = batch[0]  # the one that is tried is alone
+        source = delivery.destination
+        blame = FINE if error is None else self._blame(delivery, error)
+        if blame is None:
+            self._boss.ended_as_one(batch, error)
+            return self._left(delivery)
+        with self._lock:
+            circuit = self._circuits[source]
+            change = circuit.ended(delivery, blame)
+            opening, rest, why = circuit.openings, circuit.rest, circuit.why
+            if circuit.is_full:
+                self._follow(source)
+        self._boss.ended_as_one(batch, error, counted=change != "opened again")
+        if change in ("opened", "opened again"):
+            level = logging.ERROR if change == "opened" else logging.INFO
+            log.log(level, "%s: the breaker is open for %g s: %s", source, rest, why)
+            if (resting := self._resting) is not None:
+                resting.rest(source, lambda: self._give_back(source))
+            self._adapter.call_later(rest, lambda: self._rested(source, opening))
+        elif change == "closed":
+            log.info("%s: the breaker is closed: handlers are called again", source)
+            self._resumed(source)
+
+    def cancelled(self, delivery: Delivery, /) -> None:
+        self._boss.cancelled(delivery)
+        self._left(delivery)
+
+    def try_one(self, source: Destination) -> None:
+        """Let an open breaker wait no longer. Any thread."""
+        with self._lock:
+            self._circuits[source].try_one()
+        if (resting := self._resting) is not None:
+            resting.go_on(source)
+        self._resumed(source)
+
+    def health(self, source: Destination) -> dict[str, Any]:
+        """Plain values."""
+        with self._lock:
+            return self._circuits[source].health()
+
+    def _rested(self, source: Destination, opening: int) -> None:
+        if self._circuits[source].openings == opening:
+            self.try_one(source)
+
+    @property
+    def _resting(self) -> SupportsPause | None:
+        """The adapter, where what it took can be given back without being counted."""
+        adapter, can = self._adapter, self._adapter.capabilities
+        returns = "released" in can.honours and can.released_uncounted
+        return adapter if returns and isinstance(adapter, SupportsPause) else None
+
+    def _give_back(self, source: Destination) -> None:
+        """What was not begun is the broker's again, for others to take; except what would lose its count there."""
+        crew, back, kept = self._crews[source], list[Delivery](), list[Delivery]()
+        if self._circuits[source].state != "open" or self._boss.stopping:
+            return
+        for delivery in crew.take_waiting():
+            survives = not delivery.failures or ledger.read_history_headers(delivery).failures >= delivery.failures
+            (back if survives else kept).append(delivery)
+        crew.put(kept, first=True)
+        back += self._boss.give_back(source, back)
+        for delivery in back:
+            if delivery.known:
+                self._boss.cancelled(delivery)
+        self._adapter.settle([(delivery, "released") for delivery in back])
+
+    def _left(self, delivery: Delivery) -> None:
+        if self._circuits[delivery.destination].probe is delivery:
+            with self._lock:
+                self._circuits[delivery.destination].left(delivery)
+            self._resumed(delivery.destination)
+
+    def _resumed(self, source: Destination) -> None:
+        if not self._boss.stopping:
+            with self._lock:
+                self._follow(source)
+
+    def _follow(self, source: Destination) -> None:
+        """The crew does as its circuit says. With the lock held, so that no other change comes in between."""
+        if self._circuits[source].is_full:
+            self._crews[source].pause(BY)
+        else:
+            self._crews[source].resume(BY)
+
+    def _blame(self, delivery: Delivery, error: BaseException) -> FailureClass | None:
+        """None for what says nothing of what the handler depends on."""
+        if isinstance(error, Undecodable | Reject) or not isinstance(error, Exception):
+            return None
+        if not isinstance(error, RetryAfter):
+            decision = _policy_for(delivery).decide(1, 0.0, error)
+            if isinstance(decision, Accept) or getattr(decision, "reason", "exhausted") != "exhausted":
+                return None  # no failure at all, or the message's own fault
+        classes = self._breaker.classes
+        if not classes:
+            return FailureClass("any", type(error).__name__)
+        return next(
+            (FailureClass(repr(kind), type(error).__name__) for kind in classes if isinstance(error, kind)), FINE
+        )
+
+
+def _policy_for(delivery: Delivery) -> RedeliveryPolicy:
+    """Of its arm; a message without any id is in none before it has failed."""
+    policy: RedeliveryPolicy = delivery.plan.policy
+    if not policy.arms or (key := ledger.message_key(delivery, delivery.past)) is None:
+        return policy
+    return policy.of(key).policy

@@ -1,0 +1,89 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Order by key: what a handler's messages are kept in order by, and how far. `key_lanes.py` does it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from ..adapter.capabilities import Capabilities
+from ..errors import ConfigError
+from ..message import Delivery, Destination
+from ..redelivery.delays import ACK_TIMEOUT_SHARE
+
+GROUP = "JMSXGroupID"  # as a key, also what the broker itself calls the group of a message
+LONGEST = 90.0  # seconds: the default policy gives a message up after 63
+
+Then = Literal["park", "let go"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What messages are kept in order by, and how far. ConfigError for what cannot be.
+
+    `key`: the name of a header, "JMSXGroupID", or a function of the delivery; messages for which there is none, or for
+    which it raises, are free. Behind a message that is being retried wait at most `most` messages of its key (None: as
+    many as there is room for, which is half of the prefetch window for all keys), each at most `longest` seconds.
+    What is more is parked (`then="park"`, the default where there is a limbo), or goes on without the one that is being
+    retried (`then="let go"`).
+    """
+
+    key: str | Callable[[Delivery], Hashable]
+    most: int | None = field(default=None, kw_only=True)
+    longest: float | None = field(default=None, kw_only=True)
+    then: Then | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not (callable(self.key) or (isinstance(self.key, str) and self.key)):
+            raise _wrong("key", self.key, "neither the name of a header nor a function of a delivery", 'key="customer"')
+        if self.most is not None and (isinstance(self.most, bool) or not isinstance(self.most, int) or self.most < 1):
+            raise _wrong("most", self.most, "no whole number from 1 on", "most=20")
+        if self.longest is not None and not _is_time(self.longest):
+            raise _wrong("longest", self.longest, "no number of seconds above 0", "longest=60.0")
+        if self.then not in (None, "park", "let go"):
+            raise _wrong("then", self.then, "unknown", 'then="park" or then="let go"')
+
+    @classmethod
+    def meant(cls, given: Any) -> Order | None:
+        """From what `App.handler(key=…)` takes: an Order, or a key alone."""
+        return given if given is None or isinstance(given, Order) else cls(given)
+
+    def at(self, source: Destination, capabilities: Capabilities, ack_timeout: float | None, *, parks: bool) -> Order:
+        """With what was left open filled in. ConfigError where this source cannot be kept in this order."""
+        if self.key == GROUP and not capabilities.shows_group:
+            raise ConfigError(
+                f"{capabilities.dialect} does not show the group of a message",
+                where=str(source),
+                cure="Let producers write it into a header of another name too, and name that one",
+            )
+        most = (ack_timeout or math.inf) * ACK_TIMEOUT_SHARE
+        if self.longest is not None and self.longest > most:
+            raise ConfigError(
+                f"longest={self.longest:g} is more than a quarter of the broker's ack timeout",
+                where=str(source),
+                cure=f"Write longest={most:g}, or less",
+            )
+        longest = min(LONGEST, most) if self.longest is None else self.longest
+        return replace(self, longest=longest, then=self.then or ("park" if parks else "let go"))
+
+    def key_of(self, delivery: Delivery) -> Hashable:
+        """The key of this message; None for one without. Raises what a function raises, TypeError for a list."""
+        if not isinstance(self.key, str):
+            found = self.key(delivery)
+        elif self.key == GROUP and delivery.properties.group_id is not None:
+            found = delivery.properties.group_id
+        else:
+            found = delivery.headers.get(self.key)
+        hash(found)
+        return found
+
+
+def _is_time(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value) and value > 0
+
+
+def _wrong(name: str, value: object, why: str, cure: str) -> ConfigError:
+    return ConfigError(f"{name}={value!r} is {why}", where="key", cure=f"Write {cure}")

@@ -1,0 +1,84 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""First deliveries that were handled, counted instead of written one by one: `journal_healthy="counts"`."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+from ..message import Delivery
+from ..redelivery import ledger
+from ..redelivery.copies import Provenance
+from ..redelivery.tracking import NO_PAST, SourcePlan
+from .consumer_info import ConsumerInfo
+from .records import HealthyCount
+
+AGAIN_US = 1_000_000  # after which a journal that has not come for them is asked again: it may have had no room
+
+
+@dataclass(slots=True)
+class _Sum:
+    signature: Provenance
+    since_us: int
+    ts_us: int = 0
+    messages: int = 0
+    handler_us: int = 0
+    payload_bytes: int = 0
+
+
+class HealthyCounter:
+    """Of one consumer; by source, policy and arm."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._sums: dict[int, _Sum] = {}  # by the identity of their signatures, which they keep
+        self._asked_us = 0
+        self._scene: ConsumerInfo | None = None
+
+    def add(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> bool:
+        """Count one. True: `take` is to be called before long. Any thread."""
+        if plan.policy.arms:
+            key = ledger.own_key(delivery) or ledger.digest(delivery).hex()[-32:]
+            plan = plan.for_message(delivery, NO_PAST, key)
+        signature, size = plan.signature, len(delivery.body)
+        with self._lock:
+            first = not self._sums or at_us - self._asked_us > AGAIN_US
+            if first:
+                self._asked_us, self._scene = at_us, scene
+            found = self._sums.get(id(signature))
+            if found is None:
+                found = self._sums[id(signature)] = _Sum(signature, at_us)
+            found.ts_us = at_us
+            found.messages += 1
+            found.handler_us += ran_us
+            found.payload_bytes += size
+        return first
+
+    def take(self) -> list[HealthyCount]:
+        """What was counted since the last call. Any thread."""
+        with self._lock:
+            sums, self._sums = self._sums, {}
+            scene = self._scene
+        return [] if scene is None else [_record(scene, one) for one in sums.values()]
+
+
+def _record(scene: ConsumerInfo, one: _Sum) -> HealthyCount:
+    signature = one.signature
+    return HealthyCount(
+        ts_us=one.ts_us,
+        since_us=one.since_us,
+        app=scene.app,
+        host=scene.host,
+        broker=scene.broker,
+        broker_kind=scene.broker_kind,
+        destination=signature.source.name,
+        destination_kind=signature.source.kind,
+        policy=signature.policy_text,
+        policy_version=signature.policy_version,
+        policy_arm=signature.arm,
+        propensity=signature.propensity,
+        messages=one.messages,
+        handler_us=one.handler_us,
+        payload_bytes=one.payload_bytes,
+    )

@@ -1,0 +1,271 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The journal: attempt records as lines of JSON, written by a thread of its own.
+
+`append` costs about a microsecond and never waits; records are made, serialised and written off the
+consuming thread, at most `flush_interval` later. What a crash can lose is that interval, never more than
+half a line of what is written. A full disk is said once and changes nothing for the messages: up to
+16 MiB of lines wait for it, what comes on top is counted in `dropped`, and writing goes on by itself.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import queue
+import re
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ConfigError
+from .segment_writer import Fsync, SegmentWriter
+from .segments import read_healthy_counts, read_policy_changes, read_segments, recover
+from .serializing import Serializer
+
+__all__ = ["Journal", "read_healthy_counts", "read_policy_changes", "read_segments"]
+
+_log = logging.getLogger("redeliver_mw.journal")
+_CHUNK: Final = 256 * 1024  # bytes that are written at once
+_HURRY: Final = 1024  # records waiting that end the gathering of a batch early
+
+
+class Journal:
+    """Writes segments into `directory`, which is made if it is missing; several processes may share it.
+
+    A segment is closed at `max_bytes` or `max_age` seconds after its first line. `fsync`: `never`; `rotate`,
+    when a segment is closed; `always`, after every write. At most `max_waiting` records wait for the thread.
+    `host` stands in the names of files; give it if the machine's name changes with every restart, as in
+    containers, else nobody closes what a killed one left open. `clock` is monotonic, in seconds.
+    ConfigError if the directory cannot be used or an option makes no sense.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        host: str | None = None,
+        max_bytes: int = 64 * 1024 * 1024,
+        max_age: float = 60.0,
+        flush_interval: float = 0.2,
+        fsync: Fsync = "rotate",
+        max_waiting: int = 100_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if min(max_bytes, max_age, max_waiting) <= 0 or flush_interval < 0:
+            raise ConfigError(
+                "a journal needs max_bytes, max_age and max_waiting above 0 and flush_interval from 0",
+                where=str(directory),
+            )
+        if fsync not in ("never", "rotate", "always"):
+            raise ConfigError(f"fsync={fsync!r} is unknown", where=str(directory), cure="Say never, rotate or always")
+        self.directory = _usable(Path(directory).absolute())
+        self.host = re.sub(r"[^A-Za-z0-9.-]", "_", host or socket.gethostname())[:64] or "host"
+        self._make_writer = partial(
+            SegmentWriter,
+            self.directory,
+            self.host,
+            max_bytes=max_bytes,
+            max_age=max_age,
+            fsync=fsync,
+            clock=clock,
+        )
+        self._chunk = min(_CHUNK, max_bytes)
+        self._flush_interval, self._max_waiting = flush_interval, max_waiting
+        self._serializer = Serializer(self._cannot)
+        self._begin()
+        recover(self.directory, self.host)
+        _journals.add(self)
+
+    def _begin(self) -> None:
+        """The state of a process: of a new one, and of a forked child, which inherits nothing unwritten."""
+        self._waiting: deque[Any] = deque()
+        self._room = self._max_waiting
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()  # safe in signal handlers, too
+        self._signalled = False
+        self._thread: threading.Thread | None = None
+        self._starting = threading.RLock()
+        self._closing = False
+        self._writer = self._make_writer(drop=self._drop)
+        self._complained = False
+        self._lost = 0
+
+    @property
+    def dropped(self) -> int:
+        """How many records were not written and never will be."""
+        return self._lost
+
+    # Any thread
+
+    def append(self, item: Any, /) -> None:
+        """Queues one item: never waits, never raises. Items, all turned into lines on the journal's thread:
+
+        an `AttemptRecord` or a record of another kind; a tuple of all values of an `AttemptRecord` in the order of
+        `FIELDS` (an empty `record_id` is filled in); a tuple `(function, *arguments)` or a function without arguments
+        that gives any of these, an iterable of them, or None. Such a tuple may also give a whole line, as bytes.
+        """
+        waiting = self._waiting
+        if len(waiting) >= self._room:
+            self._drop(1)
+            return
+        waiting.append(item)
+        if not self._signalled:
+            self._signal()
+        elif len(waiting) == _HURRY:
+            self._tokens.put(None)
+
+    def flush(self, timeout: float = 5.0) -> bool:
+        """Waits until all that was appended before is written (not renamed); False if that took too long."""
+        done = threading.Event()
+        if self._room:
+            self._waiting.append(done)
+            self._signal()
+            self._tokens.put(None)
+            return done.wait(timeout)
+        return not self._waiting
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Writes what waits and gives the last segment its readable name, in at most `timeout` seconds.
+
+        A second call does nothing. What is appended afterwards counts as dropped.
+        """
+        self._room, self._closing = 0, True
+        with self._starting:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            self._tokens.put(None)
+            self._tokens.put(None)
+            thread.join(timeout)
+        elif thread is None:
+            self._drop(len(self._waiting))
+            self._waiting.clear()
+        _journals.discard(self)
+
+    def _signal(self) -> None:
+        self._signalled = True
+        if self._thread is None:
+            try:
+                self._start()
+            except RuntimeError as error:  # no more threads: it is tried again with the next record
+                self._signalled = False
+                self._complain("its thread cannot be started: %s", error)
+                return
+        self._tokens.put(None)
+
+    def _start(self) -> None:
+        with self._starting:
+            if self._thread is None and not self._closing:
+                thread = threading.Thread(target=self._work, name="redeliver-journal", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _drop(self, records: int) -> None:
+        with self._starting:
+            self._lost += records
+
+    # The journal's thread
+
+    def _work(self) -> None:
+        while not self._closing:
+            self._rest()
+            self._turn()
+        self._turn()
+        self._writer.end()
+        self._drop(len(self._waiting))
+        self._waiting.clear()
+
+    def _rest(self) -> None:
+        """Waits for work, or until something is due; then for a batch to gather."""
+        try:
+            self._tokens.get(timeout=self._writer.due_in())
+            if not self._closing:
+                self._tokens.get(timeout=self._flush_interval)
+        except queue.Empty:
+            pass
+
+    def _turn(self) -> None:
+        # In this order: an append that still sees the flag set has put its record where it is found below.
+        self._signalled = False
+        try:
+            self._write_waiting()
+            self._writer.finish_if_old()
+        except Exception as error:  # the thread outlives whatever happens (rule 12)
+            self._complain("%r", error)
+
+    def _write_waiting(self) -> None:
+        """Takes what waits now and writes it, chunk by chunk; the last call also tries what waited longer."""
+        lines: list[bytes] = []
+        size = 0
+        for _ in range(len(self._waiting)):
+            item = self._waiting.popleft()
+            if isinstance(item, threading.Event):  # somebody waits in flush()
+                if self._writer.write(lines):
+                    item.set()
+                lines, size = [], 0
+                continue
+            for line in self._serializer.lines(item):
+                size += len(line)
+                if size > self._chunk:
+                    self._writer.write(lines)
+                    lines, size = [], len(line)
+                lines.append(line)
+        self._writer.write(lines)
+
+    def _cannot(self, error: Exception) -> None:
+        self._drop(1)
+        self._complain("a record cannot be written: %r", error)
+
+    def _complain(self, what: str, *values: object) -> None:
+        """Says it, once in the journal's life: whatever fails here may fail with every record."""
+        if not self._complained:
+            self._complained = True
+            with suppress(Exception):  # a log handler that fails is not the journal's trouble
+                _log.error("journal: %s: " + what + " (said once)", self.directory, *values)
+
+    # Process
+
+    def _forked(self) -> None:
+        """In a forked child: the parent's file and all that waits for it stay the parent's."""
+        self._writer.forget()
+        self._begin()
+
+
+def _usable(directory: Path) -> Path:
+    cure = "Give a directory that this user may make and write to"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the journal's directory cannot be made: {error.strerror or error}",
+            where=str(directory),
+            cure=cure,
+        ) from None
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise ConfigError("the journal's directory cannot be written to", where=str(directory), cure=cure)
+    return directory
+
+
+_journals: weakref.WeakSet[Journal] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for journal in list(_journals):
+        journal._forked()
+
+
+def _at_exit() -> None:
+    for journal in list(_journals):
+        journal.close(timeout=2.0)
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

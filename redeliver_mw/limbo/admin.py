@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees of a limbo, and makes due by hand, while programs work in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from sqlalchemy import ColumnElement, Select, case, func, or_, select, update
+
+from ..clock import Clock, SystemClock
+from ..errors import LimboError
+from ..storage.database import Database
+from ..storage.schema import messages, owners, parked
+from .leases import FREE
+from .queries import chunks, found_of, parked_of
+from .rows import Parked
+from .store import RETRY
+
+_ALL = messages.outerjoin(parked, parked.c.msg_id == messages.c.msg_id).outerjoin(
+    owners, owners.c.limbo_id == messages.c.limbo_id
+)
+_UNSEEN = {"msg_id", "marks", "exact", "wire"}  # columns that only a whole message needs
+
+
+@dataclass(frozen=True, slots=True)
+class ParkedSummary:
+    """One message, without its body. `state`: `waiting`, `due` or `given up`. Times are seconds since 1970."""
+
+    id: int
+    to: str
+    source: str
+    state: str
+    due: float
+    parked: float | None
+    count: int
+    publishes: int
+    failures: int
+    generation: int
+    reason: str
+    lineage: str
+    copy_id: str
+    last_error: str
+    body_bytes: int
+    app: str
+    holder: str
+    asleep: bool  # nobody has given a sign of life for it within the lease
+
+
+class LimboAdmin:
+    """A limbo as an operator has it: looked at, and released. Takes part in no lease. ConfigError, LimboError."""
+
+    def __init__(self, url: str, *, busy_timeout: float = 5.0, clock: Clock | None = None) -> None:
+        self._db = Database(url, busy_timeout=busy_timeout)
+        self._clock = clock or SystemClock()
+
+    @property
+    def where(self) -> str:
+        return self._db.where
+
+    def __enter__(self) -> Self:
+        self._db.open(create=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._db.close()
+
+    def counts(self) -> dict[str, int]:
+        """How many messages are in each state."""
+        state = self._state()
+        with self._db.reading() as connection:
+            query = select(state, func.count()).select_from(_ALL).group_by(state)
+            counted = {row.state: row[1] for row in connection.execute(query)}
+        return {name: counted.get(name, 0) for name in ("waiting", "due", "given up")}
+
+    def listed(self, limit: int | None = None, id_: str | None = None) -> list[ParkedSummary]:
+        """By delivery date; with an id, of row, copy or lineage, those that have it. LimboError for none."""
+        with self._db.reading() as connection:
+            found = [_listed(row) for row in connection.execute(_chosen(self._columns(), limit, id_)).mappings()]
+        self._check(found, id_)
+        return found
+
+    def show(self, limit: int | None = None, id_: str | None = None) -> list[Parked]:
+        """The messages whole, to be looked at. LimboError as for `listed`."""
+        with self._db.reading() as connection:
+            ids = list(connection.execute(_chosen(select(messages.c.msg_id), limit, id_)).scalars())
+            found = [parked_of(one, 0, strict=False) for one in found_of(connection, ids)]
+        self._check(found, id_)
+        return found
+
+    def release(self, limit: int | None = None, id_: str | None = None) -> int:
+        """Make them due now, and count their publishes anew; answers how many. LimboError as for `listed`."""
+        now_ms, m = int(self._clock.now().wall * 1000), messages.c
+        sooner = case((m.delivery_date > now_ms, now_ms), else_=m.delivery_date)
+        change = update(messages).values(delivery_count=1, delivery_date=sooner)
+        with self._db.writing() as connection:
+            if limit is None and id_ is None:
+                return connection.execute(change).rowcount
+            ids = list(connection.execute(_chosen(select(m.msg_id), limit, id_)).scalars())
+            for some in chunks(ids):
+                connection.execute(change.where(m.msg_id.in_(some)))
+        self._check(ids, id_)
+        return len(ids)
+
+    def _check(self, found: Sequence[object], id_: str | None) -> None:
+        if id_ is not None and not found:
+            cure = "Look for it with `redeliver limbo list`: it may have gone out"
+            raise LimboError(f"no such message: {id_!r}", where=self.where, cure=cure)
+
+    def _state(self) -> ColumnElement[str]:
+        m, now_ms = messages.c, int(self._clock.now().wall * 1000)
+        given_up = m.delivery_count > func.coalesce(owners.c.retry, RETRY)
+        return case((given_up, "given up"), (m.delivery_date <= now_ms, "due"), else_="waiting").label("state")
+
+    def _columns(self) -> Select[Any]:
+        now_us, o = self._clock.now().us, owners.c
+        asleep = or_(o.limbo_id.is_(None), o.holder == FREE, o.beat_us + o.lease_s * 1_000_000 < now_us)
+        return select(
+            messages,
+            *(c for c in parked.c if c.name not in _UNSEEN),
+            o.app,
+            o.holder,
+            self._state(),
+            asleep.label("asleep"),
+        ).select_from(_ALL)
+
+
+def _chosen(query: Select[Any], limit: int | None, id_: str | None) -> Select[Any]:
+    """The longest due first; `id_` is that of the row, of the copy, or of the lineage."""
+    m, p = messages.c, parked.c
+    if id_ is not None:
+        number = int(id_) if id_.isascii() and id_.isdigit() and len(id_) < 19 else -1
+        known = select(p.msg_id).where(or_(p.copy_id == id_, p.lineage == id_))
+        query = query.where(or_(m.msg_id == number, m.msg_id.in_(known)))
+    return query.order_by(m.delivery_date, m.msg_id).limit(limit)
+
+
+def _listed(row: Any) -> ParkedSummary:
+    return ParkedSummary(
+        id=row["msg_id"],
+        to=row["port_name"],
+        source=row["source"] or "",
+        state=row["state"],
+        due=row["delivery_date"] / 1000,
+        parked=None if row["parked_us"] is None else row["parked_us"] / 1e6,
+        count=row["delivery_count"],
+        publishes=row["publishes"] or 0,
+        failures=row["failures"] or 0,
+        generation=row["generation"] or 0,
+        reason=row["reason"] or "",
+        lineage=row["lineage"] or "",
+        copy_id=row["copy_id"] or "",
+        last_error=row["last_error"] or "",
+        body_bytes=row["body_bytes"] or 0,
+        app=row["app"] or row["msg_src_name"],
+        holder=row["holder"] or "",
+        asleep=bool(row["asleep"]),
+    )

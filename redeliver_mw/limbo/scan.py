@@ -1,0 +1,173 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""All of a limbo as a table of plain columns, piece by piece: for who looks at a million messages and changes none.
+
+Each piece is one look at the database, which nobody has to wait for. What is parked or sent between two looks is in
+one piece or in none: no message is in two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+import orjson
+from sqlalchemy import ColumnElement, Select, Text, case, cast, func, not_, select
+
+from ..errors import LimboError
+from ..storage.database import Database
+from ..storage.schema import bodies, messages, owners, parked
+from .store import RETRY
+
+AT_ONCE: Final = 10_000  # rows that are fetched together
+AT_ONCE_WITH_BODIES: Final = 500
+_LAST_MS: Final = (2**63 - 1) // 1_000_000 * 1000  # of which there are microseconds
+_ALL: Final = messages.outerjoin(parked, parked.c.msg_id == messages.c.msg_id).outerjoin(
+    owners, owners.c.limbo_id == messages.c.limbo_id
+)
+
+
+class ScanCondition(NamedTuple):
+    """A column that is `=`, `<`, `<=`, `>` or `>=` a value, `in` some or `null`; or, `negated`, is not.
+
+    As in SQL, neither holds for a column that is null but for `null`.
+    """
+
+    column: str
+    operator: str
+    value: Any = None
+    negated: bool = False
+
+
+class Scan:
+    """A limbo that is open for reading. ConfigError for a URL that is none, LimboError; not thread-safe."""
+
+    def __init__(self, url: str, *, busy_timeout: float = 5.0) -> None:
+        self._db = Database(url, busy_timeout=busy_timeout)
+
+    def __enter__(self) -> Self:
+        self._db.open(create=False)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._db.close()
+
+    def bounds(self, pieces: int, piece: int) -> list[int]:
+        """Ids between which messages are about evenly shared: each begins a piece that ends before the next.
+
+        At most `pieces`, and fewer where they would hold less than `piece` messages; none for an empty limbo.
+        """
+        ids = select(messages.c.msg_id).order_by(messages.c.msg_id)
+        with self._db.reading() as connection:
+            count = connection.execute(select(func.count()).select_from(messages)).scalar_one()
+            pieces = min(pieces, max(1, count // piece))
+            starts = [number * count // pieces for number in range(pieces)] if count else []
+            found = (connection.execute(ids.offset(start).limit(1)).scalar() for start in starts)
+            return sorted({id_ for id_ in found if id_ is not None})
+
+    def columns(
+        self,
+        names: Sequence[str],
+        first: int | None = None,
+        last: int | None = None,
+        tests: Sequence[ScanCondition] = (),
+    ) -> Iterator[list[list[Any]]]:
+        """Columns but `body`, of messages from the id `first` on and before `last` for which all tests hold, by id.
+
+        As many messages at a time as are worth a batch. The database puts each column into one JSON text, which costs
+        half of what rows do. `given_up` is 0 or 1, as not every database has truths.
+        """
+        after = None
+        with self._db.reading() as connection:
+            while True:
+                some = _query((*names, "id"), first, last, tests, after).limit(AT_ONCE).subquery()
+                row = connection.execute(select(*(self._as_json(column) for column in some.c))).one()
+                found = [_from_json(text, self._db.where) for text in row]
+                if not (ids := found.pop()):
+                    return
+                yield found
+                after = ids[-1]
+
+    def rows(
+        self,
+        names: Sequence[str],
+        first: int | None = None,
+        last: int | None = None,
+        tests: Sequence[ScanCondition] = (),
+    ) -> Iterator[Sequence[Sequence[Any]]]:
+        """The same as rows, also with `body`; as many at a time as are fetched together."""
+        many = AT_ONCE_WITH_BODIES if "body" in names else AT_ONCE
+        query = _query(names, first, last, tests)
+        with self._db.reading() as connection:
+            result = connection.execution_options(stream_results=True, max_row_buffer=many).execute(query)
+            yield from result.partitions(many)
+
+    def _as_json(self, column: ColumnElement[Any]) -> ColumnElement[Any]:
+        if self._db.is_sqlite:
+            return func.json_group_array(column, type_=Text)
+        return cast(func.json_agg(column), Text)
+
+
+def _query(
+    names: Sequence[str], first: int | None, last: int | None, tests: Sequence[ScanCondition], after: int | None = None
+) -> Select[Any]:
+    columns, id_ = _columns(), messages.c.msg_id
+    joined = _ALL.outerjoin(bodies, bodies.c.msg_id == id_) if "body" in names else _ALL
+    chosen = [columns[name].label(f"c{number}") for number, name in enumerate(names)]
+    query = select(*chosen).select_from(joined).where(*(_holds(columns[test.column], test) for test in tests))
+    if first is not None:
+        query = query.where(id_ >= first)
+    if last is not None:
+        query = query.where(id_ < last)
+    return query.order_by(id_) if after is None else query.where(id_ > after).order_by(id_)
+
+
+def _from_json(text: str | None, where: str) -> list[Any]:
+    """None: of no rows at all."""
+    try:
+        found: list[Any] = orjson.loads(text or "[]")
+    except ValueError:
+        raise LimboError("a text in it is not UTF-8", where=where, cure="Somebody has changed it by hand") from None
+    return found
+
+
+def _columns() -> dict[str, ColumnElement[Any]]:
+    m, p, o = messages.c, parked.c, owners.c
+    # A date may be set by hand, to any number.
+    due_ms = case(
+        (m.delivery_date > _LAST_MS, _LAST_MS), (m.delivery_date < -_LAST_MS, -_LAST_MS), else_=m.delivery_date
+    )
+    return {
+        "id": m.msg_id,
+        "target": m.port_name,
+        "source": func.nullif(p.source, ""),
+        "given_up": case((m.delivery_count > func.coalesce(o.retry, RETRY), 1), else_=0),
+        "due_us": due_ms * 1000,
+        "parked_us": p.parked_us,
+        "delivery_count": m.delivery_count,
+        "publishes": func.coalesce(p.publishes, 0),
+        "failures": func.coalesce(p.failures, 0),
+        "generation": func.coalesce(p.generation, 0),
+        "reason": func.nullif(p.reason, ""),
+        "message_key": func.nullif(p.lineage, ""),
+        "copy_id": p.copy_id,
+        "last_error": p.last_error,
+        "body_bytes": func.coalesce(p.body_bytes, 0),
+        "app": func.coalesce(o.app, m.msg_src_name),
+        "broker": o.broker,
+        "body": bodies.c.msg_body,
+    }
+
+
+def _holds(column: ColumnElement[Any], test: ScanCondition) -> ColumnElement[bool]:
+    found = _plainly(column, test)
+    return not_(found) if test.negated else found
+
+
+def _plainly(column: ColumnElement[Any], test: ScanCondition) -> ColumnElement[bool]:
+    if test.operator == "null":
+        return column.is_(None)
+    if test.operator == "in":
+        return column.in_(test.value)
+    return column.bool_op(test.operator)(test.value)

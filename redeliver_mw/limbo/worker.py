@@ -1,0 +1,259 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The thread that works at a limbo, so that nobody else waits for a disk or a server."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Literal, NamedTuple
+
+from ..adapter.protocol import OnAnswer, Verdict
+from ..clock import Clock, SystemClock
+from ..errors import RedeliverError
+from .rows import Parked, ParkedRow, Parking, lines_of
+from .store import Limbo
+
+log = logging.getLogger("redeliver_mw.limbo")
+
+POLL = 2.0  # seconds, at most, until it is seen what somebody else changed
+WINDOW = 1000  # messages that are being published at once
+BATCH, BATCH_BYTES = 500, 16 * 2**20  # of one transaction
+TROUBLED_REST = 1.0
+
+WorkerMessage = Literal["published", "failed", "back"]
+
+
+class _Park(NamedTuple):
+    parking: Parking
+    answer: OnAnswer
+
+
+class _Told(NamedTuple):
+    row: Parked
+    word: WorkerMessage
+    why: str = ""
+    again: float | None = None
+    at: float = 0.0  # monotonic: not to be written before
+
+
+class LimboWorker:
+    """Parks, and has published what is due, for one opened `Limbo`; closes it in the end.
+
+    `park`, `published`, `failed` and `back` are called from any thread, never wait and never raise. `publish` and the
+    answers are called on the clerk's thread, and must return at once; each row given to `publish` is answered by
+    exactly one of `published`, `failed` and `back`, from any thread. At most `window` rows wait for that.
+
+    While the database fails, what is to be parked is refused, what was published is remembered and removed later, and
+    that is said once. `turn()` is what the thread does over and over: who has a clock that is moved by hand calls it.
+    """
+
+    def __init__(
+        self, limbo: Limbo, publish: Callable[[Parked], None], *, clock: Clock | None = None, window: int = WINDOW
+    ) -> None:
+        self._limbo, self._publish, self._window = limbo, publish, window
+        self._clock = clock or SystemClock()
+        self._jobs: queue.SimpleQueue[_Park | _Told | None] = queue.SimpleQueue()
+        self._said: list[_Told] = []  # not in the database yet
+        self._keep_at = self._clock.now().mono + limbo.lease / 3
+        self._in_trouble = ""
+        self._closing = self._ended = False
+        self._thread: threading.Thread | None = None
+
+    # -- any thread --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """From here on due messages are published."""
+        self._thread = threading.Thread(target=self._work, name="redeliver-limbo", daemon=True)
+        self._thread.start()
+
+    @property
+    def owes(self) -> bool:
+        """Was something said that is not in the database yet?"""
+        return bool(self._said)
+
+    def park(self, parking: Parking, answer: OnAnswer) -> None:
+        """`answer("ok", "")` once it is on the disk; `answer("refused", why)` when nothing was kept of it.
+
+        Once it is stopped the answer comes on the caller's thread, at once.
+        """
+        if self._ended:
+            return _tell(_Park(parking, answer), "refused", "the limbo is closed")
+        self._jobs.put(_Park(parking, answer))
+
+    def published(self, row: Parked) -> None:
+        """It was confirmed: remove it."""
+        self._jobs.put(_Told(row, "published"))
+
+    def failed(self, row: Parked, why: str, again: float | None = None) -> None:
+        """Its target refused it, which counts; next try at `again`, seconds since 1970, or as `Limbo.failed` has it."""
+        self._jobs.put(_Told(row, "failed", why, again))
+
+    def back(self, row: Parked, rest: float = 1.0) -> None:
+        """Nobody knows, or it was not tried: nothing is counted, and it is published again after `rest` seconds."""
+        self._jobs.put(_Told(row, "back", at=self._clock.now().mono + rest))
+
+    def stop(self, timeout: float = 10.0) -> bool:
+        """Bring what was said to its end, and close the limbo. False if that took more than `timeout` seconds.
+
+        What is still being published then stays, and is published again some time.
+        """
+        self._closing = True
+        self._jobs.put(None)
+        if self._thread is None:
+            self._end()
+            return True
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    # -- the clerk's thread ------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        rest = 0.0
+        while not self._closing:
+            try:
+                rest = self.turn()
+                first = self._jobs.get(timeout=rest)
+                self._jobs.put(first)  # behind others, which is no matter: each is of a message of its own
+            except queue.Empty:
+                pass
+            except Exception:  # a bug of ours must not leave messages lying
+                log.exception("%s: this is a bug; going on", self._limbo.where)
+                self._limbo.back([one.row for one in self._said])  # published again rather than never
+                self._said.clear()
+                rest = TROUBLED_REST
+        self._end()
+
+    def _end(self) -> None:
+        self._ended = True
+        with suppress(RedeliverError):
+            self._do_jobs()
+        self._limbo.close()
+
+    def turn(self) -> float:
+        """Do all that is to be done now; answers in how many seconds there is more, unless something is said before."""
+        try:
+            self._do_jobs()
+            if self._clock.now().mono >= self._keep_at:
+                self._limbo.keep()
+                self._keep_at = self._clock.now().mono + self._limbo.lease / 3
+                self._trouble("")
+            more = self._hand_out()
+            return 0.0 if more else self._rest()
+        except RedeliverError as error:
+            self._trouble(str(error))
+            return TROUBLED_REST
+
+    def _do_jobs(self) -> None:
+        parks: list[_Park] = []
+        with suppress(queue.Empty):
+            while True:
+                job = self._jobs.get_nowait()
+                if isinstance(job, _Park):
+                    parks.append(job)
+                elif job is not None:
+                    self._said.append(job)
+        for batch in _batches(parks):
+            self._park(batch)
+        self._write_said()
+
+    def _park(self, batch: list[_Park]) -> None:
+        now_us = self._clock.now().us
+        lines: list[tuple[ParkedRow, str]] = []
+        good: list[_Park] = []
+        for job in batch:
+            try:
+                lines.append((lines_of(job.parking, now_us), job.parking.out.copy_id))
+                good.append(job)
+            except Exception as error:
+                _tell(job, "refused", str(error))
+        try:
+            if lines:
+                self._limbo.park_lines(lines)
+        except Exception as error:  # whatever it is: nothing was written, and everybody is answered
+            self._trouble(str(error))
+            for job in good:
+                _tell(job, "refused", str(error))
+            return
+        if good:
+            self._trouble("")
+        for job in good:
+            _tell(job, "ok", "")
+
+    def _write_said(self) -> None:
+        """What was said of rows; what cannot be written now stays in `_said`."""
+        now = self._clock.now().mono
+        back = [one for one in self._said if one.word == "back" and one.at <= now]
+        self._limbo.back([one.row for one in back])
+        self._unsay(back)
+        published = [one for one in self._said if one.word == "published"]
+        for start in range(0, len(published), BATCH):
+            some = published[start : start + BATCH]
+            self._limbo.done([one.row for one in some])
+            self._unsay(some)
+        alike: dict[tuple[str, float | None], list[_Told]] = {}
+        for one in self._said:
+            if one.word == "failed":
+                alike.setdefault((one.why, one.again), []).append(one)
+        for (why, again), some in alike.items():
+            self._limbo.failed([one.row for one in some], why, again=again)
+            self._unsay(some)
+        if published or alike:
+            self._trouble("")
+
+    def _unsay(self, written: list[_Told]) -> None:
+        gone = {id(one) for one in written}
+        self._said = [one for one in self._said if id(one) not in gone]
+
+    def _hand_out(self) -> bool:
+        """Give what is due to `publish`; True when there may be more of it."""
+        room = min(self._window - self._limbo.handed_out, BATCH)
+        if self._closing or room <= 0:
+            return False
+        rows = self._limbo.due(limit=room)
+        for row in rows:
+            try:
+                self._publish(row)
+            except Exception as error:
+                log.exception("%s: message %d could not be handed over", self._limbo.where, row.id)
+                self.failed(row, f"{type(error).__name__}: {error}")
+        return bool(rows)
+
+    def _rest(self) -> float:
+        now = self._clock.now()
+        rest = min([POLL, self._keep_at - now.mono, *(one.at - now.mono for one in self._said)])
+        if self._limbo.handed_out < self._window and (due := self._limbo.next_due()) is not None:
+            rest = min(rest, max(due - now.wall, 0.0) + 0.001)
+        return max(rest, 0.0)
+
+    def _trouble(self, what: str) -> None:
+        """Said when it begins, and when something was written again."""
+        if what and not self._in_trouble:
+            log.error("%s. Nothing is lost; it goes on once that is over", what)
+        elif self._in_trouble and not what:
+            log.warning("%s: works again", self._limbo.where)
+        self._in_trouble = what
+
+
+def _tell(job: _Park, verdict: Verdict, why: str) -> None:
+    try:
+        job.answer(verdict, why)
+    except Exception:
+        log.exception("an answer about a parked message was not taken")
+
+
+def _batches(parks: list[_Park]) -> Iterator[list[_Park]]:
+    """As many at once as one transaction should hold."""
+    batch: list[_Park] = []
+    size = 0
+    for job in parks:
+        batch.append(job)
+        size += len(job.parking.out.body)
+        if len(batch) == BATCH or size > BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch

@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The consuming side of a `MemoryAdapter`: each subscription on a channel of its own, each channel a generation."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+
+from ..adapter.capabilities import Settlement
+from ..adapter.protocol import Sink, Subscription
+from ..errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
+from ..message import Delivery, Destination, MessageReader
+from .broker import MemoryBroker
+from .clock import ClockLoop
+from .generation import MemoryGeneration
+from .link import HeldDelivery
+from .queue import MemoryQueue
+
+logger = logging.getLogger("redeliver_mw.memory")
+
+
+class MemoryConsumers:
+    """Belongs to the adapter's loop. `connected`: is the adapter's connection open? A generation without a lane is
+    over.
+    """
+
+    def __init__(
+        self,
+        broker: MemoryBroker,
+        loop: ClockLoop,
+        reader: MessageReader,
+        connected: Callable[[], bool],
+        again_after: float,
+    ) -> None:
+        self._broker, self._loop, self._reader = broker, loop, reader
+        self._connected, self._again_after = connected, again_after
+        self._sink: Sink | None = None  # None: closed
+        self._subscriptions: list[Subscription] = []
+        self._at_rest: set[Destination] = set()
+        self._lanes: dict[int, MemoryGeneration] = {}  # by generation
+        self._generations = itertools.count(1)
+
+    def get(self, generation: int) -> MemoryGeneration | None:
+        return self._lanes.get(generation)
+
+    def __iter__(self) -> Iterator[MemoryGeneration]:
+        return iter(list(self._lanes.values()))
+
+    # -- from connection to connection --------------------------------------------------------------------------
+
+    def connected(self, sink: Sink) -> None:
+        self._sink = sink
+        for subscription in self._subscriptions:
+            self._open(subscription)
+
+    def close(self) -> None:
+        """Say goodbye on each; the sink is told nothing more."""
+        self._sink = None
+        for lane in self:
+            lane.link.close()
+        self._lanes.clear()
+
+    def drop(self) -> None:
+        """Lose them all, without a goodbye."""
+        for lane in self:
+            lane.link.drop()
+
+    # -- consuming ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription) -> None:
+        self._subscriptions.append(subscription)
+        self._open(subscription)
+
+    def rest(self, source: Destination) -> None:
+        self._at_rest.add(source)
+        for lane in self._of(source):
+            lane.link.rest()
+
+    def go_on(self, source: Destination) -> None:
+        self._at_rest.discard(source)
+        for lane in self._of(source):
+            lane.link.go_on()
+
+    def delivery(self, source: Destination, generation: int, held: HeldDelivery) -> Delivery:
+        return Delivery(source, generation, held.tag, held.redelivered, held, self._reader)
+
+    def _of(self, source: Destination) -> list[MemoryGeneration]:
+        return [lane for lane in self if lane.source == source]
+
+    def _open(self, subscription: Subscription) -> None:
+        source, sink = subscription.source, self._sink
+        if sink is None or not self._connected():
+            return
+        if any(lane.subscription is subscription for lane in self):
+            return  # two reasons to open it again
+        try:
+            queue = self._queue(subscription)
+        except RedeliverError as error:
+            return sink.failed(error, source)
+        generation = next(self._generations)
+        lost = functools.partial(self._lost, generation)
+        try:
+            link = self._broker.connect(closed=lambda error: self._loop.call_soon(functools.partial(lost, error)))
+            lane = self._lanes[generation] = MemoryGeneration(link, subscription, generation)
+            sink.ready(source, generation)
+            wake = functools.partial(self._loop.call_soon, functools.partial(self._pull, lane))
+            link.consume(queue, subscription.prefetch, wake, exclusive=subscription.exclusive)
+            if source in self._at_rest:
+                link.rest()
+        except BrokerUnavailable:
+            return  # gone meanwhile: that its connections are lost is on its way
+
+    def _queue(self, subscription: Subscription) -> MemoryQueue:
+        source = subscription.source
+        made = self._broker.ways.auto_create or (self._broker.makes_queues and subscription.helpers)
+        if subscription.declare or made or source.kind == "topic":
+            self._broker.declare(source)
+        queue = self._broker.queue(source)
+        if queue is None:
+            cure = "Declare it, or let `declare=` make it"
+            raise DestinationMissing(f"no queue {source.name}", where=self._broker.id, cure=cure)
+        if queue.taken(subscription.exclusive):
+            raise BrokerError(f"{source} has another consumer already", where=self._broker.id)
+        return queue
+
+    def _pull(self, lane: MemoryGeneration) -> None:
+        if self._sink is None or lane.generation not in self._lanes:
+            return
+        batch = [self.delivery(lane.source, lane.generation, held) for held in lane.fetch()]
+        if batch:
+            self._sink.arrived(batch)
+
+    def _lost(self, generation: int, error: BaseException) -> None:
+        lane = self._lanes.pop(generation, None)
+        if lane is None or self._sink is None:
+            return
+        self._sink.lost(generation, error)
+        if self._connected():  # only this channel: subscribe again
+            self._loop.call_later(self._again_after, functools.partial(self._open, lane.subscription))
+
+    # -- settling -----------------------------------------------------------------------------------------------
+
+    def settle(self, words: Sequence[tuple[Delivery, Settlement]], written: Callable[[], None] | None) -> None:
+        live: dict[int, list[tuple[Delivery, Settlement]]] = {}
+        for delivery, word in words:
+            if delivery.generation in self._lanes:
+                live.setdefault(delivery.generation, []).append((delivery, word))
+            else:
+                logger.debug("%r: its generation is over, %s is dropped", delivery, word)
+        try:
+            for generation, its_words in live.items():
+                self._lanes[generation].settle(its_words, self._broker.capabilities.cumulative)
+        except BrokerUnavailable as error:
+            logger.debug("settle not written: %s", error)  # `_lost` is on its way
+            return
+        if live and written is not None:
+            written()

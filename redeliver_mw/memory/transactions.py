@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The transactions of a `MemoryAdapter`: copies sent and their original accepted as one, or nothing of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from ..adapter.protocol import OnTransferred
+from ..message import Delivery, Outgoing
+from .broker import MemoryBroker
+from .clock import ClockLoop
+from .generation import MemoryGeneration
+
+Outs = Sequence[tuple[Outgoing, float]]
+
+
+class MemoryTransactions:
+    """Belongs to the adapter's loop. A transaction runs on the consuming connection: `cut` closes it."""
+
+    def __init__(self, broker: MemoryBroker, loop: ClockLoop, timeout: float, cut: Callable[[], None]) -> None:
+        self._broker, self._loop, self._timeout, self._cut = broker, loop, timeout, cut
+
+    def move(self, lane: MemoryGeneration | None, delivery: Delivery, outs: Outs, answer: OnTransferred) -> None:
+        if lane is None or not lane.link.is_open or not lane.has(delivery):
+            return answer("abandoned", "its generation is over, or it is settled")
+        plan = self._broker.faults
+        faults = (plan.take(out.target, "refuse", "missing", "silence") for out, _ in outs)
+        fault = next(filter(None, faults), None)
+        if fault is not None and fault.kind == "silence":
+            if fault.stored:
+                self._commit(lane, delivery, outs)
+            self._loop.call_later(self._timeout, functools.partial(self._give_up, answer))
+            return None
+        problems = (self._broker.problem(out.target, out.headers, after) for out, after in outs)
+        refused = fault.text if fault is not None else next(filter(None, problems), "")
+        if refused:
+            returned = self._broker.ways.name == "artemis"
+            lane.aborted(delivery, returned=returned)
+            return answer("abandoned" if returned else "refused", refused)
+        self._commit(lane, delivery, outs)
+        return answer("ok", "")
+
+    def _commit(self, lane: MemoryGeneration, delivery: Delivery, outs: Outs) -> None:
+        for out, after in outs:
+            self._broker.store(out.target, out.body, out.headers, out.properties, after=after)
+        lane.settle([(delivery, "accepted")], cumulative=False)
+
+    def _give_up(self, answer: OnTransferred) -> None:
+        """Silence on the consuming connection: all of it goes, so that no late COMMIT can come."""
+        self._cut()
+        answer("abandoned", f"no answer within {self._timeout:g} s")

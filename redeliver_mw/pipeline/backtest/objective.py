@@ -1,0 +1,138 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which candidate to take: an objective, and the row that meets it best."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import ConfigError
+from .rows import COUNTS_WITHIN, BacktestRow
+
+_SAME: Final = 1e-6  # numbers that differ by less, as a part, are equal
+NEARLY: Final = 0.1  # so much of the best gain is given up for messages that recover sooner
+
+
+@dataclass(frozen=True)
+class Objective:
+    """Make the column `minimise` small, and let none of `at_most` be above what it is with the present policy.
+
+    Of candidates that gain nearly as much as the best one, the one under which messages recover soonest.
+    """
+
+    name: str
+    minimise: str
+    at_most: tuple[str, ...]
+    text: str
+
+
+OBJECTIVES: Final = {
+    one.name: one
+    for one in (
+        Objective(
+            "fewer-dead-letters",
+            "dead_letter_share",
+            ("attempts_per_message",),
+            "as few dead letters as can be had with no more attempts per message than now",
+        ),
+        Objective(
+            "fewer-attempts",
+            "attempts_per_message",
+            ("dead_letter_share",),
+            "as few attempts per message as can be had with no more dead letters than now",
+        ),
+        Objective(
+            "sooner",
+            "ttr_mean_s",
+            ("dead_letter_share", "attempts_per_message"),
+            "recovered as soon as can be had with no more dead letters and attempts than now",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """`best` is the row to go by, `present` that of the policy in use, the same one where nothing is better by more
+    than the back-test can tell. `best` is None if history cannot judge the present policy, to which all are held."""
+
+    objective: Objective
+    present: BacktestRow
+    best: BacktestRow | None
+
+    @property
+    def is_change(self) -> bool:
+        """Is another policy better than the present one?"""
+        return self.best is not None and self.best.candidate != self.present.candidate
+
+
+def objective_of(name: str) -> Objective:
+    """One of OBJECTIVES; ConfigError otherwise."""
+    if name not in OBJECTIVES:
+        raise ConfigError(
+            "there is no such objective", where=f"{name!r:.80}", cure=f"Take one of {', '.join(OBJECTIVES)}"
+        )
+    return OBJECTIVES[name]
+
+
+def recommend(
+    rows: Iterable[BacktestRow], objective: Objective, present: str, *, destination: str | None = None
+) -> Recommendation:
+    """The candidate that meets the objective best, among the rows about all messages, or about one destination's.
+
+    Which is: of those that gain at least nine tenths of what the best one gains, the soonest; of equals the one with
+    fewer dead letters, then attempts, then the first by name. What is extrapolated is never recommended, and nothing
+    that is better by 1 % or less: the back-test is not more exact. ConfigError if `present` is none of the candidates
+    there.
+    """
+    place = [row for row in rows if (row.destination, row.error_fingerprint) == (destination, None)]
+    now = next((row for row in place if row.candidate == present), None)
+    if now is None:
+        raise ConfigError("the present policy is not among the candidates", where=f"{present!r:.200}", cure="Add it")
+    if now.extrapolated:
+        return Recommendation(objective, now, None)
+    best = ranked(place, objective, now)[0]  # `now` is among them
+    better = _value(best, objective.minimise) < (1 - COUNTS_WITHIN) * _value(now, objective.minimise)
+    return Recommendation(objective, now, best if better else now)
+
+
+def ranked(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) -> Sequence[BacktestRow]:
+    """Those that may be recommended, the best first; nothing is held to a present policy that cannot be judged."""
+    if now.extrapolated:
+        allowed = [row for row in rows if not row.extrapolated]
+        return sorted(allowed, key=lambda row: _order(row, objective.minimise))
+    allowed = [row for row in rows if _allowed(row, now, objective)]
+    least, today = (min(_value(row, objective.minimise) for row in some) for some in (allowed or [now], [now]))
+    nearly = least + NEARLY * max(0.0, today - least) if math.isfinite(today) else least
+
+    def order(row: BacktestRow) -> tuple[float | str, ...]:
+        if _value(row, objective.minimise) <= nearly * (1 + _SAME):
+            return (0, *_order(row, "ttr_mean_s"))
+        return (1, *_order(row, objective.minimise))
+
+    return sorted(allowed, key=order)
+
+
+def furthest(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) -> Sequence[BacktestRow]:
+    """Those that may be recommended, the one that gains most first, however long messages take under it."""
+    allowed = [row for row in rows if not row.extrapolated and (now.extrapolated or _allowed(row, now, objective))]
+    return sorted(allowed, key=lambda row: _order(row, objective.minimise))
+
+
+def _allowed(row: BacktestRow, now: BacktestRow, objective: Objective) -> bool:
+    held = all(_value(row, name) <= _value(now, name) * (1 + _SAME) for name in objective.at_most)
+    return held and not row.extrapolated
+
+
+def _order(row: BacktestRow, first: str) -> tuple[float | str, ...]:
+    names = (first, "dead_letter_share", "attempts_per_message", "ttr_mean_s")
+    return (*(round(_value(row, name), 9) for name in names), row.candidate)
+
+
+def _value(row: BacktestRow, name: str) -> float:
+    """A time that is not there is longer than any."""
+    value = getattr(row, name)
+    return math.inf if value is None else float(value)

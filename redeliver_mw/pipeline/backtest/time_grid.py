@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Time cut into cells, evenly by its logarithm, with an edge wherever history has tried something.
+
+The bins of the mart `recovery` that occur become edges, neighbours within 3 % being one edge at their mean. Between
+edges that are far apart, and below the first down to a 64th of it, come further ones, so that a message may heal there
+too. At most some 400 edges are made of bins: where the bins span more, more of them are one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from .arrays import Floats, Ints, summed
+
+MOST: Final = 400  # edges that are made of bins
+_STEP: Final = math.log(2) / 24  # bins nearer than this are one edge
+_FILL: Final = math.log(2) / 8  # edges farther apart than this get more between them
+_BELOW: Final = 24  # edges below the first bin
+BELOW: Final = 64.0  # the lowest of them is at such a part of it
+
+
+@dataclass(frozen=True)
+class TimeGrid:
+    """`edges` in seconds, ascending, the first 0; cell c lies behind edge c, and the last one has no end.
+
+    `bins` occur in the history; `edge` is the number of the edge that stands for each.
+    """
+
+    edges: Floats
+    bins: Ints
+    edge: Ints
+
+    @property
+    def never(self) -> int:
+        """The number that stands for the edge of a message that did not heal."""
+        return len(self.edges)
+
+    @cached_property
+    def logs(self) -> Floats:
+        """Logarithms of the edges; that of 0 is one doubling below the next."""
+        logs: Floats = np.log(np.maximum(self.edges, self.edges[1] / 2))
+        return logs
+
+    def numbers(self, bins: Ints) -> Ints:
+        """The edges of bins that occur in the history."""
+        return self.edge[np.searchsorted(self.bins, bins)]
+
+
+def times(bins: Ints) -> Floats:
+    """The middle of each bin, seconds. As `bins.lower_edge`, for arrays."""
+    middle: Floats = (_lower(bins) + _lower(bins + 1)) / 2e6
+    return middle
+
+
+def cells_of(bins: Ints, n: Floats) -> TimeGrid:
+    """Cells for a history in which each of `bins` (all above 0, any order) occurs `n` times; at least one bin."""
+    found, at = np.unique(bins, return_inverse=True)
+    weight = summed(at, n, len(found))
+    logs: Floats = np.log(times(found))
+    made, numbers = _joined(logs, weight, max(_STEP, (logs[-1] - logs[0]) / MOST))
+    filled, places = _filled(made)
+    edges = np.concatenate([[0.0], np.exp(filled)])
+    return TimeGrid(edges, found, places[numbers] + 1)
+
+
+def _lower(bins: Ints) -> Ints:
+    shift = np.maximum(0, bins // 128 - 1)
+    lower: Ints = (bins - shift * 128) << shift
+    return lower
+
+
+def _joined(logs: Floats, weight: Floats, step: float) -> tuple[Floats, Ints]:
+    """Neighbours within a step as one, and the number of the one that each belongs to."""
+    starts, begun = [], -math.inf
+    for number, log in enumerate(logs):
+        if log > begun + step:
+            starts.append(number)
+            begun = log
+    first = np.zeros(len(logs), dtype=np.int64)
+    first[starts] = 1
+    numbers = np.cumsum(first) - 1
+    return summed(numbers, logs * weight, 0) / summed(numbers, weight, 0), numbers
+
+
+def _filled(made: Floats) -> tuple[Floats, Ints]:
+    """With further edges in wide gaps, and below the first; and where those that were there are now."""
+    gaps = np.diff(made)
+    pieces = np.concatenate([[_BELOW], np.maximum(1, np.ceil(gaps / _FILL)).astype(np.int64)])
+    before = np.concatenate([[made[0] - math.log(BELOW)], made[:-1]])
+    runs = [np.linspace(low, high, count + 1)[1:] for low, high, count in zip(before, made, pieces, strict=True)]
+    return np.concatenate([before[:1], *runs]), np.cumsum(pieces)

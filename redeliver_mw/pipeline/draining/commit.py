@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""From staging files to the table `dead_letters`: all that is there, each letter once, in files of their UTC day.
+
+Bodies go through in pieces, one staging file at a time. Only ids are looked at together, in Arrow, and only letters
+whose id is not theirs alone become objects.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ..errors import told
+from ..lake.lake import Lake
+from ..lake.parquet_writer import DayWriter
+from ..manifests import DataFile, new_run, now_us
+from .dedupe import Matched, Staged, StagedLetter, doubt_of, match
+from .manifests import BROKER, Gathered, doubts_of, read_all, to_json
+from .rows import LETTERS
+from .staging import TABLE, StagedBatch, batches, remove
+
+_ORDINAL: Final = r"-[0-9]+$"
+_LOOKED_AT: Final = ["dl_id", "broker", "dlq", "original_destination", "body_sha256", "known_by", "may_be_back"]
+
+
+def queue_name(broker: str, dlq: str) -> str:
+    """How a doubt names the queue to which its letters may come back."""
+    return f"{broker} {dlq}"
+
+
+def gather(lake: Lake, *, seen_empty: str = "") -> Gathered | None:
+    """Puts all that is staged into the table, and tells what that was; None if there was nothing to do.
+
+    `seen_empty`: a queue in which nothing is left, so that nothing more of it can come back. The caller has the lock.
+    LakeError: then what was staged still is.
+    """
+    with told(lake.root):
+        manifests = read_all(lake.files)
+        _remove_dead(lake, {one.run for one in manifests})
+        known = {name for one in manifests for name in one.staged}
+        found = batches(lake.files)
+        remove(lake.files, [batch for batch in found if batch.name in known])
+        found = [batch for batch in found if batch.name not in known]
+        if not found and not any(doubt.queue == seen_empty for doubt in doubts_of(manifests)):
+            return None
+        manifest = _Gathering(lake, manifests, found, "lake", seen_empty).publish()
+        remove(lake.files, found)
+        return manifest
+
+
+def gather_looked(lake: Lake, found: list[StagedBatch]) -> Gathered:
+    """The same for letters that their broker still owns: one that was looked at before is no second row."""
+    with told(lake.root):
+        return _Gathering(lake, read_all(lake.files), found, BROKER).publish()
+
+
+class _Gathering:
+    """Once, under a name of its own."""
+
+    def __init__(
+        self, lake: Lake, manifests: list[Gathered], found: list[StagedBatch], owner: str, seen_empty: str = ""
+    ) -> None:
+        self._lake, self._found, self._owner, self._seen_empty = lake, found, owner, seen_empty
+        self._before = doubts_of(manifests)
+        self._drained = [file for one in manifests if one.owner != BROKER for file in one.files]
+        self._looked = [file for one in manifests if one.owner == BROKER for file in one.files]
+        self._run = new_run()
+
+    def publish(self) -> Gathered:
+        """All of it is in the table, or nothing."""
+        heads = [self._read(batch, _LOOKED_AT) for batch in self._found]
+        matched = self._match(heads)
+        files = self._lake.files
+        try:
+            written = self._write(matched, heads) if self._found else []
+            files.sync([file.path for file in written])
+            rows = sum(file.rows for file in written)
+            # Whoever only looks leaves all doubts as they are.
+            doubts = self._before if self._owner == BROKER else matched.doubts
+            manifest = Gathered(
+                run=self._run,
+                created_us=now_us(),
+                owner=self._owner,
+                files=written,
+                staged=[batch.name for batch in self._found],
+                letters=rows,
+                again=sum(batch.rows for batch in self._found) - rows,
+                doubts=[one for one in doubts if one.queue != self._seen_empty],
+            )
+            files.publish(manifest.path, to_json(manifest))
+        except BaseException:
+            with contextlib.suppress(OSError):
+                _remove_run(self._lake, self._run)
+            raise
+        return manifest
+
+    # -- what is the same? ------------------------------------------------------------------------
+
+    def _match(self, heads: Sequence[pa.Table]) -> Matched:
+        staged = [self._staged(batch, head) for batch, head in zip(self._found, heads, strict=True)]
+        if not heads:
+            return Matched(doubts=list(self._before))
+        ids = pa.chunked_array([chunk for head in heads for chunk in head["dl_id"].chunks], pa.string())
+        there = self._there(pc.unique(ids), self._drained)
+        counts = ids.value_counts()
+        several = pc.filter(counts.field("values"), pc.greater(counts.field("counts"), 1)).to_pylist()
+        in_doubt = (dl_id for doubt in self._before for dl_id in (*doubt.known, *doubt.others))
+        shared = pa.array({*several, *in_doubt, *there}, pa.string())
+        return match(staged, _letters(heads, shared), there, self._before)
+
+    def _staged(self, batch: StagedBatch, head: pa.Table) -> Staged:
+        queue = queue_name(head["broker"][0].as_py(), head["dlq"][0].as_py())
+        origin = (batch.attempt, batch.generation)
+        if batch.sure:
+            return Staged(queue, origin, None)
+        known = zip(head["dl_id"].to_pylist(), head["known_by"].to_pylist(), strict=True)
+        return Staged(queue, origin, doubt_of(batch.name, queue, origin, known))
+
+    def _there(self, ids: pa.Array, files: Sequence[DataFile]) -> dict[str, list[tuple[str, str]]]:
+        """Of these ids, ordinals left off, what the files have."""
+        found: dict[str, list[tuple[str, str]]] = {}
+        for file in files:
+            with pq.ParquetFile(self._lake.files.url(file.path)) as source:
+                for part in source.iter_batches(columns=["dl_id", "body_sha256", "original_destination"]):
+                    table = pa.table(part)
+                    base = pc.replace_substring_regex(table["dl_id"], _ORDINAL, "")
+                    either = pc.or_(pc.is_in(base, ids), pc.is_in(table["dl_id"], ids))
+                    for row in table.append_column("base", base).filter(either).to_pylist():
+                        known = (row["dl_id"], _same(row["body_sha256"], row["original_destination"]))
+                        for key in {row["base"], row["dl_id"]}:
+                            found.setdefault(key, []).append(known)
+        return found
+
+    # -- the files --------------------------------------------------------------------------------
+
+    def _write(self, matched: Matched, heads: Sequence[pa.Table]) -> list[DataFile]:
+        shown = self._shown(matched, heads) if self._owner == BROKER else set()
+        writer = DayWriter(self._lake.root, self._run, 0, LETTERS, table=TABLE, by="dead_us")
+        try:
+            for number, batch in enumerate(self._found):
+                table = self._read(batch, LETTERS.names)
+                ids = table["dl_id"].to_pylist()
+                keep = [(number, row) not in matched.again for row in range(len(ids))]
+                ids = [matched.ids.get((number, row), dl_id) for row, dl_id in enumerate(ids)]
+                keep = [kept and dl_id not in shown for kept, dl_id in zip(keep, ids, strict=True)]
+                table = table.set_column(0, "dl_id", pa.array(ids, pa.string()))
+                writer.add(table if all(keep) else table.filter(pa.array(keep)))
+            return writer.close()
+        finally:
+            writer.drop()
+
+    def _shown(self, matched: Matched, heads: Sequence[pa.Table]) -> set[str]:
+        """Those of these ids that were looked at before, and are rows already."""
+        ids = pa.array({*matched.ids.values(), *(one for head in heads for one in head["dl_id"].to_pylist())})
+        return {dl_id for known in self._there(ids, self._looked).values() for dl_id, _ in known}
+
+    def _read(self, batch: StagedBatch, columns: Sequence[str]) -> pa.Table:
+        """A task that outlived its driver may just have found out that it is sure of it."""
+        for sure in (batch.sure, not batch.sure):
+            with contextlib.suppress(FileNotFoundError):
+                place = self._lake.files.url(replace(batch, sure=sure).path)
+                with pq.ParquetFile(place) as source:
+                    return source.read(columns=list(columns))
+        raise FileNotFoundError(2, "a staging file went away", batch.path)
+
+
+def _letters(heads: Sequence[pa.Table], shared: pa.Array) -> Iterator[StagedLetter]:
+    for number, head in enumerate(heads):
+        mask = pc.is_in(head["dl_id"], shared)
+        if not pc.any(mask).as_py():
+            continue
+        found = head.append_column("row", pa.array(range(len(head)))).filter(mask)
+        for row in found.to_pylist():
+            same = _same(row["body_sha256"], row["original_destination"])
+            yield StagedLetter(number, row["row"], row["dl_id"], same, row["known_by"], row["may_be_back"])
+
+
+def _same(body: str, source: str) -> str:
+    return f"{body} {source}"
+
+
+def _remove_dead(lake: Lake, published: Iterable[str]) -> None:
+    """What gatherings left that died."""
+    days = [entry.name for entry in lake.files.entries(TABLE) if entry.name.startswith("dt=")]
+    runs = {entry.name[4:] for day in days for entry in lake.files.entries(f"{TABLE}/{day}") if "run=" in entry.name}
+    for run in runs - set(published):
+        _remove_run(lake, run)
+
+
+def _remove_run(lake: Lake, run: str) -> None:
+    for entry in lake.files.entries(TABLE):
+        if entry.name.startswith("dt="):
+            lake.files.remove(os.path.join(TABLE, entry.name, f"run={run}"))

@@ -1,0 +1,53 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Letters that are looked at and stay where they are: rows whose owner is the broker."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from ...adapter.capabilities import BrokerLimit, Capabilities, Trust
+from ...adapter.registry import adapter_for
+from ...dead_letters import BrokerClient
+from ...errors import ConfigError
+from ...message import Destination
+from ..errors import told
+from ..lake.lake import Lake
+from ..manifests import new_run
+from .commit import gather, gather_looked
+from .job import Drained
+from .manifests import BROKER
+from .rows import run_of
+from .staging import LOOKED, TABLE, StagingArea
+
+_DRAIN: Final = "Drain it without peek; `redeliver dead list` shows letters one by one"
+
+
+def peek(url: str, queue: Destination, lake: str | os.PathLike[str], batch: int) -> Drained:
+    """Copies what the queue holds now into the lake. ConfigError where the broker cannot be looked into, or would
+    count it against a letter that a replay comes by it later and leaves it there."""
+    adapter = adapter_for(url)
+    with BrokerClient(adapter) as asking:
+        _require_browsing(asking.capabilities, asking.limit(queue), queue)
+        found = asking.depth(queue)
+        letters = asking.browse(queue, found) if found else ()
+    place = Lake(lake, create=True)
+    with place.locked(TABLE), told(place.root):
+        earlier = gather(place)
+        run = new_run()
+        stage = StagingArea(place.root, lambda: run_of(adapter, run, queue, BROKER), 0, LOOKED)
+        place.files.remove(LOOKED)
+        kept = sum(len(stage.keep(0, letters[at : at + batch])) for at in range(0, len(letters), batch))
+        gathered = gather_looked(place, stage.written)
+        place.files.remove(LOOKED)
+    first = earlier.letters if earlier else 0
+    return Drained(gathered.run, found, first + gathered.letters, first, gathered.again, len(letters) - kept)
+
+
+def _require_browsing(capabilities: Capabilities, limit: BrokerLimit | None, queue: Destination) -> None:
+    if capabilities.browse != "copy":
+        raise ConfigError(f"{capabilities.dialect} cannot look without a trace", where=str(queue), cure=_DRAIN)
+    if limit is not None and limit.returns is not None and limit.trust is not Trust.UNKNOWN:
+        what = f"its broker lets a letter come back {limit.returns} times only ({limit.spelled})"
+        raise ConfigError(what, where=str(queue), cure="Lift that limit for this queue, or drain it without peek")

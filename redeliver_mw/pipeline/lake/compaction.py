@@ -1,0 +1,248 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Journal segments to Parquet: each segment once, each record once, and all of a run or nothing.
+
+A run reads the segments that no manifest names and writes files under a name of its own, which nobody sees. Then the
+ids alone are looked at for duplicates, which are rare, and taken out. The manifest comes last: with it the run is in
+the lake. What a run left that died before is removed by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ...errors import ConfigError
+from ..errors import lake_error, told
+from ..manifests import TICKS, DataFile, Manifest, new_run, now_us, run_folders, to_json
+from ..ticking import ticking
+from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
+from .journal_segments import JournalListing, Unread, is_worth_tasks, list_journal, share_out, unread
+from .lake import Lake, is_lake
+from .task_messages import REPORT, CompactionReport, CompactionTask, LineCounts, read_report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, and how many of how many bytes of the journal are read, from a thread of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """What a compaction did. `run` is None if there was nothing to do.
+
+    `records` are new in the lake, `duplicates` were left out, `quarantined` lines are no records, `others` tell of
+    something else than attempts, `outside` are left for later by `since` or `until`. `segments` were read; `known`
+    had been before, `copies` are the same as others under another name, `unfinished` are still being written.
+    """
+
+    run: str | None
+    records: int
+    duplicates: int
+    quarantined: int
+    others: int
+    outside: int
+    segments: int
+    known: int
+    copies: int
+    unfinished: int
+    files: int
+    bytes: int
+    days: tuple[date, ...]
+
+
+def compact(
+    spark: SparkSession,
+    journal: str | os.PathLike[str],
+    lake: str | os.PathLike[str],
+    *,
+    since: TimeBound | None = None,
+    until: TimeBound | None = None,
+    progress: Progress | None = None,
+) -> Compacted:
+    """Reads the journal's finished segments into the lake, which is made if it is not there.
+
+    A record before `since`, or at `until` or later, is left to another run. ConfigError for a journal or a lake that
+    is none, LakeError if another process compacts into it or its disk is full, SparkError if Spark gives up. After an
+    error the lake is as it was before.
+    """
+    wanted = span(since, until)
+    listed = _listed(journal, lake)
+    target = Lake(lake, create=True)
+    with target.locked():
+        manifests = target.manifests()
+        found = unread(listed, manifests)
+        with told(target.root):
+            _remove_dead(target, {manifest.run for manifest in manifests})
+            if not found.new and not found.copies:
+                return _summary(None, found, listed)
+            run = _Run(spark, target, manifests, wanted, progress)
+            return _summary(run.publish(listed, found), found, listed)
+
+
+def nothing_new(
+    journal: str | os.PathLike[str],
+    lake: str | os.PathLike[str],
+    *,
+    since: TimeBound | None = None,
+    until: TimeBound | None = None,
+) -> Compacted | None:
+    """What `compact` would give if there is nothing to do, else None. Needs no Spark, and raises what it would."""
+    span(since, until)
+    listed = _listed(journal, lake)
+    found = unread(listed, Lake(lake, create=True).manifests())
+    return None if found.new or found.copies else _summary(None, found, listed)
+
+
+def _listed(journal: str | os.PathLike[str], lake: str | os.PathLike[str]) -> JournalListing:
+    """A journal without any segment is a mistake at first; later they may all have been read, and deleted."""
+    listed = list_journal(journal)
+    if not listed.segments and not listed.unfinished and not is_lake(lake):
+        cure = "Give the folder that `App(journal=…)` writes to"
+        raise ConfigError("no segment of a journal is here", where=listed.folder, cure=cure)
+    return listed
+
+
+class _Run:
+    """One compaction under a name of its own, which the lake's lock protects."""
+
+    def __init__(
+        self, spark: SparkSession, lake: Lake, manifests: list[Manifest], wanted: TimeRange, progress: Progress | None
+    ) -> None:
+        self.spark, self.lake, self.wanted, self.progress = spark, lake, wanted, progress
+        self.before = [file for manifest in manifests for file in manifest.files]
+        self.name = new_run()
+
+    def publish(self, journal: JournalListing, found: Unread) -> Manifest:
+        """All of it is in the lake, or nothing."""
+        try:
+            reports = self._read(found) if found.new else []
+            manifest = self._manifest(journal, found, reports)
+            files = self.lake.files
+            files.sync([file.path for file in manifest.files + manifest.quarantine])
+            files.publish(manifest.path, to_json(manifest))
+        except BaseException:
+            # A task may still be at it: what it leaves has no manifest, and goes with the next run.
+            with contextlib.suppress(OSError):
+                _remove(self.lake, self.name)
+            raise
+        self.lake.files.remove(f"{TICKS}/run={self.name}")
+        return manifest
+
+    def _read(self, found: Unread) -> list[CompactionReport]:
+        from .compaction_task import run_tasks
+
+        slots = _slots(self.spark) if is_worth_tasks(found.new) else 1
+        tasks = share_out(found.new, found.known_bad, slots)
+        ticks = self.lake.files.url(f"{TICKS}/run={self.name}") if self.progress else None
+        work = CompactionTask(self.lake.root, self.name, self.wanted, tasks, ticks)
+        numbers = self.spark.range(0, len(tasks), 1, len(tasks))
+        with ticking(work, found.new, self.progress):
+            sent = numbers.mapInArrow(partial(run_tasks, work), REPORT).collect()
+        return [_ended_well(read_report(row["report"])) for row in sent]
+
+    def _manifest(self, journal: JournalListing, found: Unread, reports: list[CompactionReport]) -> Manifest:
+        written = [file for report in reports for file in report.files]
+        counts = _by_segment(reports)
+        rows = sum(file.rows for file in written)
+        if rows != sum(one.records for one in counts.values()):
+            raise RuntimeError(f"the tasks read {sum(one.records for one in counts.values())} records and wrote {rows}")
+        kept = self._once(written)
+        entries = [segment.entry() for segment in [*found.new, *found.copies]]
+        for number, count in counts.items():
+            entries[number] = replace(
+                entries[number],
+                records=count.records,
+                quarantined=count.quarantined,
+                others=count.others,
+                outside=count.outside,
+            )
+        return Manifest(
+            run=self.name,
+            created_us=now_us(),
+            journal=journal.folder,
+            segments=entries,
+            files=sorted(kept, key=lambda file: file.path),
+            quarantine=[file for report in reports for file in report.quarantine],
+            duplicates=rows - sum(file.rows for file in kept),
+        )
+
+    def _once(self, written: list[DataFile]) -> list[DataFile]:
+        """The files without records that are in the lake, or among these, already."""
+        from .dedupe import without_duplicates
+
+        if not written:
+            return []
+        self._tell("looking for duplicates")
+        touched = {os.path.dirname(os.path.dirname(file.path)) for file in written}
+        old = [file for file in self.before if os.path.dirname(os.path.dirname(file.path)) in touched]
+        kept = without_duplicates(self.spark, self.lake, written, old)
+        for path in {file.path for file in written} - {file.path for file in kept}:
+            self.lake.files.remove(path)
+        return kept
+
+    def _tell(self, what: str) -> None:
+        if self.progress is not None:
+            self.progress(what, 1, 1)
+
+
+def _slots(spark: SparkSession) -> int:
+    """How many tasks Spark runs at a time, which a session over Connect does not say of itself."""
+    from pyspark.sql import functions as sf
+
+    return spark.range(100_000).select(sf.spark_partition_id()).distinct().count()
+
+
+def _ended_well(report: CompactionReport) -> CompactionReport:
+    if report.error is not None:
+        number, text, place = report.error
+        raise lake_error(OSError(number, text), place)
+    return report
+
+
+def _by_segment(reports: list[CompactionReport]) -> dict[int, LineCounts]:
+    found: dict[int, LineCounts] = {}
+    for one in (count for report in reports for count in report.counts):
+        whole = found.setdefault(one.segment, LineCounts(one.segment))
+        whole.records += one.records
+        whole.quarantined += one.quarantined
+        whole.others += one.others
+        whole.outside += one.outside
+    return found
+
+
+def _remove_dead(lake: Lake, published: set[str]) -> None:
+    for run in run_folders(lake.files).keys() - published:
+        _remove(lake, run)
+
+
+def _remove(lake: Lake, run: str) -> None:
+    for folder in run_folders(lake.files).get(run, []):
+        lake.files.remove(folder)
+
+
+def _summary(manifest: Manifest | None, found: Unread, journal: JournalListing) -> Compacted:
+    segments = manifest.segments if manifest else []
+    files = manifest.files if manifest else []
+    days = {day for file in files for day in range(file.min_us // DAY_US, file.max_us // DAY_US + 1)}
+    return Compacted(
+        run=manifest.run if manifest else None,
+        records=sum(file.rows for file in files),
+        duplicates=manifest.duplicates if manifest else 0,
+        quarantined=sum(one.quarantined for one in segments),
+        others=sum(one.others for one in segments),
+        outside=sum(one.outside for one in segments),
+        segments=len(found.new),
+        known=found.known,
+        copies=len(found.copies),
+        unfinished=journal.unfinished,
+        files=len(files),
+        bytes=sum(file.bytes for file in files),
+        days=tuple(sorted(day_of(day * DAY_US) for day in days)),
+    )

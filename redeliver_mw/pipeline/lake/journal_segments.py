@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which segments of a journal a lake has not read yet, and how their bytes are shared out among tasks."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...errors import ConfigError
+from ..errors import told
+from ..files import files_at
+from ..manifests import Manifest, SegmentEntry
+from .task_messages import SegmentPiece
+
+_ENDINGS: Final = (".jsonl", ".jsonl.gz")
+_EDGE: Final = 4096  # bytes at both ends that tell one segment from another
+_PACKED: Final = 8  # how much more text is in a .gz than it has bytes, about
+SPLIT: Final = 128 << 20  # bytes of a segment that several tasks share; those of a .gz cannot be
+_LEAST: Final = 64 << 20  # bytes that are worth a task
+_MOST: Final = 512 << 20  # about what a task reads into one file
+
+
+@dataclass(frozen=True, slots=True)
+class ListedSegment:
+    """A finished segment as it lies in the journal."""
+
+    path: str
+    size: int
+    mark: str = ""
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.path)
+
+    @property
+    def weight(self) -> int:
+        """The bytes of text in it, about."""
+        return self.size * (_PACKED if self.path.endswith(".gz") else 1)
+
+    def entry(self) -> SegmentEntry:
+        return SegmentEntry(self.name, self.size, self.mark)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalListing:
+    """The finished segments in a folder, and how many are still being written."""
+
+    folder: str
+    segments: list[ListedSegment]
+    unfinished: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """What is to be read, the oldest first; how many were read before; copies of segments that were, or will be, read.
+
+    `known_bad` are paths among the new: --since or --until left some of their records, and none of their bad lines.
+    """
+
+    new: list[ListedSegment]
+    copies: list[ListedSegment]
+    known: int
+    known_bad: set[str]
+
+
+def list_journal(place: str | os.PathLike[str]) -> JournalListing:
+    """ConfigError if there is no such folder."""
+    files = files_at(place)
+    folder = files.url()
+    if not os.path.isdir(folder):
+        what = "is no folder" if os.path.exists(folder) else "does not exist"
+        raise ConfigError(f"the journal {what}", where=folder, cure="Give the folder that `App(journal=…)` writes to")
+    with told(folder):
+        entries = [entry for entry in files.entries() if not entry.is_folder]
+    finished = [entry for entry in entries if entry.name.startswith("seg-") and entry.name.endswith(_ENDINGS)]
+    unfinished = sum(entry.name.startswith("_seg-") and entry.name.endswith(".open") for entry in entries)
+    return JournalListing(folder, [ListedSegment(files.url(entry.name), entry.size) for entry in finished], unfinished)
+
+
+def unread(journal: JournalListing, manifests: Iterable[Manifest]) -> Unread:
+    """What of the journal no manifest names: a segment is known by its folder, name and size, and a copy of it, under
+    whatever name, by its size and mark. One that was not taken as a whole is not known."""
+    read = [(manifest.journal, entry) for manifest in manifests for entry in manifest.segments]
+    known = {(entry.name, entry.size) for folder, entry in read if folder == journal.folder and not entry.outside}
+    begun = {(entry.name, entry.size) for folder, entry in read if folder == journal.folder and entry.outside}
+    marks = {(entry.size, entry.mark) for _, entry in read if not entry.outside}
+    fresh = [segment for segment in journal.segments if (segment.name, segment.size) not in known]
+    new: list[ListedSegment] = []
+    copies: list[ListedSegment] = []
+    with told(journal.folder):
+        fresh.sort(key=lambda segment: (os.stat(segment.path).st_mtime_ns, segment.name))
+        for segment in fresh:
+            marked = replace(segment, mark=_mark(segment))
+            (copies if (marked.size, marked.mark) in marks else new).append(marked)
+            marks.add((marked.size, marked.mark))
+    known_bad = {segment.path for segment in new if (segment.name, segment.size) in begun}
+    return Unread(new, copies, len(journal.segments) - len(fresh), known_bad)
+
+
+def _mark(segment: ListedSegment) -> str:
+    """The same for the same bytes at both ends, where the ids of the first and the last record are."""
+    with open(segment.path, "rb") as file:
+        head = file.read(_EDGE)
+        file.seek(max(0, segment.size - _EDGE))
+        return hashlib.blake2b(head + file.read(_EDGE), digest_size=16).hexdigest()
+
+
+def is_worth_tasks(segments: Sequence[ListedSegment]) -> bool:
+    """Whether there is more to read than one task should."""
+    return sum(segment.weight for segment in segments) >= 2 * _LEAST
+
+
+def share_out(segments: Sequence[ListedSegment], known_bad: set[str], slots: int) -> list[list[SegmentPiece]]:
+    """Pieces for tasks: neighbours stay together, so that a task sees few days; no more tasks than are worth it.
+
+    `slots` is how many tasks run at a time; `known_bad` are paths of segments whose bad lines are quarantined.
+    """
+    total = sum(segment.weight for segment in segments)
+    tasks = max(1, -(-total // _MOST), min(slots, total // _LEAST))
+    shared: list[list[SegmentPiece]] = [[]]
+    done = 0
+    for number, segment in enumerate(segments):
+        bad = segment.path in known_bad
+        for start, end in _ranges(segment):
+            if shared[-1] and done >= total * len(shared) // tasks:
+                shared.append([])
+            shared[-1].append(SegmentPiece(number, segment.path, start, end, bad))
+            done += segment.weight if end is None and start == 0 else (end or segment.size) - start
+    return shared
+
+
+def _ranges(segment: ListedSegment) -> list[tuple[int, int | None]]:
+    if segment.path.endswith(".gz") or segment.size <= SPLIT:
+        return [(0, None)]
+    starts = list(range(0, segment.size, SPLIT // 2))
+    return list(zip(starts, [*starts[1:], None], strict=True))

@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A lake: a folder of Parquet files, and the manifests that say which of them count.
+
+::
+
+    _lake.json                               the format's version
+    events/dt=2026-11-30/run=RUN/*.parquet   the journal's records, by the UTC day of ts_us
+    events/_manifests/RUN.json               written last: what RUN read, and which files hold it
+    quarantine/run=RUN/*.parquet             lines that are no records
+    dead_letters/dt=2026-11-30/run=RUN/*.parquet   letters, by the UTC day on which they died
+    dead_letters/_manifests/RUN.json         written last: which files hold what RUN has put into it
+    dead_letters/_staging/RUN/*.parquet      letters that were taken off their queue, on their way there
+    marts/NAME/run=RUN/*.parquet             a table made of the events
+    marts/NAME/_current.json                 written last: which run of it is read
+
+Readers take no lock: they see what was published when they looked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import ConfigError
+from .. import schemas
+from ..errors import LakeError, no_lake, told
+from ..files import Files, files_at
+from ..manifests import Manifest, new_run, read_manifests
+from ..time_range import TimeBound, span
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT: Final = 1
+_ABOUT: Final = "_lake.json"
+_COMPACT: Final = "Run `redeliver pipeline compact JOURNAL LAKE`"
+_TABLES: Final = schemas.MARTS | {"backtest": schemas.BACKTEST}
+
+
+class Lake:
+    """The lake in a folder. ConfigError if there is none, or one of a newer format.
+
+    `create` makes it in a folder that is empty or missing. Every method may raise LakeError.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, create: bool = False) -> None:
+        self.files: Files = files_at(root)
+        self.root = self.files.url()
+        self._locks: dict[str, int] = {}
+        with told(self.root):
+            if create:
+                _make(self.files)
+            _check(self.files)
+
+    def manifests(self) -> list[Manifest]:
+        """What has been compacted, the oldest run first."""
+        with told(self.root):
+            return read_manifests(self.files)
+
+    def events(self, spark: SparkSession, since: TimeBound | None = None, until: TimeBound | None = None) -> DataFrame:
+        """The records from `since` on and before `until`, with the schema `EVENTS_WITH_DAY`, in no order.
+
+        LakeError if nothing has been compacted yet; no rows if there are none in that time.
+        """
+        from pyspark.sql import functions as sf
+
+        wanted = span(since, until)
+        listed = [file for manifest in self.manifests() for file in manifest.files]
+        if not listed:
+            raise LakeError("the lake holds no records yet", where=self.root, cure=_COMPACT)
+        paths = [file.path for file in listed if wanted.touches(file.min_us, file.max_us)]
+        frame = self.read(spark, schemas.EVENTS_WITH_DAY, paths, base="events")
+        if wanted.since_us is not None:
+            frame = frame.where(sf.col("ts_us") >= wanted.since_us)
+        if wanted.until_us is not None:
+            frame = frame.where(sf.col("ts_us") < wanted.until_us)
+        return frame
+
+    def quarantine(self, spark: SparkSession) -> DataFrame:
+        """The lines that are no records, with the schema `QUARANTINE`."""
+        paths = [file.path for manifest in self.manifests() for file in manifest.quarantine]
+        return self.read(spark, schemas.QUARANTINE, paths, base="quarantine")
+
+    def dead_letters(
+        self, spark: SparkSession, since: TimeBound | None = None, until: TimeBound | None = None
+    ) -> DataFrame:
+        """The letters that died from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no order.
+
+        LakeError if none was ever drained.
+        """
+        from ..draining.table import dead_letters
+
+        return dead_letters(self, spark, since, until)
+
+    def mart(self, spark: SparkSession, name: str) -> DataFrame:
+        """A mart as it was published last. LakeError if it never was."""
+        ddl = _ddl(name)
+        with told(self.root):
+            if (current := self._current(name)) is None:
+                cure = "Run `redeliver pipeline insights LAKE`"
+                raise LakeError(f"the mart {name!r} is not there yet", where=self.root, cure=cure)
+            return self.read(spark, ddl, current["files"], base=f"marts/{name}")
+
+    def publish(self, spark: SparkSession, name: str, frame: DataFrame) -> int:
+        """Puts `frame` in the place of a mart, at once for all who read it later; its rows.
+
+        The run before it stays for those who are reading it, until the next. `frame` must have exactly the mart's
+        columns and types: TypeError.
+        """
+        wanted, given = spark.createDataFrame([], _ddl(name)).dtypes, frame.dtypes
+        if given != wanted:
+            raise TypeError(f"{name} has the columns {wanted}, not {given}")
+        run, folder = new_run(), f"marts/{name}"
+        with self.locked("marts"), told(self.root):
+            before = self._current(name)
+            try:
+                frame.write.option("compression", "zstd").parquet(self.files.url(f"{folder}/run={run}"))
+                rows = self._switch(name, run)
+            except BaseException:
+                with suppress(OSError):
+                    self.files.remove(f"{folder}/run={run}")
+                raise
+            for entry in self.files.entries(folder):
+                if entry.name.startswith("run=") and entry.name[4:] not in (run, before and before["run"]):
+                    self.files.remove(f"{folder}/{entry.name}")
+        return rows
+
+    @contextmanager
+    def locked(self, part: str = "events") -> Iterator[None]:
+        """Only one process writes to a part of the lake. LakeError, naming the holder, if it is another's now.
+
+        May be entered again by who has it, on the same Lake.
+        """
+        if self._locks.get(part):
+            self._locks[part] += 1
+            try:
+                yield
+            finally:
+                self._locks[part] -= 1
+            return
+        with self.files.locked(f"_{part}.lock", part):
+            self._locks[part] = 1
+            try:
+                yield
+            finally:
+                self._locks[part] = 0
+
+    def read(self, spark: SparkSession, ddl: str, paths: Sequence[str], *, base: str) -> DataFrame:
+        """These Parquet files as a table with the columns of `ddl`; there may be none."""
+        empty = spark.createDataFrame([], ddl)
+        return self.scan(spark, ddl, paths, base=base).select(empty.columns) if paths else empty
+
+    def scan(self, spark: SparkSession, ddl: str, paths: Sequence[str], *, base: str) -> DataFrame:
+        """These Parquet files, at least one, with all that Spark knows of them; columns that are named by folders
+        under `base` are read from their names."""
+        places = [_literal(self.files.url(path)) for path in paths]
+        return spark.read.schema(ddl).option("basePath", self.files.url(base)).parquet(*places)
+
+    def _current(self, name: str) -> dict[str, Any] | None:
+        try:
+            current: dict[str, Any] = json.loads(self.files.read(f"marts/{name}/_current.json"))
+        except FileNotFoundError:
+            return None
+        return current
+
+    def _switch(self, name: str, run: str) -> int:
+        """Counts what was written, makes it last, and points readers to it."""
+        import pyarrow.parquet as pq
+
+        folder = f"marts/{name}/run={run}"
+        paths = [f"{folder}/{one.name}" for one in self.files.entries(folder) if one.name.endswith(".parquet")]
+        rows: int = sum(pq.read_metadata(self.files.url(path)).num_rows for path in paths)
+        self.files.sync(paths)
+        about = {"run": run, "files": paths, "rows": rows}
+        self.files.publish(f"marts/{name}/_current.json", json.dumps(about).encode())
+        return rows
+
+
+def is_lake(place: str | os.PathLike[str]) -> bool:
+    """Whether there is a lake, of whatever format. ConfigError for a place where none can be."""
+    return any(entry.name == _ABOUT for entry in files_at(place).entries())
+
+
+def _make(files: Files) -> None:
+    entries = {entry.name for entry in files.entries()}
+    if _ABOUT in entries:
+        return
+    if entries:
+        cure = "Give an empty folder, or one that is not there"
+        raise no_lake("no lake is here, and other things are", files.url(), cure)
+    files.publish(_ABOUT, json.dumps({"format": FORMAT, "made_by": f"redeliver-mw {version('redeliver-mw')}"}).encode())
+
+
+def _check(files: Files) -> None:
+    try:
+        found = json.loads(files.read(_ABOUT))["format"]
+    except (FileNotFoundError, NotADirectoryError):
+        raise no_lake(f"no lake is here: {_ABOUT} is missing", files.url(), _COMPACT) from None
+    except (ValueError, KeyError, TypeError):
+        raise no_lake(f"{_ABOUT} is damaged", files.url(), 'Write {"format": 1} into it') from None
+    if not isinstance(found, int) or found > FORMAT:
+        raise no_lake(
+            f"the lake has the format {found!r}, and this release knows {FORMAT}", files.url(), "Upgrade redeliver-mw"
+        )
+
+
+def _ddl(name: str) -> str:
+    if name not in _TABLES:
+        raise ConfigError(f"{name!r} is no mart", where="lake", cure=f"Take one of {', '.join(_TABLES)}")
+    return _TABLES[name]
+
+
+def _literal(path: str) -> str:
+    """A path in which Spark sees no pattern."""
+    return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in path)

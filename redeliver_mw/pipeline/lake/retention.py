@@ -1,0 +1,156 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Dead letters that are kept long enough: whole days of them leave the lake, or their bodies do. No Spark in here.
+
+What a drain has taken off its queue is nowhere else. So this tells first how many of them no replay has sent back.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from ...errors import ConfigError
+from ..draining.manifests import BROKER, Gathered, read_all, to_json
+from ..draining.staging import TABLE
+from ..errors import told
+from ..manifests import DataFile, now_us
+from ..replaying.registry import all_begun, remove_borrowed, sent_letters
+from ..time_range import DAY_US, TimeBound, day_of, span
+from .lake import Lake
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_BARE: Final = "-bare.parquet"  # ends the name of a file whose bodies are gone
+_BODIES: Final = ("body", "letter")  # what a reader has packed has all headers in it, and sometimes the body
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """What left the lake, or, if not `done`, would leave it.
+
+    `letters` are in `files` of `days` days; `unsent` of them are owned by the lake, and no replay has sent them back.
+    """
+
+    letters: int
+    unsent: int
+    files: int
+    days: int
+    bodies_only: bool
+    done: bool
+
+
+def forget(
+    lake: Lake | str | os.PathLike[str], before: TimeBound, *, bodies_only: bool = False, execute: bool = False
+) -> Forgotten:
+    """Letters that died before a day, in UTC, leave the table: all of their rows, or `bodies_only`.
+
+    Without `execute` it is only counted. A letter without its body stays to be counted and cannot be sent back. Each
+    run of a drain is changed as a whole; killed in between, this does the rest when it is run again. ConfigError for
+    what is no day, LakeError.
+    """
+    until_us = _day(before)
+    place = lake if isinstance(lake, Lake) else Lake(lake)
+    with place.locked(TABLE), told(place.root):
+        manifests = read_all(place.files)
+        concerned = [(one, file) for one in manifests for file in one.files if _concerns(file, until_us, bodies_only)]
+        found = Forgotten(
+            letters=sum(file.rows for _, file in concerned),
+            unsent=_unsent(place, [file for one, file in concerned if one.owner != BROKER]),
+            files=len(concerned),
+            days=len({file.min_us // DAY_US for _, file in concerned}),
+            bodies_only=bodies_only,
+            done=execute,
+        )
+        if execute:
+            for manifest in {one.run: one for one, _ in concerned}.values():
+                _change(place, manifest, until_us, bodies_only)
+            _remove_unlisted(place)
+            remove_borrowed(place.files)
+    return found
+
+
+def _day(before: TimeBound) -> int:
+    until_us = span(until=before).until_us
+    if until_us is None or until_us % DAY_US:
+        cure = "Give a day, as in 2026-11-30: letters lie by days"
+        raise ConfigError(f"{before} is no beginning of a day in UTC", where="--before", cure=cure)
+    return until_us
+
+
+def _concerns(file: DataFile, until_us: int, bodies_only: bool) -> bool:
+    return file.max_us < until_us and not (bodies_only and file.path.endswith(_BARE))
+
+
+def _unsent(lake: Lake, files: Sequence[DataFile]) -> int:
+    """How many of their letters no replay has confirmed."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    sent = pa.array({dl_id for one in all_begun(lake.files) for ids in sent_letters(one) for dl_id in ids}, pa.string())
+    count = 0
+    for file in files:
+        ids = pq.read_table(lake.files.url(file.path), columns=["dl_id"])["dl_id"]
+        count += len(ids) - (pc.sum(pc.is_in(ids, sent)).as_py() or 0)
+    return count
+
+
+def _change(lake: Lake, manifest: Gathered, until_us: int, bodies_only: bool) -> None:
+    """With the new manifest, and not before, the old files are out of the table."""
+    files: list[DataFile] = []
+    for file in manifest.files:
+        if not _concerns(file, until_us, bodies_only):
+            files.append(file)
+        elif bodies_only:
+            files.append(_bare(lake, file))
+    lake.files.sync([file.path for file in files])
+    lake.files.publish(manifest.path, to_json(replace(manifest, files=files)))
+
+
+def _bare(lake: Lake, file: DataFile) -> DataFile:
+    import pyarrow.parquet as pq
+
+    from .parquet_writer import ParquetFile
+
+    why = f"its body was removed on {day_of(now_us())}"
+    with pq.ParquetFile(lake.files.url(file.path)) as source:
+        new = ParquetFile(lake.root, file.path.removesuffix(".parquet") + _BARE, source.schema_arrow, by="dead_us")
+        try:
+            for group in range(source.num_row_groups):
+                new.write(_without_bodies(source.read_row_group(group), why))
+            return new.close()
+        except BaseException:
+            new.drop()
+            raise
+
+
+def _without_bodies(table: pa.Table, why: str) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in _BODIES:
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, table.schema.field(at), pa.nulls(len(table), table.schema.field(at).type))
+    at = table.schema.get_field_index("problem")
+    return table.set_column(at, table.schema.field(at), pc.coalesce(table["problem"], pa.scalar(why)))
+
+
+def _remove_unlisted(lake: Lake) -> None:
+    """Files that were in the table and are not any more, of this run or of one that was killed."""
+    manifests = read_all(lake.files)
+    listed, runs = {file.path for one in manifests for file in one.files}, {one.run for one in manifests}
+    for path in _files(lake, runs):
+        if path not in listed:
+            lake.files.remove(path)
+
+
+def _files(lake: Lake, runs: set[str]) -> Iterator[str]:
+    for day in lake.files.entries(TABLE):
+        for run in lake.files.entries(f"{TABLE}/{day.name}") if day.name.startswith("dt=") else ():
+            if run.name.removeprefix("run=") in runs:
+                for file in lake.files.entries(f"{TABLE}/{day.name}/{run.name}"):
+                    yield f"{TABLE}/{day.name}/{run.name}/{file.name}"

@@ -1,0 +1,224 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of a journal, checked: what is a record goes into an Arrow table, what is not is told with its place.
+
+What counts is decided line by line, with `record.from_line` and a little more. Arrow's reader of JSON does the same
+for a whole block, ten times as fast, wherever it is at least as strict; a block that it does not take as it is, is cut
+in halves, and the few lines that remain are looked at one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+import orjson
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from ...journal.records import FIELDS, POLICY_SCHEMA, SCHEMA, VERSION, AttemptRecord, OtherKind, from_line
+from ..time_range import micros
+from .line_reader import HEAD, LONGEST, has_overlong
+
+_TYPES: Final = {
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "list<string>": pa.list_(pa.string()),
+}
+ARROW: Final = pa.schema([(name, _TYPES[kind.type]) for name, kind in SCHEMA.items()])
+_SEEN: Final = pa.schema(
+    [(name, _TYPES[kind.type]) for name, kind in {**POLICY_SCHEMA, **SCHEMA}.items()]  # `kind` is a policy's
+)
+
+# How a record of another version becomes one of VERSION: from its JSON object to the new one's, or ValueError. The
+# lines of the version of today are not among them; what is in no list is a version that this release does not know.
+OTHER_VERSIONS: Final[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
+
+# Outside of these a clock was never set, or counts in another unit.
+_FIRST_US: Final = micros("2000-01-01")
+_BEYOND_US: Final = micros("2200-01-01")
+_TIMES: Final = ("ts_us", "first_attempt_us", "last_failure_us")
+_KEYS: Final = ("record_id", "message_key")  # empty, they would make one of many
+_ONE_BY_ONE: Final = 32  # lines that are not worth another try as a block
+
+_values = attrgetter(*FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that is no record: where it begins, its length without the newline, why, and its first bytes as text."""
+
+    offset: int
+    length: int
+    reason: str
+    head: str
+
+
+class Checked(NamedTuple):
+    """What some lines turned out to be: attempts, bad lines, and how many tell of something else than an attempt."""
+
+    attempts: pa.Table | None = None
+    bad: Sequence[BadLine] = ()
+    others: int = 0
+
+
+def check(data: bytes, offset: int) -> Iterator[Checked]:
+    """The lines of a block that begins at byte `offset`, in their order; the last one may lack its newline."""
+    if (taken := as_table(data)) is not None:
+        yield taken
+        return
+    middle = data.find(b"\n", len(data) // 2) + 1
+    if data.count(b"\n") <= _ONE_BY_ONE or middle in (0, len(data)):
+        yield one_by_one(data, offset)
+        return
+    yield from check(data[:middle], offset)
+    yield from check(data[middle:], offset + middle)
+
+
+def as_table(data: bytes) -> Checked | None:
+    """All lines at once; None if not every one of them might pass one by one.
+
+    No line may get through here that orjson or `from_line` refuse, or read otherwise. So: exactly one object in each
+    line, no NUL (it ends Arrow's text), UTF-8 everywhere, no NaN, and no field that Arrow passes over without orjson
+    having read the line as well.
+    """
+    lines = data.count(b"\n")
+    if not data.startswith(b"{") or not data.endswith(b"}\n") or data.count(b"}\n{") != lines - 1:
+        return None
+    if b"\0" in data or has_overlong(data) or not _is_utf8(data):
+        return None
+    table = _read(data, "error")
+    if table is None and (table := _read(data, "ignore")) is not None and not _all_json(data):
+        return None
+    if table is None or len(table) != lines or pc.any(pc.invert(pc.is_finite(table["propensity"]))).as_py():
+        return None
+    attempts = table.filter(pc.is_null(table["kind"])) if table["kind"].null_count < lines else table
+    return Checked(attempts.select(FIELDS), others=lines - len(attempts)) if _all_hold(attempts) else None
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        return data.isascii() or bool(data.decode())
+    except UnicodeDecodeError:
+        return False
+
+
+def _read(data: bytes, unknown: str) -> pa.Table | None:
+    """The lines as Arrow reads them; `unknown` says what becomes of fields that are not in `_SEEN`."""
+    options = pj.ParseOptions(explicit_schema=_SEEN, unexpected_field_behavior=unknown)
+    reading = pj.ReadOptions(use_threads=False, block_size=len(data))
+    try:
+        return pj.read_json(pa.BufferReader(data), read_options=reading, parse_options=options)
+    except (pa.ArrowException, ValueError):
+        return None
+
+
+def _all_json(data: bytes) -> bool:
+    try:
+        for line in data[:-1].split(b"\n"):
+            orjson.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _all_hold(attempts: pa.Table) -> bool:
+    """Whether all rows are what `_record` would have let through."""
+    if not all(_holds(name, attempts[name]) for name in FIELDS):
+        return False
+    return not pc.any(pc.not_equal(attempts["v"], VERSION)).as_py()
+
+
+def _holds(name: str, column: pa.ChunkedArray) -> bool:
+    kind = SCHEMA[name]
+    if column.null_count and not kind.nullable:
+        return False
+    if name in _TIMES:
+        limits = pc.min_max(column).as_py()
+        return limits["min"] is None or (limits["min"] >= _FIRST_US and limits["max"] < _BEYOND_US)
+    if name in _KEYS:
+        return not pc.any(pc.equal(column, "")).as_py()
+    if kind.words:
+        return not pc.any(pc.invert(pc.is_in(column.drop_null(), pa.array(kind.words)))).as_py()
+    if kind.type == "list<string>":
+        return bool(pc.list_flatten(column).null_count == 0)
+    return True
+
+
+def one_by_one(data: bytes, offset: int) -> Checked:
+    """The same, a line at a time: this decides what is a record."""
+    rows: list[tuple[Any, ...]] = []
+    bad: list[BadLine] = []
+    others = 0
+    for line in data.removesuffix(b"\n").split(b"\n"):
+        try:
+            rows.append(_values(_record(line)))
+        except OtherKind:
+            others += 1
+        except ValueError as error:
+            bad.append(BadLine(offset, len(line), str(error), head_of(line)))
+        offset += len(line) + 1
+    return Checked(_table(rows) if rows else None, bad, others)
+
+
+def _table(rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True)
+    return pa.table([pa.array(column, kind.type) for column, kind in zip(columns, ARROW, strict=True)], schema=ARROW)
+
+
+def head_of(line: bytes) -> str:
+    return line[:HEAD].decode(errors="replace")
+
+
+def _record(line: bytes) -> AttemptRecord:
+    """ValueError for a line that is no record of any version; OtherKind if it is no attempt."""
+    if not line:
+        raise ValueError("an empty line")
+    if len(line) > LONGEST:
+        raise ValueError(f"a line of more than {LONGEST} bytes")
+    record = from_line(_of_this_version(line))
+    _refuse_doubles(line)
+    for name in _TIMES:
+        at = getattr(record, name)
+        if at is not None and not _FIRST_US <= at < _BEYOND_US:
+            raise ValueError(f"field {name!r} is {at}, which is no time in microseconds from 2000 to 2200")
+    for name in _KEYS:
+        if not getattr(record, name):
+            raise ValueError(f"field {name!r} is empty")
+    if record.propensity is not None:
+        record.propensity = float(record.propensity)  # Arrow takes no whole number for a double
+    return record
+
+
+def _of_this_version(line: bytes) -> bytes:
+    """The line, or the one of VERSION that it becomes."""
+    if not OTHER_VERSIONS:
+        return line
+    row = orjson.loads(line)
+    version = row.get("v") if isinstance(row, dict) else None
+    if not isinstance(version, int) or version not in OTHER_VERSIONS:
+        return line
+    return orjson.dumps(OTHER_VERSIONS[version](row))
+
+
+def _refuse_doubles(line: bytes) -> None:
+    """ValueError for a field that stands in the line twice: nobody knows which of the two is meant."""
+    try:
+        pairs: list[tuple[str, object]] = json.loads(line, object_pairs_hook=list)
+    except RecursionError:  # an unknown field, nested too deeply for this reader; Arrow's refuses doubles as well
+        if _read(line + b"\n", "ignore") is None:
+            raise ValueError("a field stands in it twice") from None
+        return
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen and (name in SCHEMA or name == "kind"):
+            raise ValueError(f"field {name!r} stands in it twice")
+        seen.add(name)

@@ -1,0 +1,116 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which of the letters that were asked for go back, and why the others do not: DataFrame to DataFrame, no bodies.
+
+Of one message, which has one key on its broker, the last death is sent: that of the highest generation, then the
+latest. All letters of the lake are looked at for that, also those that were not asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+REPLAYED: Final = "replayed"
+SUPERSEDED: Final = "superseded"
+PROBLEM: Final = "problem"
+LIFETIME: Final = "lifetime"
+TRANSFORM: Final = "transform"
+FAILED: Final = "failed"
+BEHIND: Final = "behind"
+WHY: Final = {
+    REPLAYED: "a replay has sent the message back already",
+    SUPERSEDED: "its message has died again since, or this is another copy of it",
+    PROBLEM: "it cannot be sent back",
+    LIFETIME: "its message was replayed too often",
+    TRANSFORM: "the transform left it out",
+    FAILED: "the transform, or an edit, raised",
+    BEHIND: "one before it in its group cannot go",
+}
+_STOPPING: Final = (PROBLEM, LIFETIME, FAILED)
+_NARROW: Final = ("dl_id", "broker", "dialect", "message_key", "group_id", "dead_us")
+_MADE: Final = ("target", "edited_body", "edits")  # as it is without any change
+LEFT_OUT: Final = "dl_id STRING, why STRING, detail STRING"
+SENT: Final = "dl_id STRING, broker STRING, message_key STRING, generation INT"
+
+
+def decide(asked: DataFrame, everything: DataFrame, sent: DataFrame, max_generation: int) -> DataFrame:
+    """`dl_id`, what orders and what counts the letters, `why` (null: it goes) and `detail`.
+
+    `asked` and `everything` are rows of DEAD_LETTERS, one for each `dl_id`; `sent` has the columns of SENT: letters
+    that a broker has confirmed to a replay.
+    """
+    from pyspark.sql import functions as sf
+
+    letters = asked.select(
+        *_NARROW,
+        _generation(),
+        _problem().alias("problem"),
+        sf.col("original_destination").alias("target"),
+        sf.lit(False).alias("edited_body"),
+        sf.lit(None).cast("STRING").alias("edits"),
+    )
+    keyed = letters.where("message_key IS NOT NULL").select("broker", "message_key").distinct()
+    last = (
+        everything.where("message_key IS NOT NULL")
+        .select(*_NARROW, _generation())
+        .join(keyed, ["broker", "message_key"], "left_semi")
+        .groupBy("broker", "message_key")
+        .agg(sf.max(sf.struct("generation", "dead_us", "dl_id"))["dl_id"].alias("last_id"))
+    )
+    known = sent.groupBy("broker", "message_key").agg(sf.max("generation").alias("sent_generation"))
+    by_id = sent.select("dl_id", sf.lit(True).alias("is_sent")).distinct()
+    found = (
+        letters.join(last, ["broker", "message_key"], "left")
+        .join(known.where("message_key IS NOT NULL"), ["broker", "message_key"], "left")
+        .join(by_id, "dl_id", "left")
+    )
+    why = (
+        sf.when(sf.expr("is_sent OR generation <= sent_generation"), REPLAYED)
+        .when(sf.expr("last_id <> dl_id"), SUPERSEDED)
+        .when(sf.expr("problem IS NOT NULL"), PROBLEM)
+        .when(sf.col("generation") >= max_generation, LIFETIME)
+    )
+    detail = (
+        sf.when(sf.col("why") == SUPERSEDED, sf.col("last_id"))
+        .when(sf.col("why") == PROBLEM, sf.col("problem"))
+        .when(sf.col("why") == LIFETIME, sf.format_string("replayed %d times", "generation"))
+    )
+    return found.withColumn("why", why).withColumn("detail", detail).select(*_NARROW, *_MADE, "why", "detail")
+
+
+def held_back(decided: DataFrame) -> DataFrame:
+    """The same, where the order of groups is kept: what stands behind a letter that cannot go does not go either.
+
+    A letter that is left out on purpose, by a transform or because its message went already, holds nothing back.
+    """
+    from pyspark.sql import functions as sf
+
+    stopping = decided.where(sf.col("why").isin(*_STOPPING) & sf.col("group_id").isNotNull())
+    first = stopping.groupBy("group_id").agg(sf.min(sf.struct("dead_us", "dl_id")).alias("stop"))
+    behind = sf.expr("why IS NULL AND struct(dead_us, dl_id) > stop")
+    found = decided.join(first, "group_id", "left")
+    return (
+        found.withColumn("detail", sf.when(behind, sf.col("stop")["dl_id"]).otherwise(sf.col("detail")))
+        .withColumn("why", sf.when(behind, BEHIND).otherwise(sf.col("why")))
+        .select(*decided.columns)
+    )
+
+
+def _generation() -> Column:
+    from pyspark.sql import functions as sf
+
+    return sf.coalesce("generation", sf.lit(0)).alias("generation")
+
+
+def _problem() -> Column:
+    """What the drain has said, or what the letter lacks."""
+    from pyspark.sql import functions as sf
+
+    return sf.coalesce(
+        "problem",
+        sf.when(sf.expr("letter IS NULL OR body IS NULL"), "its body was not kept"),
+        sf.when(sf.expr("coalesce(original_destination, '') = ''"), "nobody knows where it was consumed from"),
+    )

@@ -1,0 +1,111 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A letter through the user's edits and transform: once, and it is not lost by what they raise. No Spark in here."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ...redaction import redact
+from .eligibility import FAILED, TRANSFORM
+from .header_edits import Edit, edited
+from .letter import Letter, Transform, checked_target, header_edits
+from .plan_file import Bodies
+
+READ: Final = (
+    "dl_id",
+    "original_destination",
+    "dlq",
+    "broker",
+    "headers",
+    "body",
+    "content_type",
+    "message_key",
+    "message_id",
+    "group_id",
+    "dead_us",
+    "failures",
+    "generation",
+    "reason",
+    "error_type",
+    "error_fingerprint",
+)
+# `body` and its hash are null where the body was not changed.
+MADE: Final = (
+    "dl_id STRING, target STRING, body BINARY, body_sha256 STRING, edited_body BOOLEAN, edits STRING, why STRING, "
+    "detail STRING"
+)
+_NAMES: Final = tuple(column.split()[0] for column in MADE.split(", "))
+_LONG: Final = 300  # characters that are kept of what was raised
+
+
+@dataclass(frozen=True, slots=True)
+class LetterTransform:
+    """What is done to each letter: first the edits, in their order, then the transform.
+
+    With the bodies in the lake none can be changed: what was changed is nowhere but in the plan.
+    """
+
+    edits: tuple[Edit, ...] = ()
+    transform: Transform | None = None
+    bodies: Bodies = "plan"
+
+    def __bool__(self) -> bool:
+        return bool(self.edits) or self.transform is not None
+
+    def made_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """A row of MADE. Whatever the user's code raises is told in it."""
+        before = letter_in(row)
+        try:
+            after: Letter | None = edited(before, self.edits)
+            if self.transform is not None and after is not None:
+                after = self.transform(after)
+            if after is None:
+                return _left_out(before, TRANSFORM, None)
+            made = _made(before, after)
+            if made["edited_body"] and self.bodies == "lake":
+                raise ValueError("its body was changed, and the plan holds no bodies")
+            return made
+        except (Exception, SystemExit) as error:  # theirs: a letter that it does not suit is no reason to stop
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            return _left_out(before, FAILED, redact(what)[:_LONG])
+
+
+def letter_in(row: Mapping[str, Any]) -> Letter:
+    """The letter of a row with the columns READ, as a function of the user's gets it."""
+    given = {name: row[name] for name in READ if name != "original_destination"}
+    for name in ("failures", "generation"):
+        given[name] = given[name] or 0
+    destination = row["original_destination"]
+    return Letter(**given | {"headers": dict(row["headers"] or ()), "destination": destination, "target": destination})
+
+
+def _made(before: Letter, after: object) -> dict[str, Any]:
+    if inspect.iscoroutine(after):
+        after.close()
+        raise TypeError("the transform is async: write a plain function")
+    if not isinstance(after, Letter):
+        raise TypeError(f"the transform gave {type(after).__name__}, and not the letter or None")
+    if not isinstance(after.body, bytes):
+        raise TypeError(f"the body is {type(after.body).__name__}, and not bytes")
+    edits, is_edited = header_edits(before, after), after.body != before.body
+    target = before.target if after.target == before.target else checked_target(after.target)
+    return {
+        "dl_id": before.dl_id,
+        "target": target,
+        "edited_body": is_edited,
+        "why": None,
+        "detail": None,
+        "body": after.body if is_edited else None,
+        "body_sha256": hashlib.sha256(after.body).hexdigest() if is_edited else None,
+        "edits": json.dumps({"headers": edits}, allow_nan=False) if edits else None,
+    }
+
+
+def _left_out(before: Letter, why: str, detail: str | None) -> dict[str, Any]:
+    return dict.fromkeys(_NAMES) | {"dl_id": before.dl_id, "edited_body": False, "why": why, "detail": detail}

@@ -1,0 +1,72 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that a user names, found and sent along to the tasks. No Spark is loaded by importing this."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Final, TypeVar, cast
+
+from ...errors import ConfigError
+from .letter import Letter
+
+_CURE: Final = "Write MODULE:FUNCTION, as in repairs:add_currency for `add_currency` in repairs.py"
+
+
+Function = TypeVar("Function", bound=Callable[[Letter], object])
+
+
+def load_function(given: str | Function | None, option: str) -> Function | None:
+    """The function that `MODULE:FUNCTION` names. ConfigError where it is none, whatever the module does."""
+    if given is None:
+        return None
+    if not isinstance(given, str):
+        return cast(Function, _callable(given, f"{option} {getattr(given, '__qualname__', repr(given))}"))
+    where = f"{option} {given}"
+    module, mark, path = given.partition(":")
+    if not mark or not all(part.isidentifier() for part in [*module.split("."), *path.split(".")]):
+        raise ConfigError("it names no function", where=where, cure=_CURE)
+    try:
+        found: Any = importlib.import_module(module)
+        for name in path.split("."):
+            found = getattr(found, name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise _broken(where, error) from None
+        what, cure = f"there is no module {error.name!r}", "Put it into the current folder or on PYTHONPATH"
+        raise ConfigError(what, where=where, cure=cure) from None
+    except AttributeError as error:
+        raise ConfigError(str(error), where=where, cure=_CURE) from None
+    except (Exception, SystemExit) as error:
+        raise _broken(where, error) from None
+    return cast(Function, _callable(found, where))
+
+
+def ship(function: Callable[[Letter], object] | None) -> None:
+    """From now on the function's module goes to the tasks with it: executors need not have the file."""
+    from pyspark import cloudpickle
+
+    name = getattr(function, "__module__", None)
+    module = sys.modules.get(name) if name else None
+    if module is None or name == "__main__" or (name or "").partition(".")[0] == "redeliver_mw":
+        return
+    register: Callable[[ModuleType], None] = cloudpickle.register_pickle_by_value
+    register(module)
+
+
+def _callable(found: Any, where: str) -> Any:
+    if not callable(found) or isinstance(found, type):
+        raise ConfigError("it is no function", where=where, cure=_CURE)
+    if inspect.iscoroutinefunction(found):
+        raise ConfigError("it is async", where=where, cure="Write a plain function")
+    return found
+
+
+def _broken(where: str, error: BaseException) -> ConfigError:
+    said = " ".join(str(error).split())
+    what = f"importing it raises {type(error).__name__}" + (f": {said}" if said else "")
+    return ConfigError(what, where=where, cure="Mend that module")

@@ -1,0 +1,82 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Bodies that a plan has left in the lake, lent to its publishers for as long as a run takes.
+
+They lie in `LAKE/replays/PLAN_ID.bodies/`, in files like those of the plan, by position.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..lake.lake import Lake
+from ..plans.bucket_files import small_batches, write_letters
+from ..plans.plan_file import Plan, path_of
+from .registry import BODIES, FOLDER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_LENT: Final = pa.schema([("position", pa.int32()), ("body", pa.binary()), ("letter", pa.binary())])
+_AT_ONCE: Final = 256  # rows that are read at a time: bodies may be large
+
+Row = dict[str, Any]
+
+
+@contextmanager
+def lent(spark: SparkSession, plan: Plan) -> Iterator[str]:
+    """The folder with the bodies, in the block; empty for a plan that has its own. LakeError, OSError."""
+    if plan.bodies == "plan":
+        yield ""
+        return
+    lake, place = Lake(plan.lake), f"{FOLDER}/{plan.plan_id}{BODIES}"
+    lake.files.remove(place)  # of a run that was killed
+    try:
+        with small_batches(spark):
+            write_letters(lake.files.url(place), _bodies(spark, plan, lake), plan.buckets, _LENT)
+        yield lake.files.url(place)
+    finally:
+        lake.files.remove(place)
+
+
+def _bodies(spark: SparkSession, plan: Plan, lake: Lake) -> DataFrame:
+    """A row for each letter of the plan, without a body where the lake has it no more."""
+    from pyspark.sql import functions as sf
+
+    paths = [os.path.join(plan.folder, file.path) for file in plan.files]
+    number = sf.regexp_extract(sf.col("_metadata.file_name"), "bucket-([0-9]+)", 1).cast("INT")
+    places = spark.read.parquet(*paths).select("position", "dl_id", number.alias("bucket"))
+    kept = lake.dead_letters(spark).select("dl_id", "body", "letter")
+    return places.join(kept, "dl_id", "left").select("bucket", *_LENT.names)
+
+
+def borrowed(folder: str, bucket: int) -> Callable[[Row], Row]:
+    """Gives rows of a bucket, asked for in order of their positions, with what was lent. OSError."""
+    if not folder:
+        return lambda row: row
+    rows = _read(os.path.join(folder, path_of(bucket)))
+
+    def of(row: Row) -> Row:
+        found = next(one for one in rows if one["position"] == row["position"])
+        return row | {name: found[name] if _same(found, row) else None for name in ("body", "letter")}
+
+    return of
+
+
+def _read(path: str) -> Iterator[Row]:
+    with pq.ParquetFile(path) as file:
+        for part in file.iter_batches(batch_size=_AT_ONCE):
+            yield from part.to_pylist()
+
+
+def _same(found: Row, row: Row) -> bool:
+    """Whether it is the body that was planned."""
+    body = found["body"]
+    return body is not None and hashlib.sha256(body).hexdigest() == row["body_sha256"]

@@ -1,0 +1,114 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What has to be right before a letter is sent: the plan, the broker, the targets, Spark."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from ...adapter.registry import parse_url
+from ...errors import ConfigError, DestinationMissing
+from ...message import Destination
+from ..files import files_at
+from ..plans.plan_file import Plan, read_plan
+from .ledger import tries
+from .registry import StartedReplay, all_begun, sent_letters
+from .sync_connection import SyncConnection
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from .outcomes import ReplayStanding
+
+SENT: Final = "replayed"
+_PLANNING_US: Final = 86_400_000_000  # longer than a plan is in the making; what it knew of then is not in it
+PUBLISHERS: Final = 2  # unless more are asked for, or fewer can be had
+
+
+def plan_for(folder: str | os.PathLike[str], url: str) -> Plan:
+    """The plan, unchanged since it was frozen, whose letters this broker's driver sends. ConfigError, LakeError."""
+    dialect = parse_url(url).dialect
+    if dialect == "memory":
+        what = "a memory broker lives in one process, and publishers are others"
+        raise ConfigError(what, where="memory://", cure="Use TestApp: test.replay(source)")
+    plan = read_plan(folder)
+    if others := sorted(set(plan.dialects) - {dialect}):
+        what = f"its letters were read through {', '.join(others)}, and this is {dialect}"
+        cure = "Give the URL of a broker of that kind; letters of several kinds are planned apart, with --where"
+        raise ConfigError(what, where=plan.folder, cure=cure)
+    return plan
+
+
+def missing_targets(line: SyncConnection, found: ReplayStanding) -> dict[str, str]:
+    """The targets of letters that are not sent, which take no messages as far as the broker tells, and why."""
+    wanted = sorted({target for target, word in found.targets if word != SENT})
+    told = {target: line.check(Destination.parse(target)) for target in wanted}
+    return {target: why for target, why in told.items() if why}
+
+
+def refuse_missing(missing: Mapping[str, str], found: ReplayStanding, line: SyncConnection) -> None:
+    """DestinationMissing if there are any."""
+    if not missing:
+        return
+    target, why = next(iter(missing.items()))
+    letters = sum(number for (name, word), number in found.targets.items() if name in missing and word != SENT)
+    more = f", and {len(missing) - 1} more targets" if len(missing) > 1 else ""
+    raise DestinationMissing(
+        f"{Destination.parse(target)} takes nothing: {why}{more}; {letters} letters go there",
+        where=line.adapter.broker,
+        cure="Make it, or plan again without its letters",
+    )
+
+
+def refuse_sent_elsewhere(plan: Plan) -> None:
+    """What another replay has sent since this plan was made would go twice. ConfigError, LakeError, OSError."""
+    others = [one for one in all_begun(files_at(plan.lake)) if one.plan_id != plan.plan_id]
+    sent = {dl_id: one.plan_id for one in others if _wrote_since(one, plan.created_us) for dl_id in _ids(one)}
+    if not sent:
+        return
+    from .outcomes import unsent
+
+    twice = Counter(sent[dl_id] for ids in unsent(plan) for dl_id in ids if dl_id in sent)
+    for plan_id, number in twice.most_common(1):
+        what = f"{number} of its letters were sent back by the replay {plan_id}, since it was made"
+        raise ConfigError(what, where=plan.folder, cure="Make the plan again: what was sent is left out then")
+
+
+def _wrote_since(begun: StartedReplay, us: int) -> bool:
+    paths = [path for found in tries(begun.folder).values() for path in found]
+    return any(os.stat(path).st_mtime_ns // 1000 >= us - _PLANNING_US for path in paths)
+
+
+def _ids(begun: StartedReplay) -> Iterator[str]:
+    for ids in sent_letters(begun):
+        yield from ids
+
+
+def refuse_other_broker(line: SyncConnection, plan: Plan, owners: Collection[str]) -> None:
+    """Letters that were only looked at lie in their broker still: nobody but that one can be told of their end."""
+    here = line.adapter.broker
+    if "broker" in owners and set(plan.brokers) != {here}:
+        what = f"its letters still lie at {', '.join(sorted(plan.brokers))}, and this is {here}"
+        raise ConfigError(what, where=plan.folder, cure="Give the URL of that broker, or drain them without --peek")
+
+
+def refuse_speculation(spark: SparkSession) -> None:
+    """A second copy of a publisher would be a second copy of its letters."""
+    if spark.conf.get("spark.speculation", "false") == "true":
+        what = "a replay with speculative execution would send letters twice"
+        raise ConfigError(what, where="spark.speculation", cure="Say --conf spark.speculation=false")
+
+
+def publishers_for(spark: SparkSession, asked: int | None, buckets: int) -> int:
+    """How many there are to be, each with a slot of its own, else the rate were not held. ConfigError."""
+    from pyspark.sql import functions as sf
+
+    # How many tasks Spark runs at a time, which a session over Connect does not say of itself.
+    slots = spark.range(100_000).select(sf.spark_partition_id()).distinct().count()
+    if asked is not None and asked > slots:
+        what = f"{asked} publishers, and Spark runs {slots} tasks at a time"
+        raise ConfigError(what, where="publishers", cure=f"Take {slots}, or give Spark more cores")
+    return max(1, min(asked or PUBLISHERS, slots, buckets))

@@ -1,0 +1,34 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A rate that is held: a token bucket, empty at the start. Pure but for the clock that it is given."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+SLACK: Final = 1.0  # seconds that a publisher may be behind and catch up: an answer waited for, a slow disk
+
+
+class RateLimit:
+    """At most `rate` messages a second (None: as many as can be), and never more than `SLACK` of it at once."""
+
+    def __init__(self, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = rate, clock
+        self._tokens = 0.0
+        self._at: float | None = None  # when tokens were counted last; the time before the first one does not count
+
+    def take(self) -> float:
+        """0.0, and the next message may go; else the seconds until it may, and nothing was taken."""
+        if self._rate is None:
+            return 0.0
+        now = self._clock()
+        most = max(1.0, self._rate * SLACK)
+        since = now if self._at is None else self._at
+        self._tokens = min(most, self._tokens + (now - since) * self._rate)
+        self._at = now
+        if self._tokens < 1.0:
+            return (1.0 - self._tokens) / self._rate
+        self._tokens -= 1.0
+        return 0.0

@@ -1,0 +1,87 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The replays that a lake knows of: `LAKE/replays/PLAN_ID.json`, there before the first letter is sent.
+
+A plan's folder holds its ledger; this says where it is, so that no letter is planned again that was sent back.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext, suppress
+from dataclasses import asdict, dataclass
+from typing import Final
+
+from ..errors import LakeError
+from ..files import Files, files_at
+from ..plans.plan_file import Plan, path_of
+from . import ledger
+
+FOLDER: Final = "replays"
+BODIES: Final = ".bodies"  # ends the name of a folder with what a replay has borrowed
+LOCK: Final = "_replay.lock"  # in the plan's folder, while a replay is at work
+
+
+@dataclass(frozen=True, slots=True)
+class StartedReplay:
+    """A replay that was begun: its plan, and the plan's folder, which has to stay where it is."""
+
+    plan_id: str
+    folder: str
+    letters: int
+    begun_us: int
+
+
+def register(plan: Plan, now_us: int) -> StartedReplay:
+    """Writes it down, if it is not there yet, and gives what is there. OSError; LakeError if it is damaged."""
+    files = files_at(plan.lake)
+    path = f"{FOLDER}/{plan.plan_id}.json"
+    begun = StartedReplay(plan.plan_id, plan.folder, plan.letters, now_us)
+    try:
+        begun = StartedReplay(plan.plan_id, plan.folder, plan.letters, _read(files, path).begun_us)
+    except FileNotFoundError:
+        pass
+    else:
+        if _read(files, path) == begun:
+            return begun
+    files.publish(path, json.dumps(asdict(begun)).encode())
+    return begun
+
+
+def all_begun(lake: Files) -> list[StartedReplay]:
+    """Those of a lake, by plan id. OSError; LakeError for one that cannot be read."""
+    names = [entry.name for entry in lake.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
+    return [_read(lake, f"{FOLDER}/{name}") for name in names]
+
+
+def sent_letters(begun: StartedReplay) -> Iterator[list[str]]:
+    """The `dl_id`s that the replay has sent back, a bucket at a time. OSError; LakeError for a damaged ledger."""
+    import pyarrow.parquet as pq
+
+    for bucket, paths in sorted(ledger.tries(begun.folder).items()):
+        confirmed = ledger.read(paths, begun.plan_id).confirmed
+        if confirmed:
+            table = pq.read_table(files_at(begun.folder).url(path_of(bucket)), columns=["position", "dl_id"])
+            rows = zip(table["position"].to_pylist(), table["dl_id"].to_pylist(), strict=True)
+            yield [dl_id for position, dl_id in rows if position in confirmed]
+
+
+def remove_borrowed(lake: Files) -> None:
+    """Bodies that were lent to replays which were killed. One that is at work keeps its own. OSError, LakeError."""
+    for entry in lake.entries(FOLDER):
+        if entry.is_folder and entry.name.endswith(BODIES):
+            begun = _read(lake, f"{FOLDER}/{entry.name.removesuffix(BODIES)}.json")
+            where = files_at(begun.folder)
+            idle = where.locked(LOCK, "replay") if os.path.isdir(where.url()) else nullcontext()
+            with suppress(LakeError), idle:
+                lake.remove(f"{FOLDER}/{entry.name}")
+
+
+def _read(files: Files, path: str) -> StartedReplay:
+    try:
+        return StartedReplay(**json.loads(files.read(path)))
+    except (ValueError, TypeError) as error:
+        cure = "Restore it: without it letters that were sent back would be planned again"
+        raise LakeError(f"this is damaged: {error}", where=files.url(path), cure=cure) from None

@@ -1,0 +1,247 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""One run of a replay, on the driver: publishers are started, watched, and stopped when too many letters die again."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from ...errors import RedeliverError
+from ...message import Destination
+from ..manifests import new_run, now_us
+from ..plans.plan_file import Plan
+from . import outcomes, report
+from .body_lookup import lent
+from .canary_watch import CanarySeen, CanaryWatch, JournalWatch, QueueWatch
+from .options import ReplayOptions
+from .preflight import publishers_for
+from .progress import ReplayProgress
+from .publisher_job import PublisherJob, shares_of
+from .registry import register
+from .report import Canary, Replayed, ReplayVerdict
+from .work import PublisherTask, stop
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[str, int, int], None]
+
+POLL: Final = 0.25  # seconds between two looks at the publishers
+LOOK: Final = 2.0  # seconds between two looks at what dies again, and as often as ten times what a look takes
+JUDGED: Final = 100  # letters that must be sent before the share of those that died again means something
+
+
+class ReplayRun:
+    """One run, which holds the plan's lock."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        url: str,
+        wanted: ReplayOptions,
+        ending: threading.Event,
+        progress: Progress | None,
+    ) -> None:
+        self._spark, self._plan, self._wanted, self._ending = spark, plan, wanted, ending
+        self._url, self._progress = url, progress
+        self._name = new_run()
+        self._tally = ReplayProgress(plan.folder, self._name)
+        self._before = outcomes.standing(plan)
+        self._done = Replayed(
+            plan_id=plan.plan_id, executed=True, letters=plan.letters, replayed=self._before.confirmed
+        )
+        self._watch: CanaryWatch | None = None
+        self._bodies = ""  # where they are if not in the plan
+        self._marked = 0  # letters of this run that were confirmed when the watch was marked
+        self._seen = CanarySeen(0, None)
+        self._next_look = 0.0
+
+    def run(self) -> Replayed:
+        """Until all is tried, or it is to stop. What comes to pass stands in report.json, whatever this raises."""
+        remaining = {bucket: number for bucket, number in self._before.remaining.items() if number}
+        if not remaining:
+            self._remove()
+            return self._told()
+        begun = register(self._plan, now_us())
+        try:
+            self._watch = self._watching(begun.begun_us)
+            with lent(self._spark, self._plan) as self._bodies:
+                self._phases(sum(remaining.values()))
+            self._remove()
+        except BaseException as error:
+            self._done = replace(self._done, stopped=str(error) or type(error).__name__)
+            with suppress(OSError, RedeliverError):
+                self._told()
+            raise
+        finally:
+            if self._watch is not None:
+                self._watch.close()
+        return self._told()
+
+    def _phases(self, letters: int) -> None:
+        if self._canary(letters):
+            self._send(None, {b: n for b, n in outcomes.standing(self._plan).remaining.items() if n})
+            with suppress(RedeliverError):  # all is sent: what dies from now on is for others to see
+                self._look()
+
+    def _remove(self) -> None:
+        """Letters that were only looked at are taken off their queue once they are where they belong."""
+        if "broker" in self._before.owners:
+            from .purge_originals import remove_confirmed
+
+            self._tell("taking them off their queue")
+            self._done = replace(self._done, removed=remove_confirmed(self._plan, self._url))
+
+    # -- a phase: some letters through all publishers ---------------------------------------------------
+
+    def _send(self, below: int | None, letters: Mapping[int, int]) -> None:
+        """The letters of these buckets whose rank is below that. Ends early when it is to stop, and says so."""
+        number = publishers_for(self._spark, self._wanted.publishers, len(letters))
+        rate = None if self._wanted.rate is None else self._wanted.rate / number
+        batch = self._wanted.batch if rate is None else max(1, min(self._wanted.batch, int(rate)))
+        work = PublisherTask(
+            folder=self._plan.folder,
+            plan_id=self._plan.plan_id,
+            run=self._name,
+            url=self._url,
+            bodies=self._bodies,
+            shares=shares_of(letters, number),
+            ordered=self._plan.ordered,
+            below=below,
+            rate=rate,
+            batch=batch,
+        )
+        self._done = replace(self._done, publishers=number)
+        self._mark()
+        job = PublisherJob(self._spark, work)
+        try:
+            while not job.over(POLL):
+                self._tell("sending")
+                if not self._done.stopped and (why := self._why_stop()):
+                    self._done = replace(self._done, stopped=why, interrupted=self._ending.is_set())
+                    stop(work, why)
+        finally:
+            job.end()
+        self._tell("sending")
+        for error in job.errors():
+            raise error
+        with suppress(FileNotFoundError):
+            os.unlink(work.stop_file)
+
+    def _why_stop(self) -> str:
+        if self._ending.is_set():
+            return "interrupted"
+        if time.monotonic() >= self._next_look:
+            with suppress(RedeliverError):  # what the publishers meet they say themselves
+                self._look()
+            return self._too_many(self._tally.confirmed - self._marked, JUDGED)
+        return ""
+
+    def _too_many(self, sent: int, least: int) -> str:
+        """Why it is to stop, if too many of those that were sent have died again."""
+        died, share = self._seen.died, self._wanted.share
+        if sent < least or died <= share * sent:
+            return ""
+        return f"{died} of {sent} letters died again, more than {share:.0%}"
+
+    # -- the canary -------------------------------------------------------------------------------------
+
+    def _canary(self, letters: int) -> bool:
+        """Sends it and waits for what becomes of it. Whether the rest may follow."""
+        number = self._wanted.canary_of(letters)
+        if number is None:
+            return True
+        below, buckets = outcomes.first_letters(self._plan, number)
+        self._send(below, buckets)
+        if self._done.stopped:
+            return False
+        sent = self._tally.confirmed
+        started = time.monotonic()
+        verdict: ReplayVerdict = self._judged(sent) if sent else "not taken"
+        waited = round(time.monotonic() - started, 3)
+        canary = Canary(number, self._seen.died, self._seen.decided, waited, verdict)
+        why = {
+            "passed": "",
+            "failed": f"the canary: {self._too_many(sent, 1)}",
+            "undecided": f"the canary: after {waited:.0f} s the end of {sent - (self._seen.decided or 0)} is not known",
+            "not taken": "the canary: none of its letters was taken",
+        }[verdict]
+        interrupted = verdict == "undecided" and self._ending.is_set()
+        self._done = replace(self._done, canary=canary, stopped="interrupted" if interrupted else why)
+        self._done = replace(self._done, interrupted=interrupted)
+        return verdict == "passed"
+
+    def _judged(self, sent: int) -> ReplayVerdict:
+        """As soon as it is clear, and when the time is over. In a queue only deaths are seen: no news is good news."""
+        deadline = time.monotonic() + self._wanted.wait
+        while True:
+            over = time.monotonic() >= deadline
+            try:
+                self._look()
+            except RedeliverError:
+                if over:
+                    raise
+            if self._too_many(sent, 1):
+                return "failed"
+            decided = self._seen.decided
+            if decided is not None and decided >= sent:
+                return "passed"
+            if over:
+                return "passed" if decided is None else "undecided"
+            self._tell("waiting for the canary")
+            pause = max(POLL, min(self._next_look, deadline) - time.monotonic())
+            if self._ending.wait(pause):
+                return "undecided"
+
+    # -- what is seen, and told ---------------------------------------------------------------------------
+
+    def _watching(self, begun_us: int) -> CanaryWatch:
+        if self._wanted.journal is not None:
+            return JournalWatch(self._wanted.journal, self._plan.plan_id, begun_us)
+        return QueueWatch(self._url, [Destination.parse(dlq) for dlq in self._before.dlqs], self._plan.plan_id)
+
+    def _mark(self) -> None:
+        assert self._watch is not None
+        self._done = replace(self._done, died_again=self._died)
+        self._watch.mark()
+        self._marked, self._seen = self._tally.confirmed, CanarySeen(0, None)
+
+    @property
+    def _died(self) -> int:
+        """In all phases of this run."""
+        return (self._done.died_again or 0) + self._seen.died
+
+    def _look(self) -> None:
+        assert self._watch is not None
+        began = time.monotonic()
+        try:
+            self._seen = self._watch.look()
+        finally:
+            took = time.monotonic() - began
+            self._next_look = time.monotonic() + max(LOOK, 10 * took)
+
+    def _tell(self, what: str) -> None:
+        self._tally.look()
+        if self._progress is not None:
+            self._progress(what, self._before.confirmed + self._tally.confirmed, self._plan.letters)
+
+    def _told(self) -> Replayed:
+        """The report, in its place in the plan's folder."""
+        self._tally.look()
+        looked = self._watch is not None
+        done = replace(
+            report.standing_told(self._done, outcomes.standing(self._plan)),
+            sent=self._tally.confirmed,
+            seconds=self._tally.seconds,
+            died_again=self._died if looked else None,
+        )
+        outcomes.write(self._plan, self._watch.names if self._watch is not None else None)
+        report.publish(self._plan.folder, done)
+        return done

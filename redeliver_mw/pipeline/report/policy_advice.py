@@ -1,0 +1,220 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What another policy would have done, and which to take: from rows of the back-test. Pure.
+
+A destination has one policy, so only rows count that are about all failures of a destination. Where the back-test
+tells of single failures alone, they are put together: shares and means by their messages; of times the longest, which
+is a bound for the whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from string import ascii_uppercase
+from typing import Any, Final, Literal
+
+from .failures import text
+
+Row = Mapping[str, Any]
+AdviceKind = Literal["change", "stay", "guess", "none"]
+
+DESTINATIONS: Final = 6
+FRONT: Final = 8  # candidates with a letter of their own
+DOTS: Final = 300  # others in the picture
+TRIED: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdviceCandidate:
+    """One policy at one destination; what it would have done with the messages that failed there.
+
+    `heals` is the share of them that would have recovered, between `heals_lo` and `heals_hi`. Times in seconds since a
+    message's first failure; None where nothing is known. `unseen`: the share of them whose fate is decided at times at
+    which nothing was ever tried; `extrapolated` if that is too much to rely on the other numbers.
+    """
+
+    letter: str  # on the page; empty for those that are dots only
+    policy: str
+    messages: int
+    heals: float
+    heals_lo: float
+    heals_hi: float
+    dies: float
+    attempts: float  # for each message
+    wasted: float  # attempts at messages that died, all of them
+    half_s: float | None  # by then at least half of those that heal have
+    most_s: float | None  # by then at least 95 % of them
+    unseen: float
+    extrapolated: bool
+    pareto: bool
+
+    @property
+    def dead(self) -> float:
+        """Messages that would have died."""
+        return self.dies * self.messages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tried:
+    """The back-test put to the test: of the `messages` under one policy the share `observed` healed within `within_s`
+    seconds, and from the histories of other policies `predicted` was foretold. `wrong`: by more than chance."""
+
+    policy_version: str
+    messages: int
+    within_s: float
+    predicted: float
+    observed: float
+    wrong: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """For one destination: `change` to `best`; `stay` with `today`, which is best; `guess`: `best` tries when nothing
+    was tried yet; `none`: nothing is best."""
+
+    destination: str
+    kind: AdviceKind
+    messages: int
+    today: AdviceCandidate | None
+    best: AdviceCandidate | None
+    front: tuple[AdviceCandidate, ...]  # with letters, by attempts; `today` and `best` are among them
+    dots: tuple[tuple[float, float], ...]  # attempts and share of deaths of others
+    candidates: int  # of all
+    objective: str  # what `best` was chosen for, in words; may be empty
+    tried: tuple[Tried, ...]  # how right the back-test was here, where that can be known; the wrong ones first
+
+
+def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = ()) -> tuple[Advice, ...]:
+    """Those destinations first at which most would be saved.
+
+    `choices` says which candidate each has, and should have: `destination`, `today`, `best`, None where that is not
+    known, and `objective`, what `best` was chosen for. `checks` are the back-test's own, `destination` beside what
+    `Tried` has.
+    """
+    chosen = {row["destination"]: row for row in choices}
+    tried: dict[str, list[Tried]] = defaultdict(list)
+    for row in checks:
+        tried[row["destination"]].append(_tried(row))
+    sorted_rows: dict[str, dict[str, list[Row]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["destination"] is not None:
+            sorted_rows[row["destination"]][row["candidate"]].append(row)
+    found = [
+        _advice(name, policies, chosen.get(name, {}), tried.get(name, ())) for name, policies in sorted_rows.items()
+    ]
+    return tuple(sorted(found, key=lambda one: (-saved(one), -one.messages, one.destination)))
+
+
+def saved(advice: Advice) -> float:
+    """Dead letters that would not be there; below 0, more of them."""
+    return advice.today.dead - advice.best.dead if advice.today and advice.best else 0.0
+
+
+def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row, tried: Sequence[Tried]) -> Advice:
+    whole = {policy: _together(policy, rows) for policy, rows in policies.items()}
+    wanted = [choice.get("today"), choice.get("best")]
+    worth = _worth_having(whole.values(), whole.get(wanted[0] or ""))
+    front = _lettered(worth, [whole[name] for name in wanted if name in whole])
+    named = {one.policy: one for one in front}
+    today, best = (named.get(name or "") for name in wanted)
+    dots = {(round(one.attempts, 2), round(one.dies, 3)) for one in whole.values() if one.policy not in named}
+    return Advice(
+        destination=destination,
+        kind=_kind(today, best),
+        messages=max(one.messages for one in whole.values()),
+        today=today,
+        best=best,
+        front=front,
+        dots=tuple(sorted(dots)[:: -(-len(dots) // DOTS) or 1]),
+        candidates=len(whole),
+        objective=choice.get("objective") or "",
+        tried=tuple(sorted(tried, key=lambda one: (not one.wrong, -one.messages, one.policy_version))[:TRIED]),
+    )
+
+
+def _together(policy: str, rows: Sequence[Row]) -> AdviceCandidate:
+    """One candidate at one destination, over all the failures there."""
+    rows = [row for row in rows if row["error_fingerprint"] is None] or rows
+    messages = sum(row["messages"] for row in rows)
+
+    def mean(name: str) -> float:
+        return sum(row[name] * row["messages"] for row in rows) / messages if messages else 0.0
+
+    healing = [row for row in rows if row["p_recover"] * row["messages"] > 0]
+    return AdviceCandidate(
+        letter="",
+        policy=text(policy),
+        messages=messages,
+        heals=mean("p_recover"),
+        heals_lo=mean("p_recover_lo"),
+        heals_hi=mean("p_recover_hi"),
+        dies=mean("dead_letter_share"),
+        attempts=mean("attempts_per_message"),
+        wasted=sum(row["wasted_attempts"] for row in rows),
+        half_s=_longest(healing, "ttr_p50_s"),
+        most_s=_longest(healing, "ttr_p95_s"),
+        unseen=mean("extrapolated_share"),
+        extrapolated=any(row["extrapolated"] for row in rows),
+        pareto=any(row["pareto"] for row in rows),
+    )
+
+
+def _tried(row: Row) -> Tried:
+    return Tried(
+        policy_version=text(row["policy_version"]),
+        messages=row["messages"],
+        within_s=row["within_s"],
+        predicted=row["predicted"],
+        observed=row["observed"],
+        wrong=row["wrong"],
+    )
+
+
+def _longest(rows: Sequence[Row], name: str) -> float | None:
+    """None where one of them is not known: then nothing bounds the whole."""
+    times = [row[name] for row in rows]
+    return None if not times or None in times else max(times)
+
+
+def _worth_having(judged: Iterable[AdviceCandidate], today: AdviceCandidate | None) -> list[AdviceCandidate]:
+    """The Pareto front, but for what is quick only because it gives up on all that heals later: more messages die than
+    today, and another lets fewer die with fewer attempts."""
+    least, found = math.inf, []
+    for one in sorted((one for one in judged if one.pareto), key=lambda one: (one.attempts, one.dies)):
+        if one.dies <= least or (today is not None and one.dies <= today.dies):
+            found.append(one)
+        least = min(least, one.dies)
+    return found
+
+
+def _lettered(front: Sequence[AdviceCandidate], kept: Sequence[AdviceCandidate]) -> tuple[AdviceCandidate, ...]:
+    """At most FRONT, evenly from the one with fewest attempts to the one with most, and with them those of `kept`.
+
+    Of those that come to the same, the first of `kept`, or the one that is told in fewest words.
+    """
+    alike = {_numbers(one): one for one in sorted(front, key=lambda one: (-len(one.policy), one.policy))}
+    alike = {numbers: one for numbers, one in alike.items() if numbers not in {_numbers(one) for one in kept}}
+    ranked = sorted(alike.values(), key=lambda one: (one.attempts, one.dies, one.policy))
+    room = max(FRONT - len(kept), 1)
+    step = max(len(ranked) - 1, 1) / max(room - 1, 1)
+    some = ranked if len(ranked) <= room else [ranked[round(number * step)] for number in range(room)]
+    shown = {one.policy: one for one in (*some, *kept)}
+    ordered = sorted(shown.values(), key=lambda one: (one.attempts, one.dies, one.policy))
+    return tuple(replace(one, letter=letter) for one, letter in zip(ordered, ascii_uppercase, strict=False))
+
+
+def _numbers(one: AdviceCandidate) -> tuple[float | None, ...]:
+    """As exact as a person compares them."""
+    most_s = None if one.most_s is None else float(f"{one.most_s:.2g}")
+    return round(one.attempts, 2), round(one.dies, 3), most_s
+
+
+def _kind(today: AdviceCandidate | None, best: AdviceCandidate | None) -> AdviceKind:
+    if best is None:
+        return "none"
+    if today is not None and today.policy == best.policy:
+        return "stay"
+    return "guess" if best.extrapolated else "change"

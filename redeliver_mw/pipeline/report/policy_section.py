@@ -1,0 +1,118 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the page on what to change: a policy for each destination, and what others would have done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from . import policy_sentences
+from .markup import Markup, join, stranger, tag
+from .pareto import pareto_chart
+from .policy_advice import Advice, AdviceCandidate
+from .sentences import many, were
+from .tables import Column, both, key, number, section, swatch, table, when
+from .units import count, share
+
+SHOWN: Final = 6  # destinations
+_TITLE: Final = "What to change"
+_LEAD: Final = (
+    "Every policy was played through on the messages that failed. One is worth having if no other has fewer deaths, "
+    "fewer attempts and quicker recovery all at once, and if it is not quick only by giving up on what heals later."
+)
+
+
+def advising(advice: Sequence[Advice]) -> Markup:
+    if not advice:
+        return section("advice", _TITLE, "No other policies were played through, so there is nothing to recommend.")
+    hidden = ", ".join(f"{one.destination}: {policy_sentences.title(one)}" for one in advice[SHOWN:])
+    return section(
+        "advice",
+        _TITLE,
+        _LEAD,
+        _key(),
+        *(_advice(index, one) for index, one in enumerate(advice[:SHOWN], 1)),
+        tag("p", f"Without a picture here: {many(len(advice) - SHOWN, 'destination')}: ", stranger(hidden, 600))
+        if hidden
+        else None,
+    )
+
+
+def _advice(index: int, one: Advice) -> Markup:
+    head = tag("h3", stranger(one.destination, 60), f": {policy_sentences.title(one)}")
+    sentences = tag("ul", *(tag("li", sentence) for sentence in policy_sentences.told(one)), class_="told")
+    chart = both(lambda name, width: pareto_chart(name, one, width), f"pareto-{index}", 500)
+    left = tag("div", head, *_taken(one), sentences)
+    return tag("article", tag("div", left, tag("div", chart), class_="split"), _candidates(one), class_="advice")
+
+
+def _taken(one: Advice) -> list[Markup]:
+    """The policy to take, and the one it takes the place of."""
+    verb = {"stay": "keep", "guess": "try"}.get(one.kind, "take")
+    lines = [(verb, one.best), ("today", one.today if one.kind != "stay" else None)]
+    return [_policy(word, policy, one) for word, policy in lines if policy is not None]
+
+
+def _policy(verb: str, one: AdviceCandidate, advice: Advice) -> Markup:
+    shown = tag("code", stranger(one.policy, 300))
+    return tag("p", tag("span", verb, class_="verb"), _letter(one, advice), shown, class_="policy")
+
+
+def _candidates(advice: Advice) -> Markup | None:
+    if not advice.front:
+        return None
+    columns = (
+        Column("no.", "id"),
+        Column("policy", "name"),
+        Column("die", "num"),
+        Column("heal", "num"),
+        Column("attempts each", "num"),
+        Column("wasted", "num"),
+        Column("half by", "num"),
+        Column("95 % by", "num"),
+        Column("not known", "num"),
+    )
+    rows = [
+        (
+            _letter(one, advice),
+            tag("code", stranger(one.policy, 120)),
+            share(one.dies),
+            _heals(one),
+            f"{one.attempts:.2f}",
+            count(one.wasted),
+            when(one.half_s),
+            when(one.most_s),
+            share(one.unseen),
+        )
+        for one in advice.front
+    ]
+    hidden = advice.candidates - len(advice.front)
+    rest = f" {many(hidden, 'other policy', 'other policies')} {were(hidden)} played through, too." if hidden else ""
+    caption = (
+        f"Those worth having, on {many(advice.messages, 'message')} that failed. Wasted: attempts at those that die. "
+        "Not known: the share of which history cannot tell."
+    )
+    return table(caption + rest, columns, rows)
+
+
+def _letter(one: AdviceCandidate, advice: Advice) -> Markup:
+    """Marked as it is in the picture."""
+    if advice.best is not None and one.letter == advice.best.letter:
+        return number(one.letter, "best")
+    return number(one.letter, "today" if advice.today is not None and one.letter == advice.today.letter else "")
+
+
+def _heals(one: AdviceCandidate) -> Markup:
+    lo, hi = share(one.heals_lo), share(one.heals_hi)
+    return join([share(one.heals), tag("small", f"{lo} to {hi}") if lo != hi else None])
+
+
+def _key() -> Markup:
+    return key(
+        (swatch("mark best", "dot"), "recommended"),
+        (swatch("mark today", "square"), "today"),
+        (swatch("mark", "dot"), "worth having"),
+        (swatch("mark guessed", "dot"), "tries when nothing was tried yet"),
+        (swatch("dot", "dot"), "not worth having"),
+    )

@@ -1,0 +1,127 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The sentences on what to change: which policy, what it saves, what it costs, and how sure that is. Pure."""
+
+from __future__ import annotations
+
+from .markup import foreign
+from .policy_advice import Advice, AdviceCandidate, Tried, saved
+from .sentences import many
+from .units import count, duration, share
+
+_SLOWER = 1.5  # times as long until 95 % are back is a cost
+_WIDE = 0.05  # bounds of a share that lie further apart than this are worth a sentence
+
+
+def title(advice: Advice) -> str:
+    """What to do, in a few words."""
+    match advice.kind:
+        case "change":
+            return "change the policy"
+        case "stay":
+            return "keep the policy"
+        case "guess":
+            return "try another policy on a few"
+    return "no advice"
+
+
+def told(advice: Advice) -> list[str]:
+    """One sentence each: what would happen, what it costs, how sure it is."""
+    best, today = advice.best, advice.today
+    if best is None:
+        return [_nothing(advice)]
+    tests = [_test(one) for one in advice.tried]
+    if advice.kind == "stay":
+        tried = many(advice.candidates, "policy", "policies")
+        return [f"Of {tried} none does better than the one in use. {_ends(best)}", sure(advice), *tests]
+    first = _ends(best) if today is None else _changed(today, best)
+    if advice.objective:
+        first += f" Its aim: {advice.objective}."
+    return [first, *([_cost(today, best)] if today else []), _times(today, best), sure(advice), *tests]
+
+
+def sure(advice: Advice) -> str:
+    """How much of it is known; empty where nothing is advised."""
+    best = advice.best
+    if best is None:
+        return ""
+    off = max((abs(one.predicted - one.observed) for one in advice.tried if one.wrong), default=0.0)
+    bounds = f"between {share(best.heals_lo)} and {share(best.heals_hi)}"
+    if off:
+        return (
+            f"Not sure: the back-test was up to {off * 100:.0f} points off here. Healing depends on the policy, or the "
+            "times were not alike."
+        )
+    if best.extrapolated:
+        return (
+            f"This is a guess: for {share(best.unseen)} of the messages it tries when nothing was ever tried here, so "
+            f"{bounds} would heal. Give it to a small share of the messages first, as an arm of the policy; the next "
+            "report will know."
+        )
+    if best.heals_hi - best.heals_lo > _WIDE:
+        return (
+            f"Fairly sure: {share(best.heals)} is the estimate, from messages that were tried at such times or around "
+            f"them. What was seen of all messages says no more than {bounds}."
+        )
+    return "Sure, if messages heal as they did: it tries only at times at which messages were tried before."
+
+
+def gain(advice: Advice) -> str:
+    """What the change is good for, and what that costs, in a few words."""
+    best, today = advice.best, advice.today
+    if best is None or today is None:
+        return ""
+    letters, attempts = round(saved(advice)), round((today.attempts - best.attempts) * best.messages)
+    parts = [(letters, "dead letter"), (attempts, "attempt")]
+    gains = " and ".join(f"{many(number, noun)} fewer" for number, noun in parts if number > 0) or "quicker recovery"
+    dear = [f"{many(-number, noun)} more" for number, noun in parts if number < 0]
+    if best.most_s is not None and today.most_s is not None and best.most_s > _SLOWER * today.most_s:
+        dear.append(f"slower recovery, 95 % within {duration(best.most_s)} instead of {duration(today.most_s)}")
+    costs = " and ".join(dear)
+    return ("perhaps " if advice.kind == "guess" else "") + gains + (f", at the cost of {costs}" if costs else "")
+
+
+def _nothing(advice: Advice) -> str:
+    """Why there is no advice."""
+    if advice.today is None:
+        return "It is not known which policy is in use here, so none can be called better."
+    if advice.today.extrapolated:
+        return "What happened cannot judge the policy in use: it tries at times at which nothing was tried then."
+    return f"From {many(advice.messages, 'message')} that failed here no advice can be drawn."
+
+
+def _ends(one: AdviceCandidate) -> str:
+    return f"{share(one.heals)} of those that fail heal, with {one.attempts:.1f} attempts each."
+
+
+def _changed(today: AdviceCandidate, best: AdviceCandidate) -> str:
+    if abs(today.dead - best.dead) < 1:
+        return f"As many would heal as today, {share(best.heals)} of those that fail."
+    letters = f"{count(best.dead)} dead letters instead of {count(today.dead)}"
+    return f"{share(best.heals)} of those that fail would heal instead of {share(today.heals)}: {letters}."
+
+
+def _cost(today: AdviceCandidate, best: AdviceCandidate) -> str:
+    more = (best.attempts - today.attempts) * best.messages
+    if abs(best.attempts - today.attempts) < 0.05:
+        return f"It costs as many attempts as today, {best.attempts:.1f} for each."
+    each = f"{best.attempts:.1f} attempts for each instead of {today.attempts:.1f}"
+    return f"It {'costs' if more > 0 else 'saves'} {count(abs(more))} attempts: {each}."
+
+
+def _times(today: AdviceCandidate | None, best: AdviceCandidate) -> str:
+    if best.most_s is None:
+        return "How long those that heal would take is not known."
+    now = f" (today {duration(today.most_s)})" if today is not None and today.most_s is not None else ""
+    return f"95 % of those that heal are back within {duration(best.most_s)}{now}."
+
+
+def _test(one: Tried) -> str:
+    """How right the back-test was where it could be tried out."""
+    policy = foreign(one.policy_version, 40) or "without a version"
+    messages = f"{share(one.predicted)} of {many(one.messages, 'message')} under policy {policy}"
+    apart = "more than chance allows" if one.wrong else "no more than chance allows"
+    return (
+        f"Put to the test: other policies' histories foretold that {messages} would heal within "
+        f"{duration(one.within_s)}; {share(one.observed)} did. That is {apart}."
+    )

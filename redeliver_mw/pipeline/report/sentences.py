@@ -1,0 +1,179 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The sentences of the page, for a person on call. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from .facts import Facts
+from .failures import FailureGroup, Others, Waste
+from .healing import RecoveryCurve, RecoveryVerdict
+from .letters import Flow, Poison
+from .markup import Markup, foreign, join, stranger
+from .storms import Storm, Storms
+from .units import count, duration, moment, one_in, share
+
+VERDICTS: Final[dict[RecoveryVerdict, str]] = {
+    "heals": "heals",
+    "mixed": "some heal",
+    "seldom": "seldom heals",
+    "never": "never heals",
+    "untried": "never tried again",
+    "unsure": "too few to tell",
+}
+# What became of messages that died at least once: of one of them, and of several.
+ENDS: Final = {
+    "healed": ("healed when sent back", "healed when sent back"),
+    "open": ("on its way again", "are on their way again"),
+    "poison": ("died again or crashed", "died again when sent back, or crashed their consumer"),
+    "dead": ("dead", "are dead"),
+}
+NO_ERROR: Final = "no error was recorded"
+
+
+def many(number: int, noun: str, plural: str = "") -> str:
+    """`1 message`, `2,000 messages`."""
+    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def period(facts: Facts) -> str:
+    """From when to when, in UTC."""
+    if facts.storms is None:
+        return "no attempts"
+    return f"{moment(facts.storms.first_s)} to {moment(facts.storms.end_s)} UTC"
+
+
+def headline(facts: Facts) -> str:
+    """The whole page in one sentence or two."""
+    totals = facts.totals
+    if not totals.messages:
+        return "This lake holds no attempts yet."
+    if not totals.failed:
+        return f"Nothing failed. Every one of {many(totals.messages, 'message')} was handled at its first attempt."
+    often = one_in(totals.failed / totals.messages) or share(totals.failed / totals.messages)
+    first = f"{often} messages failed at least once".capitalize()
+    if totals.failed == 1:
+        first = "One message failed"
+    return f"{first}. {_ends(facts)}"
+
+
+def empty_cure() -> str:
+    return "Fill it with `redeliver pipeline compact JOURNAL LAKE`, then `redeliver pipeline insights LAKE`."
+
+
+def failure_name(failure: FailureGroup) -> str:
+    """What it is called; a stranger's words."""
+    return failure.error.strip() or (failure.fingerprint and f"failure {failure.fingerprint}") or NO_ERROR
+
+
+def told(failure: FailureGroup) -> str:
+    """One failure: how many, what became of them, and by when."""
+    healing = failure.healing
+    messages = many(healing.messages, "message")
+    if not healing.messages:
+        return "No message failed for the first time in this way within the period."
+    match healing.verdict:
+        case "untried":
+            return f"{messages} failed like this, and none is known to have been tried again."
+        case "never":
+            return (
+                f"None of {messages} healed, though tried for up to {duration(healing.watched_s)}. "
+                f"With 95 % confidence fewer than {share(healing.hi)} ever do in that time."
+            )
+    if not healing.healed:
+        return f"None of {messages} healed. With so few, up to {share(healing.hi)} may."
+    some = f"{share(healing.healed / healing.messages)} of {messages} healed ({_bounds(healing)}). {_by_when(healing)}"
+    return some + ("" if healing.verdict != "unsure" else " That is too few to rely on.")
+
+
+def others_told(others: Others) -> str:
+    return (
+        f"{many(others.failures, 'other failure')} with {many(others.messages, 'message')}, of which "
+        f"{count(others.healed)} healed, and {many(others.waste.attempts, 'attempt')} at messages that died "
+        f"({duration(others.waste.handler_s)} of handler time) {were(others.failures)} left out here."
+    )
+
+
+def storms_told(storms: Storms) -> Markup:
+    found = len(storms.storms) + storms.others
+    attempts = storms.first_attempts + storms.retries
+    part = f"{share(storms.retries / attempts)} of {many(attempts, 'attempt')} {were(storms.retries)} repeated ones."
+    if not found:
+        return join([f"No storm. {part}"])
+    return join([f"{many(found, 'storm')}. {part} ", *_worst(storms.storms[0])])
+
+
+def flow_told(flow: Flow) -> str:
+    if not flow.came and not flow.left:
+        return "No dead letters."
+    if not flow.left:
+        return f"{many(flow.came, 'dead letter')} came, and none was sent back."
+    return f"{many(flow.came, 'dead letter')} came, {count(flow.left)} {were(flow.left)} sent back."
+
+
+def waste_told(waste: Waste) -> str:
+    spent = (
+        f"{many(waste.attempts, 'attempt')} and {duration(waste.handler_s)} of handler time went to messages that died"
+    )
+    if not waste.hopeless:
+        return f"{spent} all the same."
+    return (
+        f"{spent} all the same. {count(waste.hopeless)} of these attempts were hopeless: repeated where nothing heals."
+    )
+
+
+def end(verdict: str, several: bool = False) -> str:
+    return ENDS[verdict][several] if verdict in ENDS else foreign(verdict, 40)
+
+
+def poison_told(poison: Poison) -> str:
+    parts = [f"{count(n)} {end(verdict, several=True)}" for verdict, n in poison.verdicts.items()]
+    return f"{many(sum(poison.verdicts.values()), 'message')} died at least once. Of them {_listed(parts)}."
+
+
+def _ends(facts: Facts) -> str:
+    totals = facts.totals
+    if totals.failed == 1:
+        return "It healed." if totals.healed else "It died." if totals.dead else "It has not come to an end yet."
+    parts = [
+        f"{share(number / totals.failed)} {word}"
+        for number, word in (
+            (totals.healed, "healed by themselves"),
+            (totals.dead, "died"),
+            (totals.open, "have not come to an end yet"),
+        )
+        if number
+    ]
+    return f"Of those, {_listed(parts)}."
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
+
+
+def _bounds(healing: RecoveryCurve) -> str:
+    return f"95 % confidence: {share(healing.lo)} to {share(healing.hi)}"
+
+
+def _by_when(healing: RecoveryCurve) -> str:
+    if healing.half_s is None or healing.most_s is None:
+        return ""
+    if healing.half_s == healing.most_s:
+        return f"Those had healed by {duration(healing.most_s)}."
+    return f"Half of those had healed by {duration(healing.half_s)}, 95 % by {duration(healing.most_s)}."
+
+
+def _worst(storm: Storm) -> list[str]:
+    first = many(storm.attempts - storm.retries, "first attempt")
+    return [
+        "The worst hit ",
+        stranger(storm.destination, 60),
+        f" on {moment(storm.first_s)} UTC for "
+        f"{duration(storm.end_s - storm.first_s)}: {many(storm.retries, 'retry', 'retries')} beside {first}.",
+    ]

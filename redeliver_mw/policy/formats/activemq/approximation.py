@@ -1,0 +1,106 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Any back-off as one of ActiveMQ's: the same delays if it can say them, else the nearest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+
+from ...activemq_delays import FARTHEST, ActiveMQDelays
+from ...backoff import LONGEST, Backoff
+from ...decisions import Keep, Redeliver
+from ...model import RedeliveryPolicy
+from .. import delay_table
+
+_COMPARED = 200  # failures that are compared one by one
+_FAR = (500, 1000, 10_000)
+_CUT = 0.001001  # seconds: what jitter makes of a delay is cut to whole milliseconds
+
+
+Fit = tuple[ActiveMQDelays, list[str]]  # and what it does not say
+
+
+def fitted(policy: RedeliveryPolicy) -> Fit:
+    """ActiveMQ's delays for a policy, and what they do not say of its own."""
+    backoff = policy.backoff
+    kept = policy.on_dead == "keep" and policy.dead_after is not None
+    if isinstance(backoff, ActiveMQDelays) and not kept:
+        return backoff, []
+    table, _ = delay_table.delay_table(policy)
+    counts = _counts(policy, [count for count, _ in table])
+    exact = [delay_table.at(table, count) * 1000 for count in counts]
+    wanted = [round(delay) for delay in exact]
+    lost = []
+    if any(abs(delay - near) > 1e-6 for delay, near in zip(exact, wanted, strict=True)):
+        lost.append("fractions of a millisecond")
+    if not wanted:
+        return ActiveMQDelays(), lost
+    best = min(_candidates(backoff, wanted), key=lambda one: _distance(one, counts, wanted))
+    if _distance(best, counts, wanted):
+        lost.append(f"delays ({backoff}): the nearest are {best}")
+    return _jittered(best, policy, counts, lost), lost
+
+
+def _counts(policy: RedeliveryPolicy, changes: list[int]) -> list[int]:
+    last = None if policy.dead_after is None or policy.on_dead == "keep" else policy.dead_after - 1
+    looked_at = sorted({*range(1, _COMPARED + 1), *changes, *_FAR})
+    return [count for count in looked_at if last is None or count <= last]
+
+
+def _candidates(backoff: Backoff, wanted: list[int]) -> Iterator[ActiveMQDelays]:
+    first, second = wanted[0], wanted[min(1, len(wanted) - 1)]
+    yield ActiveMQDelays(first, second)
+    start = first or second
+    ratios = [after / before for before, after in pairwise(wanted[:3]) if before]
+    for multiplier in sorted({*_multipliers(backoff), *ratios}):
+        if multiplier > 1:
+            for cap in (None, wanted[-1]):
+                delay = start if cap is None else min(start, cap)
+                yield ActiveMQDelays(first, delay, multiplier, cap)
+
+
+def _multipliers(part: object) -> Iterator[float]:
+    if isinstance(part, tuple):
+        for one in part:
+            yield from _multipliers(one)
+    elif isinstance(part, Backoff) and is_dataclass(part):
+        own = getattr(part, "multiplier", None)
+        if own is not None:
+            yield own
+        for field in fields(part):
+            yield from _multipliers(getattr(part, field.name))
+
+
+def _distance(candidate: ActiveMQDelays, counts: list[int], wanted: list[int]) -> int:
+    return sum(abs(one - other) for one, other in zip(_delays(candidate, counts), wanted, strict=True))
+
+
+def _delays(candidate: ActiveMQDelays, counts: list[int]) -> Iterator[int]:
+    # in milliseconds, one after another: a span would walk on to where growth comes to rest
+    delay, at = candidate.initial, 1
+    for count in counts:
+        while at < min(count, FARTHEST):
+            before, delay, at = delay, candidate.following(delay), at + 1
+            if delay == before:
+                at = count
+        yield min(max(delay, 0), int(LONGEST) * 1000)
+
+
+def _jittered(best: ActiveMQDelays, policy: RedeliveryPolicy, counts: list[int], lost: list[str]) -> ActiveMQDelays:
+    rests = [rest for count in counts if isinstance(rest := policy.decide(count), Redeliver | Keep)]
+    spans = [(rest.base, rest.low, rest.high) for rest in rests]
+    shares = [max(high - base, base - low) / base for base, low, high in spans if base]
+    if not any(shares):
+        return best
+    factor = round(shares[min(1, len(shares) - 1)], 2)
+    jittered = ActiveMQDelays(best.initial, best.delay, best.multiplier, best.cap, factor)
+    said = [jittered.span(count) for count in counts[: len(spans)]]
+    if any(
+        abs(ours - theirs) > _CUT
+        for span, other in zip(said, spans, strict=True)
+        for ours, theirs in zip(span, other, strict=True)
+    ):
+        lost.append(f"jitter ({policy.backoff}): here the first delay has none, and it adds up from step to step")
+    return jittered

@@ -1,0 +1,83 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+r"""The redelivery policies of ActiveMQ Classic: on a connection URL, in a client's XML, in a broker's XML.
+
+Grammar::
+
+    URL      := ... "?" option ("&" option)*       percent-encoded; behind the ")" of failover:(...)
+    option   := "jms.redeliveryPolicy." PROPERTY "=" VALUE | "jms.nonBlockingRedelivery=" BOOLEAN | others
+    XML      := anywhere in <beans>, <broker> or alone:
+                <redeliveryPolicyMap>              entries with queue="..." or topic="...", and a defaultEntry
+                <redeliveryPlugin>                 the same map, in the broker; no delay below 1000 ms
+                <redeliveryPolicy>                 of a connection, where no entry of a map matches
+                <destinationPolicy>                policyEntry with a deadLetterStrategy: sharedDeadLetterStrategy,
+                                                   individualDeadLetterStrategy or discarding
+
+    PROPERTY                     default   milliseconds, but for
+    maximumRedeliveries          6         a number; -1 is for ever, 0 is none; N is dead after N + 1 failures
+    initialRedeliveryDelay       1000      the first delay, neither cut nor jittered
+    redeliveryDelay              1000      the others, unless they grow
+    useExponentialBackOff        false     they grow
+    backOffMultiplier            5         so many times; fractions work, 1 or less is no growth
+    maximumRedeliveryDelay       -1        at most so long, if they grow; -1 is no cap
+    useCollisionAvoidance        false     jitter, from the second delay on, compounding
+    collisionAvoidancePercent    15        so much; or collisionAvoidanceFactor, 0.15, as the manual has it
+    preDispatchCheck             true      a message that comes in with too many failures is ended unseen
+
+Destinations are words with dots between; `*` is one word, `>` at the end any number. One entry holds, the exact
+name or the pattern inside the others; nothing is merged. Commas make one entry of several destinations. Which
+dead-letter strategy holds is chosen in the same way, for itself.
+
+Worked example, `tcp://host:61616?jms.redeliveryPolicy.maximumRedeliveries=4&
+jms.redeliveryPolicy.useExponentialBackOff=true&jms.redeliveryPolicy.maximumRedeliveryDelay=60000` on the queue
+`orders`, the handler always failing::
+
+    failure 1   again after 1000 ms, the initial delay
+    failure 2   again after 5000 ms
+    failure 3   again after 25000 ms
+    failure 4   again after 60000 ms: 125000 is above the cap
+    failure 5   to the queue ActiveMQ.DLQ; the handler was called five times
+
+The delays are those of `redeliver_mw.policy.activemq_delays`, to the millisecond. A `redeliveryPlugin` decides for all
+of its broker's consumers: with `sendToDlqIfMaxRetriesExceeded="false"` a dead message is dropped; a destination
+without an entry, if there is no default, has no retry at all and goes to the dead-letter queue, or is dropped
+with `fallbackToDeadLetter="false"`. The policies of clients are not read beside a plugin: there they multiply.
+
+What is different here: no consumer waits behind a message that rests (`jms.nonBlockingRedelivery` or not), and
+a non-persistent message that is dead is dead-lettered like any other, where ActiveMQ drops it unless
+`processNonPersistent="true"`. `strict` refuses what ActiveMQ takes without doing what it looks like, unknown
+properties in XML among it; else those are warnings.
+
+What the language cannot say: delays from a table, jitter of the first delay or cut by the cap, targets of its
+own choice but by prefix and suffix or one for all, several targets, keeping a dead message, rules by exception,
+an end by time.
+"""
+
+from __future__ import annotations
+
+from ....errors import PolicyError
+from ...destinations import PolicyMap
+from .options import LANGUAGE, PROPERTIES, ReportProblem
+from .url import NON_BLOCKING, PREFIX, read_url
+from .writer import write
+from .xml import read_xml
+
+LONGEST_URL = 100_000  # characters
+
+__all__ = ["LONGEST_URL", "PROPERTIES", "read", "write"]
+
+
+def read(text: str, strict: bool = False) -> PolicyMap:
+    """The policies of a URL or of XML; one PolicyError that tells everything that is wrong."""
+    report = ReportProblem(strict)
+    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+        return read_xml(text, report)
+    if PREFIX not in text and NON_BLOCKING not in text:
+        # a URL may hold a password: it is not shown
+        raise PolicyError("no policy of ActiveMQ in this text", cure=f"Add ?{PREFIX}maximumRedeliveries=4 to the URL")
+    if len(text) > LONGEST_URL:
+        raise PolicyError(f"a URL of more than {LONGEST_URL} characters", cure="Give the connection's URL alone")
+    options, native = read_url(text, report)
+    report.problems.close()
+    policy = options.policy(native)
+    return PolicyMap({}, policy, language=LANGUAGE, native=native, warnings=report.problems.warnings)

@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`jms.redeliveryPolicy.*` on a connection URL of ActiveMQ. Pure."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote_plus
+
+from ..diagnostics import nearest
+from .options import PROPERTIES, ActiveMQOptions, ReportProblem, read_options, read_switch, unknown
+
+PREFIX = "jms.redeliveryPolicy."
+NON_BLOCKING = "jms.nonBlockingRedelivery"
+
+
+def read_url(url: str, report: ReportProblem, where: str = "") -> tuple[ActiveMQOptions, str]:
+    """What a URL says, and its options as they were written, without the rest of the URL: that may hold a password."""
+    given: dict[str, str] = {}
+    kept: list[str] = []
+    for part in _query(url, report, where).split("&"):
+        name, _, value = part.partition("=")
+        name = _decoded(name, report, where)
+        if name.startswith(PREFIX):
+            kept.append(part)
+            _take(name.removeprefix(PREFIX), _decoded(value, report, where), given, report, where)
+        elif name == NON_BLOCKING:
+            kept.append(part)
+            read_switch(_decoded(value, report, where), _join(where, name), report)
+        elif name.startswith("jms.") and nearest(name.partition(".")[2], ("redeliveryPolicy", "nonBlockingRedelivery")):
+            report.problems.warn(f"{_join(where, name)[:200]} is not read: it is spelled {PREFIX}... or {NON_BLOCKING}")
+    return read_options(given, where or "URL", report), "&".join(kept)
+
+
+def _take(name: str, value: str, given: dict[str, str], report: ReportProblem, where: str) -> None:
+    if name not in PROPERTIES:
+        what, cure = unknown(name, PROPERTIES)
+        report.problems.add(what, where=_join(where, PREFIX + name[:80]), cure=cure)
+        return
+    if given.get(name, value) != value:
+        report.doubt(f"{PREFIX}{name} stands there twice, and the last one counts", where=where, cure="Leave one out")
+    given[name] = value
+
+
+def _query(url: str, report: ReportProblem, where: str) -> str:
+    # of a composite, failover:(tcp://a,tcp://b)?..., what stands in the parentheses is the transports' own
+    head, bracket, tail = url.rpartition(")")
+    if PREFIX in head:
+        report.problems.add(
+            f"{PREFIX}... inside the parentheses is an option of one transport",
+            where=where,
+            cure="Put it behind the closing parenthesis",
+        )
+    if not bracket and "?" not in tail and "=" in tail:
+        return tail.strip()  # the options alone
+    return tail.partition("?")[2].strip()
+
+
+def _decoded(text: str, report: ReportProblem, where: str) -> str:
+    try:
+        return unquote_plus(text, errors="strict")
+    except UnicodeDecodeError:
+        report.problems.add("percent-encoded bytes that are no UTF-8", where=where or "URL", cure="Encode UTF-8")
+        return ""
+
+
+def _join(where: str, name: str) -> str:
+    return f"{where}, {name}" if where else name

@@ -1,0 +1,88 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Any back-off as one of Artemis': the same delays if it can say them, else the nearest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from itertools import pairwise
+
+from ...artemis_delays import ArtemisDelays
+from ...backoff import Backoff, DelaySpan
+from ...model import RedeliveryPolicy
+
+_COMPARED = (*range(1, 201), 500, 1000, 10_000, 10**6)
+_CLOSE = 1e-9  # seconds, for each second
+
+
+def fitted(policy: RedeliveryPolicy) -> tuple[ArtemisDelays, list[str]]:
+    """Artemis' delays for a policy, and what they do not say of its own."""
+    backoff = policy.backoff
+    kept = policy.on_dead == "keep" and policy.dead_after is not None
+    if isinstance(backoff, ArtemisDelays) and not kept:
+        return backoff, []
+    spans = _spans(policy)
+    if not spans:
+        return ArtemisDelays(0), []
+    best = min(_candidates(backoff, spans), key=lambda one: _distance(one, spans))
+    if all(_same(best.span(count), span) for count, span in spans.items()):
+        return best, []
+    return best, [f"delays ({backoff}): the nearest are {best}"]
+
+
+def _spans(policy: RedeliveryPolicy) -> dict[int, DelaySpan]:
+    # of all failures that are looked at and followed by a rest; one that is kept rests as after its last retry
+    limit = policy.dead_after
+    if limit is None:
+        return {count: policy.backoff.span(count) for count in _COMPARED}
+    if policy.on_dead == "keep":
+        return {count: policy.backoff.span(min(count, max(limit - 1, 1))) for count in _COMPARED}
+    return {count: policy.backoff.span(count) for count in _COMPARED if count < limit}
+
+
+def _candidates(backoff: Backoff, spans: dict[int, DelaySpan]) -> Iterator[ArtemisDelays]:
+    delays = [round(span.base * 1000) for span in spans.values()]
+    most = max(delays)
+    first = next((delay for delay in delays if delay), 0)
+    for factor in dict.fromkeys((0.0, *_factors(spans.values()))):
+        cap = round(max(span.high for span in spans.values()) * 1000) if factor else most
+        for multiplier in dict.fromkeys((1.0, *_numbers(backoff, "multiplier"), *_ratios(delays))):
+            yield ArtemisDelays(first, multiplier, cap, factor)
+
+
+def _factors(spans: Iterable[DelaySpan]) -> Iterator[float]:
+    for base, low, _ in spans:
+        if base > low:
+            yield min(round((base - low) / base, 6), 1.0)
+            return
+
+
+def _ratios(delays: list[int]) -> Iterator[float]:
+    for before, after in pairwise(delays[:4]):
+        if before:
+            yield after / before
+
+
+def _numbers(part: object, name: str) -> Iterator[float]:
+    if isinstance(part, tuple):
+        for one in part:
+            yield from _numbers(one, name)
+    elif isinstance(part, Backoff) and is_dataclass(part):
+        own = getattr(part, name, None)
+        if own is not None:
+            yield own
+        for field in fields(part):
+            yield from _numbers(getattr(part, field.name), name)
+
+
+def _same(one: DelaySpan, other: DelaySpan) -> bool:
+    return all(abs(ours - theirs) <= _CLOSE * max(theirs, 1) for ours, theirs in zip(one, other, strict=True))
+
+
+def _distance(candidate: ArtemisDelays, spans: dict[int, DelaySpan]) -> float:
+    return sum(
+        abs(ours - theirs) / max(theirs, 1)
+        for count, span in spans.items()
+        for ours, theirs in zip(candidate.span(count), span, strict=True)
+    )

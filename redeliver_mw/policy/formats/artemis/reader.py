@@ -1,0 +1,272 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The `address-settings` of Artemis, HornetQ and JBoss Messaging 2.
+
+Grammar (elements by their local names, anywhere in a file)::
+
+    address-setting  match="PATTERN"; inside it, each at most once and each optional:
+        redelivery-delay                        milliseconds; 0 or less is none            default 0
+        redelivery-delay-multiplier             a number, 0 or more; fractions work        default 1
+        redelivery-collision-avoidance-factor   jitter, a number from 0 to 1               default 0
+        max-redelivery-delay                    milliseconds                               default 10 x redelivery-delay
+        max-delivery-attempts                   failures; 0 or less is never               default 10
+        dead-letter-address, expiry-address     a name; an empty one is none               default none
+        auto-create-dead-letter-resources, auto-create-expiry-resources   true or false    default false
+        dead-letter-queue-prefix, -suffix       default `DLQ.` and empty
+        expiry-queue-prefix, -suffix            default `EXP.` and empty
+    PATTERN := words with dots between; `*` is one word, `#` at the end is any number of them
+
+All settings whose pattern matches an address count, field by field: the closest pattern that sets a field wins.
+No wildcard comes before `*`, `*` before `#`; of several with `#` the longer text comes first. Where those are
+equally long Artemis takes either, by the hash of their texts; here it is the later one, and a warning. Two settings
+with the same pattern are not merged: Artemis ignores the later one, HornetQ the earlier, and so does a file with
+names of theirs. A queue `ADDRESS::QUEUE` has the settings of its address.
+
+HornetQ and JBoss Messaging write JMS names as `jms.queue.NAME` and `jms.topic.NAME`; that prefix is taken off, here
+and in the addresses, and narrows a setting to queues or topics.
+
+Worked example: `shop.#` has dead-letter-address DLA, max-delivery-attempts 4, redelivery-delay 2000, multiplier 3,
+max-redelivery-delay 9000; `shop.vip` has max-delivery-attempts -1. On the queue `shop.orders`, always failing::
+
+    failure 1   again after 2000 ms
+    failure 2   again after 6000 ms
+    failure 3   again after 9000 ms: 18000, cut to the maximum; jitter, if there were any, comes before the cut
+    failure 4   to the queue `DLA`; the handler was called four times
+
+On `shop.vip` it is the same up to failure 3, and then again after 9000 ms for ever.
+
+Without a dead-letter address a message that has failed too often is dropped, as those brokers do; each such
+pattern is a warning. With auto-created resources the broker moves it through the address to a queue of the
+source's own, `DLQ.<source>`; here it is sent to that queue.
+
+`persist-delivery-count-before-delivery` in the same file is a warning: what it asks for is the application's
+`crash_safe`. What else stands in a broker's file is passed over.
+
+What the language cannot say: an end by time, a table of delays, several targets, `$` inside a name, rules by
+exception, keeping a message, logging an expired one.
+
+`strict` refuses max-delivery-attempts 0 and below -1: the manual knows only -1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import chain, combinations, islice, product
+from typing import Any, cast
+
+from ....errors import PolicyError
+from ....message import DestinationKind
+from ...artemis_delays import ArtemisDelays
+from ...backoff import Backoff, Constant
+from ...decisions import Target
+from ...description import counted
+from ...destinations import MapEntry, PolicyMap
+from ...expiry import Expiry
+from ...model import RedeliveryPolicy
+from ...patterns import Pattern, pattern_of, precedence_key
+from .. import values
+from ..diagnostics import Diagnostics, nearest
+from ..xml import Element, parse
+
+ATTEMPTS = 10  # deliveries, where no setting says how many
+DELAYS = ("redelivery-delay", "max-redelivery-delay")
+FLAGS = ("auto-create-dead-letter-resources", "auto-create-expiry-resources")
+AFFIXES = ("dead-letter-queue-prefix", "dead-letter-queue-suffix", "expiry-queue-prefix", "expiry-queue-suffix")
+ADDRESSES = ("dead-letter-address", "expiry-address")
+NUMBERS = ("redelivery-delay-multiplier", "redelivery-collision-avoidance-factor")
+FIELDS = (*DELAYS, *NUMBERS, "max-delivery-attempts", *ADDRESSES, *FLAGS, *AFFIXES)
+COUNTED_BEFORE = "persist-delivery-count-before-delivery"
+QUEUE, TOPIC = "jms.queue.", "jms.topic."
+PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large file is read in bounded time
+# what an address-setting may hold besides: close enough to a field to be taken for a misspelling of it
+_BESIDE = (
+    "redistribution-delay",
+    "expiry-delay",
+    "min-expiry-delay",
+    "max-expiry-delay",
+    "no-expiry",
+    "send-to-dla-on-no-route",
+    "auto-delete-queues-delay",
+    "auto-delete-addresses-delay",
+    "auto-create-queues",
+    "auto-create-addresses",
+    "default-max-consumers",
+)
+
+
+def read(text: str, strict: bool = False) -> PolicyMap:
+    """The policies of a text with `address-setting` elements; PolicyError with line and column otherwise."""
+    root, problems = parse(text), Diagnostics()
+    settings = list(root.find("address-setting"))
+    jms = any(element.attributes.get("match", "").startswith("jms.") for element in settings)
+    entries: dict[tuple[str, DestinationKind | None], MapEntry] = {}
+    for element in settings:
+        entry = _entry(element, problems, strict)
+        if entry is None:
+            continue
+        key = entry.pattern, entry.kind
+        if key in entries:
+            # seen on Artemis 2.44, which logs AMQ222301; HornetQ puts each into a map, without a word
+            what = "replaces the earlier" if jms else "is ignored"
+            problems.warn(f"{element.where}: {entry} stands there twice; the later one {what}")
+        if jms or key not in entries:
+            entries.pop(key, None)
+            entries[key] = entry
+    problems.close()
+    for element in root.find(COUNTED_BEFORE):
+        if values.flag(element, problems):
+            problems.warn(f"{element.where}: counts that survive a crash are the application's: set crash_safe=True")
+    problems.close()
+    warnings = (*problems.warnings, *_ties(list(entries.values())), *_drops(list(entries.values())))
+    return PolicyMap(
+        list(entries.values()),
+        build({}),
+        syntax="artemis",
+        match="merge",
+        build=build,
+        language="artemis",
+        native=text,
+        warnings=warnings,
+    )
+
+
+def build(fields: Mapping[str, Any]) -> RedeliveryPolicy:
+    """The policy that merged fields make. PolicyError if they cannot."""
+    attempts = fields.get("max-delivery-attempts", ATTEMPTS)
+    target = _target(fields, "dead-letter")
+    expired = _target(fields, "expiry")
+    return RedeliveryPolicy(
+        attempts if attempts > 0 else None,
+        backoff(fields),
+        target,
+        "dead-letter" if target else "discard" if attempts > 0 else "keep",
+        expiry=Expiry("redirect", expired) if expired else Expiry("discard"),
+        language="artemis",
+    )
+
+
+def backoff(fields: Mapping[str, Any]) -> Backoff:
+    """How long a message rests."""
+    multiplier, factor = (fields.get(name, default) for name, default in zip(NUMBERS, (1.0, 0.0), strict=True))
+    growth = ArtemisDelays(fields.get("redelivery-delay", 0), multiplier, fields.get("max-redelivery-delay"), factor)
+    if growth.delay <= 0 or (growth.multiplier == 1 and not growth.factor):
+        return Constant(growth.after(1))
+    return growth
+
+
+def without_prefix(name: str) -> tuple[str, DestinationKind | None]:
+    """A JMS name of HornetQ's as name and kind; any other as it is."""
+    if name.startswith(QUEUE) and name != QUEUE:
+        return name.removeprefix(QUEUE), "queue"
+    if name.startswith(TOPIC) and name != TOPIC:
+        return name.removeprefix(TOPIC), "topic"
+    return name.removeprefix("jms.") if name == "jms.#" else name, None
+
+
+def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | None:
+    match, colons, _ = element.attributes.get("match", "").partition("::")
+    if match and colons:
+        problems.warn(f"{element.where}: a match with :: counts for the whole address {match}")
+    pattern, kind = without_prefix(match)
+    try:
+        pattern_of(pattern, "artemis")
+    except PolicyError as error:
+        problems.take(error, where=f"{element.where}, match")
+        return None
+    fields: dict[str, Any] = {}
+    for child in element.children:
+        if child.name in FIELDS:
+            fields[child.name] = _value(child, problems, strict)
+        elif child.name not in _BESIDE and (near := nearest(child.name, FIELDS)):
+            problems.warn(f"{child.where}: passed over; did you mean {near}?")
+    return MapEntry(pattern, kind, fields) if None not in fields.values() else None
+
+
+def _value(element: Element, problems: Diagnostics, strict: bool) -> object:
+    # None: it cannot be read, and the problem is told
+    if element.name in DELAYS:
+        return values.whole(element, problems, -values.LONG, values.LONG)
+    if element.name in NUMBERS:
+        return values.real(element, problems, 0, 1 if element.name.endswith("factor") else float("inf"))
+    if element.name in FLAGS:
+        return values.flag(element, problems)
+    if element.name != "max-delivery-attempts":
+        return values.name(element, problems)
+    attempts = values.whole(element, problems, -values.INT - 1, values.INT)
+    if strict and attempts is not None and (attempts < -1 or attempts == 0):
+        problems.add(f"{attempts} attempts", where=element.where, cure="Write -1 for an endless number of them")
+        return None
+    return attempts
+
+
+def _target(fields: Mapping[str, Any], which: str) -> Target | None:
+    name, kind = without_prefix(fields.get(f"{which}-address", ""))
+    if not name:
+        return None
+    if fields.get(f"auto-create-{which}-resources", False):
+        prefix = fields.get(f"{which}-queue-prefix", "DLQ." if which == "dead-letter" else "EXP.")
+        return Target("queue", f"{prefix}$" + fields.get(f"{which}-queue-suffix", ""))
+    return Target(kind or "queue", name)
+
+
+def _ties(entries: list[MapEntry]) -> Iterator[str]:
+    # by Artemis' own rule such two are equal, and it sorts what a hash map holds
+    for (one, first), (other, second) in islice(_equal_pairs(entries), PAIRS):
+        words = zip(one.words, other.words, strict=False)
+        if first.kind == second.kind and all(a == b or "*" in a + b for a, b in words):
+            both = _fields(first).keys() & _fields(second).keys()
+            told = [name for name in FIELDS if name in both and _fields(first)[name] != _fields(second)[name]]
+            if told:
+                yield f"{first} and {second} are of equal rank and differ in {', '.join(told)}: Artemis takes either"
+
+
+def _equal_pairs(entries: list[MapEntry]) -> Iterator[tuple[tuple[Pattern, MapEntry], tuple[Pattern, MapEntry]]]:
+    ranks: dict[int, tuple[list[tuple[Pattern, MapEntry]], list[tuple[Pattern, MapEntry]]]] = {}
+    for entry in entries:
+        pattern = pattern_of(entry.pattern, "artemis")
+        if pattern.rest:
+            ranks.setdefault(len(pattern.text), ([], []))["*" in pattern.text].append((pattern, entry))
+    for plain, starred in ranks.values():  # two without a star are the same, or meet nowhere
+        yield from chain(combinations(starred, 2), product(starred, plain))
+
+
+def _drops(entries: list[MapEntry]) -> list[str]:
+    # a message that no dead-letter address awaits is lost: whoever brings the file shall know it
+    told = []
+    by_precedence = sorted(
+        ((pattern_of(entry.pattern, "artemis"), entry) for entry in entries), key=lambda pair: precedence_key(pair[0])
+    )
+    awaited, limits = (_Setters(by_precedence, field) for field in ("dead-letter-address", "max-delivery-attempts"))
+    for entry in entries:
+        attempts = limits.first(entry, ATTEMPTS) if not awaited.first(entry, "") else 0
+        if attempts > 0:
+            end = counted(attempts, "failure")
+            told.append(f"{entry}: no dead-letter-address, so a message is dropped after {end}")
+    if not any(entry.pattern == "#" and entry.kind is None for entry in entries):
+        told.append(f"an address that no address-setting matches: dropped after {ATTEMPTS} failures")
+    return told
+
+
+class _Setters:
+    """The settings that set one field, the closest first."""
+
+    def __init__(self, pairs: list[tuple[Pattern, MapEntry]], field: str) -> None:
+        self._field = field
+        self._found = [
+            (pattern, entry.kind, _fields(entry)[field]) for pattern, entry in pairs if field in _fields(entry)
+        ]
+
+    def first(self, asked: MapEntry, default: Any) -> Any:
+        """What counts for a name that only `asked` and wider patterns match."""
+        if self._field in _fields(asked):
+            return _fields(asked)[self._field]
+        name = asked.pattern.replace("*", "\0").replace("#", "\0")
+        words = name.split(".")
+        for pattern, kind, value in self._found:
+            if kind in (None, asked.kind or "queue") and pattern.matches(name, words):
+                return value
+        return default
+
+
+def _fields(entry: MapEntry) -> Mapping[str, Any]:
+    return cast(Mapping[str, Any], entry.given)

@@ -1,0 +1,67 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Any back-off as a table of delays, for the languages that can say no more. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+
+from ..backoff import Backoff, Steps
+from ..model import RedeliveryPolicy
+
+WALKED = 1000  # failures that are looked at one by one
+_FAR = (2, 3, 10, 100, 10_000, 1_000_000)
+
+DelayTable = list[tuple[int, float]]  # from failure number N on, so many seconds
+
+
+def delay_table(policy: RedeliveryPolicy) -> tuple[DelayTable, list[str]]:
+    """The delays before jitter of all failures that are followed by a rest, and what the table leaves out."""
+    backoff, last = policy.backoff, _last_rest(policy)
+    table: DelayTable = []
+    rest, jitter = 0.0, False
+    for failures in _counts(backoff, last):
+        base, low, high = backoff.span(failures)
+        jitter |= low != high
+        if base != rest:
+            table.append((failures, base))
+            rest = base
+    missing = [f"jitter ({backoff})"] if jitter else []
+    if _changes_later(backoff, last, table):
+        missing.append(f"delays after failure {WALKED} ({backoff})")
+    return table, missing
+
+
+def at(table: DelayTable, failures: int) -> float:
+    """The delay that the table says, seconds."""
+    return next((seconds for count, seconds in reversed(table) if count <= failures), 0.0)
+
+
+def _last_rest(policy: RedeliveryPolicy) -> int | None:
+    if policy.dead_after is None:
+        return None
+    # a message that is kept rests for ever as after the failure before its limit
+    return max(policy.dead_after - 1, 1 if policy.on_dead == "keep" else 0)
+
+
+def _counts(backoff: Backoff, last: int | None) -> list[int]:
+    walked = range(1, 1 + (WALKED if last is None else min(last, WALKED)))
+    return [*walked, *sorted({count for count in _keys(backoff) if count > WALKED and (last is None or count <= last)})]
+
+
+def _keys(part: object) -> Iterator[int]:
+    if isinstance(part, Steps):
+        yield from (count for count, _ in part.table)
+    elif isinstance(part, tuple):
+        for one in part:
+            yield from _keys(one)
+    elif isinstance(part, Backoff) and is_dataclass(part):
+        for one in fields(part):
+            yield from _keys(getattr(part, one.name))
+
+
+def _changes_later(backoff: Backoff, last: int | None, table: DelayTable) -> bool:
+    far = [WALKED * times for times in _FAR if last is None or WALKED * times <= last]
+    far += [last] if last is not None and last > WALKED else []
+    return any(backoff.span(failures).base != at(table, failures) for failures in far)

@@ -1,0 +1,62 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""All that is wrong with a text, told at once."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from ...errors import PolicyError
+
+SHOWN = 10
+
+
+class Diagnostics:
+    """Collects while a reader goes on reading; `close()` raises one PolicyError if anything was wrong."""
+
+    def __init__(self) -> None:
+        self._errors: list[PolicyError] = []
+        self._warnings: dict[str, None] = {}
+
+    def add(self, what: str, *, where: str = "", cure: str = "") -> None:
+        """This is wrong."""
+        self._errors.append(PolicyError(what, where=where, cure=cure))
+
+    def take(self, error: PolicyError, *, where: str = "") -> None:
+        """This is wrong, as something else already says; `where` stands in front of its own place."""
+        place = f"{where}: {error.where}" if where and error.where else where or error.where
+        self.add(error.what, where=place, cure=error.cure)
+
+    def warn(self, text: str) -> None:
+        """This is valid, and yet may not be what was meant; the same text is told once."""
+        self._warnings[text] = None
+
+    def nearest(self, word: str, allowed: Iterable[str]) -> str | None:
+        """As `nearest()`, while what is told of it will be shown: among the names of a long file that takes long."""
+        return nearest(word, allowed) if len(self._errors) < SHOWN else None
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """In the order in which they came."""
+        return tuple(self._warnings)
+
+    def __bool__(self) -> bool:
+        return bool(self._errors)
+
+    def close(self) -> None:
+        """Nothing if nothing was wrong; else one PolicyError: the problem, or the first ten of them."""
+        if not self._errors:
+            return
+        if len(self._errors) == 1:
+            raise self._errors[0]
+        told = "; ".join(f"({at}) {error}" for at, error in enumerate(self._errors[:SHOWN], 1))
+        more = len(self._errors) - SHOWN
+        raise PolicyError(f"{len(self._errors)} problems: {told}" + (f"; and {more} more" if more > 0 else ""))
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str | None:
+    """The allowed word that is spelled most like this one; None if none is near."""
+    plain = {one.lower(): one for one in allowed}
+    found = difflib.get_close_matches(word[:100].lower(), plain, n=1)
+    return plain[found[0]] if found else None

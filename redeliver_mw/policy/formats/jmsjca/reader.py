@@ -1,0 +1,202 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+r"""The redelivery string of JMSJCA (Java CAPS, Sun JMS adapter).
+
+Grammar::
+
+    string := entry (WS* ";" WS* entry)* ";"?  |  blank  |  ";"
+    entry  := COUNT ":" WS? (MILLISECONDS | "delete" | "move(" kind WS? ":" WS? NAME ")")
+    kind   := "queue" | "topic" | "same"          same: as the source
+    NAME   := one or more characters but ";"       every $ is the name of the source
+
+COUNT is 1 to 50000000 and grows from entry to entry; `move` and `delete` come last. Letters count as they are
+written; WS is one blank. The same may stand behind `?JMSJCA.redeliveryhandling=` in a URL, raw or
+percent-encoded (a `+` is a plus there), up to the next `&`.
+
+Worked example, `2:500; 4:2000; 6:move(same:$.dead)` on the queue `orders`, the handler always failing::
+
+    failure 1   no entry has been reached: again at once
+    failure 2   again after 500 ms
+    failure 3   again after 500 ms: an entry holds until the next one
+    failure 4   again after 2000 ms
+    failure 5   again after 2000 ms
+    failure 6   moved to the queue `orders.dead`; the handler was called six times
+
+COUNT is the number of failures, the first one included: the original counts redeliveries as they arrive, so
+its `6:move` acts when delivery 7 arrives, unseen by the handler. `decide()` says it already at failure 6,
+when the error is still at hand to be written on the dead letter; `on_arrival()` says it of a message that
+comes in with 6 failures or more. The original's manual speaks of "no delay for the first five attempts at
+redelivery" for `5:1000`; its program, followed here, delays the fifth. Without `move` or `delete` the last
+entry repeats for ever; the empty string retries at once for ever. DEFAULT is what JMSJCA itself does.
+
+What a handler says on the message, and what a moved message carries, is in `redeliver_mw/redelivery/interop.py`.
+
+The manual allows 5000 ms at most; the program takes more, and rests in pieces of 5000 ms that are not
+counted. So does `read()`, as one delay of that length; with `strict` it refuses what the manual refuses.
+
+What the language cannot say: growth without a table, jitter, more than one target, rules by exception,
+expiry, wildcards, an end by time.
+
+Errors carry the original's codes: E102 not an entry, E103 move not last, E104 bad target, E105 delete not
+last, E106 not ascending, E107 a count twice, E109 delay too long, E111 count below 1, E112 count above the
+largest. (E101 is the envelope of all of them there; E110, a source of no kind, cannot be here.)
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import NoReturn, cast
+from urllib.parse import unquote
+
+from ....errors import PolicyError
+from ...backoff import LONGEST, Steps
+from ...decisions import Target, TargetKind
+from ...destinations import PolicyMap
+from ...model import RedeliveryPolicy
+
+DEFAULT = "3:25; 5:50; 10:100; 20:1000; 50:5000"
+LARGEST_COUNT = 50_000_000
+STRICT_LONGEST_MS = 5000
+URL_OPTION = "JMSJCA.redeliveryhandling="
+
+_ENTRY = re.compile(r"([0-9]+):\s?(?:([0-9]+)|(delete)|move\((.*)\))", re.DOTALL | re.ASCII)
+_TARGET = re.compile(r"(queue|topic|same)\s?:\s?(.+)", re.DOTALL | re.ASCII)
+_URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
+_BLANKS = " \t\n\r\f\v"
+
+
+class JmsjcaError(PolicyError):
+    """A redelivery string that cannot be read; `code` is the original's (`E104`), `element` counts from 1."""
+
+    def __init__(self, code: str, what: str, cure: str, *, element: int, count: int, entry: str) -> None:
+        self.code, self.element = code, element
+        shown = entry if len(entry) <= 80 else entry[:77] + "..."
+        super().__init__(f"{code} in element {element} of {count}, {shown!r}: {what}", cure=cure)
+
+
+@dataclass(frozen=True)
+class _Entry:
+    at: int
+    delay: int | None = None  # milliseconds; None for the two that end it
+    target: Target | None = None  # None and no delay: delete
+
+
+def read(text: str, strict: bool = False) -> RedeliveryPolicy:
+    """The policy of a redelivery string, or of a URL that carries one. JmsjcaError, a PolicyError, otherwise.
+
+    `strict` refuses delays above 5000 ms.
+    """
+    if URL_OPTION not in text and _URL.match(text):
+        # a URL may hold a password: it is not shown
+        raise PolicyError("this URL carries no policy", cure=f"Add ?{URL_OPTION}3:1000; 8:move(queue:dlq.$)")
+    native = from_url(text) if URL_OPTION in text else text
+    entries = _entries(native, strict)
+    last = entries[-1] if entries else None
+    steps = Steps(tuple((entry.at, entry.delay / 1000) for entry in entries if entry.delay is not None))
+    if last is None or last.delay is not None:
+        return RedeliveryPolicy(None, steps, None, "keep", language="jmsjca", native=native)
+    if last.target is None:
+        return RedeliveryPolicy(last.at, steps, None, "discard", act="arrival", language="jmsjca", native=native)
+    return RedeliveryPolicy(last.at, steps, last.target, act="arrival", language="jmsjca", native=native)
+
+
+def read_map(text: str, strict: bool = False) -> PolicyMap:
+    """The same for every destination, which is all that the language can say."""
+    policy = read(text, strict)
+    return PolicyMap(None, policy, language="jmsjca", native=policy.native)
+
+
+def from_url(url: str) -> str:
+    """The redelivery string in a URL, decoded. PolicyError if its percent-encoding is no UTF-8."""
+    value = url.partition(URL_OPTION)[2].partition("&")[0]
+    try:
+        return unquote(value, errors="strict")
+    except UnicodeDecodeError:
+        raise PolicyError(
+            "percent-encoded bytes that are no UTF-8",
+            where=URL_OPTION[:-1],
+            cure="Encode the string as UTF-8",
+        ) from None
+
+
+def _entries(text: str, strict: bool) -> list[_Entry]:
+    body = text[:-1] if text.endswith(";") else text
+    if not body.strip():
+        return []
+    parts = _split(body)
+    entries: list[_Entry] = []
+    for number, part in enumerate(parts, 1):
+        place = _Place(number, len(parts), part)
+        entry = _read_entry(part, place, strict)
+        _check_order(entry, entries[-1].at if entries else 0, place)
+        entries.append(entry)
+    return entries
+
+
+def _split(body: str) -> list[str]:
+    # blanks around a separator belong to it; those around the whole string stay, and make E102
+    parts = body.split(";")
+    parts[1:] = [part.lstrip(_BLANKS) for part in parts[1:]]
+    parts[:-1] = [part.rstrip(_BLANKS) for part in parts[:-1]]
+    return parts
+
+
+@dataclass(frozen=True)
+class _Place:
+    number: int
+    count: int
+    entry: str
+
+    def fail(self, code: str, what: str, cure: str) -> NoReturn:
+        raise JmsjcaError(code, what, cure, element=self.number, count=self.count, entry=self.entry)
+
+
+def _read_entry(part: str, place: _Place, strict: bool) -> _Entry:
+    match = _ENTRY.fullmatch(part)
+    if match is None:
+        place.fail("E102", "not an entry", "Write COUNT:MILLISECONDS, COUNT:delete or COUNT:move(queue:NAME)")
+    count, delay, delete, target = match.groups()
+    at = _count(count, place)
+    if delay is not None:
+        return _Entry(at, _delay(delay, place, strict))
+    ends = "E105" if delete else "E103"
+    if place.number < place.count:
+        place.fail(ends, f"{'delete' if delete else 'move'} is not the last entry", "Put it at the end")
+    return _Entry(at) if delete else _Entry(at, target=_target(target, place))
+
+
+def _count(digits: str, place: _Place) -> int:
+    at = _number(digits)
+    if at < 1:
+        place.fail("E111", "the count is below 1", "Count failures from 1")
+    if at > LARGEST_COUNT:
+        place.fail("E112", f"the count is above {LARGEST_COUNT}", "Leave the entry out: it is never reached")
+    return at
+
+
+def _delay(digits: str, place: _Place, strict: bool) -> int:
+    milliseconds = _number(digits)
+    longest = STRICT_LONGEST_MS if strict else int(LONGEST) * 1000
+    if milliseconds > longest:
+        place.fail("E109", f"the delay is above {longest} ms", f"Give at most {longest} ms")
+    return milliseconds
+
+
+def _target(text: str, place: _Place) -> Target:
+    match = _TARGET.fullmatch(text)
+    if match is None or not match[2].strip():
+        place.fail("E104", "the target is not kind:NAME", "Write queue:NAME, topic:NAME or same:NAME")
+    return Target(cast(TargetKind, match[1]), match[2])
+
+
+def _check_order(entry: _Entry, before: int, place: _Place) -> None:
+    if entry.at == before:
+        place.fail("E107", f"the count {entry.at} stands there twice", "Leave one of the two out")
+    if entry.at < before:
+        place.fail("E106", f"the count {entry.at} comes after {before}", "Sort the entries by their count")
+
+
+def _number(digits: str) -> int:
+    # int() refuses thousands of digits; anything this long is too large anyway
+    return int(digits) if len(digits) <= 18 else 10**18

@@ -1,0 +1,97 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A policy as a redelivery string of JMSJCA: a table of delays in milliseconds, and one end. Pure.
+
+The string acts when the next delivery arrives, and `read` says so of what it reads; what is decided at the
+failure itself is the same, so that this is no loss. Nor is a message that is kept written differently from one
+that is tried for ever: both rest, and come again.
+"""
+
+from __future__ import annotations
+
+from ...destinations import PolicyMap
+from ...expiry import Expiry
+from ...flatten import flattened, single
+from ...model import RedeliveryPolicy
+from ...stops import AfterFailures
+from .. import delay_table
+from ..format_protocol import Conversion
+from .reader import LARGEST_COUNT
+
+_SHOWN = 20  # entries of a map that are named one by one
+
+
+def write(policies: PolicyMap) -> Conversion:
+    """The string for the default, and what is lost: all that a table of delays, one end and one target cannot say.
+
+    Where the string was JMSJCA's own it is given back as it was.
+    """
+    lost: list[str] = []
+    policy = _one(policies, lost)
+    if policy.language == "jmsjca":  # also where it is empty
+        return Conversion(policy.native, tuple(lost))
+    lost += _unsaid(policy)
+    return Conversion("; ".join([*_delays(policy, lost), *_end(policy, lost)]), tuple(lost))
+
+
+def _one(policies: PolicyMap, lost: list[str]) -> RedeliveryPolicy:
+    flat, missing = flattened(policies)
+    one = single(flat)
+    if one is None:
+        others = [str(entry) for entry in flat.entries if entry.given != policies.default]
+        missing += [f"{name}: one string is for every destination, and has the default" for name in others]
+    lost += missing[:_SHOWN]
+    if len(missing) > _SHOWN:
+        lost.append(f"{len(missing) - _SHOWN} more entries")
+    return one or policies.default
+
+
+def _unsaid(policy: RedeliveryPolicy) -> list[str]:
+    lost = []
+    if not isinstance(policy.stop, AfterFailures):
+        lost.append(f"{policy.stop}: only a number of failures can be the end")
+    for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
+        if rule is not None:
+            lost.append(f"{name} {rule}: there are no rules by exception")
+    endless = policy.dead_after is None and policy.on_dead != "keep"
+    if endless:
+        end = ", ".join(map(str, policy.targets)) or policy.on_dead
+        lost.append(f"{end} for rejected and expired messages: a string in which no failure is the last has no end")
+    elif policy.expiry.action == "log" or policy.expired() != Expiry().decide(policy.targets):
+        lost.append(f"expiry {policy.expiry.action}: an expired message goes where a dead one goes")
+    if not endless:
+        lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
+    return lost
+
+
+def _delays(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
+    table, missing = delay_table.delay_table(policy)
+    lost += missing
+    inexact = [count for count, seconds in table if abs(round(seconds * 1000) - seconds * 1000) > 1e-6]
+    if inexact:
+        lost.append(f"fractions of a millisecond, from failure {inexact[0]} on")
+    entries, rest = [], 0
+    for count, seconds in table:
+        milliseconds = round(seconds * 1000)
+        if milliseconds != rest and count <= LARGEST_COUNT:
+            entries.append(f"{count}:{milliseconds}")
+            rest = milliseconds
+    return entries
+
+
+def _end(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
+    limit = policy.dead_after
+    if limit is None or policy.on_dead == "keep":
+        return []
+    if limit > LARGEST_COUNT:
+        lost.append(f"dead after {limit} failures: at most {LARGEST_COUNT} can be said")
+        limit = LARGEST_COUNT
+    if policy.on_dead == "discard":
+        return [f"{limit}:delete"]
+    target = policy.targets[0]
+    name = target.template
+    if ";" in name:
+        lost.append(f"the target {target}: a semicolon ends an entry")
+        name = name.replace(";", "_")
+    blank = " " if name[:1].isspace() else ""  # the first blank behind the colon is not the name's
+    return [f"{limit}:move({target.kind}:{blank}{name})"]

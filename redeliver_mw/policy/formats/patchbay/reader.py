@@ -1,0 +1,178 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""ATG's Patch Bay, `dynamoMessagingSystem.xml`: redelivery of the messages of an input destination.
+
+Grammar (elements in any order; everything else in the file is passed over)::
+
+    message-sink | message-filter :=
+        input-port/input-destination     destination-name, destination-type (Queue | Topic), and perhaps
+            redelivery                   max-attempts         1 or more; 99 in the original's tables
+                                         delay                milliseconds, the same after every failure
+                                         failure-output-port  the port-name of a redelivery-port of this sink
+        redelivery-port                  port-name, and one or more of
+            output-destination           destination-name, destination-type
+
+Worked example, the sink of `patchbay:/acme/Orders` with max-attempts 4, delay 30000 and a failure port with the
+queues `patchbay:/acme/OrderAlarm` and `patchbay:/acme/OrderDead`, the sink always failing::
+
+    failure 1   again after 30000 ms
+    failure 2   again after 30000 ms
+    failure 3   again after 30000 ms
+    failure 4   a new message to OrderAlarm and one to OrderDead; the sink was called four times
+
+An input destination without `redelivery`, and one that the file does not name, is tried again at once and for
+ever. Names are taken as they are written, `patchbay:/` included: write there what the destination is called on
+the broker. A policy is for a name and kind; where two sinks of one topic differ in it, the file is refused.
+
+What is different here: the dead letter has the original's headers and marks of its own, where Patch Bay copies
+body and properties only. One that cannot be published is tried until it can, where Patch Bay gives up after five
+tries and leaves the row in its table. A message that expires meanwhile is dropped: Patch Bay does not look.
+
+A message whose sender set the property DELIVERY_DATE to milliseconds since 1970 is not delivered before:
+`rest_until_due`. Which text the original's constant of that name holds is not published; here it is the
+constant's own full name.
+
+What the language cannot say: patterns, a first delay of its own, growth, jitter, dropping or keeping a message
+at its limit, expiry, rules by exception, an end by time, rests without an end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ....message import DestinationKind
+from ...backoff import LONGEST, Constant
+from ...decisions import Target
+from ...destinations import MapEntry, PolicyMap
+from ...expiry import Expiry
+from ...model import RedeliveryPolicy
+from .. import values
+from ..diagnostics import Diagnostics, nearest
+from ..xml import Element, parse
+
+LANGUAGE = "patchbay"
+MOST_ATTEMPTS = 99  # as many as the column of the original's table holds
+DELIVERY_DATE = "atg.dms.patchbay.MessageLimbo.DELIVERY_DATE"
+FOR_EVER = RedeliveryPolicy(None, 0.0, None, expiry=Expiry("discard"), language=LANGUAGE)
+_REDELIVERY = ("max-attempts", "delay", "failure-output-port")
+_PORT = ("port-name", "output-destination")
+_BESIDE = ("description", "display-name", "icon")
+
+
+@dataclass
+class _Sink:
+    element: Element
+    problems: Diagnostics
+    strict: bool
+    ports: dict[str, tuple[Target, ...]] = field(default_factory=dict)
+
+
+def read(text: str, strict: bool = False) -> PolicyMap:
+    """The policies of a file, one for each input destination; one PolicyError that tells everything that is wrong.
+
+    `strict` refuses more attempts than the original's tables can count.
+    """
+    root, problems = parse(text), Diagnostics()
+    policies: dict[tuple[str, DestinationKind], RedeliveryPolicy] = {}
+    sinks = [_Sink(element, problems, strict) for element in root.find("message-sink", "message-filter")]
+    for sink in sinks:
+        inside = sink.element.find("redelivery-port", "input-destination")
+        _read_ports([element for element in inside if element.name == "redelivery-port"], sink)
+        for source in (element for element in inside if element.name == "input-destination"):
+            named = _destination(source, problems)
+            policy = _policy(source, sink)
+            if named is not None and policies.setdefault(named, policy) != policy:
+                problems.add(
+                    f"another redelivery of {named[1]} {named[0]:.200} than before",
+                    where=source.where,
+                    cure="Make them the same, or write a file for each sink",
+                )
+    if not sinks:
+        problems.warn("no message-sink in it: everything is tried again at once and for ever")
+    problems.close()
+    entries = [MapEntry(name, kind, policy) for (name, kind), policy in policies.items()]
+    return PolicyMap(entries, FOR_EVER, language=LANGUAGE, native=text, warnings=problems.warnings)
+
+
+def rest_until_due(properties: Mapping[str, object], now: float) -> float:
+    """For how many seconds a message is not to be delivered yet; `now` is wall time, seconds since 1970.
+
+    0 without the property, and where it holds no whole number: nobody would wait for that.
+    """
+    due = properties.get(DELIVERY_DATE)
+    if isinstance(due, bool) or not isinstance(due, int):
+        return 0.0
+    # compared as integers: they may be too large for a float
+    return max(min(due - int(now * 1000), int(LONGEST) * 1000), 0) / 1000
+
+
+def _read_ports(ports: list[Element], sink: _Sink) -> None:
+    for port in ports:
+        _known(port, _PORT, sink.problems)
+        name = port.first("port-name")
+        outputs = [_destination(output, sink.problems) for output in port.all("output-destination")]
+        if name is None or not name.text:
+            sink.problems.add("a port without a name", where=port.where, cure="Write <port-name>")
+            continue
+        if not outputs:
+            sink.problems.add(
+                f"the port {name.text:.200} leads nowhere", where=port.where, cure="Give it an <output-destination>"
+            )
+        sink.ports[name.text] = tuple(dict.fromkeys(Target(one[1], one[0]) for one in outputs if one is not None))
+
+
+def _destination(element: Element, problems: Diagnostics) -> tuple[str, DestinationKind] | None:
+    name, kind = element.first("destination-name"), element.first("destination-type")
+    if name is None or kind is None:
+        missing = "destination-name" if name is None else "destination-type"
+        problems.add(f"{missing} is missing", where=element.where, cure=f"Write <{missing}>")
+        return None
+    chosen = values.word(kind, problems, ("Queue", "Topic"))
+    text = values.name(name, problems)
+    if text is not None and (not text or "," in text or {"*", ">"} & set(text.split("."))):
+        problems.add(f"{text!r:.200} is no name", where=name.where, cure="Write a name, without * > ,")
+        return None
+    return None if text is None or chosen is None else (text, "topic" if chosen == "Topic" else "queue")
+
+
+def _policy(source: Element, sink: _Sink) -> RedeliveryPolicy:
+    redelivery, problems = source.first("redelivery"), sink.problems
+    if redelivery is None:
+        return FOR_EVER
+    _known(redelivery, _REDELIVERY, problems)
+    given = {name: redelivery.first(name) for name in _REDELIVERY}
+    for name, element in given.items():
+        if element is None:
+            problems.add(f"{name} is missing", where=redelivery.where, cure=f"Write <{name}>")
+    attempts, delay, port = given.values()
+    most = MOST_ATTEMPTS if sink.strict else values.INT
+    limit = values.whole(attempts, problems, 1, most) if attempts is not None else None
+    rest = values.whole(delay, problems, 0, int(LONGEST) * 1000) if delay is not None else None
+    targets = _targets(port, sink) if port is not None else ()
+    if limit is None or rest is None or not targets:
+        return FOR_EVER  # a problem has been told
+    return RedeliveryPolicy(
+        limit,
+        Constant(rest / 1000),
+        targets,
+        expiry=Expiry("discard"),
+        language=LANGUAGE,
+        native=f"max-attempts {limit}, delay {rest}, failure-output-port {port.text if port is not None else ''}",
+    )
+
+
+def _targets(port: Element, sink: _Sink) -> tuple[Target, ...]:
+    if port.text in sink.ports:
+        return sink.ports[port.text]
+    near = sink.problems.nearest(port.text, sink.ports)
+    cure = f"Did you mean {near}?" if near else "Add a <redelivery-port> with that <port-name> to this sink"
+    sink.problems.add(f"there is no redelivery-port {port.text!r:.200}", where=port.where, cure=cure)
+    return ()
+
+
+def _known(element: Element, allowed: tuple[str, ...], problems: Diagnostics) -> None:
+    for child in element.children:
+        if child.name not in (*allowed, *_BESIDE):
+            near = nearest(child.name, allowed)
+            problems.warn(f"{child.where}: passed over" + (f"; did you mean {near}?" if near else ""))

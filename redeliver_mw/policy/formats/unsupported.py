@@ -1,0 +1,54 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What neither WebLogic nor Artemis can say of a policy, and how XML is written. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from xml.sax.saxutils import escape, quoteattr
+
+from ..model import RedeliveryPolicy
+from ..stops import AfterFailures
+
+_PLAIN = re.compile(r"[\w.,:/ -]*")  # what needs no entity
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def unsupported(policy: RedeliveryPolicy) -> list[str]:
+    """Rules by exception, an end by time, and all targets but the first."""
+    lost = []
+    if not isinstance(policy.stop, AfterFailures):
+        lost.append(f"{policy.stop}: only a number of failures can be the end")
+    for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
+        if rule is not None:
+            lost.append(f"{name} {rule}: there are no rules by exception")
+    lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
+    return lost
+
+
+def limit(policy: RedeliveryPolicy) -> int | None:
+    """At how many failures a message goes away; None if it never does, as a message that is kept."""
+    return None if policy.on_dead == "keep" else policy.dead_after
+
+
+def sayable(name: str) -> bool:
+    """Can XML hold it as it is, and a reader that takes blanks off the ends?"""
+    return bool(name) and name == name.strip() and not _NO_XML.search(name)
+
+
+def quoted(text: str) -> str:
+    """The value of an attribute, in its quotes."""
+    return f'"{text}"' if _PLAIN.fullmatch(text) else quoteattr(text)
+
+
+def block(name: str, lines: Iterable[str], /, **attributes: str) -> list[str]:
+    """An element with these lines in it, indented."""
+    opened = name + "".join(f" {key}={quoted(value)}" for key, value in attributes.items())
+    inner = [f"  {line}" for line in lines]
+    return [f"<{opened}>", *inner, f"</{name}>"] if inner else [f"<{opened}/>"]
+
+
+def leaf(name: str, value: object) -> str:
+    """An element with a text in it."""
+    return f"<{name}>{escape(str(value))}</{name}>"

@@ -1,0 +1,285 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""WebLogic's JMS module: templates, destinations, and what becomes of a message that failed or expired.
+
+Grammar (elements by their local names, so any version's namespace)::
+
+    weblogic-jms := { template | queue | topic | uniform-distributed-queue | uniform-distributed-topic
+                      | connection-factory }, each with name="..."
+    a template or destination holds, each optional:
+        template                       of a destination: the name of the template under it
+        sub-deployment-name
+        delivery-params-overrides:     redelivery-delay   milliseconds; -1: the consumer's
+                                       time-to-live       milliseconds; -1: the sender's; 0: for ever
+        delivery-failure-params:       redelivery-limit   redeliveries; -1: the sender's
+                                       error-destination  the name of a destination
+                                       expiration-policy  Discard | Log | Redirect, or None
+                                       expiration-logging-policy   ITEM, ITEM, ...
+    a template also:  group-params, with sub-deployment-name and error-destination
+    connection-factory/default-delivery-params/default-redelivery-delay   what a consumer has by default
+    ITEM := %header% | %properties% | NAME
+
+A destination's own setting stands over its template's, one by one; a -1 that is written there counts as set.
+
+Worked example: the template Slow has redelivery-delay 7000 and redelivery-limit 2, the queue Work uses it and has
+error-destination WorkErr. On Work, the handler always failing::
+
+    failure 1   again after 7000 ms
+    failure 2   again after 7000 ms
+    failure 3   to WorkErr; the handler was called three times: a limit counts redeliveries
+
+Without an error destination the message is dropped then, which is a warning. Without a limit the sender's own
+counts, `JMS_BEA_RedeliveryLimit` on the message (see `with_senders_limit`), and without that none. An expired
+message is dropped (Discard, None), logged and dropped, or moved to the error destination with all it has; there
+it lives for the error destination's own time-to-live, or for ever. The manual once couples the limit to Redirect
+too; as in its other editions, here only expiry needs it.
+
+Refused, as in WebLogic: Redirect without an error destination; an error destination of the other kind of
+deployment (uniform distributed or not), or, of a distributed one, of another subdeployment.
+
+What the language cannot say: patterns and a default for destinations that are not named, growth, jitter, an end
+by time, several targets, `$` inside a name, rules by exception, keeping a message at its limit.
+
+`strict` refuses items of the logging policy that are none, as `%header` without its second per cent sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ....message import DestinationKind
+from ...backoff import LONGEST, Constant
+from ...decisions import Target
+from ...description import counted
+from ...destinations import MapEntry, PolicyMap
+from ...expiry import ALL_HEADERS, ALL_PROPERTIES, Expiry
+from ...model import RedeliveryPolicy
+from .. import values
+from ..diagnostics import Diagnostics, nearest
+from ..xml import Element, parse
+
+SENDERS_LIMIT = "JMS_BEA_RedeliveryLimit"  # the sender's own limit, a property of the message
+KINDS: dict[str, DestinationKind] = {
+    "queue": "queue",
+    "topic": "topic",
+    "uniform-distributed-queue": "queue",
+    "uniform-distributed-topic": "topic",
+}
+POLICIES = ("None", "Discard", "Log", "Redirect")
+FAILURE = ("error-destination", "redelivery-limit", "expiration-policy", "expiration-logging-policy")
+OVERRIDES = ("redelivery-delay", "time-to-live")
+_BESIDE = ("delivery-mode", "time-to-deliver", "priority", "template-bean")
+
+
+@dataclass
+class _Place:
+    """A template or a destination as it is written."""
+
+    element: Element
+    name: str
+    fields: dict[str, Any] = field(default_factory=dict)
+    group: str = ""  # its sub-deployment-name
+    groups: dict[str, str] = field(default_factory=dict)  # of a template: error destinations by group
+
+    @property
+    def kind(self) -> DestinationKind:
+        return KINDS[self.element.name]
+
+    @property
+    def distributed(self) -> bool:
+        return self.element.name.startswith("uniform-")
+
+    def __str__(self) -> str:
+        return f"{self.element.where} {self.name}"
+
+
+def read(text: str, strict: bool = False) -> PolicyMap:
+    """The policies of a module; PolicyError with line and column if it cannot be read, or is illegal."""
+    root, problems = parse(text), Diagnostics()
+    modules = root.find("weblogic-jms") or [root]
+    elements = [child for module in modules for child in module.children]
+    templates = {place.name: place for place in _places(elements, ("template",), problems, strict)}
+    places = {(place.kind, place.name): place for place in _places(elements, tuple(KINDS), problems, strict)}
+    problems.close()
+    delay = _consumers_delay(elements, problems)
+    settled = [(place, _settled(place, templates, problems)) for place in places.values()]
+    lives = {(place.kind, place.name): fields.get("time-to-live", -1) for place, fields in settled}
+    entries = []
+    for place, fields in settled:
+        target = _error_destination(place, fields, places, problems)
+        policy = _policy(place, fields, delay, target, lives, problems)
+        entries.append(MapEntry(place.name, place.kind, policy))
+    problems.close()
+    return PolicyMap(entries, _never(delay), language="weblogic", native=text, warnings=problems.warnings)
+
+
+def with_senders_limit(policy: RedeliveryPolicy, limit: int) -> RedeliveryPolicy:
+    """The policy for a message whose sender set JMS_BEA_RedeliveryLimit to `limit` (-1: no limit).
+
+    The destination's own limit stands over it, and so does a policy of another language.
+    """
+    if policy.language != "weblogic" or policy.dead_after is not None or limit < 0:
+        return policy
+    end: Any = "dead-letter" if policy.targets else "discard"
+    return policy.replace(dead_after=limit + 1, on_dead=end, language="weblogic")
+
+
+def _never(delay: int) -> RedeliveryPolicy:
+    return RedeliveryPolicy(None, _rest(delay), None, expiry=Expiry("discard"), language="weblogic")
+
+
+def _rest(milliseconds: int) -> Constant:
+    return Constant(min(milliseconds / 1000, LONGEST))
+
+
+def _places(elements: list[Element], names: tuple[str, ...], problems: Diagnostics, strict: bool) -> Iterator[_Place]:
+    for element in elements:
+        if element.name not in names:
+            continue
+        name = element.attributes.get("name") or _text(element, "name")
+        if not name or any(mark in name for mark in "*>,"):
+            problems.add(f"{name!r:.200} is no name", where=element.where, cure='Write name="...", without * > ,')
+            continue
+        place = _Place(element, name, group=_text(element, "sub-deployment-name"))
+        _fill(place, "delivery-params-overrides", OVERRIDES, problems, strict)
+        _fill(place, "delivery-failure-params", FAILURE, problems, strict)
+        for group in element.all("group-params"):
+            of = group.attributes.get("sub-deployment-name") or _text(group, "sub-deployment-name")
+            place.groups[of] = _text(group, "error-destination")
+        yield place
+
+
+def _fill(place: _Place, block: str, names: tuple[str, ...], problems: Diagnostics, strict: bool) -> None:
+    for child in (child for found in place.element.all(block) for child in found.children):
+        if child.name in names:
+            place.fields[child.name] = _value(child, problems, strict)
+        elif child.name not in _BESIDE:
+            near = nearest(child.name, names)
+            problems.warn(f"{child.where}: passed over" + (f"; did you mean {near}?" if near else ""))
+
+
+def _value(child: Element, problems: Diagnostics, strict: bool) -> object:
+    match child.name:
+        case "redelivery-delay" | "time-to-live":
+            return values.whole(child, problems, -1, values.LONG)
+        case "redelivery-limit":
+            return values.whole(child, problems, -1, values.INT)
+        case "error-destination":
+            return values.name(child, problems)
+        case "expiration-policy":
+            return values.word(child, problems, POLICIES) if child.text else "None"
+    return _items(child, problems, strict)
+
+
+def _items(child: Element, problems: Diagnostics, strict: bool) -> str:
+    items = [item.strip() for item in child.text.split(",")]
+    for item in items:
+        if "%" in item and item.lower() not in (ALL_HEADERS, ALL_PROPERTIES):
+            near = nearest(item, (ALL_HEADERS, ALL_PROPERTIES))
+            what, cure = f"{item!r:.200} names no field of a message", f"Did you mean {near or ALL_HEADERS}?"
+            if strict:
+                problems.add(what, where=child.where, cure=cure)
+            else:
+                problems.warn(f"{child.where}: {what}, so it logs nothing. {cure}")
+    return ",".join(item for item in items if item)
+
+
+def _consumers_delay(elements: list[Element], problems: Diagnostics) -> int:
+    found: dict[int, Element] = {}
+    for factory in (element for element in elements if element.name == "connection-factory"):
+        for params in factory.all("default-delivery-params"):
+            for child in params.all("default-redelivery-delay"):
+                delay = values.whole(child, problems, 0, values.LONG)
+                found |= {delay: child} if delay is not None else {}
+    if len(found) > 1:
+        delays = " and ".join(map(str, found))
+        problems.warn(f"connection factories differ in default-redelivery-delay: {delays}; 0 is taken")
+    return next(iter(found)) if len(found) == 1 else 0
+
+
+def _settled(place: _Place, templates: Mapping[str, _Place], problems: Diagnostics) -> dict[str, Any]:
+    name = _text(place.element, "template")
+    if not name:
+        return place.fields
+    if name not in templates:
+        near = problems.nearest(name, templates)
+        cure = f"Did you mean {near}?" if near else f'Add <template name="{name:.100}">, or leave it out'
+        problems.add(f"there is no template {name!r:.200}", where=str(place), cure=cure)
+        return place.fields
+    template = templates[name]
+    grouped = {"error-destination": template.groups[place.group]} if place.group in template.groups else {}
+    return {**template.fields, **grouped, **place.fields}
+
+
+def _error_destination(
+    place: _Place,
+    fields: Mapping[str, Any],
+    places: Mapping[tuple[DestinationKind, str], _Place],
+    problems: Diagnostics,
+) -> Target | None:
+    name = fields.get("error-destination", "")
+    if not name:
+        return None
+    there = places.get((place.kind, name)) or places.get(("queue", name)) or places.get(("topic", name))
+    if there is None:
+        problems.warn(f"{place}: the error destination {name} is not in this module; it is taken for a queue")
+        return Target("queue", name)
+    if there.distributed != place.distributed:
+        kind = "a uniform distributed" if place.distributed else "a standalone"
+        problems.add(f"the error destination {name} is of another kind", where=str(place), cure=f"Name {kind} one")
+    elif there.group != place.group and place.distributed:
+        problems.add(f"the error destination {name} is in another subdeployment", where=str(place), cure="Use the same")
+    elif there.group != place.group:
+        problems.warn(f"{place}: the error destination {name} is in another subdeployment; is it the same JMS server?")
+    return Target(there.kind, name)
+
+
+def _policy(
+    place: _Place,
+    fields: Mapping[str, Any],
+    delay: int,
+    target: Target | None,
+    lives: Mapping[tuple[DestinationKind, str], int],
+    problems: Diagnostics,
+) -> RedeliveryPolicy:
+    limit = fields.get("redelivery-limit", -1)
+    own = fields.get("redelivery-delay", -1)
+    if limit >= 0 and target is None:
+        problems.warn(f"{place}: no error-destination, so a message is dropped after {counted(limit + 1, 'failure')}")
+    return RedeliveryPolicy(
+        None if limit < 0 else limit + 1,
+        _rest(delay if own < 0 else own),
+        target,
+        "dead-letter" if target else "keep" if limit < 0 else "discard",
+        expiry=_expiry(place, fields, target, lives, problems),
+        name=place.name,
+        language="weblogic",
+    )
+
+
+def _expiry(
+    place: _Place,
+    fields: Mapping[str, Any],
+    target: Target | None,
+    lives: Mapping[tuple[DestinationKind, str], int],
+    problems: Diagnostics,
+) -> Expiry:
+    policy = fields.get("expiration-policy", "None")
+    if policy == "Log":
+        return Expiry("log", log=fields.get("expiration-logging-policy", ""))
+    if policy != "Redirect":
+        return Expiry("discard")
+    if target is None:
+        cure = "Name one, or use Discard or Log"
+        problems.add("expiration-policy Redirect without an error-destination", where=str(place), cure=cure)
+        return Expiry("discard")
+    kind: DestinationKind = "topic" if target.kind == "topic" else "queue"
+    life = lives.get((kind, target.template), -1)
+    return Expiry("redirect", target, time_to_live=min(life / 1000, LONGEST) if life > 0 else None)
+
+
+def _text(element: Element, name: str) -> str:
+    child = element.first(name)
+    return child.text if child is not None else ""

@@ -1,0 +1,166 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Policies as a JMS module of WebLogic. Pure.
+
+Each destination says all of its settings itself. What every other destination shall do cannot be said there: it
+is written as a template, Default, for an administrator to put under them. A message that is kept is written as one
+that is tried for ever: both rest, and come again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from ....message import Destination, DestinationKind
+from ...decisions import DeadLetter, Discard
+from ...destinations import MapEntry, PolicyMap
+from ...flatten import flattened, translated
+from ...model import RedeliveryPolicy
+from .. import delay_table, unsupported, values
+from ..format_protocol import Conversion
+
+NAMESPACE = "http://xmlns.oracle.com/weblogic/weblogic-jms"
+_KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
+_Key = tuple[DestinationKind, str]
+
+
+def write(policies: PolicyMap) -> Conversion:
+    """The module, and what is lost, entry by entry. WebLogic's own text is given back as it was."""
+    if policies.language == "weblogic" and policies.native:
+        return Conversion(policies.native)
+    flat, lost = flattened(policies)
+    module, everywhere = _Module(list(lost)), flat.default
+    for entry in flat.entries:
+        assert isinstance(entry.given, RedeliveryPolicy)  # so flattened() has it
+        name = translated(entry.pattern, flat.syntax, "activemq") or ""
+        if name == ">" and entry.kind is None:
+            everywhere = entry.given
+        elif not unsupported.sayable(name) or any(mark in name for mark in "*>,"):
+            module.lost.append(f"{entry}: a module names each destination by itself")
+        else:
+            module.destination(entry, name, [other.kind for other in flat.entries if other.pattern == entry.pattern])
+    if not _like_nothing(everywhere):
+        module.lost.append("all others: written as the template Default, which has to be put under each destination")
+        module.template(everywhere)
+    module.check()
+    return Conversion(module.text(), tuple(dict.fromkeys(module.lost)))
+
+
+def _like_nothing(policy: RedeliveryPolicy) -> bool:
+    # what a destination does of which a module says nothing: it tries for ever, at once, and drops what expired
+    plain = (
+        unsupported.limit(policy) is None
+        and delay_table.delay_table(policy) == ([], [])
+        and not unsupported.unsupported(policy)
+    )
+    return plain and isinstance(policy.expired(), Discard) and policy.expiry.action != "log"
+
+
+@dataclass
+class _Module:
+    lost: list[str]
+    _elements: dict[_Key, list[str]] = field(default_factory=dict)
+    _errors: dict[_Key, float | None] = field(default_factory=dict)  # where they live: seconds, None for ever
+    _ways: list[tuple[str, DestinationKind, Destination]] = field(default_factory=list)
+    _template: list[str] = field(default_factory=list)
+
+    def destination(self, entry: MapEntry, name: str, told: list[DestinationKind | None]) -> None:
+        """An entry as one element, or as two where it is for both kinds and none has an entry of its own."""
+        for kind in _KINDS:
+            if entry.kind == kind or (entry.kind is None and kind not in told):
+                policy = cast(RedeliveryPolicy, entry.given)
+                self._elements[kind, name] = self._settings(policy, Destination(name, kind), f"{kind}:{name}")
+
+    def template(self, policy: RedeliveryPolicy) -> None:
+        self._template = self._settings(policy, None, "all others")
+
+    def check(self) -> None:
+        """An error destination is looked up by its name, the own kind first."""
+        named = {*self._elements, *self._errors}
+        for where, kind, error in self._ways:
+            if kind != error.kind and (kind, error.name) in named:
+                self.lost.append(f"{where}: the target {error}: there is a {kind} of that name")
+
+    def text(self) -> str:
+        lines = unsupported.block("template", self._template, name="Default") if self._template else []
+        # the schema wants the queues before the topics
+        for kind, name in sorted(dict.fromkeys((*self._elements, *self._errors)), key=lambda key: key[0]):
+            life = self._errors.get((kind, name))
+            overrides = [unsupported.leaf("time-to-live", round(life * 1000))] if life else []
+            own = self._elements.get((kind, name), [])
+            lines += unsupported.block(kind, _with(own, overrides), name=name)
+        return "\n".join(unsupported.block("weblogic-jms", lines, xmlns=NAMESPACE)) + "\n"
+
+    def _settings(self, policy: RedeliveryPolicy, source: Destination | None, where: str) -> list[str]:
+        missing = unsupported.unsupported(policy)
+        end = unsupported.limit(policy)
+        if end is not None and end - 1 > values.INT:
+            missing.append(f"dead after {end} failures: at most {values.INT + 1} can be said")
+            end = values.INT + 1
+        failure = [unsupported.leaf("redelivery-limit", -1 if end is None else end - 1)]
+        error = self._error(policy, source, missing)
+        if error:
+            failure.insert(0, unsupported.leaf("error-destination", error.name))
+        failure += self._expiry(policy, error, source, missing)
+        delay = unsupported.leaf("redelivery-delay", _delay(policy, missing))
+        self.lost += [f"{where}: {what}" for what in missing]
+        return [
+            *unsupported.block("delivery-params-overrides", [delay]),
+            *unsupported.block("delivery-failure-params", failure),
+        ]
+
+    def _error(self, policy: RedeliveryPolicy, source: Destination | None, missing: list[str]) -> Destination | None:
+        if not policy.targets:
+            return None
+        error = policy.targets[0].resolve(source or Destination("x"))
+        if source is None and (policy.targets[0].kind == "same" or "$" in policy.targets[0].template):
+            missing.append(f"the target {policy.targets[0]}: left out of the template")
+            return None
+        if not unsupported.sayable(error.name) or any(mark in error.name for mark in "$*>,"):
+            missing.append(f"the target {error}: a name that cannot be written, so a dead message is dropped")
+            return None
+        # named here, so that its kind can be looked up
+        self._errors.setdefault((error.kind, error.name), None)
+        self._ways.append((f"{source or 'all others'}", source.kind if source else "queue", error))
+        return error
+
+    def _expiry(
+        self, policy: RedeliveryPolicy, error: Destination | None, source: Destination | None, missing: list[str]
+    ) -> list[str]:
+        expired = policy.expired()
+        if policy.expiry.action == "log":
+            items = unsupported.leaf("expiration-logging-policy", policy.expiry.log)
+            return [unsupported.leaf("expiration-policy", "Log"), *([items] if policy.expiry.log else [])]
+        if not isinstance(expired, DeadLetter):
+            return []
+        if error is None or expired.targets[0].resolve(source or Destination("x")) != error:
+            missing.append(f"expiry {policy.expiry.action}: only to the error destination; an expired one is dropped")
+            return []
+        life = policy.expiry.time_to_live
+        key: _Key = (error.kind, error.name)
+        if life and self._errors[key] in (None, life):
+            self._errors[key] = life
+        elif self._errors[key] != life:
+            missing.append(f"expiry redirect: all messages live as long in {error}")
+        return [unsupported.leaf("expiration-policy", "Redirect")]
+
+
+def _with(settings: list[str], overrides: list[str]) -> list[str]:
+    # the time to live of an error destination goes into the block that it may have already
+    if not overrides:
+        return settings
+    if not settings:
+        return unsupported.block("delivery-params-overrides", overrides)
+    return [settings[0], *(f"  {line}" for line in overrides), *settings[1:]]
+
+
+def _delay(policy: RedeliveryPolicy, missing: list[str]) -> int:
+    table, jitter = delay_table.delay_table(policy)
+    missing += jitter
+    first = delay_table.at(table, 1)
+    if len(table) > 1 or (table and table[0][0] != 1):
+        missing.append(f"delays ({policy.backoff}): one for all, {first:g} s")
+    if abs(round(first * 1000) - first * 1000) > 1e-6:
+        missing.append("fractions of a millisecond")
+    return round(first * 1000)

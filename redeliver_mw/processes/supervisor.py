@@ -1,0 +1,229 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Several processes of one App: started, started again when they have died, stopped together.
+
+The supervisor imports nothing of the user's and holds no connection. It starts one process, and the others once that
+one is up: until then all is as with one process, one error included. A process that dies afterwards is started again,
+ever more slowly; one that says that its configuration is wrong ends all of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from ..errors import ConfigError
+from ..runtime.partition import ProcessShare
+
+log = logging.getLogger("redeliver_mw")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a process is started again; each doubles the one before
+STEADY = 60.0  # seconds of life after which a process has its first pause again
+UNTOLD = 30.0  # the `stop_timeout` of an App that has not told its own yet
+CLOSING = 20.0  # seconds beyond `stop_timeout` in which a process closes its connections, and ends
+AT_ONCE = 10.0  # the same from the second signal on
+FAREWELL = 10.0  # from a process's last word to its end
+INTERRUPTED, CONFIGURATION = 130, ConfigError.exit_code
+_FINE = {0, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT}  # ends of a process that was told to end
+
+
+class ChildStarted(NamedTuple):
+    """It consumes. `processes` of this App have anything to consume; a stop takes it at most `stop_timeout` seconds."""
+
+    processes: int
+    stop_timeout: float
+
+
+class ChildFailed(NamedTuple):
+    """It is about to end, and why; `code` is what its exit code will be."""
+
+    code: int
+    said: str
+
+
+class ChildEnded(NamedTuple):
+    """Its App was stopped by its own code."""
+
+
+News = ChildStarted | ChildFailed | ChildEnded
+
+
+class SupervisorResult(NamedTuple):
+    """The exit code of all, and what is to be said to the user; empty: nothing."""
+
+    code: int
+    said: str = ""
+
+
+class Child(Protocol):
+    """One process. None of these waits."""
+
+    @property
+    def pid(self) -> int: ...
+    def ended(self) -> int | None: ...  # exit code; -9: by SIGKILL
+    def news(self) -> Sequence[News]: ...  # since it was last asked
+    def stop(self) -> None: ...  # what is in hand is finished
+    def hurry(self) -> None: ...  # nothing is waited for
+    def kill(self) -> None: ...
+    def close(self) -> None: ...  # when it has ended
+
+
+@dataclass(slots=True)
+class RestartBackoff:
+    """Of one place: how long to wait before a process that has died is started again."""
+
+    _next: float = FIRST_PAUSE
+
+    def after(self, lived: float) -> float:
+        """Seconds, for a process that has lived for so many."""
+        pause = FIRST_PAUSE if lived >= STEADY else self._next
+        self._next = min(2 * pause, LONGEST_PAUSE)
+        return pause
+
+
+@dataclass(slots=True)
+class Slot:
+    """The place of one process, and of those that follow it. Times are monotonic."""
+
+    share: ProcessShare
+    start_at: float = 0.0  # inf: never again
+    child: Child | None = None
+    since: float = 0.0  # when it was started
+    kill_at: float = math.inf
+    up: bool = False
+    last: ChildFailed | ChildEnded | None = None  # its last word
+    pauses: RestartBackoff = field(default_factory=RestartBackoff)
+
+    @property
+    def is_over(self) -> bool:
+        return self.child is None and self.start_at == math.inf
+
+    @property
+    def who(self) -> str:
+        return f"{self.share.name} (pid {self.child.pid})" if self.child is not None else self.share.name
+
+
+class Supervisor:
+    """What is to be done now, and when to look again; someone else waits. One caller but for `ask`."""
+
+    def __init__(self, start: Callable[[ProcessShare], Child], wanted: int) -> None:
+        self._start, self._wanted = start, wanted
+        self.seats = [Slot(ProcessShare(0, wanted))]
+        self._stop_timeout = UNTOLD
+        self._any_up = False
+        self._asked = self._heeded = 0
+        self.stopping = False
+        self.outcome = SupervisorResult(0)
+
+    def ask(self) -> None:
+        """Stop all; the second time at once. Safe in a signal handler."""
+        self._asked += 1
+
+    @property
+    def is_over(self) -> bool:
+        return all(seat.is_over for seat in self.seats)
+
+    def turn(self, now: float) -> float:
+        """Answers in how many seconds to look again, at the latest; inf: when something happens."""
+        for seat in list(self.seats):
+            if seat.child is not None:
+                self._look_at(seat, seat.child, now)
+        for _ in range(self._asked - self._heeded):  # after who has died before
+            self._heeded += 1
+            self._heed(now)
+        for seat in self.seats:
+            if seat.child is None and seat.start_at <= now:
+                self._begin(seat, now)
+        dates = [seat.start_at if seat.child is None else seat.kill_at for seat in self.seats]
+        return max(0.0, min(dates) - now)
+
+    def _begin(self, seat: Slot, now: float) -> None:
+        seat.since, seat.kill_at, seat.up, seat.last = now, math.inf, False, None
+        try:
+            seat.child = self._start(seat.share)
+        except OSError as error:  # no memory, no more processes
+            self._died(seat, 1, f"{seat.who} could not be started: {error.strerror or error}", now)
+
+    def _look_at(self, seat: Slot, child: Child, now: float) -> None:
+        code = child.ended()  # asked first: what it has said before is there then
+        for news in child.news():
+            if isinstance(news, ChildStarted):
+                self._is_up(seat, news)
+            else:
+                seat.last, seat.kill_at = news, min(seat.kill_at, now + FAREWELL)
+        if code is not None:
+            self._ended(seat, code, now)
+            child.close()
+            seat.child = None
+        elif now >= seat.kill_at:
+            log.warning("%s does not end: killed", seat.who)
+            seat.kill_at = math.inf
+            child.kill()
+
+    def _is_up(self, seat: Slot, news: ChildStarted) -> None:
+        seat.up, self._stop_timeout = True, news.stop_timeout
+        if self._any_up or self.stopping:
+            return
+        self._any_up = True
+        if news.processes < self._wanted:
+            log.warning(
+                "%d of %d processes: each source here is consumed by one process at a time, and there are no more",
+                news.processes,
+                self._wanted,
+            )
+        self.seats += [Slot(ProcessShare(index, self._wanted)) for index in range(1, news.processes)]
+
+    # -- ends -------------------------------------------------------------------------------------
+
+    def _ended(self, seat: Slot, code: int, now: float) -> None:
+        if isinstance(seat.last, ChildEnded):
+            log.info("%s has ended by itself", seat.who)
+            seat.start_at = math.inf
+        elif isinstance(seat.last, ChildFailed):
+            code, said = seat.last
+            self._died(seat, code, f"{seat.who}: {said}" if self._any_up and code != CONFIGURATION else said, now)
+        else:
+            self._died(seat, code, f"{seat.who} {_how(code)}" + ("" if self._any_up else " before it was up"), now)
+
+    def _died(self, seat: Slot, code: int, why: str, now: float) -> None:
+        told = self._asked > self._heeded and code in _FINE  # as this one was, and died of it before it could handle it
+        if self.stopping or told:
+            seat.start_at = math.inf
+            if seat.up and code not in _FINE and not self.outcome.code:
+                self.outcome = SupervisorResult(max(1, code), why)
+        elif not self._any_up or code == CONFIGURATION:
+            self.outcome = SupervisorResult(max(1, code), why)
+            if any(other.child is not None for other in self.seats if other is not seat):
+                log.error("%s cannot go on as it is configured: all are stopped", seat.who)
+            self._heed(now)
+        else:
+            pause = seat.pauses.after(now - seat.since)
+            seat.start_at = now + pause
+            log.warning("%s. It is started again in %.1f s", why.rstrip("."), pause)
+
+    # -- the stop ---------------------------------------------------------------------------------
+
+    def _heed(self, now: float) -> None:
+        """No process is started any more, and each has its time to end."""
+        at_once, self.stopping = self.stopping, True
+        for seat in self.seats:
+            seat.start_at = math.inf
+            if seat.child is not None and at_once:
+                seat.kill_at = min(seat.kill_at, now + AT_ONCE)
+                seat.child.hurry()
+            elif seat.child is not None:
+                seat.kill_at = min(seat.kill_at, now + self._stop_timeout + CLOSING)
+                seat.child.stop()
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

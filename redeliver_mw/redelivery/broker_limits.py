@@ -1,0 +1,107 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the broker's own limit can act on a message before our policy does (rule 13). Pure.
+
+What we give back is given back uncounted where the broker can do that. What else comes back (a lost connection, a
+killed process, on some brokers everything that was prefetched with it) is counted, whatever became of the message
+here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..adapter.capabilities import BrokerLimit, Capabilities, Trust
+from ..errors import ConfigError
+from ..message import Destination
+from ..policy import RedeliveryPolicy
+from .delays import DelayOptions
+
+
+def limit_meant(read: BrokerLimit, told: int | None) -> BrokerLimit:
+    """What the broker says, else what the user does: `told` is the counted return that none survives, 0: no limit."""
+    if read.trust is not Trust.UNKNOWN or told is None:
+        return read
+    return replace(read, returns=told or None, spelled=f"broker_limit={told}", trust=Trust.DECLARED, why="")
+
+
+def check_limit(
+    source: Destination, policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capabilities, limit: BrokerLimit
+) -> None:
+    """ConfigError where the broker is sure to act first: what our failures alone give back reaches its limit."""
+    made = _returns_of(policy, ways, capabilities)
+    if limit.trust is Trust.UNKNOWN or limit.returns is None or made < limit.returns:
+        return
+    ours = f"is dead after {int(made) + 1} failures" if made < math.inf else "never gives up"
+    raise ConfigError(
+        f"with delay='nack' each failure is a counted return, and {_what_it_does(limit)} at the {_nth(limit.returns)} "
+        f"({limit.spelled}): before the policy, which {ours}",
+        where=str(source),
+        cure=f"Raise that limit, let the policy give up after {limit.returns} failures at most, or use delay='auto'",
+    )
+
+
+def limit_warning(
+    source: Destination, policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capabilities, limit: BrokerLimit
+) -> str:
+    """What to warn of, empty where there is nothing: the broker may act first, if connections are lost so often.
+
+    A limit that deletes is always worth a word; one that buries, or was told by the user, where a message can reach
+    it that our policy still redelivers.
+    """
+    if limit.trust is Trust.UNKNOWN or limit.returns is None:
+        return ""
+    spare = limit.returns - 1 - _returns_of(policy, ways, capabilities)
+    kept = limit.buried or limit.trust is Trust.DECLARED
+    most = _most_failures(policy)
+    if kept and not policy.goes_on and most is not None and spare >= most:
+        return ""
+    cure = "Raise the limit, or take it away" + ("" if kept else ", or give the source a dead-letter queue")
+    return (
+        f"{source}: {_what_it_does(limit)} at its {_nth(limit.returns)} counted return ({limit.spelled}). A lost "
+        f"connection or a stop can count, also for what was only prefetched, and our policy is not asked then "
+        f"(rule 13). {cure}"
+    )
+
+
+def unknown(limits: Mapping[Destination, BrokerLimit], *, nack: bool) -> str:
+    """One warning of all limits that nobody knows; empty where there are none."""
+    found = {source: limit for source, limit in limits.items() if limit.trust is Trust.UNKNOWN}
+    if not found:
+        return ""
+    names, why = ", ".join(map(str, found)), "; ".join(dict.fromkeys(limit.why for limit in found.values()))
+    also = "each failure counts towards it with delay='nack', and " if nack else ""
+    return (
+        f"whether the broker has a limit of its own for {names} is unknown ({why}). If it has, {also}a lost connection "
+        f"counts, also for what was only prefetched; in the end the broker buries or deletes the message, and our "
+        f"policy is not asked (rule 13). If you know it: broker_limit=N, 0 for none"
+    )
+
+
+def _returns_of(policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capabilities) -> float:
+    """How often one message comes back counted by its failures alone, before the last of them. At least."""
+    counts = not capabilities.released_uncounted or capabilities.trust.get("released") is Trust.UNKNOWN
+    if ways.option != "nack" or ways.postpone is not None or not counts:
+        return 0
+    if policy.goes_on:
+        return math.inf
+    return max([0, *(arm.policy.dead_after - 1 for arm in policy.apart if arm.policy.dead_after is not None)])
+
+
+def _most_failures(policy: RedeliveryPolicy) -> int | None:
+    """At how many failures a message of any arm is dead; None if only the time says so in one of them."""
+    limits = [arm.policy.dead_after for arm in policy.apart]
+    return None if None in limits else max(limit for limit in limits if limit is not None)
+
+
+def _what_it_does(limit: BrokerLimit) -> str:
+    if limit.trust is Trust.DECLARED:
+        return "the broker buries or deletes a message"
+    return f"the broker puts a message into {limit.buried}" if limit.buried else "the broker deletes a message"
+
+
+def _nth(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -1,0 +1,308 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Retry copies and dead letters: what they carry, and that it fits. Pure.
+
+A copy has the body byte for byte, the standard properties and the user's own headers, less those that bite
+when sent again (`Capabilities.strip`), plus ours: strings, in names of identifier characters, within a byte
+budget that the broker is known to accept.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..adapter.capabilities import Capabilities
+from ..errors import NotCopyable
+from ..failure import Failure, trim_utf8
+from ..message import Delivery, Destination, Outgoing, Past
+from . import history
+from .interop import JMSJCA, jmsjca_dead_letter_headers
+from .ledger import copy_id, iso, message_key, read_history_headers
+from .outbox import QueuedSend, avoiding_broker_effects
+
+STATE_BYTES = 1024
+ERROR_BYTES = 2048  # of an error's text in a header; all of it goes to the journal
+SHORT_BYTES = 200  # of such a text when foreign headers leave little room
+ENTRY_BYTES = 8  # of framing, for each header
+COPY_ID_BYTES = len("redeliver_copy_id") + 32 + ENTRY_BYTES
+POLICY_BYTES = 512
+HISTORY = "redeliver_history"
+DEAD_LETTER_REASONS = ("exhausted", "rejected", "fatal", "expired", "undecodable", "crashed")
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Who makes the copies, and under which policy: constant for one source of one consumer, but for messages that
+    bring a policy of their own along, or are in an arm."""
+
+    source: Destination
+    app: str
+    host: str
+    policy_text: str  # of the policy that decides
+    policy_version: str  # of the one with all arms
+    language: str = ""  # the policy's
+    arm: str | None = None  # None: the policy has no arms
+    propensity: float | None = None  # the probability of that arm
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A verdict that sends something: copies to `targets`, each after `after` seconds; then settle the original.
+
+    `outcome` and `reason` are the record's. `not_before_us` is set on retry copies only. What was
+    redirected because it expired `lives` for so many seconds from `decided_us` on, or for ever.
+    """
+
+    outcome: str
+    targets: tuple[Destination, ...]
+    after: float = 0.0
+    parked: bool = False  # the copies are put into limbo, which sends them when they are due
+    reason: str = ""
+    detail: str = ""
+    not_before_us: int | None = None
+    failure: Failure | None = None
+    lives: float | None = None
+    decided_us: int = 0
+    sends: tuple[QueuedSend, ...] = ()  # a success that sends: these, and no copies
+
+    def when(self, n: int) -> tuple[float, int | None]:
+        """Of its n-th copy: the seconds that the broker delays it, and from when on limbo may send it (0: at once)."""
+        after, parked, due_us = self.after, self.parked, self.not_before_us
+        if self.sends:
+            sending = self.sends[n]
+            after, parked, due_us = sending.after, parked or sending.parked, sending.due_us
+        return (0.0, due_us or 0) if parked else (after, None)
+
+
+def copies_of(
+    delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance, capabilities: Capabilities
+) -> list[Outgoing]:
+    """One copy for each target. NotCopyable when an exact copy cannot be made or does not fit."""
+    kept = _kept_headers(delivery, capabilities)
+    ours, spare = _common(delivery, past, lineage, move, signature), {}
+    if move.not_before_us is None:
+        ours |= _dead_letter_headers(move, signature, capabilities)
+        spare = jmsjca_dead_letter_headers(
+            signature.language, delivery, signature.source, past.failures, move.failure, ours
+        )
+    else:
+        ours["redeliver_not_before"] = iso(move.not_before_us)
+        if past.expires_at_us is not None:
+            ours["redeliver_expires_at"] = iso(past.expires_at_us)
+    ours = _fit(delivery, ours, kept, capabilities, spare, past.history)
+    ttl_us = None if move.lives is None else round(move.lives * 1e6)
+    expires_at_us = None if ttl_us is None else move.decided_us + ttl_us
+    properties = replace(delivery.properties, user_id=None, expires_at_us=expires_at_us, ttl_us=ttl_us)
+    outs = []
+    for target in move.targets:
+        id_of_copy = copy_id(lineage, past.generation, past.hop + 1, target)
+        headers = kept | ours | {"redeliver_copy_id": id_of_copy}
+        outs.append(Outgoing(target, delivery.body, headers, properties, id_of_copy, delivery))
+    return outs
+
+
+def release_annotations(
+    delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance, capabilities: Capabilities
+) -> dict[str, str]:
+    """What a message carries that is given back with a delay: as a retry copy would, but it is the same message.
+
+    NotCopyable when it does not fit.
+    """
+    ours = _common(delivery, past, lineage, move, signature) | {"redeliver_hop": str(past.hop)}
+    if move.not_before_us is not None:
+        ours["redeliver_not_before"] = iso(move.not_before_us)
+    return _fit(delivery, ours, _kept_headers(delivery, capabilities), capabilities, {})
+
+
+def replay_copy(
+    delivery: Delivery,
+    source: Destination,
+    capabilities: Capabilities,
+    *,
+    replay_id: str,
+    lineage: str,
+    known_as: str | None = None,
+) -> Outgoing:
+    """A dead letter on its way back to `source`, from which it was consumed: a new generation, without a past.
+
+    `lineage` is for a letter that has none and nothing to make one of. `known_as` is the message's key where it was
+    consumed, for a letter of which that cannot be told any more: it goes elsewhere now, or has another body.
+    NotCopyable as for other copies.
+    """
+    here = Delivery(source, delivery.generation, delivery.tag, delivery.redelivered, delivery.native, delivery.reader)
+    past, ours = read_history_headers(here), "redeliver_reason" in delivery.headers
+    known = known_as or message_key(here, past) or lineage
+    past.generation += not ours  # of a letter of ours it is raised by reading it
+    if ours and not past.original:
+        past.original = {n: str(v) for n, v in delivery.headers.items() if n.startswith("redeliver_original_")}
+    id_of_copy = copy_id(known, past.generation, past.hop + 1, source)
+    headers = _originals(delivery, past, source, routed=False) | {
+        "redeliver_lineage": known,
+        "redeliver_copy_id": id_of_copy,
+        "redeliver_hop": str(past.hop + 1),
+        "redeliver_generation": str(past.generation),
+        "redeliver_replay_id": replay_id,
+    }
+    kept = _kept_headers(delivery, capabilities)
+    if ours:
+        kept = {name: value for name, value in kept.items() if not name.startswith(JMSJCA)}
+    headers = _fit(delivery, headers, kept, capabilities, {})
+    properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
+    return Outgoing(source, delivery.body, kept | headers, properties, id_of_copy, delivery)
+
+
+def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[str]:
+    """The ids that `copies_of` gives to the copies for `targets`."""
+    return [copy_id(lineage, past.generation, past.hop + 1, target) for target in targets]
+
+
+def _kept_headers(delivery: Delivery, capabilities: Capabilities) -> dict[str, Any]:
+    """The user's own headers: not ours of the previous hop, not those that bite when sent again."""
+    return avoiding_broker_effects(delivery.headers, capabilities)
+
+
+def _common(delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance) -> dict[str, str]:
+    """What retry copies and dead letters both carry."""
+    first = past.first_attempt_us
+    ours = _originals(delivery, past, signature.source) | {
+        "redeliver_failures": str(past.failures),
+        "redeliver_failures_for": signature.source.full_name,
+        "redeliver_lineage": lineage,
+        "redeliver_hop": str(past.hop + 1),
+        "redeliver_generation": str(past.generation),
+        "redeliver_policy": trim_utf8(signature.policy_text, POLICY_BYTES),
+        "redeliver_policy_version": signature.policy_version,
+    }
+    if past.state:
+        ours["redeliver_state"] = _state(past.state)
+    for name, us in (
+        ("first_attempt", first),
+        ("first_failed", past.first_failed_us),
+        ("last_failed", past.last_failed_us),
+    ):
+        if us is not None:
+            ours[f"redeliver_{name}_at"] = iso(us)
+    if past.replay_id:
+        ours["redeliver_replay_id"] = trim_utf8(past.replay_id, 128)
+    if move.failure is not None:
+        ours["redeliver_error_type"] = trim_utf8(move.failure.type, 256)
+        ours["redeliver_error_message"] = trim_utf8(move.failure.message, ERROR_BYTES)
+        ours["redeliver_error_fingerprint"] = move.failure.fingerprint
+    else:
+        ours |= _last_error(delivery)
+    return ours
+
+
+def _last_error(delivery: Delivery) -> dict[str, str]:
+    """The error that the previous hop carried: an early copy moved on says the same as before."""
+    names = ("redeliver_error_type", "redeliver_error_message", "redeliver_error_fingerprint")
+    if not delivery.past.failures:
+        return {}
+    return {name: str(delivery.headers[name]) for name in names if name in delivery.headers}
+
+
+def _originals(delivery: Delivery, past: Past, source: Destination, *, routed: bool = True) -> dict[str, str]:
+    """Where the message was first seen, and as what; kept over any number of hops.
+
+    Not `routed`: the way it came by is not its own, but that of the broker that dead-lettered it.
+    """
+    properties, route = delivery.properties, delivery.reader.route(delivery.native) if routed else {}
+    found: dict[str, Any] = {
+        "message_id": delivery.message_id,
+        "correlation_id": delivery.correlation_id,
+        "timestamp": None if properties.timestamp_us is None else iso_or_none(properties.timestamp_us),
+        "user_id": properties.user_id,
+        **{name: value for name, value in route.items() if value},
+    }
+    first_seen = {f"redeliver_original_{k}": trim_utf8(str(v), 1024) for k, v in found.items() if v is not None}
+    own = {"redeliver_original_destination": source.name, "redeliver_original_kind": source.kind}
+    return (dict(past.original) or first_seen) | own
+
+
+def iso_or_none(us: int) -> str | None:
+    """A producer may write any number as its timestamp."""
+    try:
+        return iso(us)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _dead_letter_headers(move: Transfer, signature: Provenance, capabilities: Capabilities) -> dict[str, str]:
+    source = signature.source
+    cause = f"{move.failure.type}: {move.failure.message}" if move.failure else move.detail or move.reason
+    words = {
+        "name": source.name,
+        "address": capabilities.address(source),
+        "kind": source.kind,
+        "mark": capabilities.death_reasons.get(move.reason, move.reason),
+        "cause": trim_utf8(cause, ERROR_BYTES),
+    }
+    marks = {name: _fill(template, words) for name, template in capabilities.death_marks.items()}
+    return marks | {
+        "original-destination": capabilities.address(source),
+        "redeliver_reason": move.reason,
+        "redeliver_host": signature.host,
+        "redeliver_app": signature.app,
+    }
+
+
+def _fill(template: str, words: Mapping[str, str]) -> str:
+    """Not `str.format`: a cause or a name may contain braces."""
+    return re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), template)
+
+
+def _state(state: Mapping[str, str]) -> str:
+    """The handler's strings as JSON within their budget; the ones that do not fit are left out, newest first."""
+    kept: dict[str, str] = {}
+    size = 0
+    for key, value in state.items():
+        size += len(json.dumps({str(key): str(value)}))  # its braces are what the comma and the blank will be
+        if size > STATE_BYTES:
+            break
+        kept[str(key)] = str(value)
+    return json.dumps(kept)
+
+
+def _fit(
+    delivery: Delivery,
+    ours: Mapping[str, str],
+    kept: Mapping[str, Any],
+    capabilities: Capabilities,
+    spare: Mapping[str, str],
+    attempts: history.AttemptHistory = (),
+) -> dict[str, str]:
+    """Our headers within what the broker takes beside the foreign ones: at need, texts are cut shorter.
+
+    Those of `spare` go along where there is room for all of them, and the last `attempts` where that leaves any.
+    """
+    foreign = delivery.reader.headers_bytes(delivery.native) - sum(
+        _size(name, value) for name, value in delivery.headers.items() if name not in kept
+    )
+    room = capabilities.header_bytes - foreign - COPY_ID_BYTES
+    texts = {"redeliver_error_message", "redeliver_policy", *capabilities.death_marks, *spare}
+    whole = True
+    for carried, limit in itertools.product(({**ours, **spare}, ours), (capabilities.value_bytes, SHORT_BYTES)):
+        fitting = {name: trim_utf8(value, limit) if name in texts else value for name, value in carried.items()}
+        if (need := sum(_size(name, value) + ENTRY_BYTES for name, value in fitting.items())) <= room:
+            left = min(room - need - len(HISTORY) - ENTRY_BYTES, capabilities.value_bytes)
+            told = history.written(attempts, left) if whole else ""
+            return fitting | {HISTORY: told} if told else fitting
+        whole = False
+    raise NotCopyable(
+        f"its headers need {need - room + capabilities.header_bytes} bytes with ours, "
+        f"{capabilities.dialect} takes {capabilities.header_bytes}",
+        where=repr(delivery),
+        cure="Let the producer send less in headers",
+    )
+
+
+def _size(name: str, value: object) -> int:
+    """Bytes of a header's name and text, never more than it takes on the wire; 0 for a number or a table."""
+    if isinstance(value, bytes):
+        return len(name) + len(value)
+    return len(name) + len(value.encode("utf-8", "replace")) if isinstance(value, str) else 0

@@ -1,0 +1,177 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""How the interceptor waits a delay out: here, at the broker, in limbo, or, when we stop, as a stamped copy (rule 7).
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ..adapter.capabilities import Capabilities
+from ..clock import Moment
+from ..errors import NotCopyable
+from ..message import Destination
+from ..redelivery.ledger import Ledger
+from . import interop
+from .copies import Transfer, release_annotations
+from .delays import choose_delay
+from .outcomes import CopyOutcomes
+from .states import Signal, State
+from .tracking import NO_COPIES, TrackedDelivery
+
+SLACK_US = 2_000  # an arrival this little before its time is on time
+
+
+class DelayPlanner(CopyOutcomes):
+    """Which way a rest takes, and who leaves when there is no room."""
+
+    def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:
+        super().__init__(ledgers, capabilities, run_id)
+        self._stopping = False
+
+    def _early_by(self, story: TrackedDelivery, at: Moment) -> float:
+        """Seconds until its sender's date, or until its not-before, then never more than this step's own delay: the
+        clock may have been stepped."""
+        past = story.past
+        if (rest := interop.rest_until_due(story.plan.policy, story.delivery, at.wall)) * 1e6 > SLACK_US:
+            past.not_before_us = at.us + round(rest * 1e6)
+            return rest
+        if past.not_before_us is None or past.not_before_us - at.us <= SLACK_US:
+            return 0.0
+        step = past.not_before_us - past.last_failed_us if past.last_failed_us is not None else 0
+        longest = step if step > 0 else round(story.plan.ways.longest * 1e6)
+        left_us = min(past.not_before_us - at.us, longest)
+        past.not_before_us = at.us + left_us  # what is left is counted by this clock from now on
+        return left_us / 1e6
+
+    def _wait_out(self, story: TrackedDelivery, rest: float, at: Moment) -> None:
+        """Hold it here, give it back later, or let a copy of it wait at the broker or in limbo."""
+        if story.state is State.ABANDONED:  # the broker has it again; its not-before stands in the ledger
+            return self._step(story, Signal.HOLD)
+        if self._stopping:
+            return self._leave(story, at)
+        ways = story.plan.ways
+        room = story.state is State.HELD or self._room(story.plan) or self._displace(story, at.mono + rest, at)
+        back_early = story.state is State.EARLY and room  # not given back again at once: clocks may differ
+        way = choose_delay(
+            rest,
+            ways,
+            room=room,
+            nackable=story.key is not None,
+            copyable=story.copyable,
+            postponable=not back_early and _postponable(story),
+        )
+        if way.there and self._postpone(story, way.seconds):
+            return
+        leaves = way.how in ("schedule", "park")
+        if leaves and self._send_retry(story, way.seconds, at, parked=way.how == "park"):
+            return
+        if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
+            way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
+        story.how, story.due, story.seconds = way.how, at.mono + rest, way.seconds
+        if story.draft is not None:
+            self._emit_record(story, way.how)
+        self._step(story, Signal.HOLD)
+        if way.pause:
+            self._halt(story.plan.source, "budget", loud=False)
+
+    def _postpone(self, story: TrackedDelivery, seconds: float) -> bool:
+        """Give it back for so long, its count on it; False when there is no room for that on it."""
+        move = Transfer("redelivered", (), not_before_us=story.past.not_before_us, failure=story.failure)
+        try:
+            story.marks = release_annotations(
+                story.delivery, story.past, story.lineage, move, story.plan.signature, self.capabilities
+            )
+        except NotCopyable:
+            return False
+        story.how, story.seconds = "nack", seconds
+        if story.draft is not None:
+            self._emit_record(story, "nack")
+        self._step(story, Signal.POSTPONE)
+        return True
+
+    def _set_aside(self, story: TrackedDelivery, rest: float, at: Moment) -> bool:
+        """Park it, for others' sake; False when no exact copy can be made."""
+        was = story.past.not_before_us
+        story.past.not_before_us = max(was or 0, at.us + round(rest * 1e6))
+        if self._send_retry(story, rest, at, parked=True):
+            return True
+        story.past.not_before_us = was
+        return False
+
+    def _send_retry(self, story: TrackedDelivery, after: float, at: Moment, *, parked: bool = False) -> bool:
+        """Start a retry copy on its way; False when no exact copy can be made."""
+        due_us = story.past.not_before_us or at.us
+        story.move = Transfer(
+            "redelivered", (story.plan.source,), after, parked, not_before_us=due_us, failure=story.failure
+        )
+        if not self._build(story):
+            story.move, story.copyable = None, False
+            return False
+        story.how = "park" if parked else "schedule"
+        self._step(story, Signal.MOVE)
+        return True
+
+    def _nobody_took(self, story: TrackedDelivery, move: Transfer, at: Moment) -> bool:
+        """A retry whose rest is over, and no copy of it is anywhere: its source is full, perhaps of its likes."""
+        due = move.not_before_us
+        return due is not None and due <= at.us and not (story.confirmed or story.doubt)
+
+    def _keep_here(self, story: TrackedDelivery) -> None:
+        """As if it had been held all the time."""
+        story.move, story.outs, story.tries, story.how = None, NO_COPIES, 0, "hold"
+        story.past.not_before_us = None
+        if story.entry is not None:
+            story.entry.verdict = None
+        if story.draft is not None:
+            self._emit_record(story, "hold")
+        self._lift(story.plan.source, story.token)
+
+    def _displace(self, story: TrackedDelivery, due: float, at: Moment) -> bool:
+        """Let the held delivery that is due last leave by copy, when it is due later than this one."""
+        ways = story.plan.ways
+        held = (self._stories[token] for token in self._held[story.plan.source])
+        last = max((s for s in held if s.copyable and s.how != "nack"), key=lambda s: s.due, default=None)
+        if last is None or last.due <= due:
+            return False
+        rest = last.due - at.mono
+        if ways.postpone is not None and _postponable(last):
+            away = ways.postpone.hop(rest)
+            return away > 0 and self._postpone(last, away)
+        hop = ways.schedule.hop(rest) if ways.schedule is not None else 0.0
+        if hop > 0:
+            return self._send_retry(last, hop, at)
+        return ways.limbo and self._send_retry(last, rest, at, parked=True)
+
+    def _rest_of(self, move: Transfer, story: TrackedDelivery, at: Moment) -> Transfer:
+        """The same copies, sent later than was meant: they wait at the broker for what is left of the delay."""
+        schedule = story.plan.ways.schedule
+        if move.sends:
+            smallest = self.capabilities.schedule.smallest if self.capabilities.schedule is not None else 0.0
+            return replace(move, sends=tuple(sending.later(at.us, smallest) for sending in move.sends))
+        if move.not_before_us is None or schedule is None:
+            return move
+        return replace(move, after=schedule.hop(max(0.0, (move.not_before_us - at.us) / 1e6)))
+
+    def _leave(self, story: TrackedDelivery, at: Moment) -> None:
+        """We stop: its count and its not-before stay on it, or on a copy; else it stays the broker's, unsettled."""
+        rest = (story.past.not_before_us or 0) / 1e6 - at.wall
+        schedule, postpone = story.plan.ways.schedule, story.plan.ways.postpone
+        away = postpone is not None and story.past.failures and _postponable(story)
+        if away and postpone is not None and self._postpone(story, postpone.hop(max(0.0, rest))):
+            return
+        hop = schedule.hop(rest) if schedule is not None and rest > 0 else 0.0
+        parked = hop == 0 and rest > 0 and story.plan.ways.limbo
+        if story.past.failures and story.copyable and self._send_retry(story, hop, at, parked=parked):
+            return
+        if story.draft is not None:
+            self._emit_record(story, None)
+        self._step(story, Signal.LEAVE)
+
+
+def _postponable(story: TrackedDelivery) -> bool:
+    """Not what has a lifetime: the broker would end it meanwhile, and our policy would not be asked."""
+    return story.past.expires_at_us is None and story.delivery.properties.ttl_us is None

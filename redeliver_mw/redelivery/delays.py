@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which way a delay is waited out: held here, given back, scheduled at the broker, or parked in limbo. Pure.
+
+`delay_options` is asked once at start and refuses what this broker cannot do; `choose_delay` is asked for each rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..adapter.capabilities import Capabilities, Mechanism, ScheduleRange
+from ..errors import ConfigError, PolicyError
+from ..message import Destination
+
+Option = Literal["auto", "hold", "nack", "schedule", "park"]
+OPTIONS = ("auto", "hold", "nack", "schedule", "park")
+
+HOLD_MAX = 10.0  # seconds that one hold may last (rule 7)
+HOLD_MAX_ALONE = 1.0  # with a prefetch of one: nothing else runs meanwhile
+ACK_TIMEOUT_SHARE = 0.25  # of the broker's ack timeout
+
+
+@dataclass(frozen=True, slots=True)
+class DelayOptions:
+    """What was checked at start for one source."""
+
+    option: Option
+    budget: int  # deliveries that may be held at once
+    hold_max: float  # seconds, each
+    schedule: ScheduleRange | None
+    longest: float  # seconds, the policy's longest delay
+    postpone: ScheduleRange | None = None  # by giving back with a delay, at this source
+    limbo: bool = False  # is there one to park in?
+
+
+@dataclass(frozen=True, slots=True)
+class DelayChoice:
+    """One choice: the mechanism, the seconds of this hop, whether the subscription has to pause, and who waits."""
+
+    how: Mechanism
+    seconds: float
+    pause: bool = False
+    there: bool = False  # of a nack: the broker waits, with the message, and not we
+
+
+def hold_budget(prefetch: int) -> int:
+    """Half of the prefetch window, so that healthy messages keep the other half; one for a prefetch of one."""
+    return max(1, prefetch // 2)
+
+
+def hold_limit(prefetch: int, ack_timeout: float | None) -> float:
+    """How long one hold may last, in seconds."""
+    limit = HOLD_MAX if prefetch > 1 else HOLD_MAX_ALONE
+    return min(limit, ack_timeout * ACK_TIMEOUT_SHARE) if ack_timeout else limit
+
+
+def delay_options(
+    source: Destination,
+    capabilities: Capabilities,
+    *,
+    option: Option,
+    prefetch: int,
+    longest: float,
+    ack_timeout: float | None,
+    exclusive: bool = False,
+    helpers: bool = True,
+    limbo: bool = False,
+) -> DelayOptions:
+    """What may be chosen from for `source`. PolicyError when the policy's longest delay cannot be had safely."""
+    if option not in OPTIONS:
+        raise ConfigError(f"delay={option!r} is unknown", cure=f"Choose one of {', '.join(OPTIONS)}")
+    if option == "park" and not limbo:
+        raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give one: limbo="sqlite:///limbo.db"')
+    limit = hold_limit(prefetch, ack_timeout)
+    schedule = _reach(capabilities.schedule, longest) if option in ("auto", "schedule") and helpers else None
+    postpone = capabilities.delayed_release if option in ("auto", "nack") else None
+    here = f"{source} on {capabilities.dialect}"
+    if option == "nack" and postpone is None:
+        _check_nack(here, capabilities, exclusive)
+    if option == "schedule" and (capabilities.schedule is None or not helpers):
+        raise PolicyError("this broker cannot delay a copy safely", where=here, cure="Use delay='auto'")
+    parks = limbo and option in ("auto", "park")
+    if longest > limit and schedule is None and postpone is None and not parks:
+        raise PolicyError(
+            f"the policy waits up to {longest:g} s, but here a message may be held for {limit:g} s at most "
+            f"and neither scheduled copies nor a limbo are to be had",
+            where=here,
+            cure=f"Shorten the delays to {limit:g} s, raise the prefetch above 1, or "
+            + (capabilities.delay_cure or "use delay='auto' with limbo=, or on a broker that can schedule"),
+        )
+    return DelayOptions(option, hold_budget(prefetch), limit, schedule, longest, postpone, parks)
+
+
+def _reach(schedule: ScheduleRange | None, longest: float) -> ScheduleRange | None:
+    """Only the rungs that this policy can make use of: no others are declared."""
+    if schedule is None or not schedule.rungs:
+        return schedule
+    rungs = tuple(rung for rung in schedule.rungs if rung <= longest)
+    return ScheduleRange(rungs, schedule.smallest) if rungs else None
+
+
+def _check_nack(here: str, capabilities: Capabilities, exclusive: bool) -> None:
+    if "released" not in capabilities.honours or not capabilities.released_uncounted:
+        raise PolicyError(
+            "giving a message back counts towards the broker's own limit here, or is not honoured",
+            where=here,
+            cure="Use delay='auto'",
+        )
+    if not exclusive:
+        raise PolicyError(
+            "delay='nack' needs the source for itself: the count would not survive another consumer",
+            where=here,
+            cure="Use delay='auto'",
+        )
+
+
+def choose_delay(
+    rest: float, ways: DelayOptions, *, room: bool, nackable: bool, copyable: bool = True, postponable: bool = False
+) -> DelayChoice:
+    """How the next `rest` seconds are waited out.
+
+    `room`: the hold budget has a place. `nackable`: the message is known by an id that survives its return.
+    `copyable`: an exact copy can be made. `postponable`: it can be given back with a delay, as far as that is to be
+    had here.
+    """
+    away = ways.postpone.hop(rest) if ways.postpone is not None and postponable else 0.0
+    if away > 0 and (ways.option == "nack" or rest > ways.hold_max or not room):
+        return DelayChoice("nack", away, there=True)
+    if ways.option == "nack" and nackable and ways.postpone is None and rest <= ways.hold_max:
+        return DelayChoice("nack", rest, pause=not room)
+    if ways.option == "park" and copyable and rest > 0:
+        return DelayChoice("park", rest)
+    hop = ways.schedule.hop(rest) if ways.schedule is not None and copyable else 0.0
+    if hop > 0 and (ways.option == "schedule" or rest > ways.hold_max or not room):
+        return DelayChoice("schedule", hop)
+    if ways.limbo and copyable and (rest > ways.hold_max or not room):
+        return DelayChoice("park", rest)
+    return DelayChoice("hold", min(rest, ways.hold_max), pause=not room)

@@ -1,0 +1,201 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a system reads from a message and writes on it, beside its policy; done where the policy is in its language.
+
+- **jmsjca**: a handler reads `_JMSJCA_RedeliveryCount`, and may set `_JMSJCA_RedeliveryHandling`,
+  `_JMSJCA_UserRollbackData…` and `_JMSJCA_StopMessageDelivery`; a moved message carries `_JMSJCA_…` and
+  `JMS_Sun_JMSJCA_…`.
+- **weblogic**: the sender's own limit, `JMS_BEA_RedeliveryLimit`; the log line of an expired message.
+- **patchbay**: the sender's delivery date.
+
+Sources: JMSJCA's user's guide and program, WebLogic's messaging API, ATG's guide to Patch Bay. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from ..errors import PolicyError
+from ..failure import Failure
+from ..message import Delivery, Destination
+from ..policy import RedeliveryPolicy
+from ..redaction import clean, redact, trim_utf8
+
+JMSJCA = ("_JMSJCA_", "JMS_Sun_JMSJCA_")  # the name of a property of a moved message, and its older one
+HANDLING = "_JMSJCA_RedeliveryHandling"
+ROLLBACK_DATA = "_JMSJCA_UserRollbackData"
+STOP = "_JMSJCA_StopMessageDelivery"
+COUNT = "_JMSJCA_RedeliveryCount"
+TRACE_BYTES = 2048
+LINE_BYTES = 8192  # of an expired message's log line
+
+
+def own_policy(policy: RedeliveryPolicy, delivery: Delivery, state: Mapping[str, str]) -> RedeliveryPolicy:
+    """The policy of this one message: what its handler or its sender set, where the language knows of that."""
+    if policy.language == "jmsjca" and (text := state.get(HANDLING)) is not None:
+        return _handling(text) or policy
+    if policy.language == "weblogic":
+        return _senders(policy, delivery)
+    return policy
+
+
+def _senders(policy: RedeliveryPolicy, delivery: Delivery) -> RedeliveryPolicy:
+    from ..policy.formats.weblogic import reader  # loaded where such a policy has been read
+
+    if (limit := _whole(_headers(delivery).get(reader.SENDERS_LIMIT))) is not None:
+        return reader.with_senders_limit(policy, limit)
+    return policy
+
+
+def is_dated(policy: RedeliveryPolicy, delivery: Delivery) -> bool:
+    """Has its sender given it a delivery date? In other languages than Patch Bay's the headers are not looked at."""
+    if policy.language != "patchbay":
+        return False
+    from ..policy.formats.patchbay import reader  # loaded where such a policy has been read
+
+    return reader.DELIVERY_DATE in _headers(delivery)
+
+
+def rest_until_due(policy: RedeliveryPolicy, delivery: Delivery, now: float) -> float:
+    """Seconds until the sender's delivery date, 0 without one; `now` is wall time, seconds since 1970."""
+    if not is_dated(policy, delivery):
+        return 0.0
+    from ..policy.formats.patchbay import reader
+
+    return reader.rest_until_due({reader.DELIVERY_DATE: _whole(delivery.headers[reader.DELIVERY_DATE])}, now)
+
+
+def jmsjca_dead_letter_headers(
+    language: str,
+    delivery: Delivery,
+    source: Destination,
+    failures: int,
+    failure: Failure | None,
+    original: Mapping[str, str],
+) -> dict[str, str]:
+    """What JMSJCA writes on a message that it moves: each property under its name and its older one, none empty.
+
+    As strings, which a JMS client may read as numbers. `original` holds `redeliver_original_*` as first seen.
+    """
+    if language != "jmsjca":
+        return {}
+    us = delivery.properties.timestamp_us
+    found = {
+        "RedeliveryCount": str(failures),
+        "OriginalDestinationName": source.name,
+        "OriginalDestinationType": f"javax.jms.{source.kind.capitalize()}",
+        "OriginalTimestamp": "" if us is None else str(us // 1000),
+        "OriginalJMSMessageID": original.get("redeliver_original_message_id", ""),
+        "OriginalJMSCorrelationID": original.get("redeliver_original_correlation_id", ""),
+        "SubscriberName": source.subscription,
+    }
+    if failure is not None:
+        found["ExceptionClass"] = failure.type
+        found["ExceptionMessage"] = trim_utf8(failure.message, TRACE_BYTES)
+        found["ExceptionStackTrace"] = trim_utf8(failure.text, TRACE_BYTES)
+    for name, text in delivery.past.state.items():
+        if name.startswith(ROLLBACK_DATA):
+            found[name.removeprefix(JMSJCA[0])] = text
+    return {start + name: text for name, text in found.items() if text for start in JMSJCA}
+
+
+def expired_line(policy: RedeliveryPolicy, delivery: Delivery) -> str:
+    """What is logged of an expired message that is dropped; empty where the policy does not ask for it."""
+    if policy.expiry.action != "log":
+        return ""
+    logged = policy.expiry.logged(_jms_headers(delivery), delivery.headers)
+    told = ", ".join(f"{name}={_text(value)}" for name, value in logged.items() if value is not None)
+    return trim_utf8(f"{delivery.destination}: an expired message is dropped: {redact(clean(told))}", LINE_BYTES)
+
+
+class JmsjcaProperties:
+    """The properties by which a handler speaks to JMSJCA: `delivery.headers["_JMSJCA_…"]`, while it runs.
+
+    `begin` before a run and `ended` after it, on the thread of that run. Between them the handler reads
+    `_JMSJCA_RedeliveryCount` (an int, F before this run) and what it kept, and may set: a redelivery string for
+    this message from now on, strings to keep between attempts, a true value to stop the delivery of messages.
+    What it set is its `state` afterwards, and rides on copies as that does; the headers are as they were.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[Delivery, dict[str, Any]] = {}
+
+    def __bool__(self) -> bool:
+        """Whether any run is under way."""
+        return bool(self._before)
+
+    def begin(self, delivery: Delivery) -> None:
+        headers = _headers(delivery)
+        self._before[delivery] = {name: value for name, value in headers.items() if name.startswith(JMSJCA[0])}
+        for name in self._before[delivery]:
+            del headers[name]
+        headers[COUNT] = delivery.failures
+        if delivery.known:
+            headers.update((n, text) for n, text in delivery.past.state.items() if n.startswith(JMSJCA[0]))
+
+    def ended(self, delivery: Delivery) -> tuple[bool, str]:
+        """Whether the handler asked to stop, and what is wrong with the string that it set, if anything is."""
+        if (before := self._before.pop(delivery, None)) is None:
+            return False, ""
+        headers = _headers(delivery)
+        said = {name: headers.pop(name) for name in list(headers) if name.startswith(JMSJCA[0])}
+        headers.update(before)
+        wrong = ""
+        if (text := said.get(HANDLING)) is not None and _handling(str(text)) is None:
+            wrong = str(said.pop(HANDLING))
+        kept = {name: str(value) for name, value in said.items() if name == HANDLING or name.startswith(ROLLBACK_DATA)}
+        if kept:
+            delivery.state.update(kept)
+        return _is_true(said.get(STOP)), wrong
+
+
+def _headers(delivery: Delivery) -> dict[str, Any]:
+    """Those that cannot be read say nothing: whoever asks here must not raise."""
+    try:
+        return delivery.headers
+    except Exception:
+        return {}
+
+
+@lru_cache(maxsize=256)
+def _handling(text: str) -> RedeliveryPolicy | None:
+    try:
+        return RedeliveryPolicy.parse(text, "jmsjca")
+    except PolicyError:
+        return None
+
+
+def _jms_headers(delivery: Delivery) -> dict[str, object]:
+    """The standard headers by their JMS names, as far as they are known here; times in milliseconds."""
+    p = delivery.properties
+    return {
+        "JMSMessageID": delivery.message_id,
+        "JMSCorrelationID": delivery.correlation_id,
+        "JMSDestination": str(delivery.destination),
+        "JMSTimestamp": None if p.timestamp_us is None else p.timestamp_us // 1000,
+        "JMSExpiration": None if p.expires_at_us is None else p.expires_at_us // 1000,
+        "JMSPriority": p.priority,
+        "JMSReplyTo": p.reply_to,
+        "JMSType": p.type,
+        "JMSRedelivered": delivery.redelivered,
+    }
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
+
+
+def _whole(value: object) -> int | None:
+    """A whole number as the broker hands it over: STOMP knows only text."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    if isinstance(value, str):
+        digits = value.removeprefix("-")
+        return int(value) if digits.isascii() and digits.isdigit() and len(digits) < 20 else None
+    return value
+
+
+def _is_true(value: object) -> bool:
+    return value is True or (isinstance(value, str) and value.lower() == "true")

@@ -1,0 +1,253 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a handler sends: kept until it has succeeded, and thrown away when it has not.
+
+Everything that can be known to be wrong with a message is said where it is sent, in the handler: once the handler has
+succeeded, a message that can never go out would keep its source waiting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from ..adapter.capabilities import Capabilities
+from ..errors import ConfigError
+from ..message import Checking, Delivery, Destination, Outgoing, Past, Properties
+from .ledger import PREFIX
+
+PROPERTIES = frozenset(
+    {
+        "content_type",
+        "content_encoding",
+        "correlation_id",
+        "reply_to",
+        "type",
+        "priority",
+        "group_id",
+        "message_id",
+    }
+)
+HIGHEST_PRIORITY = 255
+HEADER_BYTES = 1024  # of the header budget, which what we add may take
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QueuedSend:
+    """One message, and when it goes out."""
+
+    out: Outgoing
+    after: float = 0.0  # seconds, of the broker's own delay
+    parked: bool = False  # it waits in limbo instead
+    due_us: int | None = None  # not before, microseconds since 1970; None: at once
+
+    def decided(self, at_us: int) -> QueuedSend:
+        """The handler has succeeded now: delays begin."""
+        return replace(self, due_us=at_us + round(self.after * 1e6)) if self.after else self
+
+    def later(self, at_us: int, smallest: float) -> QueuedSend:
+        """What is left of its delay now: nothing, or what is not below the `smallest` that the broker knows."""
+        if self.due_us is None:
+            return self
+        rest = (self.due_us - at_us) / 1e6
+        return replace(self, after=max(rest, smallest) if rest > 0 else 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SendRules:
+    """What can be sent from here."""
+
+    capabilities: Capabilities
+    limbo: bool = False
+
+    def sending(self, out: Outgoing, after: float) -> QueuedSend:
+        """Who delays it: the broker, else the limbo. ConfigError where nobody can."""
+        schedule = self.capabilities.schedule
+        if not after:
+            return QueuedSend(out)
+        if schedule is not None and not schedule.rungs:
+            return QueuedSend(out, max(after, schedule.smallest))
+        if not self.limbo:
+            raise ConfigError(
+                f"{self.capabilities.dialect} cannot delay a message to any queue",
+                where=str(out.target),
+                cure='Give the App a limbo, where it waits: limbo="sqlite:///limbo.db"; or leave after= out',
+            )
+        return QueuedSend(out, after, parked=True)
+
+
+class Outbox(list[Any]):
+    """Messages sent during one handler run, followed by a None sentinel once the run has ended.
+
+    A bare list, because one is created for each message; `outbox_for` binds it to its rules.
+
+    `send` from any thread, `close` by who ran the handler. Appending is atomic: what stands before the None goes out,
+    and nothing else.
+    """
+
+    __slots__ = ()
+    terms: ClassVar[SendRules]
+
+    def send(
+        self,
+        delivery: Delivery,
+        destination: str | Destination,
+        body: bytes | str,
+        headers: Mapping[str, Any] | None,
+        after: float,
+        properties: Mapping[str, Any],
+    ) -> None:
+        """ConfigError for what cannot be sent, and when the run is over."""
+        target = Destination.parse(destination)
+        where = str(target)
+        if None in self:
+            raise _over(where)
+        if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after < math.inf:
+            raise ConfigError(f"after={after!r} is no number of seconds from 0 on", where=where, cure="Give seconds")
+        out = Outgoing(
+            target,
+            _bytes(body, where),
+            _headers(headers, where, self.terms.capabilities.header_bytes),
+            _properties(properties, where),
+            cause=delivery,
+        )
+        if isinstance(delivery.reader, Checking) and (why := delivery.reader.unsendable(out)):
+            raise ConfigError(why, where=where, cure="Send it otherwise: this driver would never take it")
+        self._keep(self.terms.sending(out, float(after)), where)
+
+    def close(self) -> tuple[QueuedSend, ...]:
+        """What was sent until now; a later `send` is an error."""
+        self.append(None)
+        if self[0] is None:
+            return ()  # as for most messages
+        return tuple(self[: self.index(None)])
+
+    def _keep(self, sending: QueuedSend, where: str) -> None:
+        self.append(sending)
+        if None in self and self.index(None) < self.index(sending):
+            raise _over(where)
+
+
+def outbox_for(terms: SendRules) -> type[Outbox]:
+    """The kind of outbox of one consumer."""
+    return type("Outbox", (Outbox,), {"__slots__": (), "terms": terms})
+
+
+CLOSED = Outbox((None,))
+
+
+class ClosedOutbox:
+    """In the place of an outbox, for a time: nothing can be sent, and `why`."""
+
+    def __init__(self, why: str, cure: str) -> None:
+        self._why, self._cure = why, cure
+
+    def send(self, delivery: Delivery, destination: str | Destination, *_: object) -> None:
+        raise ConfigError(self._why, where=str(Destination.parse(destination)), cure=self._cure)
+
+    def close(self) -> tuple[QueuedSend, ...]:
+        return ()
+
+
+def sends_of(
+    delivery: Delivery, past: Past, lineage: str, sends: Sequence[QueuedSend], capabilities: Capabilities
+) -> list[Outgoing]:
+    """What a handler sent, as it goes out when `delivery`, the latest of its message, is settled.
+
+    Each is known by an id of its own, which is its message id, too, where the handler gave it none: the same when the
+    handler is run again and sends the same, and never that of anything else.
+    """
+    outs = []
+    for n, sending in enumerate(sends):
+        out = sending.out
+        id_of_send = _id(lineage, past.generation, n, out)
+        properties = replace(out.properties, message_id=out.properties.message_id or id_of_send)
+        headers = avoiding_broker_effects(out.headers, capabilities)
+        outs.append(replace(out, headers=headers, properties=properties, copy_id=id_of_send, cause=delivery))
+    return outs
+
+
+def avoiding_broker_effects(headers: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
+    """Headers less ours and those that bite when they are sent again."""
+    biting = (PREFIX, *capabilities.strip_prefixes)
+    marks = capabilities.death_marks
+    return {
+        name: value
+        for name, value in headers.items()
+        if name not in capabilities.strip
+        and name not in marks
+        and not name.startswith(biting)
+        and name != "original-destination"
+    }
+
+
+def _id(lineage: str, generation: int, n: int, out: Outgoing) -> str:
+    """Of the n-th message that a handler sends. What is in it is part of its id: another run may send something else,
+    and nobody may take that for the same."""
+    said = repr((lineage, generation, n, str(out.target), dict(out.headers), out.properties))
+    return hashlib.sha256(said.encode("utf-8", "backslashreplace") + b"\0" + out.body).hexdigest()[:32]
+
+
+def _over(where: str) -> ConfigError:
+    return ConfigError(
+        "Delivery.send came after its handler was over",
+        where=where,
+        cure="Send before the handler returns, and wait for its threads",
+    )
+
+
+def _bytes(body: object, where: str) -> bytes:
+    if isinstance(body, str):
+        try:
+            return body.encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"its body is no UTF-8: {error.reason}", where=where, cure="Send bytes") from None
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body)
+    raise ConfigError(
+        f"its body is a {type(body).__name__}, not bytes or str", where=where, cure="Encode it, as with json.dumps"
+    )
+
+
+def _headers(headers: object, where: str, most: int) -> dict[str, Any]:
+    if headers is None:
+        return {}
+    if not isinstance(headers, Mapping):
+        raise ConfigError(
+            f"its headers are a {type(headers).__name__}, not a mapping", where=where, cure='Write {"name": value}'
+        )
+    for name in headers:
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"{name!r} is no name of a header", where=where, cure="Name headers by texts")
+    size = sum(len(name) + _size(value) for name, value in headers.items())
+    if size > most - HEADER_BYTES:
+        raise ConfigError(
+            f"its headers take {size} bytes, the broker takes {most - HEADER_BYTES}",
+            where=where,
+            cure="Put more into the body",
+        )
+    return dict(headers)
+
+
+def _size(value: object) -> int:
+    if isinstance(value, str):
+        return len(value.encode("utf-8", "replace"))
+    return len(value) if isinstance(value, bytes) else 8
+
+
+def _properties(given: Mapping[str, Any], where: str) -> Properties:
+    for name, value in given.items():
+        if name not in PROPERTIES:
+            known = ", ".join(sorted(PROPERTIES))
+            raise ConfigError(f"{name} is no property of a message", where=where, cure=f"Use {known}, or a header")
+        if name == "priority":
+            right = value is None or (type(value) is int and 0 <= value <= HIGHEST_PRIORITY)
+        else:
+            right = value is None or (isinstance(value, str) and value != "")
+        if not right:
+            wanted = f"a whole number to {HIGHEST_PRIORITY}" if name == "priority" else "a text"
+            raise ConfigError(f"{name}={value!r} is not {wanted}", where=where, cure=f"Give {name} {wanted}")
+    return Properties(**given)

@@ -1,0 +1,160 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""One failing delivery, as a table of states. Pure.
+
+All that may happen to a delivery that is not simply handled stands in `TABLE`: where it is, what it is told,
+where that leads and what is to be done. Nothing outside this table changes a story's state; the README's
+picture is drawn from it (`python -m redeliver_mw.redelivery.states`). A pair that is not in the table is `LATE`: it
+changes nothing and nothing is done, because the answer came after the story had moved on.
+
+The order that the table keeps is rule 1: the only ways into *settling* are a handler's success, a verdict
+that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest, or
+its beginning where the broker waits.
+A transaction, in which copies and settle are one, leads from *moving* to *settled*.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class State(StrEnum):
+    """Where a delivery is."""
+
+    RUNNING = "running"  # a handler has it
+    EARLY = "arrived early"  # a copy whose not-before lies ahead
+    HELD = "held"  # unsettled, waiting here
+    MOVING = "moving"  # copies are out, some of them unconfirmed
+    BACKING_OFF = "backing off"  # waiting before the unconfirmed targets are tried again
+    SETTLING = "settling"  # our word is given, not yet the broker's
+    SETTLED = "settled"
+    ABANDONED = "abandoned"  # unsettled, and the broker's again
+
+
+class Signal(StrEnum):
+    """What a story is told."""
+
+    HANDLED = "handled"  # the handler succeeded
+    HOLD = "wait here"  # the verdict on a failure or an early arrival
+    MOVE = "send copies"  # the verdict: retry copy or dead letters
+    DROP = "nothing to send"  # the verdict: ignored, discarded, or already done
+    RUN = "due: run"
+    RUNS = "its handler still runs"  # that of an earlier delivery, since lost
+    RELEASE = "due: give back"
+    POSTPONE = "give back until due"  # the verdict: the broker keeps it, and our count on it
+    CONFIRMED = "a copy confirmed"
+    COMPLETE = "the last copy confirmed"
+    COMMITTED = "transaction committed"
+    UNCONFIRMED = "refused or silent"
+    AGAIN = "due: try again"
+    WRITTEN = "written"
+    LOST = "lost"
+    LEAVE = "stop: leave unsettled"
+
+
+class Action(StrEnum):
+    """What is to be done when a story takes a step; each is a method of the interceptor."""
+
+    NOTHING = "-"
+    ACCEPT = "settle: accepted"
+    FINISH = "tell it, forget the story"
+    GIVE_BACK = "settle: released"
+    POSTPONE = "settle: released, for later"
+    WAIT = "start its timer"
+    SEND = "send what is unconfirmed"
+    CALL = "call the handler"
+    NOTE = "write it into the ledger"
+    BACK_OFF = "wait, longer each time"
+    CLOSE = "forget the story"
+    LEAVE = "forget the story, keep the ledger"
+
+
+class Transition(NamedTuple):
+    to: State
+    do: Action
+
+
+_S, _G, _D = State, Signal, Action
+
+TABLE: dict[State, dict[Signal, Transition]] = {
+    _S.RUNNING: {
+        _G.HANDLED: Transition(_S.SETTLING, _D.ACCEPT),
+        _G.HOLD: Transition(_S.HELD, _D.WAIT),
+        _G.MOVE: Transition(_S.MOVING, _D.SEND),
+        _G.DROP: Transition(_S.SETTLING, _D.ACCEPT),
+        _G.POSTPONE: Transition(_S.SETTLING, _D.POSTPONE),
+        _G.LOST: Transition(_S.ABANDONED, _D.NOTHING),  # its result still reaches the ledger
+        _G.LEAVE: Transition(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.EARLY: {
+        _G.HOLD: Transition(_S.HELD, _D.WAIT),
+        _G.MOVE: Transition(_S.MOVING, _D.SEND),
+        _G.DROP: Transition(_S.SETTLING, _D.ACCEPT),
+        _G.POSTPONE: Transition(_S.SETTLING, _D.POSTPONE),
+        _G.RUN: Transition(_S.RUNNING, _D.CALL),  # not early after all
+        _G.RUNS: Transition(_S.RUNNING, _D.NOTHING),
+        _G.LEAVE: Transition(_S.ABANDONED, _D.LEAVE),
+        _G.LOST: Transition(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.HELD: {
+        _G.RUN: Transition(_S.RUNNING, _D.CALL),
+        _G.RELEASE: Transition(_S.SETTLING, _D.GIVE_BACK),
+        _G.POSTPONE: Transition(_S.SETTLING, _D.POSTPONE),  # displaced, or we stop
+        _G.HOLD: Transition(_S.HELD, _D.WAIT),  # a rest longer than one hold
+        _G.MOVE: Transition(_S.MOVING, _D.SEND),  # displaced, expired, or we stop
+        _G.DROP: Transition(_S.SETTLING, _D.ACCEPT),  # expired, and the policy discards
+        _G.LOST: Transition(_S.ABANDONED, _D.LEAVE),
+        _G.LEAVE: Transition(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.MOVING: {
+        _G.CONFIRMED: Transition(_S.MOVING, _D.NOTE),
+        _G.COMPLETE: Transition(_S.SETTLING, _D.ACCEPT),
+        _G.COMMITTED: Transition(_S.SETTLED, _D.FINISH),
+        _G.UNCONFIRMED: Transition(_S.BACKING_OFF, _D.BACK_OFF),
+        _G.LOST: Transition(_S.ABANDONED, _D.NOTHING),  # also by an abort; late confirms still reach the ledger
+        _G.LEAVE: Transition(_S.ABANDONED, _D.NOTHING),
+    },
+    _S.BACKING_OFF: {
+        _G.AGAIN: Transition(_S.MOVING, _D.SEND),
+        _G.MOVE: Transition(_S.MOVING, _D.SEND),
+        _G.RUN: Transition(_S.RUNNING, _D.CALL),  # a retry that nobody took, and its rest is over
+        _G.DROP: Transition(_S.SETTLING, _D.ACCEPT),  # expired meanwhile, and the policy discards
+        _G.LOST: Transition(_S.ABANDONED, _D.LEAVE),
+        _G.LEAVE: Transition(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.SETTLING: {
+        _G.WRITTEN: Transition(_S.SETTLED, _D.CLOSE),
+        _G.LOST: Transition(_S.ABANDONED, _D.LEAVE),  # the ledger knows: a redelivery is settled at once
+    },
+    _S.SETTLED: {},
+    _S.ABANDONED: {
+        _G.CONFIRMED: Transition(_S.ABANDONED, _D.NOTE),
+        _G.COMPLETE: Transition(_S.ABANDONED, _D.NOTE),
+        _G.COMMITTED: Transition(_S.ABANDONED, _D.NOTE),
+        _G.HANDLED: Transition(_S.ABANDONED, _D.NOTE),
+        _G.HOLD: Transition(_S.ABANDONED, _D.NOTE),
+        _G.MOVE: Transition(_S.ABANDONED, _D.NOTE),
+        _G.DROP: Transition(_S.ABANDONED, _D.NOTE),
+    },
+}
+
+
+def transition(state: State, signal: Signal) -> Transition | None:
+    """The step for this pair; None for a pair that is late: no change, nothing to do."""
+    return TABLE[state].get(signal)
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram, for the README."""
+    name = {state: state.value.replace(" ", "_") for state in State}
+    lines = ["stateDiagram-v2", "    [*] --> running", "    [*] --> arrived_early"]
+    for state, row in TABLE.items():
+        for signal, step in row.items():
+            lines.append(f"    {name[state]} --> {name[step.to]}: {signal.value.replace(':', ',')}")
+    lines += ["    settled --> [*]", "    abandoned --> [*]"]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    print(diagram())

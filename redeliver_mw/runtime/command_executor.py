@@ -1,0 +1,112 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Carries out, for an App, what its interceptor commands: crews, adapter, limbo, timers, records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from ..adapter.protocol import Adapter, TransferVerdict, Verdict
+from ..journal.consumer_info import ConsumerInfo
+from ..journal.recorder import Recorder, attempt_record
+from ..message import Destination, Outgoing
+from ..redelivery.commands import (
+    CancelTimer,
+    CopyAnswered,
+    Log,
+    OrderUpdate,
+    PauseSource,
+    PublishAndSettle,
+    PublishCopy,
+    RecordAttempt,
+    ResumeSource,
+    RunHandler,
+    Settle,
+    SettleWritten,
+    StartTimer,
+    TransactionAnswered,
+    send_settlement,
+)
+from ..telemetry.failure_log import FailureLog
+from ..timers import Timers
+from .admission import Admission
+
+log = logging.getLogger("redeliver_mw")
+
+
+class CopyStore(Protocol):
+    """Where copies wait that neither we nor the broker should hold. Implemented by `limbo.service.Keeper`."""
+
+    def park(self, out: Outgoing, due: float, answer: Callable[[Any, str], None], /) -> None: ...  # one answer, once
+
+
+class CommandExecution(Admission):
+    """The hands of the interceptor: a method for each command. A runner has them."""
+
+    _adapter: Adapter
+    _limbo: CopyStore | None
+    _timers: Timers
+    _recorder: Recorder
+    _scene: ConsumerInfo
+    _failures: FailureLog | None
+    halted: dict[Destination, str]
+
+    def run(self, c: RunHandler) -> None:
+        if self._gate is not None:
+            return self._gate.run(c.delivery)
+        self._crews[c.delivery.destination].put((c.delivery,), first=True)
+
+    def wait(self, c: StartTimer) -> None:
+        self._timers.wait(c.token, c.seconds)
+
+    def forget(self, c: CancelTimer) -> None:
+        self._timers.forget(c.token)
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._timers.run_out()
+
+    def store(self, c: PublishCopy) -> None:
+        def answered(verdict: Verdict, why: str) -> None:
+            self.feed(
+                CopyAnswered(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now(), verdict == "silent")
+            )
+
+        if c.due_us is None:
+            self._adapter.publish(c.out, answered, after=c.after)
+        elif self._limbo is not None:
+            self._limbo.park(c.out, c.due_us / 1e6, answered)
+
+    def transact(self, c: PublishAndSettle) -> None:
+        def answered(verdict: TransferVerdict, why: str) -> None:
+            self.feed(TransactionAnswered(c.token, verdict, why, self._clock.now()))
+
+        self._adapter.move(c.delivery, c.outs, answered)
+
+    def settle(self, c: Settle) -> None:
+        send_settlement(self._adapter, c, lambda: self.feed(SettleWritten(c.token)))
+
+    def record(self, c: RecordAttempt) -> None:
+        if self._failures is not None:
+            self._failures.attempt(c, self._adapter.call_later)
+        if self._recorder.wanted:
+            self._recorder.append(attempt_record, c, self._scene)
+
+    def halt(self, c: PauseSource) -> None:
+        self._crews[c.source].pause("us")
+        self.halted[c.source] = c.reason
+        if c.loud:
+            log.error("%s is paused: %s. Nothing is lost; it goes on once that is over", c.source, c.reason)
+
+    def resume(self, c: ResumeSource) -> None:
+        if self.halted.pop(c.source, None) is not None:
+            self._crews[c.source].resume("us")
+
+    def say(self, c: Log) -> None:
+        log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)
+
+    def place(self, c: OrderUpdate) -> None:
+        if self._usher is not None:
+            self._usher.place(c)

@@ -1,0 +1,333 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Puts an App's parts together and starts them: connect, check everything, only then consume.
+
+What cannot work is found here, before the first message: a delay that this broker cannot do, a dead-letter
+target that is missing or is the source itself, a queue that is not there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..adapter.capabilities import Capabilities, SourceCapabilities
+from ..adapter.protocol import Adapter, Subscription, ledger_scope_of
+from ..clock import Clock, StepWatchingClock
+from ..errors import BrokerUnavailable, RedeliverError
+from ..flow.breaker_guard import BreakerGuard
+from ..flow.sequencer import KeySequencer
+from ..journal.consumer_info import ConsumerInfo
+from ..journal.recorder import Hook, Recorder, RecordSink
+from ..message import Delivery, Destination
+from ..policy import RedeliveryPolicy
+from ..redelivery import ledger
+from ..redelivery.interceptor import Interceptor
+from ..redelivery.ledger import Ledger
+from ..redelivery.tracking import SourcePlan
+from ..telemetry.failure_log import FailureLog
+from .handler import HandlerSpec, build_plan, ordered
+from .policy_checks import ladder_of
+from .policy_reload import ActivePlans, PolicyReloader
+from .runner import Runner, StartGivenUp, StopReport
+from .settings import Settings
+from .slow_handlers import watch_handlers
+from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_limits
+from .tasks import AsyncPool, LoopThread
+from .workers import InlinePool, PoolListener, ThreadPool, WorkerPool
+
+if TYPE_CHECKING:
+    from ..crash_safety.gate import CrashSafetyGate
+    from ..limbo.service import LimboService
+
+log = logging.getLogger("redeliver_mw")
+START_TIMEOUT = 60.0  # seconds for connecting, checking and subscribing, each
+LOOK = 0.1  # seconds after which a start sees that it was given up: a signal does not wake who waits for a lock
+
+
+class Engine:
+    """One start of an App, to its stop."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        specs: Sequence[HandlerSpec],
+        policies: Mapping[Destination, RedeliveryPolicy],
+        settings: Settings,
+        clock: Clock,
+        *,
+        journal: RecordSink | None = None,
+        hooks: list[Hook] | None = None,
+        drive: Callable[[], object] | None = None,
+        crew: type[WorkerPool] | None = None,
+    ) -> None:
+        self.adapter, self._specs, self._policies = adapter, specs, policies
+        self._settings, self._clock = settings, StepWatchingClock(clock)
+        self._drive = drive  # of a hand-driven test: does all there is to do; None: threads do it
+        self._crew_type = crew  # None: by the handler's kind
+        self._recorder = Recorder(journal, hooks or [], inline=drive is not None, healthy=settings.journal_healthy)
+        self._failures = FailureLog(self._clock) if settings.log_failures else None
+        self._changed = threading.Condition()
+        self._capabilities: Capabilities | None = None
+        self._ready: set[Destination] = set()
+        self._error: RedeliverError | None = None
+        self._given_up = False
+        self._loop_thread: LoopThread | None = None
+        self._asking = BrokerQueries(adapter, self._changed, self._await)
+        self._able: Mapping[Destination, SourceCapabilities] = {}  # what can be done at each source
+        self._renewal: PolicyReloader | None = None
+        self._keeper: LimboService | None = None
+        self._gate: CrashSafetyGate | None = None
+        self.runner: Runner | None = None
+        self.guard: BreakerGuard | None = None
+        self.crews: dict[Destination, WorkerPool] = {}
+        self.started = False
+
+    # -- start ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Returns when every source is consumed. ConfigError, PolicyError, BrokerError: nothing was started then."""
+        try:
+            self.adapter.start(self)
+            self._await(lambda: self._capabilities is not None, "connect")
+            assert self._capabilities is not None
+            self._able = self._abilities(self._capabilities)
+            plans = {spec.source: self._plan(spec, self._policies[spec.source]) for spec in self._specs}
+            check_targets(self._asking, plans, declare=self._settings.declare != "none")
+            self._keeper = self._open_limbo()
+            self._renewal = self._assemble(plans, self._capabilities)
+            for spec in self._specs:
+                self._subscribe(spec, plans[spec.source])
+            self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
+            self._renewal.start()
+            if self._keeper is not None:
+                self._keeper.start()
+        except BaseException:
+            for crew in self.crews.values():
+                crew.stop()
+            self._close(5.0)
+            raise
+        self.started = True
+        warn_of_limits(plans.values(), self._able)
+
+    def give_up(self) -> None:
+        """Let a start that is under way raise StartGivenUp. Safe in a signal handler."""
+        self._given_up = True
+
+    def _abilities(self, capabilities: Capabilities) -> Mapping[Destination, SourceCapabilities]:
+        settings = self._settings
+        return source_capabilities(
+            self._asking,
+            capabilities,
+            [spec.source for spec in self._specs],
+            declare=settings.declare == "all",
+            broker_limit=settings.broker_limit,
+            ack_timeout=settings.ack_timeout,
+        )
+
+    def _plan(self, spec: HandlerSpec, policy: RedeliveryPolicy) -> SourcePlan:
+        return build_plan(spec, policy, self._settings, self._able[spec.source])
+
+    def _open_limbo(self) -> LimboService | None:
+        if self._settings.limbo is None:
+            return None
+        from ..limbo.service import LimboService as Opened  # it brings SQLAlchemy along
+
+        keeper = Opened(
+            self._settings.limbo, self.adapter, self._settings.app_name, self._clock, driven=self._drive is not None
+        )
+        keeper.open()
+        return keeper
+
+    def _assemble(self, plans: dict[Destination, SourcePlan], capabilities: Capabilities) -> PolicyReloader:
+        ledgers = self._ledgers(plans)
+        interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16])
+        scene = ConsumerInfo(
+            self._settings.app_name, socket.gethostname(), self.adapter.broker, capabilities.broker_kind
+        )
+        rng = random.Random(self._settings.seed)
+        self.runner = Runner(
+            self.adapter,
+            interceptor,
+            self.crews,
+            self._recorder,
+            scene,
+            self._clock,
+            rng,
+            self._keeper,
+            self._gate,
+            self._usher(plans, interceptor),
+            self._failures,
+        )
+        if self._settings.breaker is not None:
+            self.guard = BreakerGuard(self._settings.breaker, plans, self.runner, self.crews, self.adapter)
+        for spec in self._specs:
+            self.crews[spec.source] = self._crew(spec, self.guard or self.runner)
+        if self._gate is not None:
+            self._gate.start(self.runner)
+        self._recorder.start()
+        for crew in self.crews.values():
+            crew.start()
+        timeouts = {source: able.ack_timeout for source, able in self._able.items() if able.ack_timeout}
+        if timeouts and self._drive is None:
+            watch_handlers(self.runner, self.adapter, self._clock, timeouts)
+        ladders = {plan.source: ladder_of(plan) for plan in plans.values()}
+        stage = ActivePlans(plans, ladders, self._plan, declare=self._settings.declare != "none")
+        recorder, clock = self._recorder, self._clock
+        return PolicyReloader(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
+
+    def _usher(self, plans: Mapping[Destination, SourcePlan], interceptor: Interceptor) -> KeySequencer | None:
+        orders = {
+            spec.source: ordered(spec, plans[spec.source], self._settings, self._able[spec.source])
+            for spec in self._specs
+            if spec.order is not None
+        }
+        windows = {spec.source: spec.prefetch for spec in self._specs}
+        return KeySequencer(orders, windows, interceptor, self.adapter, self._clock) if orders else None
+
+    def _ledgers(self, plans: Mapping[Destination, SourcePlan]) -> Mapping[Destination, Ledger]:
+        """What outlives connections; with `crash_safe` also this process."""
+        if not self._settings.crash_safe or self._settings.limbo is None:
+            scope = ledger_scope_of(self.adapter)
+            return {source: ledger.ledger_of(scope, source) for source in plans}
+        from ..crash_safety.gate import CrashSafetyGate as Opened
+        from ..crash_safety.lookup import PersistentLedger
+        from ..crash_safety.store import LedgerStore
+
+        ledgers = {source: PersistentLedger() for source in plans}
+        lines = LedgerStore(self._settings.limbo, broker=self.adapter.broker)
+        gate = Opened(lines, ledgers, self.adapter, self._clock, driven=self._drive is not None)
+        gate.open()
+        self._gate = gate
+        return ledgers
+
+    def _crew(self, spec: HandlerSpec, boss: PoolListener) -> WorkerPool:
+        if self._crew_type is not None:
+            return self._crew_type(spec, boss)
+        if self._drive is not None:
+            return InlinePool(spec, boss)
+        if not spec.is_async:
+            return ThreadPool(spec, boss)
+        if self._loop_thread is None:
+            self._loop_thread = LoopThread()
+            self._loop_thread.start()
+        return AsyncPool(spec, boss, self._loop_thread)
+
+    def _subscribe(self, spec: HandlerSpec, plan: SourcePlan) -> None:
+        settings, postpones = self._settings, plan.ways.postpone is not None
+        subscription = Subscription(
+            source=spec.source,
+            prefetch=spec.prefetch,
+            exclusive=settings.delay == "nack" and not postpones,
+            declare=settings.declare == "all",
+            helpers=settings.declare != "none",
+            ladder=ladder_of(plan),
+            selector=spec.selector,
+            postpones=postpones,
+        )
+        self.adapter.subscribe(subscription)
+
+    def _await(self, done: Callable[[], bool], what: str) -> None:
+        """Until `done()`, or the adapter has said that it cannot be had."""
+        if self._drive is not None:
+            self._drive()
+        until = time.monotonic() + START_TIMEOUT
+        with self._changed:
+            while not (done() or self._error or self._given_up) and time.monotonic() < until:
+                self._changed.wait(LOOK)
+        if self._given_up:
+            raise StartGivenUp
+        if self._error is not None:
+            raise self._error
+        if not done():
+            raise BrokerUnavailable(
+                f"it could not {what} within {START_TIMEOUT:g} s", where=self.adapter.broker, cure="Is the broker well?"
+            )
+
+    # -- the adapter's sink -----------------------------------------------------------------------
+
+    def connected(self, capabilities: Capabilities, /) -> None:
+        with self._changed:
+            self._capabilities = capabilities
+            self._changed.notify_all()
+        if self.started:
+            log.info("%s: connected again", self.adapter.broker)
+
+    def ready(self, source: Destination, generation: int, /) -> None:
+        if self.runner is not None:
+            self.runner.ready(source, generation)
+        with self._changed:
+            self._ready.add(source)
+            self._changed.notify_all()
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        if self.runner is not None:
+            self.runner.arrived(batch)
+
+    def lost(self, generation: int, error: BaseException | None, /) -> None:
+        if self.runner is not None:
+            self.runner.lost(generation, error)
+
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        if self.started:
+            log.error("%s", error)
+            return
+        error.where = error.where or self.adapter.broker
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    # -- stop -------------------------------------------------------------------------------------
+
+    def stop(self, timeout: float) -> StopReport:
+        """Finish what is in hand, at most `timeout` seconds; then everything unsettled is the broker's again."""
+        begun = self._clock.now().mono
+        runner = self.runner
+        assert runner is not None
+        runner.begin_stop()
+        if self._drive is not None:
+            self._drive()
+        left = runner.finish(0.0 if self._drive is not None else timeout)
+        self._close(min(5.0, max(1.0, timeout)))
+        return StopReport(self._clock.now().mono - begun, left, left == 0)
+
+    def _close(self, timeout: float) -> None:
+        if self._renewal is not None:
+            self._renewal.stop()
+        if self._loop_thread is not None:
+            self._loop_thread.stop(1.0)
+        if self._keeper is not None:
+            self._keeper.close(timeout)
+        self.adapter.close(timeout)
+        if self._gate is not None:
+            self._gate.close(timeout)
+        if self._failures is not None:
+            self._failures.flush()
+        self._recorder.close(2.0)
+
+    def health(self) -> dict[str, Any]:
+        """For probes: plain values."""
+        runner = self.runner
+        return {
+            "started": self.started,
+            "broker": self.adapter.broker,
+            "pid": os.getpid(),
+            "handled": runner.handled if runner else 0,
+            "sources": {
+                str(source): {
+                    "waiting": crew.waiting,
+                    "behind": runner.waiting(source) if runner else 0,
+                    "paused": crew.paused,
+                    "why_paused": (runner.halted.get(source) or runner.trouble or None) if runner else None,
+                    "breaker": (self.guard.health(source) if self.guard else None),
+                }
+                for source, crew in self.crews.items()
+            },
+        }

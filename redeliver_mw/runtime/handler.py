@@ -1,0 +1,80 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A registered handler, and the plan that comes of it, its policy, the App's settings and what its broker can do."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..adapter.capabilities import SourceCapabilities
+from ..decorator import is_async
+from ..errors import ConfigError
+from ..flow.ordering import Order
+from ..message import Destination
+from ..policy import RedeliveryPolicy
+from ..redelivery.broker_limits import check_limit
+from ..redelivery.copies import Provenance
+from ..redelivery.delays import delay_options
+from ..redelivery.tracking import SourcePlan
+from .settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerSpec:
+    """One registered handler."""
+
+    source: Destination
+    fn: Callable[..., Any]
+    policy: Any  # a RedeliveryPolicy, PolicyMap or PolicyFile
+    workers: int
+    prefetch: int
+    decode: Callable[[bytes], Any] | None = None
+    selector: str = ""
+    order: Order | None = None
+    batch: int | None = None  # None: it is called with one delivery
+
+    @property
+    def is_async(self) -> bool:
+        return is_async(self.fn)
+
+
+def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, able: SourceCapabilities) -> SourcePlan:
+    """ConfigError where the broker cannot do what handler, policy and settings ask for."""
+    capabilities = able.capabilities
+    if spec.selector and not capabilities.selectors:
+        raise ConfigError(
+            f"{capabilities.dialect} knows no selectors",
+            where=str(spec.source),
+            cure="Leave selector out, and let the handler return early",
+        )
+    ways = delay_options(
+        spec.source,
+        capabilities,
+        option=settings.delay,
+        prefetch=spec.prefetch,
+        longest=policy.longest_delay,
+        ack_timeout=able.ack_timeout,
+        exclusive=settings.delay == "nack",
+        helpers=settings.declare != "none",
+        limbo=settings.limbo is not None,
+    )
+    check_limit(spec.source, policy, ways, capabilities, able.limit)
+    if any(target.resolve(spec.source) == spec.source for target in policy.places):
+        raise ConfigError(
+            f"its dead letters would go to {spec.source}, where they come from",
+            where=str(spec.source),
+            cure="Give the policy another dead_letter target",
+        )
+    who = (settings.app_name, socket.gethostname())
+    signature = Provenance(spec.source, *who, policy.text, policy.version, policy.language)
+    return SourcePlan(spec.source, policy, ways, signature, spec.order is not None)
+
+
+def ordered(spec: HandlerSpec, plan: SourcePlan, settings: Settings, able: SourceCapabilities) -> Order:
+    """The handler's order by key as its source allows it. ConfigError where it does not."""
+    assert spec.order is not None
+    parks = plan.ways.limbo and not settings.crash_safe
+    return spec.order.at(spec.source, able.capabilities, able.ack_timeout, parks=parks)

@@ -1,0 +1,279 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Policy files that change while an App runs: looked at once a second, refused or taken whole.
+
+A new version goes the way of the first: it is parsed, each plan that comes of it is checked, the broker is asked
+about what is new in it. Only then it holds, for what arrives from then on: each delivery keeps the plan that held
+when it arrived. All of this happens on the adapter's thread, but for the parsing, which may take a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from ..adapter.protocol import Adapter, OnAnswer, SupportsLadderExtension, Verdict
+from ..clock import Clock
+from ..errors import ConfigError, PolicyError, RedeliverError
+from ..journal.consumer_info import ConsumerInfo
+from ..journal.recorder import Recorder
+from ..journal.records import PolicyRecord
+from ..message import Destination
+from ..policy import RedeliveryPolicy
+from ..policy.policy_file import PolicyFile, Reading
+from ..redaction import clean, redact, trim_utf8
+from ..redelivery.tracking import SourcePlan
+from .handler import HandlerSpec
+from .policy_checks import check_together, ladder_of, target_refused, targets_of
+
+log = logging.getLogger("redeliver_mw")
+LOOK_EVERY = 1.0  # seconds
+ERROR_BYTES = 4096  # of an error's text in a record
+NAMED = 5  # sources that a log line names
+
+About = Destination | SourcePlan  # a dead-letter target, or a plan whose copies wait longer than before
+ReloadQuestion = tuple[About, Callable[[OnAnswer], object]]
+ReloadAnswer = tuple[About, Verdict, str]
+
+
+@dataclass(frozen=True, slots=True)
+class ActivePlans:
+    """What the start has set up, and a renewal changes: `plans` and `ladders` (seconds) by source."""
+
+    plans: dict[Destination, SourcePlan]
+    ladders: dict[Destination, float]
+    plan: Callable[[HandlerSpec, RedeliveryPolicy], SourcePlan]  # ConfigError for a policy that cannot be had
+    declare: bool  # dead-letter targets that are missing
+
+
+class PolicyReloader:
+    """Watches the files among the policies of `specs`. `aside`: read on a thread of its own, else at once."""
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        specs: Iterable[HandlerSpec],
+        stage: ActivePlans,
+        recorder: Recorder,
+        scene: ConsumerInfo,
+        clock: Clock,
+        *,
+        aside: bool,
+    ) -> None:
+        self._adapter, self._stage, self._aside = adapter, stage, aside
+        self._recorder, self._scene, self._clock = recorder, scene, clock
+        self._files: dict[PolicyFile, list[HandlerSpec]] = {}
+        for spec in specs:
+            if isinstance(spec.policy, PolicyFile):
+                self._files.setdefault(spec.policy, []).append(spec)
+        self._busy: set[PolicyFile] = set()  # being read, or asked about
+        self._unasked: dict[PolicyFile, Reading] = {}  # the broker did not answer
+        self._refused: dict[PolicyFile, str] = {}  # the content that was wrong last
+        self._stopped = False
+
+    def start(self) -> None:
+        if self._files:
+            self._adapter.call_later(LOOK_EVERY, self._look)
+
+    def stop(self) -> None:
+        """Nothing is renewed any more; what is being read comes to nothing. Any thread."""
+        self._stopped = True
+
+    # -- a look, and what comes of it: on the adapter's thread ---------------------------------------
+
+    def _look(self) -> None:
+        if self._stopped:
+            return
+        try:
+            for file in [file for file in self._files if file not in self._busy]:
+                self._look_at(file)
+        finally:
+            self._adapter.call_later(LOOK_EVERY, self._look)
+
+    def _look_at(self, file: PolicyFile) -> None:
+        match file.look():
+            case "changed":
+                self._read(file)
+            case "gone":
+                log.warning("%s: the policy file is not there any more; what it said last still holds", file)
+            case "same" if file in self._unasked:
+                self._consider(file, self._unasked.pop(file))
+
+    def _read(self, file: PolicyFile) -> None:
+        if not self._aside:
+            return self._was_read(file, file.read())
+
+        def read() -> None:
+            reading = file.read()
+            if not self._stopped:
+                self._adapter.call_later(0.0, partial(self._was_read, file, reading))
+
+        self._busy.add(file)
+        try:
+            threading.Thread(target=read, name="redeliver-policy-file", daemon=True).start()
+        except RuntimeError as error:  # no more threads: the next look tries again
+            self._busy.discard(file)
+            log.debug("%s: %s", file, error)
+
+    def _was_read(self, file: PolicyFile, reading: Reading) -> None:
+        self._busy.discard(file)
+        if self._stopped or reading.stamp is None:
+            return
+        file.noted(reading)
+        self._unasked.pop(file, None)
+        if reading.content == file.content:
+            self._refused.pop(file, None)
+        elif reading.content != self._refused.get(file):
+            self._consider(file, reading)
+
+    def _consider(self, file: PolicyFile, reading: Reading, *, asked: bool = False) -> None:
+        try:
+            fresh = self._fresh(file, reading)
+            check_together(self._stage.plans | fresh)
+        except ConfigError as error:
+            self._refused[file] = reading.content
+            return self._refuse(file, reading, error)
+        questions = [] if asked else self._questions(fresh)
+        if questions:
+            self._ask(file, reading, questions)
+        else:
+            self._apply(file, reading, fresh)
+
+    def _fresh(self, file: PolicyFile, reading: Reading) -> dict[Destination, SourcePlan]:
+        """A plan for each source whose policy is another now. ConfigError tells of all that cannot be had."""
+        if reading.policies is None:
+            raise reading.error or PolicyError("it cannot be read")
+        fresh: dict[Destination, SourcePlan] = {}
+        wrong: list[RedeliverError] = []
+        for spec in self._files[file]:
+            policy = reading.policies.resolve(spec.source.name, spec.source.kind)
+            if policy == self._stage.plans[spec.source].policy:
+                continue
+            try:
+                plan = self._stage.plan(spec, policy)
+                self._check_ladder(plan)
+                fresh[spec.source] = plan
+            except ConfigError as error:
+                wrong.append(error)
+        if wrong:
+            raise _all_of(wrong)
+        return fresh
+
+    # -- what the broker is asked -------------------------------------------------------------------
+
+    def _too_short(self, plan: SourcePlan) -> bool:
+        """Its copies would wait in something that nobody has made yet."""
+        rungs = plan.ways.schedule.rungs if plan.ways.schedule is not None else ()
+        return bool(rungs) and rungs[-1] > self._stage.ladders[plan.source]
+
+    def _check_ladder(self, plan: SourcePlan) -> None:
+        if self._too_short(plan) and not isinstance(self._adapter, SupportsLadderExtension):
+            longest = self._stage.ladders[plan.source]
+            raise PolicyError(
+                f"delays up to {ladder_of(plan):g} s need helper queues that only a start makes",
+                where=str(plan.source),
+                cure=f"Restart the app, or keep the delays within {longest:g} s",
+            )
+
+    def _questions(self, fresh: dict[Destination, SourcePlan]) -> list[ReloadQuestion]:
+        """About dead-letter targets that are new, and plans for whose delays more has to be made."""
+        questions: list[ReloadQuestion] = [
+            (target, partial(self._adapter.check, target, declare=self._stage.declare))
+            for target in targets_of(fresh.values()) - targets_of(self._stage.plans.values())
+        ]
+        for plan in fresh.values():
+            if self._too_short(plan) and isinstance(self._adapter, SupportsLadderExtension):
+                questions.append((plan, partial(self._adapter.prolong, plan.source, ladder_of(plan))))
+        return questions
+
+    def _ask(self, file: PolicyFile, reading: Reading, questions: list[ReloadQuestion]) -> None:
+        answers: list[ReloadAnswer] = []
+
+        def answered(about: About, verdict: Verdict, why: str) -> None:
+            answers.append((about, verdict, why))
+            if isinstance(about, SourcePlan) and verdict == "ok":
+                self._stage.ladders[about.source] = ladder_of(about)
+            if len(answers) == len(questions):
+                self._busy.discard(file)
+                self._answered(file, reading, answers)
+
+        self._busy.add(file)
+        for about, ask in questions:
+            ask(partial(answered, about))
+
+    def _answered(self, file: PolicyFile, reading: Reading, answers: list[ReloadAnswer]) -> None:
+        wrong = [self._why(about, why) for about, verdict, why in answers if verdict == "refused"]
+        if self._stopped:
+            return
+        if wrong:
+            self._refuse(file, reading, _all_of(wrong))
+        elif any(verdict == "silent" for _, verdict, _ in answers):
+            self._unasked[file] = reading  # the next look asks again
+        else:
+            self._consider(file, reading, asked=True)
+
+    def _why(self, about: About, why: str) -> RedeliverError:
+        if isinstance(about, Destination):
+            return target_refused(about, why, self._adapter.broker)
+        return PolicyError(
+            f"the helper queues for delays up to {ladder_of(about):g} s cannot be had: {why}",
+            where=str(about.source),
+            cure="Restart the app once they can, or shorten the delays",
+        )
+
+    # -- the outcome ---------------------------------------------------------------------------------
+
+    def _apply(self, file: PolicyFile, reading: Reading, fresh: dict[Destination, SourcePlan]) -> None:
+        old = {source: self._stage.plans[source].policy.version for source in fresh}
+        new = {source: plan.policy.version for source, plan in fresh.items()}
+        self._stage.plans.update(fresh)
+        file.take(reading)
+        self._refused.pop(file, None)
+        if not fresh:
+            return log.debug("%s: what it says of the sources here is the same as before", file)
+        changes = [f"{source} {old[source]} -> {new[source]}" for source in fresh]
+        more = f" and {len(changes) - NAMED} more" if len(changes) > NAMED else ""
+        log.info("%s: the new version holds for what arrives from now on: %s%s", file, ", ".join(changes[:NAMED]), more)
+        self._note(file, reading, old, new)
+
+    def _refuse(self, file: PolicyFile, reading: Reading, error: RedeliverError) -> None:
+        if not error.where.startswith(str(file)):
+            error.where = f"{file}: {error.where}" if error.where else str(file)
+        told = trim_utf8(redact(clean(str(error))), ERROR_BYTES)
+        log.error("the new version of a policy file is refused whole, what it said before still holds: %s", told)
+        old = {spec.source: self._stage.plans[spec.source].policy.version for spec in self._files[file]}
+        self._note(file, reading, old, error=told)
+
+    def _note(
+        self,
+        file: PolicyFile,
+        reading: Reading,
+        old: dict[Destination, str],
+        new: dict[Destination, str] | None = None,
+        error: str | None = None,
+    ) -> None:
+        scene = self._scene
+        self._recorder.note(
+            PolicyRecord(
+                ts_us=self._clock.now().us,
+                app=scene.app,
+                host=scene.host,
+                broker=scene.broker,
+                broker_kind=scene.broker_kind,
+                file=str(file),
+                content=reading.content or None,
+                outcome="refused" if new is None else "applied",
+                sources=[str(source) for source in old],
+                old_versions=list(old.values()),
+                new_versions=None if new is None else list(new.values()),
+                error=error,
+            )
+        )
+
+
+def _all_of(errors: list[RedeliverError]) -> RedeliverError:
+    """One error that tells of all."""
+    return errors[0] if len(errors) == 1 else PolicyError("; ".join(str(error) for error in errors))

@@ -1,0 +1,140 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""An App's options: what they may be, and where else than in arguments they may stand."""
+
+from __future__ import annotations
+
+import os
+import string
+import tomllib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from ..flow.breaker import Breaker
+from ..flow.ordering import Order
+from ..journal.records import Healthy
+from ..message import Destination
+from ..policy.loading import looks_like_a_file
+from ..redelivery.delays import OPTIONS, Option
+from ..telemetry.failure_log import log_failures_option
+
+DECLARE = ("own", "all", "none")
+SUBSCRIPTION_CHARACTERS = frozenset(string.ascii_letters + string.digits + ".-_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """An App's options that do not belong to one handler."""
+
+    app_name: str
+    delay: Option = "auto"
+    declare: str = "own"
+    ack_timeout: float | None = None
+    seed: int | None = None  # of the jitter; for tests
+    limbo: str | None = None  # the URL of its database
+    crash_safe: bool = False
+    breaker: Breaker | None = None
+    journal_healthy: Healthy = "all"
+    log_failures: bool = True
+    broker_limit: int | None = None  # the counted return that none survives; 0: there is no limit
+
+    def __post_init__(self) -> None:
+        """ConfigError for what they may not be."""
+        one_of("delay", self.delay, OPTIONS)
+        one_of("declare", self.declare, DECLARE)
+        log_failures_option(self.log_failures)
+        for said, needs in (("delay='park'", self.delay == "park"), ("crash_safe=True", self.crash_safe)):
+            if needs and not self.limbo:
+                raise ConfigError(f"{said} needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
+        if self.ack_timeout is not None:
+            at_least("ack_timeout", self.ack_timeout, 1)
+        if self.broker_limit is not None:
+            whole("broker_limit", self.broker_limit)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """`[tool.redeliver.app]` of a TOML file, and over it what the environment says. A missing file says nothing.
+
+    TOML has no Path: a policy that is a file's name is one, beside the TOML file unless it is absolute.
+    """
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        table = {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"it cannot be read: {error}", where=str(path), cure="Mend or remove it") from None
+    found = table
+    for key in ("tool", "redeliver", "app"):
+        found = found.get(key, {})
+        if not isinstance(found, dict):
+            raise ConfigError(f"{key} is no table", where=str(path), cure="Write [tool.redeliver.app]")
+    policy = found.get("policy")
+    if isinstance(policy, str) and looks_like_a_file(policy):
+        found = found | {"policy": path.parent / Path(policy.strip()).expanduser()}
+    from_environment = {"url": os.environ["REDELIVER_URL"]} if os.environ.get("REDELIVER_URL") else {}
+    return found | from_environment
+
+
+def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise ConfigError(f"{name}={value!r} is unknown", cure=f"Choose one of {', '.join(known)}")
+
+
+def at_least(name: str, value: Any, least: int) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
+        raise ConfigError(f"{name}={value!r} is not a number from {least} on", cure=f"Give {name} a number")
+    return value
+
+
+def whole(name: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ConfigError(f"{name}={value!r} is no whole number from 0 on", cure=f"Give {name} such a number")
+    return value
+
+
+def subscribed(source: Destination, subscription: str | None) -> Destination:
+    """The source with its subscription. ConfigError for a topic without one, and for a queue with one."""
+    name = subscription or source.subscription
+    if source.kind == "topic" and not name:
+        raise ConfigError(
+            "a topic is consumed through a durable subscription, and none is named",
+            where=str(source),
+            cure='Name it: subscription="audit"',
+        )
+    if source.kind == "queue" and name:
+        raise ConfigError("a queue has no subscriptions", where=str(source), cure="Write topic:NAME, or leave it out")
+    if not set(name) <= SUBSCRIPTION_CHARACTERS:
+        raise ConfigError(
+            f"subscription={name!r} is no name that every broker takes",
+            where=str(source),
+            cure="Use letters, digits, '.', '-' and '_'",
+        )
+    return replace(source, subscription=name)
+
+
+def check_order(order: Order, source: Destination, settings: Settings) -> None:
+    """ConfigError for an order by key that these settings do not allow."""
+
+    def wrong(what: str, cure: str) -> ConfigError:
+        return ConfigError(what, where=str(source), cure=cure)
+
+    if settings.delay == "nack":
+        raise wrong("with delay='nack' a message goes back behind others of its key", "Use delay='auto'")
+    if order.then == "park" and not (settings.limbo and settings.delay in ("auto", "park")):
+        raise wrong("then='park' needs a limbo that delays may be waited out in", 'Give limbo="sqlite:///limbo.db"')
+    if order.then == "park" and settings.crash_safe:
+        raise wrong("with crash_safe nothing is parked of which the ledger was not asked", 'Write then="let go"')
+
+
+def check_batch(batch: object, source: Destination, prefetch: int) -> None:
+    """ConfigError for a batch that can never be."""
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ConfigError(f"batch={batch!r} is no whole number from 1 on", where=str(source), cure="Write batch=50")
+    if batch > prefetch:
+        raise ConfigError(
+            f"batch={batch} can never be full: at most prefetch={prefetch} messages are here at once",
+            where=str(source),
+            cure=f"Write batch={prefetch}, or raise prefetch",
+        )

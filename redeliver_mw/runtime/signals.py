@@ -1,0 +1,96 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""`run_until_signal`: an App on the main thread of a process, until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from types import FrameType
+from typing import Any, Protocol
+
+from .runner import StartGivenUp, StopReport
+
+log = logging.getLogger("redeliver_mw")
+
+
+class Stoppable(Protocol):
+    """What is needed of an App."""
+
+    @property
+    def place(self) -> str: ...
+    @property
+    def sources(self) -> list[Any]: ...
+    @property
+    def is_started(self) -> bool: ...
+    @property
+    def is_over(self) -> bool: ...
+    def start(self) -> None: ...
+    def stop(self) -> StopReport: ...
+    def give_up(self) -> None: ...
+    def hurry(self) -> None: ...
+
+
+class StopRequest:
+    """The end of a run, asked for. Any thread; safe in a signal handler."""
+
+    def __init__(self, app: Stoppable) -> None:
+        self._app = app
+        self.wanted = threading.Event()
+        self.starting = True
+
+    def stop(self) -> None:
+        """Finish what is in hand; a start is given up."""
+        if self.starting:
+            self._app.give_up()
+        self.wanted.set()
+
+    def hurry(self) -> None:
+        """Wait no longer."""
+        self._app.hurry()
+        self.stop()
+
+
+class ParentProcess(Protocol):
+    """Who has started this process, with others, and tells all of them when to end."""
+
+    def watch(self, ending: StopRequest, /) -> None: ...  # it may be over already
+    def started(self) -> None: ...
+
+
+def run_until_signal(app: Stoppable, handle_signals: bool, boss: ParentProcess | None = None) -> StopReport:
+    """Start, wait, stop. A signal during the start gives it up; a second one lets the stop wait no longer.
+
+    With a boss only the boss says so: the same signal may have come to both, and to each process by itself.
+    Signals are Python's to hand out on the main thread only: on another one they are left alone.
+    """
+    ending = StopRequest(app)
+    before: dict[int, Any] = {}
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if boss is None and ending.wanted.is_set() and not ending.starting:
+            app.hurry()
+        ending.stop()
+
+    if handle_signals and threading.current_thread() is threading.main_thread():
+        before = {s: signal.signal(s, on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        if boss is not None:
+            boss.watch(ending)
+        app.start()
+        ending.starting = False
+        log.info("consuming %s at %s", ", ".join(map(str, app.sources)), app.place)
+        if boss is not None:
+            boss.started()
+        while not ending.wanted.wait(0.5) and not app.is_over:
+            pass
+        report = app.stop()
+        log.info("stopped after %.1f s; unsettled: %d", report.seconds, report.unsettled)
+        return report
+    except StartGivenUp:
+        log.info("stopped before it was started")
+        return app.stop() if app.is_started else StopReport(0.0, 0, True)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,264 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers at work: threads for plain ones; none for a loop that pulls, or for a hand-driven test.
+
+A `WorkerPool` serves one source. It takes deliveries from its queue, runs the handler, and tells its `PoolListener` how
+each run ended. It knows nothing of policies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+from contextvars import Token
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ..context import reset, set_delivery
+from ..errors import Undecodable
+from ..message import Delivery
+from .handler import HandlerSpec
+
+
+@dataclass(slots=True)
+class DeliveryBatch:
+    """Deliveries that are handled as one, and what the handler is given: those, or `(decoded, delivery)` for each."""
+
+    deliveries: list[Delivery] = field(default_factory=list)
+    items: list[Any] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        return len(self.deliveries)
+
+
+class PoolListener(Protocol):
+    """Who hears of runs. Called on the worker's thread; `begin` says whether to run at all."""
+
+    def begin(self, delivery: Delivery, /) -> bool: ...
+    def ended(self, delivery: Delivery, error: BaseException | None, /) -> None: ...
+    def ended_as_one(self, batch: Sequence[Delivery], error: BaseException | None, /) -> None: ...
+    def cancelled(self, delivery: Delivery, /) -> None: ...
+
+
+class WorkerPool:
+    """The queue of one source, and how it is worked off. `put`, `pause`, `resume` and `stop` from any thread."""
+
+    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
+        self.spec, self._boss = spec, boss
+        self._queue: deque[Delivery] = deque()
+        self.paused = False
+        self._pauses: set[str] = set()  # by whom
+        self.stopping = False
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    def put(self, batch: Sequence[Delivery], *, first: bool = False) -> None:
+        """Hand deliveries over; `first`: before all others."""
+        if first:
+            self._queue.extendleft(reversed(batch))
+        else:
+            self._queue.extend(batch)
+        self._wake(len(batch))
+
+    def pause(self, by: str = "") -> None:
+        """Begin no delivery until everybody who paused it has resumed it."""
+        self._pauses |= {by}
+        self.paused = True
+
+    def resume(self, by: str = "") -> None:
+        self._pauses -= {by}
+        if not self._pauses:
+            self.paused = False
+            self._wake(self.spec.workers)
+
+    def stop(self) -> None:
+        """No further delivery is begun."""
+        self.stopping = True
+        self._wake(self.spec.workers)
+
+    def take_waiting(self) -> list[Delivery]:
+        """Whatever was not begun; for a stop."""
+        taken = []
+        while self._queue:
+            try:
+                taken.append(self._queue.popleft())
+            except IndexError:  # a worker was quicker
+                break
+        return taken
+
+    def start(self) -> None: ...
+    def _wake(self, n: int) -> None: ...
+
+    def _arguments(self, delivery: Delivery) -> tuple[Any, ...]:
+        """What the handler is called with: the delivery, behind the decoded body if `decode=` is given."""
+        decode = self.spec.decode
+        if decode is None:
+            return (delivery,)
+        try:
+            return (decode(delivery.body), delivery)
+        except Exception as error:
+            raise Undecodable(error) from error
+
+    def _gather(self, first: Delivery) -> DeliveryBatch:
+        """Up to `batch` deliveries of what waits, begun. One that has failed before comes alone: so a sick message
+        costs its neighbours one attempt, and not their lives."""
+        batch = DeliveryBatch()
+        self._begin(batch, first)
+        while batch.size < (self.spec.batch or 1) and not (first.failures or self.paused or self.stopping):
+            try:
+                delivery = self._queue.popleft()
+            except IndexError:
+                break
+            if delivery.failures:
+                self._queue.appendleft(delivery)
+                break
+            self._begin(batch, delivery)
+        return batch
+
+    def _begin(self, batch: DeliveryBatch, delivery: Delivery) -> None:
+        if not self._boss.begin(delivery):
+            return
+        try:
+            (*decoded, _) = self._arguments(delivery)
+        except Undecodable as error:
+            self._boss.ended(delivery, error)
+        else:
+            batch.deliveries.append(delivery)
+            batch.items.append((decoded[0], delivery) if decoded else delivery)
+
+    def _run(self, delivery: Delivery) -> None:
+        if self.spec.batch is not None:
+            return self._run_batch(self._gather(delivery))
+        if not self._boss.begin(delivery):
+            return
+        token = set_delivery(delivery)
+        try:
+            self._call(self._arguments(delivery))
+        except BaseException as error:
+            reset(token)
+            self._boss.ended(delivery, error)
+        else:
+            reset(token)
+            self._boss.ended(delivery, None)
+
+    def _run_batch(self, batch: DeliveryBatch) -> None:
+        if not batch.deliveries:
+            return
+        try:
+            self._call((batch.items,))
+        except BaseException as error:
+            self._boss.ended_as_one(batch.deliveries, error)
+        else:
+            self._boss.ended_as_one(batch.deliveries, None)
+
+    def _call(self, arguments: tuple[Any, ...]) -> None:
+        self.spec.fn(*arguments)
+
+
+class ThreadPool(WorkerPool):
+    """Plain handlers: `workers` daemon threads, so that one that never returns cannot keep the process."""
+
+    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
+        super().__init__(spec, boss)
+        self._condition = threading.Condition()
+        self._idle = 0
+
+    def start(self) -> None:
+        for n in range(self.spec.workers):
+            name = f"redeliver-{self.spec.source.name}-{n + 1}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _wake(self, n: int) -> None:
+        # Read without the lock: a worker that goes idle looks into the queue again once it has the lock.
+        if self._idle:
+            with self._condition:
+                self._condition.notify(n)
+
+    def _work(self) -> None:
+        queue = self._queue
+        while not self.stopping:
+            if not self.paused:
+                try:
+                    delivery = queue.popleft()
+                except IndexError:
+                    pass
+                else:
+                    self._run(delivery)
+                    continue
+            with self._condition:
+                self._idle += 1
+                while not self.stopping and (self.paused or not queue):
+                    self._condition.wait()
+                self._idle -= 1
+
+
+class InlinePool(WorkerPool):
+    """A hand-driven test: deliveries run on the caller's thread, as they come."""
+
+    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
+        super().__init__(spec, boss)
+        self._busy = False
+
+    def _wake(self, n: int) -> None:
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            while self._queue and not self.paused and not self.stopping:
+                self._run(self._queue.popleft())
+        finally:
+            self._busy = False
+
+    def _call(self, arguments: tuple[Any, ...]) -> None:
+        if not self.spec.is_async:
+            return super()._call(arguments)
+        with asyncio.Runner() as runner:
+            runner.run(self.spec.fn(*arguments))
+
+
+class PullPool(WorkerPool):
+    """No workers: a loop pulls deliveries and says how each ended. `next`, `done`, `leave` by that loop's thread."""
+
+    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
+        super().__init__(spec, boss)
+        self._condition = threading.Condition()
+        self._in_hand: dict[Delivery, Token[Delivery] | None] = {}
+
+    def _wake(self, n: int) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
+    def next(self, timeout: float | None) -> Delivery | None:
+        """The next delivery, begun; None when there is none within `timeout` seconds or the crew is stopped."""
+        while True:
+            with self._condition:
+                ready = self._condition.wait_for(lambda: self.stopping or (self._queue and not self.paused), timeout)
+                if not ready or self.stopping:
+                    return None
+                delivery = self._queue.popleft()
+            if self._boss.begin(delivery):
+                self._in_hand[delivery] = None
+                return delivery
+
+    def enter(self, delivery: Delivery) -> None:
+        """Put it in hand for `current_delivery()`."""
+        self._in_hand[delivery] = set_delivery(delivery)
+
+    def done(self, delivery: Delivery, error: BaseException | None) -> None:
+        self._take(delivery)
+        self._boss.ended(delivery, error)
+
+    def leave(self, delivery: Delivery) -> None:
+        """It was neither handled nor failed: it stays unsettled."""
+        if delivery in self._in_hand:
+            self._take(delivery)
+            self._boss.cancelled(delivery)
+
+    def _take(self, delivery: Delivery) -> None:
+        if (token := self._in_hand.pop(delivery, None)) is not None:
+            reset(token)

@@ -1,0 +1,241 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A SQLite file or a PostgreSQL database: connected to, its transactions, its errors in our words."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.pool import StaticPool
+
+from ..errors import ConfigError, LimboError, MissingExtra
+from ..redaction import redact, redact_url
+from .schema import prepare
+
+EXAMPLE = "Write sqlite:///limbo.db or postgresql://user@host/database"
+NOT_OPEN = -1, -1  # the inode of no file
+# SQLite's own codes, where their names say less than one wants to read: what is wrong, the cure, your input.
+_OF_SQLITE = {
+    sqlite3.SQLITE_BUSY: ("another program holds it locked", "End what holds it, and try again", False),
+    sqlite3.SQLITE_LOCKED: ("another program holds it locked", "End what holds it, and try again", False),
+    sqlite3.SQLITE_FULL: ("its disk is full", "Make room; nothing was half-written", False),
+    sqlite3.SQLITE_READONLY: ("it may not be written to", "Let this user write the file and its folder", False),
+    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "Name a file in a folder that this user may write to", False),
+    sqlite3.SQLITE_CORRUPT: ("it is damaged", "Save it with `sqlite3 FILE .recover`, or put back a backup", False),
+    sqlite3.SQLITE_NOTADB: ("it is no SQLite database", "Name another file, or move that one away", True),
+    sqlite3.SQLITE_IOERR: ("its disk cannot be read or written", "Look at the disk, and whether it is full", False),
+}
+
+
+class Database:
+    """One connection to one database, used by one thread at a time: `lock` is held for each transaction.
+
+    `busy_timeout`: seconds to wait for another program's lock. `lasting`: what is committed outlives a power cut;
+    without it the program's own death, and costs less. ConfigError, MissingExtra for a URL that is none.
+    """
+
+    def __init__(self, url: str, *, busy_timeout: float = 5.0, lasting: bool = True) -> None:
+        self.url = _parsed(url)
+        self.where = redact_url(url)
+        self._folder = Path.cwd()  # what a relative name means, whatever the program does later
+        self._busy_timeout = busy_timeout
+        self._lasting = lasting
+        self.lock = threading.RLock()
+        self._engine: Engine | None = None
+        self._opened: tuple[int, int] | None = None  # the file that was opened
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.url.get_backend_name() == "sqlite"
+
+    @property
+    def file(self) -> Path | None:
+        """SQLite's file; None in memory, and elsewhere."""
+        name = self.url.database
+        if not self.is_sqlite or not name or name == ":memory:" or name.startswith("file:"):
+            return None
+        return self._folder / name
+
+    def open(self, *, create: bool = True) -> None:
+        """Connect, and make the tables ready. ConfigError, LimboError."""
+        if not create and self.file is not None and not self.file.exists():
+            raise LimboError("there is no such file", where=self.where, cure="Name the file that the app has as limbo=")
+        try:
+            self._engine = self._made(durable=create)
+            with self.reading():
+                self._opened = self._inode()
+            with self.writing() if create else self.reading() as connection:
+                prepare(connection, self.where, create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Disconnect. A second call does nothing."""
+        with self.lock:
+            engine, self._engine, self._opened = self._engine, None, None
+            if engine is not None:
+                engine.dispose()
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction: all of it is in the database for good when this ends, or nothing is. LimboError."""
+        with self._transaction({}) as connection:
+            yield connection
+        if self._inode() != self._opened:  # while it was written to
+            raise self._gone()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """One look at the database, which nobody has to wait for. LimboError."""
+        with self._transaction({"redeliver_reading": True}) as connection:
+            yield connection
+
+    def _open_again(self) -> None:
+        """Open what lies in the file's place: SQLite would go on writing into one that was deleted under it."""
+        if self.file is None or not self.file.exists():
+            raise self._gone()
+        assert self._engine is not None
+        self._engine.dispose()
+        self._opened = self._inode()
+        try:
+            with self.reading() as connection:
+                prepare(connection, self.where, create=False)
+        except BaseException:
+            self._engine.dispose()
+            self._opened = NOT_OPEN
+            raise
+
+    def _gone(self) -> LimboError:
+        return LimboError("its file was moved or deleted", where=self.where, cure="Put it back")
+
+    def _inode(self) -> tuple[int, int] | None:
+        if self.file is None:
+            return None
+        try:
+            found = self.file.stat()
+        except OSError:
+            return 0, 0
+        return found.st_dev, found.st_ino
+
+    @contextmanager
+    def _transaction(self, options: dict[str, Any]) -> Iterator[Connection]:
+        with self.lock:
+            if self._engine is None:
+                raise LimboError("it is closed", where=self.where)
+            if self._opened is not None and self._inode() != self._opened:
+                self._open_again()
+            try:
+                with self._engine.execution_options(**options).begin() as connection:
+                    yield connection
+            except SQLAlchemyError as error:
+                raise self.problem(error) from error
+
+    def _made(self, *, durable: bool = True) -> Engine:
+        if self.is_sqlite:
+            arguments: dict[str, Any] = {"timeout": self._busy_timeout, "check_same_thread": False}
+            engine = create_engine(self.url, connect_args=arguments, poolclass=StaticPool)
+            if durable:
+                connected = partial(_sqlite_connected, lasting=self._lasting, patience=self._busy_timeout)
+                event.listen(engine, "connect", connected)
+            event.listen(engine, "connect", _sqlite_left_alone)
+            event.listen(engine, "begin", _sqlite_begins)
+            return engine
+        try:
+            engine = create_engine(
+                self.url,
+                pool_size=1,
+                max_overflow=0,
+                pool_pre_ping=True,
+                connect_args={"connect_timeout": max(2, round(self._busy_timeout))},
+            )
+        except ModuleNotFoundError:
+            raise MissingExtra(
+                "its driver, psycopg, is not installed", where=self.where, cure="pip install 'redeliver-mw[postgres]'"
+            ) from None
+        if not self._lasting:
+            event.listen(engine, "connect", _postgresql_relaxed)
+        return engine
+
+    def problem(self, error: SQLAlchemyError) -> LimboError | ConfigError:
+        """What a driver's error means, with the place and the cure."""
+        cause = error.orig if isinstance(error, DBAPIError) else error
+        code = getattr(cause, "sqlite_errorcode", None)
+        if code is not None and (known := _OF_SQLITE.get(code & 0xFF)):
+            what, cure, yours = known
+            return (ConfigError if yours else LimboError)(what, where=self.where, cure=cure)
+        said = redact(" ".join(str(cause).split()))
+        if not self.is_sqlite and isinstance(error, DBAPIError) and getattr(cause, "sqlstate", None) is None:
+            return LimboError(
+                f"it cannot be reached: {said}", where=self.where, cure="Is the server up, and the URL right?"
+            )
+        state = getattr(cause, "sqlstate", None)
+        if state == "53100":
+            return LimboError("the server's disk is full", where=self.where, cure="Make room; nothing was half-written")
+        if state in ("25006", "42501"):
+            return LimboError(f"it may not be written to: {said}", where=self.where, cure="Grant this user its tables")
+        return LimboError(f"the database refuses: {said}", where=self.where, cure="Look at the database")
+
+
+def _parsed(url: str) -> URL:
+    try:
+        parsed = make_url(url)
+        backend = parsed.get_backend_name()
+    except (ArgumentError, ValueError):
+        raise ConfigError(f"{redact_url(url)!r} is no database URL", cure=EXAMPLE) from None
+    if backend == "postgresql":
+        return parsed.set(drivername="postgresql+psycopg")
+    if backend != "sqlite" or parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
+        raise ConfigError(f"a limbo cannot be kept in {parsed.drivername!r}", where=redact_url(url), cure=EXAMPLE)
+    return parsed
+
+
+def _sqlite_connected(connection: Any, _: object, *, lasting: bool, patience: float) -> None:
+    """What is committed is on the disk: an original is settled on the strength of it.
+
+    Not `lasting`: it is with the operating system, and no commit waits for the disk. `patience`: seconds to wait for
+    others that open the file.
+    """
+    with closing(connection.cursor()) as cursor:
+        _write_ahead(cursor, time.monotonic() + patience)
+        cursor.execute(f"PRAGMA synchronous={'FULL' if lasting else 'NORMAL'}")
+
+
+def _write_ahead(cursor: sqlite3.Cursor, until: float) -> None:
+    """SQLite's own timeout does not cover this: of two who switch a new file at once, one is refused immediately."""
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+        time.sleep(random.uniform(0.001, 0.01))  # not in step with the other one
+
+
+def _postgresql_relaxed(connection: Any, _: object) -> None:
+    """What is committed is with the server: no commit waits for its disk."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET synchronous_commit TO off")
+    connection.commit()
+
+
+def _sqlite_left_alone(connection: Any, _: object) -> None:
+    """Transactions are begun below, not by the driver's guess."""
+    connection.isolation_level = None
+
+
+def _sqlite_begins(connection: Connection) -> None:
+    """A writer says so at once: a reader that becomes one later could find the database changed, and fail."""
+    reading = connection.get_execution_options().get("redeliver_reading", False)
+    connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

@@ -1,0 +1,307 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The tables of the limbo, and how a database gets them.
+
+Those that begin with `dms_` have the names and columns that Patch Bay documents for its own limbo, so that what
+is known of repairing that one holds for this one; texts have no width here. What they lack stands beside them, in
+tables that begin with `redeliver_limbo_`. A database is made ready in one transaction: new tables where there are
+none, upgrades one version after the other, a refusal where somebody newer was here before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Dialect,
+    Double,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    SmallInteger,
+    Table,
+    Text,
+    inspect,
+    select,
+    text,
+)
+
+from ..errors import ConfigError
+
+VERSION = 3
+Upgrade = Callable[[Connection], None]
+
+
+class BytesColumn(LargeBinary):
+    """Bytes. Where somebody wrote a text into SQLite's column by hand, they are its UTF-8."""
+
+    cache_ok = True
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Callable[[Any], bytes | None]:
+        def read(value: Any) -> bytes | None:
+            return (
+                None if value is None else str(value).encode() if isinstance(value, str | int | float) else bytes(value)
+            )
+
+        return read
+
+
+metadata = MetaData()
+_ID = BigInteger().with_variant(Integer, "sqlite")  # only so is it SQLite's own row id
+_NUMBER_OF_LOCK = 0x7265_6C69_6D62_6F00  # of PostgreSQL's, taken by who makes tables or parts
+
+# -- as documented ------------------------------------------------------------------------------------
+
+# One line for each part of this limbo: a running program parks in a part of its own.
+parts = Table(
+    "dms_limbo",
+    metadata,
+    Column("limbo_name", Text, primary_key=True),
+    Column("limbo_id", BigInteger, nullable=False, unique=True),
+)
+
+messages = Table(
+    "dms_limbo_msg",
+    metadata,
+    Column("msg_id", _ID, primary_key=True, autoincrement=False),
+    Column("limbo_id", BigInteger, nullable=False),
+    Column("delivery_date", BigInteger, nullable=False),  # milliseconds since 1970: not before
+    Column("delivery_count", SmallInteger, nullable=False),  # 1 at first, one more for each publish that failed
+    Column("msg_src_name", Text, nullable=False),  # the app that parked it
+    Column("port_name", Text, nullable=False),  # where it goes: `queue:orders`, `topic:prices::audit`
+    Column("msg_class", Text, nullable=False),
+    Column("msg_class_type", SmallInteger, nullable=False),
+    Column("jms_type", Text),
+    Column("jms_expiration", BigInteger),  # milliseconds since 1970
+    Column("jms_correlationid", Text),
+    # With the count in it, messages that were given up are passed over without a look at the table.
+    Index("dms_limbo_msg_due", "limbo_id", "delivery_date", "delivery_count"),
+)
+
+bodies = Table(
+    "dms_limbo_body",
+    metadata,
+    Column("msg_id", _ID, primary_key=True, autoincrement=False),
+    Column("msg_body", BytesColumn),
+)
+
+reply_tos = Table(
+    "dms_limbo_replyto",
+    metadata,
+    Column("msg_id", _ID, primary_key=True, autoincrement=False),
+    Column("jms_replyto", BytesColumn),  # UTF-8
+)
+
+props = Table(
+    "dms_limbo_props",
+    metadata,
+    Column("msg_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("prop_name", Text, primary_key=True),
+    Column("prop_value", Text),
+    sqlite_with_rowid=False,
+)
+
+ptypes = Table(
+    "dms_limbo_ptypes",
+    metadata,
+    Column("msg_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("prop_name", Text, primary_key=True),
+    Column("prop_type", SmallInteger, nullable=False),  # `rows.TYPES`
+    sqlite_with_rowid=False,
+)
+
+# Retry copies only; a message that is merely sent later has no line here. Written for the reader: what is sent
+# is put together from the other tables.
+delays = Table(
+    "dms_limbo_delay",
+    metadata,
+    Column("msg_id", _ID, primary_key=True, autoincrement=False),
+    Column("delay", BigInteger, nullable=False),  # milliseconds
+    Column("max_attempts", SmallInteger, nullable=False),  # 0: the policy never gives up
+    Column("failure_port", Text, nullable=False),  # where it goes in the end; empty: nowhere
+    Column("jms_timestamp", BigInteger),
+    Column("jms_deliverymode", SmallInteger),
+    Column("jms_priority", SmallInteger),
+    Column("jms_messageid", Text),
+    Column("jms_redelivered", SmallInteger),
+    Column("jms_destination", Text),
+)
+
+# -- our own ------------------------------------------------------------------------------------------
+
+versions = Table("redeliver_limbo_version", metadata, Column("version", Integer, nullable=False))
+
+# Who holds a part. `token` goes up with every new holder, `beat` with every sign of life of this one: a part whose
+# token and beat have not changed for `lease_s` seconds, on the watcher's own monotonic clock, is a dead one's.
+owners = Table(
+    "redeliver_limbo_owner",
+    metadata,
+    Column("limbo_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("app", Text, nullable=False),
+    Column("broker", Text, nullable=False),  # only an app with the same broker may publish what is in it
+    Column("holder", Text, nullable=False),  # host and process, for people; empty: given back
+    Column("token", BigInteger, nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("beat_us", BigInteger, nullable=False),  # wall time of the last beat, for people
+    Column("lease_s", Double, nullable=False),
+    Column("retry", SmallInteger, nullable=False),  # a message is tried while its `delivery_count` is at most this
+    Column("next_id", BigInteger, nullable=False),  # of a message that is parked in this part
+)
+
+parked = Table(
+    "redeliver_limbo_msg",
+    metadata,
+    Column("msg_id", _ID, primary_key=True, autoincrement=False),
+    Column("copy_id", Text),
+    Column("lineage", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("hop", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),  # F
+    Column("source", Text, nullable=False),  # where it was consumed from: `queue:orders`; empty: not known
+    Column("reason", Text, nullable=False),  # of a dead letter; empty: a retry, or sent later
+    Column("parked_us", BigInteger, nullable=False),
+    Column("body_bytes", BigInteger, nullable=False),
+    Column("publishes", Integer, nullable=False),  # that failed, in all; no repair sets it back
+    Column("last_error", Text),
+    Column("marks", BytesColumn, nullable=False),  # JSON: our own headers, which are all texts
+    Column("exact", BytesColumn, nullable=False),  # JSON of `values`: what the documented columns cannot tell
+    Column("wire", BytesColumn),  # an adapter's own image of the original, where it gave one
+    Index("redeliver_limbo_msg_copy", "copy_id"),
+)
+
+# What is known of messages of which a broker keeps the original. `run`: the program that has it, or had it last, in
+# its hands; `mark`: how, as of `ledger.MARKS`. A line without failures and mark is of no use and may be removed.
+ledger = Table(
+    "redeliver_limbo_ledger",
+    metadata,
+    Column("broker", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("message", Text, primary_key=True),  # key, generation and hop
+    Column("run", Text, nullable=False),
+    Column("mark", SmallInteger, nullable=False),
+    Column("changed_us", BigInteger, nullable=False),  # the line changed longest ago is removed first
+    Column("failures", Integer, nullable=False),  # F
+    Column("done", SmallInteger, nullable=False),  # 1: it only waits for its settle
+    Column("not_before_us", BigInteger),
+    Column("first_failed_us", BigInteger),
+    Column("last_failed_us", BigInteger),
+    Column("last_error", Text),
+    Column("digest", BytesColumn),
+    Column("rest", BytesColumn),  # JSON of `ledger.Known`: what is read by programs only
+    sqlite_with_rowid=False,
+)
+
+# Messages without a past that went to their handlers together: a line for each batch, so that they cost little. It is
+# removed when all of them have ended. A message's own line, where it has one, says more.
+batches = Table(
+    "redeliver_limbo_batch",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("broker", Text, nullable=False),
+    Column("source", Text, nullable=False),
+    Column("began_us", BigInteger, nullable=False),
+    Column("messages", Text, nullable=False),  # as in the ledger, a space between two
+    sqlite_with_rowid=False,
+)
+
+# Programs that keep a ledger here. `beat` goes up with every sign of life.
+runs = Table(
+    "redeliver_limbo_run",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("born", Text, nullable=False),  # tells a process from a later one with its number; empty: not known
+    Column("beat", BigInteger, nullable=False),
+    Column("beat_us", BigInteger, nullable=False),  # wall time, for people
+)
+
+# Messages that a handler has done with, or has in its hands: `idempotency`.
+handled = Table(
+    "redeliver_limbo_handled",
+    metadata,
+    Column("source", Text, primary_key=True),
+    Column("message", Text, primary_key=True),  # its key
+    Column("claim", Text, nullable=False),  # of the run that has it; empty: it was handled
+    Column("expires_us", BigInteger, nullable=False),  # from when on the line is as if it were not there
+    Index("redeliver_limbo_handled_expires", "expires_us"),
+    sqlite_with_rowid=False,
+)
+
+OF_A_MESSAGE = (bodies, reply_tos, props, ptypes, delays, parked, messages)
+
+
+def _add_ledger(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[ledger, batches, runs])
+
+
+def _add_handled(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[handled])
+
+
+# From a version to the next; each is given the connection, in the transaction that also writes the new version.
+UPGRADES: Mapping[int, Upgrade] = {1: _add_ledger, 2: _add_handled}
+
+
+def prepare(
+    connection: Connection,
+    where: str,
+    *,
+    create: bool = True,
+    version: int = VERSION,
+    upgrades: Mapping[int, Upgrade] = UPGRADES,
+) -> None:
+    """Make the database ready, within the caller's transaction. Not `create`: what is there must fit as it is.
+
+    ConfigError where a newer version, or Patch Bay itself, was here before.
+    """
+    if create:
+        alone(connection)
+    there = set(inspect(connection).get_table_names())
+    if versions.name not in there:
+        if theirs := sorted(there & set(metadata.tables)):
+            raise ConfigError(
+                f"there is a table {theirs[0]} that is not ours: Patch Bay's own?",
+                where=where,
+                cure="Give the limbo a database, or a schema, of its own",
+            )
+        if not create:
+            raise ConfigError("there is no limbo in it", where=where, cure="Name the URL that the app has as limbo=")
+        metadata.create_all(connection)
+        connection.execute(versions.insert().values(version=version))
+        return
+    found = connection.execute(select(versions.c.version)).scalar_one()
+    if found > version:
+        raise ConfigError(
+            f"its tables are of version {found}, this redeliver-mw knows up to {version}",
+            where=where,
+            cure="Upgrade redeliver-mw here, or give it a database of its own",
+        )
+    if found < version:
+        _upgrade(connection, where, create, found, version, upgrades)
+
+
+def alone(connection: Connection) -> None:
+    """From here to the commit no other program makes tables or parts. A writer to SQLite is alone anyway."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _NUMBER_OF_LOCK})
+
+
+def _upgrade(
+    connection: Connection, where: str, allowed: bool, found: int, version: int, upgrades: Mapping[int, Upgrade]
+) -> None:
+    if not allowed:
+        raise ConfigError(
+            f"its tables are of version {found}, this redeliver-mw wants {version}",
+            where=where,
+            cure="Start the app with this redeliver-mw once: that upgrades them",
+        )
+    for number in range(found, version):
+        upgrades[number](connection)
+    connection.execute(versions.update().values(version=version))

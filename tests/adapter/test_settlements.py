@@ -1,0 +1,60 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Settlements reach the adapter's thread in few wake-ups; those of a lost generation are dropped."""
+
+from __future__ import annotations
+
+from redeliver_mw.adapter.capabilities import Settlement
+from redeliver_mw.adapter.kit.settlements import SettlementQueue
+from redeliver_mw.message import Delivery
+from redeliver_mw.testing import make_delivery
+
+
+class Source:
+    """Of generation 1."""
+
+    def __init__(self) -> None:
+        self.decided: list[tuple[Delivery, Settlement]] = []
+        self.writes = 0
+
+    def decide(self, delivery: Delivery, word: Settlement) -> Source | None:
+        if delivery.generation != 1:
+            return None
+        self.decided.append((delivery, word))
+        return self
+
+    def write(self) -> None:
+        self.writes += 1
+
+
+def lost() -> Delivery:
+    delivery = make_delivery(b"x")
+    delivery.generation = 0
+    return delivery
+
+
+def present() -> Delivery:
+    delivery = make_delivery(b"x")
+    delivery.generation = 1
+    return delivery
+
+
+def test_all_words_until_now_are_one_wake_up_and_one_write() -> None:
+    source, woken = Source(), []
+    words: SettlementQueue[Settlement] = SettlementQueue(source.decide, lambda: woken.append(1))
+    for _ in range(3):
+        words.add([(present(), "accepted")], None)
+    assert (len(woken), source.writes) == (1, 0)
+    words.write()
+    assert (len(source.decided), source.writes) == (3, 1)
+    words.add([(present(), "released")], None)
+    assert len(woken) == 2
+
+
+def test_written_is_told_after_the_write_and_not_for_lost_words_alone() -> None:
+    source, told = Source(), []
+    words: SettlementQueue[Settlement] = SettlementQueue(source.decide, lambda: None)
+    words.add([(lost(), "accepted"), (present(), "accepted")], lambda: told.append(source.writes))
+    words.add([(lost(), "accepted")], lambda: told.append("lost"))
+    words.write()
+    assert told == [1]

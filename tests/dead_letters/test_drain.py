@@ -1,0 +1,175 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A share of a dead-letter queue, on the memory broker: kept before it is settled, and never more than its quota."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from redeliver_mw.dead_letters import QueueDrain, TakenLetter
+from redeliver_mw.errors import DestinationMissing
+from redeliver_mw.memory import MemoryAdapter
+from redeliver_mw.message import Delivery, Destination
+from redeliver_mw.testing import MemoryBroker
+
+DLQ = Destination("DLQ.orders")
+PERSONALITIES = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
+
+
+class Shelf:
+    """A keeper with a list for each batch. `spoil` is called before a batch is kept."""
+
+    def __init__(self, spoil: Callable[[], None] = lambda: None, refused: Sequence[bytes] = ()) -> None:
+        self.batches: list[list[bytes]] = []
+        self.certain, self.unknown = 0, 0
+        self._spoil, self._refused = spoil, refused
+
+    def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
+        self._spoil()
+        kept = [letter for letter in letters if letter.body not in self._refused]
+        if kept:
+            self.batches.append([letter.body for letter in kept])
+        return kept
+
+    def sure(self, batches: int, /) -> None:
+        self.certain += batches
+
+    def lost(self) -> None:
+        self.unknown += 1
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [body for batch in self.batches for body in batch]
+
+
+@pytest.fixture(params=PERSONALITIES)
+def broker(request: pytest.FixtureRequest) -> MemoryBroker:
+    """A broker with the queue."""
+    made = MemoryBroker(request.param)
+    made.declare(DLQ.name)
+    return made
+
+
+def bury(broker: MemoryBroker, number: int) -> list[bytes]:
+    bodies = [b"%03d" % n for n in range(number)]
+    for body in bodies:
+        broker.send(DLQ, body, {})
+    return bodies
+
+
+def share(
+    broker: MemoryBroker, shelf: Shelf, quota: int, batch: int = 10, **options: Callable[[], bool]
+) -> TakenLetter:
+    return QueueDrain(MemoryAdapter(broker), DLQ, shelf, quota=quota, batch=batch, **options).run()
+
+
+def left(broker: MemoryBroker) -> list[bytes]:
+    return sorted(message.body for message in broker.peek(DLQ))
+
+
+def test_all_letters_are_kept_and_leave_the_queue(broker: MemoryBroker) -> None:
+    bodies, shelf = bury(broker, 35), Shelf()
+    assert share(broker, shelf, 35) == TakenLetter(kept=35, stay=0)
+    assert (sorted(shelf.bodies), left(broker)) == (bodies, [])
+    assert shelf.certain == len(shelf.batches)
+
+
+def test_no_more_than_the_quota_is_taken(broker: MemoryBroker) -> None:
+    bodies, shelf = bury(broker, 35), Shelf()
+    assert share(broker, shelf, 17).kept == 17
+    assert sorted(shelf.bodies + left(broker)) == bodies
+
+
+def test_no_batch_is_larger_than_was_asked_for(broker: MemoryBroker) -> None:
+    bury(broker, 35)
+    shelf = Shelf()
+    share(broker, shelf, 35, batch=8)
+    assert max(map(len, shelf.batches)) <= 8
+
+
+def test_a_letter_is_settled_only_after_it_was_kept(broker: MemoryBroker) -> None:
+    bury(broker, 30)
+    there: list[int] = []
+    shelf = Shelf(lambda: there.append(len(broker.everything())))
+    share(broker, shelf, 30)
+    kept_before = [sum(map(len, shelf.batches[:n])) for n in range(len(shelf.batches))]
+    assert all(on_broker >= 30 - kept for on_broker, kept in zip(there, kept_before, strict=True))
+
+
+def test_where_the_keeper_fails_the_letters_are_the_brokers(broker: MemoryBroker) -> None:
+    bodies = bury(broker, 30)
+
+    def full() -> None:
+        if len(shelf.batches) == 1:
+            raise OSError(28, "No space left on device")
+
+    shelf = Shelf(full)
+    with pytest.raises(OSError, match="No space left"):
+        share(broker, shelf, 30)
+    assert sorted(shelf.bodies + left(broker)) == bodies
+
+
+def test_what_cannot_be_kept_stays_in_its_queue(broker: MemoryBroker) -> None:
+    bodies, shelf = bury(broker, 25), Shelf(refused=[b"003", b"020"])
+    taken = share(broker, shelf, 25)
+    assert (taken.kept, taken.stay, taken.rest) == (23, 2, "")
+    assert left(broker) == [b"003", b"020"]
+    assert sorted(shelf.bodies + left(broker)) == bodies
+
+
+def test_it_says_so_when_those_that_stay_are_in_the_way(broker: MemoryBroker) -> None:
+    bodies = bury(broker, 25)
+    taken = share(broker, Shelf(refused=bodies[:10]), 25)
+    assert "in the way" in taken.rest
+    assert len(left(broker)) >= 10
+
+
+def test_it_ends_when_others_have_taken_the_rest(broker: MemoryBroker) -> None:
+    bodies, shelf = bury(broker, 5), Shelf()
+    assert share(broker, shelf, 30) == TakenLetter(kept=5, stay=0)
+    assert (sorted(shelf.bodies), left(broker)) == (bodies, [])
+
+
+def test_it_ends_when_it_is_told_to_and_gives_back_what_it_has_in_hand(broker: MemoryBroker) -> None:
+    bodies, shelf = bury(broker, 35), Shelf()
+    taken = share(broker, shelf, 35, stopped=lambda: len(shelf.batches) >= 2)
+    assert (taken.kept, taken.rest) == (len(shelf.bodies), "it was told to stop")
+    assert 0 < taken.kept < 35
+    assert sorted(shelf.bodies + left(broker)) == bodies
+
+
+def test_a_cut_in_the_middle_loses_nothing_and_leaves_a_batch_in_doubt(broker: MemoryBroker) -> None:
+    bodies = bury(broker, 40)
+    cut = threading.Event()
+
+    def spoil() -> None:
+        if len(shelf.batches) == 2 and not cut.is_set():
+            cut.set()
+            broker.cut()
+
+    shelf = Shelf(spoil)
+    share(broker, shelf, 40)
+    assert sorted(set(shelf.bodies) | set(left(broker))) == bodies
+    twice = len(shelf.bodies) - len(set(shelf.bodies))
+    assert twice <= 10 * (1 + shelf.unknown)
+    assert shelf.certain <= len(shelf.batches)
+
+
+def test_shares_that_compete_take_each_letter_once(broker: MemoryBroker) -> None:
+    bodies = bury(broker, 60)
+    shelves = [Shelf(), Shelf(), Shelf()]
+    threads = [threading.Thread(target=share, args=(broker, shelf, 20)) for shelf in shelves]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert sorted(body for shelf in shelves for body in shelf.bodies) == bodies
+    assert [len(shelf.bodies) for shelf in shelves] == [20, 20, 20]
+
+
+def test_a_queue_that_is_not_there_is_named() -> None:
+    with pytest.raises(DestinationMissing, match=r"there is no queue:DLQ\.orders.*Check its name"):
+        share(MemoryBroker("rabbitmq"), Shelf(), 1)

@@ -1,0 +1,128 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a dead letter tells of its last attempts, whichever way its rests were waited out."""
+
+from __future__ import annotations
+
+import json
+import socket
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from redeliver_mw import App, Delivery, RedeliveryPolicy, RetryAfter
+from redeliver_mw.failure import describe
+from redeliver_mw.redelivery.delays import Option
+from redeliver_mw.testing import TestApp
+
+HOST = socket.gethostname()[:64]
+
+
+class Sick:
+    """Fails with each of `errors` in turn, then with the last one for ever; remembers when, and as what."""
+
+    def __init__(self, *errors: type[Exception]) -> None:
+        self.errors, self.prints = errors, list[str]()
+        self.test: TestApp | None = None
+        self.at: list[float] = []
+
+    def __call__(self, delivery: Delivery) -> None:
+        assert self.test is not None
+        self.at.append(self.test.clock.now().wall)
+        try:
+            raise self.errors[min(len(self.prints), len(self.errors) - 1)]("no")
+        except Exception as error:
+            self.prints.append(describe(error).fingerprint)
+            raise
+
+
+def sick_app(policy: RedeliveryPolicy, handler: Sick, delay: Option = "hold") -> TestApp:
+    app = App("memory://", policy=policy, delay=delay, app_name="shop")
+    app.handler("orders")(handler)
+    handler.test = TestApp(app)
+    return handler.test
+
+
+def told(test: TestApp) -> list[dict[str, Any]]:
+    (letter,) = test.dead_letters("orders")
+    text = letter.headers["redeliver_history"]
+    assert len(text) <= 2048
+    found: list[dict[str, Any]] = json.loads(text)
+    return found
+
+
+def times(items: list[dict[str, Any]]) -> list[float]:
+    return [datetime.fromisoformat(item["t"]).timestamp() for item in items]
+
+
+@pytest.mark.parametrize("delay", ["hold", "schedule", "nack", "auto"])
+def test_three_failures_are_told_with_their_times_hosts_fingerprints_and_rests(delay: Option) -> None:
+    sick = Sick(ValueError, KeyError, OSError)
+    with sick_app(RedeliveryPolicy(3, [1.0, 2.5]), sick, delay) as test:
+        test.send("orders", b"x", message_id="m1")
+        test.advance(1.0)
+        test.advance(2.5)
+        items = told(test)
+    assert len(set(sick.prints)) == 3
+    assert [item["f"] for item in items] == sick.prints
+    assert [item["h"] for item in items] == [HOST] * 3
+    assert [item.get("d") for item in items] == [1.0, 2.5, None]
+    assert set(items[-1]) == {"t", "f", "h"}
+    assert times(items) == pytest.approx(sick.at, abs=0.001)
+    assert [later - sick.at[0] for later in sick.at] == pytest.approx([0.0, 1.0, 3.5], abs=0.003)
+
+
+def test_a_retry_copy_carries_what_happened_so_far() -> None:
+    sick = Sick(ValueError)
+    with sick_app(RedeliveryPolicy(3, [5.0, 1.0]), sick) as test:
+        test.send("orders", b"x", message_id="m1")
+    (copy,) = test.broker.peek(test.app.sources[0])  # the stop put it back, stamped
+    (item,) = json.loads(copy.headers["redeliver_history"])
+    assert (item["f"], item["d"]) == (sick.prints[0], 5.0)
+
+
+@pytest.mark.parametrize("delay", ["hold", "schedule"])
+def test_of_more_than_ten_failures_the_last_ten_are_told(delay: Option) -> None:
+    sick = Sick(ValueError, KeyError)
+    rests = [1.0 + n / 4 for n in range(24)]
+    with sick_app(RedeliveryPolicy(25, rests), sick, delay) as test:
+        test.send("orders", b"x", message_id="m1")
+        for rest in rests:
+            test.advance(rest)
+        items = told(test)
+    assert [item.get("d") for item in items] == [*rests[15:], None]
+    assert times(items) == pytest.approx(sick.at[-10:], abs=0.001)
+
+
+def test_a_rest_that_counts_nothing_was_an_attempt_all_the_same() -> None:
+    class Later(RetryAfter):
+        def __init__(self, _: str) -> None:
+            super().__init__(4.0, count=False)
+
+    sick = Sick(Later, ValueError)
+    with sick_app(RedeliveryPolicy(1, 1.0), sick) as test:
+        test.send("orders", b"x", message_id="m1")
+        test.advance(4.0)
+        assert [item.get("d") for item in told(test)] == [4.0, None]
+        assert test.dead_letters("orders")[0].headers["redeliver_failures"] == "1"
+
+
+@pytest.mark.parametrize("text", ["[" * 3_000, "{{{", "[1]", "x" * 2_000, b"\xff", 7, '[{"t":"never"}]'])
+def test_a_strangers_history_is_passed_over(text: Any) -> None:
+    with sick_app(RedeliveryPolicy(1), Sick(ValueError)) as test:
+        test.send("orders", b"x", {"redeliver_history": text, "tenant": "a"}, message_id="m1")
+        assert len(told(test)) == 1
+
+
+def test_a_replayed_message_starts_a_history_of_its_own() -> None:
+    sick = Sick(ValueError)
+    with sick_app(RedeliveryPolicy(2, 1.0), sick) as test:
+        test.send("orders", b"x", message_id="m1")
+        test.advance(1.0)
+        first = told(test)
+        test.replay("orders")
+        test.advance(1.0)
+        second = told(test)
+    assert (len(first), len(second)) == (2, 2)
+    assert min(times(second)) >= max(times(first))

@@ -1,0 +1,970 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs in, commands out: the rules, one history each. All orders of inputs: `test_interceptor_walk.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from redeliver_mw.adapter.capabilities import Capabilities, ScheduleRange
+from redeliver_mw.clock import Moment
+from redeliver_mw.errors import Reject, RetryAfter
+from redeliver_mw.failure import describe
+from redeliver_mw.message import Delivery, Destination, Outgoing, Past
+from redeliver_mw.policy import RedeliveryPolicy
+from redeliver_mw.redelivery.commands import (
+    Arrived,
+    CancelTimer,
+    Command,
+    CopyAnswered,
+    GenerationLost,
+    HandlerFailed,
+    HandlerSucceeded,
+    NotRun,
+    PauseSource,
+    PublishAndSettle,
+    PublishCopy,
+    RecordAttempt,
+    ResumeSource,
+    RunHandler,
+    Settle,
+    SettleWritten,
+    StartTimer,
+    StopRequested,
+    TimerFired,
+    TransactionAnswered,
+)
+from redeliver_mw.redelivery.copies import Provenance
+from redeliver_mw.redelivery.delays import DelayOptions
+from redeliver_mw.redelivery.interceptor import Interceptor
+from redeliver_mw.redelivery.ledger import LedgerEntry, MemoryLedger, digest, iso, ledger_key, message_key
+from redeliver_mw.redelivery.tracking import SourcePlan
+from redeliver_mw.testing import make_delivery
+
+SOURCE, DLQ, AUDIT = Destination("orders"), Destination("DLQ.orders"), Destination("audit")
+LADDER = ScheduleRange((1.0, 2.0, 4.0, 8.0, 16.0, 32.0))
+HOLD = DelayOptions("hold", 50, 10.0, None, 10.0)
+AUTO = DelayOptions("auto", 50, 10.0, LADDER, 60.0)
+NACK = DelayOptions("nack", 50, 10.0, None, 10.0)
+
+
+class Core:
+    """An interceptor, a clock turned by hand, and the commands of the last input."""
+
+    def __init__(
+        self,
+        policy: RedeliveryPolicy | None = None,
+        ways: DelayOptions = HOLD,
+        ledger: MemoryLedger | None = None,
+        **broker: Any,
+    ) -> None:
+        policy = policy or RedeliveryPolicy(3, 5.0, ["queue:DLQ.$", "queue:audit"])
+        plan = SourcePlan(SOURCE, policy, ways, Provenance(SOURCE, "shop", "host", policy.text, policy.version))
+        self.ledger = MemoryLedger() if ledger is None else ledger  # an empty one is false
+        capabilities = Capabilities(dialect="test", broker_kind="test", **broker)
+        self.interceptor = Interceptor({SOURCE: plan}, {SOURCE: self.ledger}, capabilities, "run")
+        self.mono, self.wall = 100.0, 1_767_323_045.0
+        self.said: list[Command] = []
+
+    @property
+    def at(self) -> Moment:
+        return Moment(self.mono, self.wall)
+
+    def feed(self, x: Any) -> Sequence[Command]:
+        self.said = list(self.interceptor.feed(x))
+        return self.said
+
+    def sleep(self, seconds: float) -> None:
+        self.mono += seconds
+        self.wall += seconds
+
+    def fail(self, d: Delivery, error: BaseException | None = None, **more: Any) -> Sequence[Command]:
+        error = error or ValueError("no")
+        return self.feed(HandlerFailed(d, error, describe(error), self.at, 0.5, **more))
+
+    def arrive(self, d: Delivery) -> Sequence[Command]:
+        return self.feed(Arrived(d, self.at))
+
+    def due(self, wait: StartTimer) -> Sequence[Command]:
+        self.sleep(wait.seconds)
+        return self.feed(TimerFired(wait.token, self.at))
+
+    def answer(self, store: PublishCopy, word: str = "ok") -> Sequence[Command]:
+        return self.feed(CopyAnswered(store.token, store.out.copy_id, word == "ok", word, self.at, word == "silent"))
+
+    def of(self, kind: type[Any]) -> list[Any]:
+        return [c for c in self.said if isinstance(c, kind)]
+
+    def the(self, kind: type[Any]) -> Any:
+        (one,) = self.of(kind)
+        return one
+
+
+def delivery(
+    name: str = "m1",
+    body: bytes = b"x",
+    generation: int = 1,
+    redelivered: bool = False,
+    headers: dict[str, Any] | None = None,
+    **more: Any,
+) -> Delivery:
+    d = make_delivery(body, headers, message_id=name or None, **more)
+    d.generation, d.redelivered = generation, redelivered
+    return d
+
+
+def copied(failures: int) -> dict[str, str]:
+    """The headers of a first copy, for this source."""
+    return {
+        "redeliver_failures": str(failures),
+        "redeliver_failures_for": "orders",
+        "redeliver_lineage": "L",
+        "redeliver_hop": "1",
+    }
+
+
+def arrival_of(out: Outgoing, **more: Any) -> Delivery:
+    return delivery(out.properties.message_id, out.body, headers=dict(out.headers), **more)
+
+
+def again(d: Delivery, **more: Any) -> Delivery:
+    """The broker's redelivery of it in the next generation."""
+    return delivery(d.message_id or "", d.body, d.generation + 1, True, dict(d.headers), **more)
+
+
+# -- failing, resting, dying ---------------------------------------------------------------------
+
+
+def test_a_failure_is_held_run_again_with_its_count_and_accepted_when_it_succeeds() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    assert core.the(StartTimer).seconds == 5.0
+    core.due(core.the(StartTimer))
+    assert core.the(RunHandler).delivery is d
+    assert (d.failures, d.delivery_count) == (1, 2)
+    core.feed(HandlerSucceeded(d, core.at))
+    assert core.the(Settle).word == "accepted"
+    assert core.the(RecordAttempt).outcome == "accepted"
+    assert core.feed(SettleWritten(1)) == []
+    assert core.interceptor.held == core.interceptor.waiting_for_answers == 0
+
+
+def test_a_dead_letter_is_settled_only_after_every_target_has_confirmed() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"])), delivery()
+    core.fail(d)
+    first, second = core.of(PublishCopy)
+    assert [first.out.target, second.out.target] == [DLQ, AUDIT]
+    assert core.of(Settle) == []
+    assert not any(isinstance(c, Settle) for c in core.answer(second))
+    core.answer(first)
+    assert core.the(Settle).word == "accepted"
+    assert core.the(RecordAttempt).outcome == "dead_lettered"
+
+
+def test_only_the_targets_not_yet_confirmed_are_tried_again_and_ever_more_slowly() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"])), delivery()
+    core.fail(d)
+    good, bad = core.of(PublishCopy)
+    core.answer(good)
+    waits, halts = [], []
+    for _ in range(9):
+        core.answer(bad, "refused")
+        waits.append(core.the(StartTimer).seconds)
+        halts += core.of(PauseSource)
+        core.due(core.the(StartTimer))
+        assert core.the(PublishCopy).out.copy_id == bad.out.copy_id
+    assert waits == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+    assert len(halts) == 1, "said once"
+    assert halts[0].loud
+    assert "audit" in halts[0].reason
+    assert "DLQ" not in halts[0].reason
+    core.answer(bad)
+    assert core.the(Settle).word == "accepted"
+    assert core.the(ResumeSource).source == SOURCE
+
+
+def test_after_a_crash_between_two_confirms_only_the_missing_copy_is_sent_and_no_handler_runs() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"])), delivery()
+    core.fail(d)
+    good, missing = core.of(PublishCopy)
+    core.answer(good)
+    core.feed(GenerationLost(1))
+    core.answer(missing, "refused")
+    core.arrive(again(d))
+    assert core.the(PublishCopy).out.copy_id == missing.out.copy_id
+    assert core.of(RunHandler) == []
+    core.answer(core.the(PublishCopy))
+    assert core.the(Settle).delivery.generation == 2
+
+
+def test_a_late_answer_after_the_loss_finishes_the_ledger() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.fail(d)
+    store = core.the(PublishCopy)
+    core.feed(GenerationLost(1))
+    assert core.of(Settle) == []
+    core.answer(store)
+    assert core.of(Settle) == []
+    assert core.the(RecordAttempt).outcome == "dead_lettered"
+    core.arrive(again(d))
+    assert core.the(Settle).word == "accepted"
+    assert core.of(RunHandler) == core.of(PublishCopy) == []
+
+
+def test_a_copy_that_is_out_on_a_living_link_is_awaited_and_its_end_told_once() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.fail(d)
+    first = core.the(PublishCopy)
+    for generation in (1, 2):  # it is lost twice meanwhile
+        core.feed(GenerationLost(generation))
+        core.arrive(d := again(d))
+        assert core.of(PublishCopy) == core.of(Settle) == []
+    core.answer(first)
+    assert (core.the(Settle).word, core.the(Settle).delivery.generation) == ("accepted", 3)
+    assert [record.outcome for record in core.of(RecordAttempt)] == ["dead_lettered"]
+
+
+def test_a_copy_that_was_awaited_and_refused_is_sent_again_by_who_waited() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.fail(d)
+    first = core.the(PublishCopy)
+    core.feed(GenerationLost(1))
+    core.arrive(again(d))
+    core.answer(first, "refused")
+    core.due(core.the(StartTimer))
+    core.answer(core.the(PublishCopy))
+    assert core.the(Settle).delivery.generation == 2
+
+
+def test_what_is_held_here_dies_when_a_lost_run_of_it_was_its_last() -> None:
+    """On Artemis what comes back after a cut is not marked, and is run beside the run that was lost."""
+    core, d = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$")), delivery()
+    core.feed(GenerationLost(1, [d]))
+    second = delivery("m1", generation=2)
+    core.arrive(second)
+    core.fail(second)
+    core.fail(d)
+    assert core.the(PublishCopy).out.settles is second
+    assert core.the(PublishCopy).out.headers["redeliver_failures"] == "2"
+
+
+def held_beside_a_lost_run(policy: RedeliveryPolicy) -> tuple[Core, Delivery]:
+    """What rests is the second delivery; the handler of the first, which is returned, still runs."""
+    core, d = Core(policy), delivery()
+    core.feed(GenerationLost(1, [d]))
+    second = delivery("m1", generation=2)
+    core.arrive(second)
+    core.fail(second)
+    core.the(StartTimer)
+    return core, d
+
+
+def test_what_is_held_here_is_discarded_when_a_lost_run_of_it_was_its_last() -> None:
+    core, d = held_beside_a_lost_run(RedeliveryPolicy(2, 5.0, on_dead="discard"))
+    core.fail(d)
+    assert (core.the(Settle).word, core.the(Settle).delivery.generation) == ("accepted", 2)
+    assert [record.outcome for record in core.of(RecordAttempt)] == ["discarded"]
+
+
+@pytest.mark.parametrize("error", [None, KeyError("k")], ids=["handled", "ignored"])
+def test_what_is_held_here_is_run_again_although_a_lost_run_was_a_success_for_it_may_be_another_message(
+    error: KeyError | None,
+) -> None:
+    core, d = held_beside_a_lost_run(RedeliveryPolicy(3, 5.0, "queue:DLQ.$", ignore=KeyError))
+    core.feed(HandlerSucceeded(d, core.at)) if error is None else core.fail(d, error)
+    assert core.of(Settle) == core.of(CancelTimer) == []
+
+
+def test_reject_is_dead_lettered_at_once_and_ignored_errors_are_accepted() -> None:
+    core = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$", ignore=KeyError))
+    core.fail(delivery("a"), Reject("no such customer"))
+    assert core.the(PublishCopy).out.headers["redeliver_reason"] == "rejected"
+    core.fail(delivery("b"), KeyError("k"))
+    assert core.the(Settle).word == "accepted"
+    assert core.of(PublishCopy) == []
+
+
+def test_an_undecodable_message_is_dead_lettered_at_once_unless_retry_on_names_the_error() -> None:
+    core = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$"))
+    core.fail(delivery(), undecodable=True)
+    assert core.the(PublishCopy).out.headers["redeliver_reason"] == "undecodable"
+    assert core.the(PublishCopy).out.headers["redeliver_failures"] == "1"
+    named = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$", retry_on=ValueError))
+    named.fail(delivery(), undecodable=True)
+    assert named.the(StartTimer).seconds == 5.0
+
+
+def test_a_policy_that_discards_settles_without_a_copy() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, on_dead="discard"))
+    core.fail(delivery())
+    assert core.the(Settle).word == "accepted"
+    assert core.the(RecordAttempt).outcome == "discarded"
+    assert core.of(PublishCopy) == []
+
+
+def test_a_policy_that_keeps_rests_for_ever() -> None:
+    core, d = Core(RedeliveryPolicy(2, 5.0, None)), delivery()
+    for n in range(1, 6):
+        core.fail(d)
+        assert core.the(StartTimer).seconds == 5.0
+        assert core.the(RecordAttempt).outcome == ("redelivered" if n == 1 else "kept")
+        core.due(core.the(StartTimer))
+        assert d.failures == n
+
+
+def test_a_wish_without_count_rests_and_leaves_the_count_as_it_is() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    core.due(core.the(StartTimer))
+    for _ in range(5):
+        core.fail(d, RetryAfter(2.0, count=False))
+        wait = core.the(StartTimer)
+        core.due(wait)
+        assert core.the(RunHandler).delivery.failures == 1
+    core.fail(d, RetryAfter(7.0))
+    assert core.the(StartTimer).seconds == 7.0
+    assert d.past.failures == 2
+
+
+# -- the count, and who a message is (rule 6) -----------------------------------------------------
+
+
+def test_the_count_and_the_rest_outlive_the_connection() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    core.feed(GenerationLost(1))
+    core.sleep(2.0)
+    core.arrive(again(d))
+    assert core.the(StartTimer).seconds == pytest.approx(3.0)
+    core.due(core.the(StartTimer))
+    assert core.the(RunHandler).delivery.failures == 1
+
+
+def test_a_redelivery_waits_for_the_handler_that_still_runs_and_takes_its_result() -> None:
+    core, d = Core(), delivery()
+    core.feed(GenerationLost(1, [d]))
+    heir = again(d)
+    assert core.arrive(heir) == []
+    core.feed(HandlerSucceeded(d, core.at))
+    assert core.the(Settle).delivery is heir
+    assert core.interceptor._stories.keys() == {core.the(Settle).token}
+
+
+def test_a_redelivery_takes_the_failure_of_the_handler_that_still_ran() -> None:
+    core, d = Core(), delivery()
+    core.feed(GenerationLost(1, [d]))
+    heir = again(d)
+    core.arrive(heir)
+    core.fail(d)
+    core.due(core.the(StartTimer))
+    assert core.the(RunHandler).delivery is heir
+    assert heir.failures == 1
+
+
+def test_a_redelivery_is_run_when_the_run_it_waits_for_will_not_come() -> None:
+    core, d = Core(), delivery()
+    core.feed(GenerationLost(1, [d]))
+    heir = again(d)
+    core.arrive(heir)
+    core.feed(NotRun(d, core.at))
+    assert core.the(RunHandler).delivery is heir
+
+
+def test_a_handler_that_succeeds_after_the_loss_is_not_run_again() -> None:
+    core, d = Core(), delivery()
+    core.feed(GenerationLost(1, [d]))
+    core.feed(HandlerSucceeded(d, core.at))
+    assert core.of(Settle) == []
+    assert core.the(RecordAttempt).outcome == "accepted"
+    core.arrive(again(d))
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_last_failure_after_the_loss_is_a_dead_letter_at_the_redelivery() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.feed(GenerationLost(1, [d]))
+    assert [c for c in core.fail(d) if isinstance(c, PublishCopy | Settle)] == []
+    core.arrive(again(d))
+    assert core.of(RunHandler) == []
+    assert core.the(PublishCopy).out.headers["redeliver_failures"] == "1"
+    assert core.the(PublishCopy).out.headers["redeliver_error_type"] == "ValueError"
+
+
+@pytest.mark.parametrize(
+    "policy", [RedeliveryPolicy(1, 5.0, on_dead="discard"), RedeliveryPolicy(3, 5.0, ignore=ValueError)]
+)
+def test_a_verdict_of_nothing_to_send_after_the_loss_settles_the_redelivery(policy: RedeliveryPolicy) -> None:
+    core, d = Core(policy), delivery()
+    core.feed(GenerationLost(1, [d]))
+    core.fail(d)
+    core.arrive(again(d))
+    assert core.of(RunHandler) == []
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_strangers_dead_letter_lives_again_from_zero() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"))
+    core.fail(delivery())
+    letter = core.the(PublishCopy).out
+    back = arrival_of(letter)
+    core.arrive(back)
+    assert core.the(RunHandler).delivery.failures == 0
+    core.fail(back)
+    second = core.the(PublishCopy).out
+    assert second.headers["redeliver_generation"] == "1"
+    assert second.copy_id != letter.copy_id
+
+
+def test_two_forwarded_messages_with_one_lineage_both_run_and_their_copies_differ() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"))
+    ours = copied(0)
+    one, two = delivery("m1", b"one", headers=ours), delivery("m1", b"two", headers=ours)
+    for d in (one, two):
+        core.arrive(d)
+        assert core.the(RunHandler).delivery is d
+    ids = set()
+    for d in (one, two):
+        core.fail(d)
+        ids.add(core.the(PublishCopy).out.copy_id)
+    assert len(ids) == 2
+    core.feed(GenerationLost(1))
+
+
+@pytest.mark.parametrize("second_id", ["m1", "m2"], ids=["an id of ours", "an id of the broker's"])
+def test_a_copy_that_was_sent_twice_stays_one_message_and_both_attempts_are_told(second_id: str) -> None:
+    """Limbo may publish a row twice; what a drain or Artemis knows them by are lineage and copy id."""
+    core = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$"))
+    ours = copied(1)
+    one, two = (delivery(each, b"one", headers=ours) for each in ("m1", second_id))
+    core.arrive(one)
+    core.arrive(two)
+    core.fail(one)
+    letter = core.the(PublishCopy)
+    core.fail(two)
+    assert core.of(PublishCopy) == [], "it is that letter, whose answer is still to come"
+    assert letter.out.headers["redeliver_lineage"] == "L"
+    core.answer(letter)
+    assert {settle.delivery for settle in core.of(Settle)} == {one, two}
+    assert [record.outcome for record in core.of(RecordAttempt)] == ["dead_lettered", "dead_lettered"]
+
+
+def test_a_forwarded_message_runs_although_its_twin_is_done() -> None:
+    core = Core()
+    ours = copied(1)
+    one, two = delivery("m1", b"one", headers=ours), delivery("m1", b"two", headers=ours)
+    core.arrive(one)
+    core.feed(HandlerSucceeded(one, core.at))
+    core.feed(SettleWritten(core.the(Settle).token))
+    core.arrive(two)
+    assert core.the(RunHandler).delivery is two
+    duplicate = delivery("m1", b"one", headers=ours)
+    core.arrive(duplicate)
+    assert core.the(Settle).delivery is duplicate, "the very same copy, and done"
+
+
+def test_a_producers_duplicate_id_is_a_message_of_its_own() -> None:
+    core, one, two = Core(), delivery("same"), delivery("same")
+    core.fail(one)
+    core.fail(two)
+    assert (one.past.failures, two.past.failures) == (1, 1)
+    core.due(core.the(StartTimer))
+    assert core.the(RunHandler).delivery is two
+
+
+def test_a_message_without_any_id_is_counted_within_its_generation_only() -> None:
+    core, d = Core(), delivery("")
+    core.fail(d)
+    core.due(core.the(StartTimer))
+    assert d.failures == 1
+    core.feed(GenerationLost(1))
+    core.arrive(delivery("", generation=2, redelivered=True))
+    assert core.the(RunHandler).delivery.failures == 0
+
+
+def test_an_unmarked_twin_of_a_finished_message_is_run_and_its_dead_letter_is_sent() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$")), delivery()
+    core.feed(GenerationLost(1, [d]))
+    core.feed(HandlerSucceeded(d, core.at))
+    twin = delivery(generation=2)
+    core.fail(twin)
+    assert core.of(Settle) == []
+    core.answer(core.the(PublishCopy))
+    assert core.the(Settle).delivery is twin
+
+
+def test_a_brokers_own_count_counts_for_nothing() -> None:
+    core = Core()
+    core.arrive(delivery(redelivered=True, headers={"x-delivery-count": 9, "JMSXDeliveryCount": 9}))
+    assert core.the(RunHandler).delivery.failures == 0
+
+
+def test_a_settle_that_was_lost_is_given_again_without_the_handler() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    core.due(core.the(StartTimer))
+    core.feed(HandlerSucceeded(d, core.at))
+    core.feed(GenerationLost(1))
+    assert core.feed(SettleWritten(1)) == []
+    core.arrive(again(d))
+    assert core.the(Settle).delivery.generation == 2
+    assert core.of(RunHandler) == []
+
+
+# -- waiting (rule 7) -----------------------------------------------------------------------------
+
+
+def budget_of(n: int, schedule: ScheduleRange | None = LADDER) -> DelayOptions:
+    return DelayOptions("auto", n, 10.0, schedule, 10.0)
+
+
+def test_the_one_due_last_leaves_by_copy_when_the_budget_is_full() -> None:
+    core = Core(RedeliveryPolicy(None, 0.0), budget_of(2))
+    late, soon, newest = delivery("late"), delivery("soon"), delivery("newest")
+    core.fail(late, RetryAfter(9.0))
+    core.fail(soon, RetryAfter(3.0))
+    core.fail(newest, RetryAfter(4.0))
+    assert core.the(PublishCopy).out.origin is late
+    assert core.the(PublishCopy).after == 8.0
+    assert core.the(StartTimer).seconds == 4.0
+    assert core.interceptor.held == 2
+    assert core.of(PauseSource) == []
+
+
+def test_one_that_would_itself_be_due_last_leaves_itself() -> None:
+    core = Core(RedeliveryPolicy(None, 0.0), budget_of(1))
+    core.fail(delivery("soon"), RetryAfter(3.0))
+    last = delivery("last")
+    core.fail(last, RetryAfter(6.0))
+    assert core.the(PublishCopy).out.origin is last
+    assert core.the(PublishCopy).after == 4.0
+
+
+def test_the_source_pauses_quietly_when_nothing_can_leave_until_the_first_is_due() -> None:
+    core = Core(RedeliveryPolicy(None, 0.0), budget_of(1, schedule=None))
+    core.fail(delivery("a"), RetryAfter(3.0))
+    first = core.the(StartTimer)
+    core.fail(delivery("b"), RetryAfter(6.0))
+    assert not core.the(PauseSource).loud
+    core.due(first)
+    kinds = [type(c) for c in core.said]
+    assert kinds.index(ResumeSource) < kinds.index(RunHandler), "its handler must not find the source paused"
+
+
+def test_a_longer_rest_takes_hop_after_hop_until_the_last_bit_is_held() -> None:
+    core, d = Core(RedeliveryPolicy(3, 28.5, "queue:DLQ.$"), AUTO), delivery()
+    core.fail(d)
+    hops = []
+    while stores := core.of(PublishCopy):
+        hops.append(stores[0].after)
+        core.answer(stores[0])
+        assert core.the(Settle).word == "accepted"
+        core.sleep(hops[-1])
+        core.arrive(d := arrival_of(stores[0].out))
+    assert hops == [16.0, 8.0]
+    assert core.the(StartTimer).seconds == pytest.approx(4.5)
+    core.due(core.the(StartTimer))
+    assert core.the(RunHandler).delivery.failures == 1
+    assert d.headers["redeliver_hop"] == "2"
+
+
+@pytest.mark.parametrize("step", [-86_400.0, -3.0, 0.0])
+def test_a_wall_clock_that_is_set_back_never_makes_a_rest_longer_than_its_step(step: float) -> None:
+    core = Core(RedeliveryPolicy(3, 28.5, "queue:DLQ.$"), AUTO)
+    core.fail(delivery())
+    store, slept = core.the(PublishCopy), 0.0
+    core.answer(store)
+    core.wall += step
+    core.sleep(store.after)
+    core.arrive(arrival_of(store.out))
+    while not core.of(RunHandler):
+        if waits := core.of(StartTimer):
+            slept += waits[0].seconds
+            core.due(waits[0])
+        else:
+            store = core.the(PublishCopy)
+            core.answer(store)
+            slept += store.after
+            core.sleep(store.after)
+            core.arrive(arrival_of(store.out))
+    assert slept <= 28.5 + 1e-6
+
+
+def test_what_cannot_be_copied_for_a_retry_is_run_again_here() -> None:
+    core = Core(RedeliveryPolicy(3, 25.0, "queue:DLQ.$"), AUTO, header_bytes=100)
+    d = delivery()
+    core.fail(d)
+    waits = []
+    while not core.of(RunHandler):
+        assert core.of(PublishCopy) == []
+        waits.append(core.the(StartTimer).seconds)
+        core.due(core.the(StartTimer))
+    assert waits == [10.0, 10.0, 5.0]
+
+
+def test_a_dead_letter_that_cannot_be_copied_pauses_the_source_and_says_so_once() -> None:
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"), header_bytes=100), delivery()
+    core.fail(d)
+    assert core.the(PauseSource).loud
+    assert "cannot be copied" in core.the(PauseSource).reason
+    assert core.of(Settle) == core.of(StartTimer) == core.of(PublishCopy) == []
+    core.feed(GenerationLost(1))
+    core.the(ResumeSource)
+    core.arrive(again(d))
+    assert core.of(RunHandler) == [], "its verdict stands"
+    assert core.the(PauseSource).loud
+
+
+def test_a_nack_gives_it_back_uncounted_after_its_rest() -> None:
+    core, d = Core(ways=NACK), delivery()
+    core.fail(d)
+    core.due(core.the(StartTimer))
+    assert core.the(Settle).word == "released"
+    core.feed(SettleWritten(core.the(Settle).token))
+    core.arrive(delivery(redelivered=True))
+    assert core.the(RunHandler).delivery.failures == 1
+
+
+def test_a_copy_that_is_tried_again_waits_only_for_what_is_left_of_its_rest() -> None:
+    core = Core(RedeliveryPolicy(3, 32.0, "queue:DLQ.$"), AUTO)
+    core.fail(delivery())
+    assert core.the(PublishCopy).after == 32.0
+    core.answer(core.the(PublishCopy), "refused")
+    core.due(core.the(StartTimer))
+    assert core.the(PublishCopy).after == 16.0
+
+
+# -- expiry and arrival -----------------------------------------------------------------------------
+
+
+def test_a_message_that_expires_while_it_is_held_goes_where_the_policy_says() -> None:
+    core = Core(RedeliveryPolicy(3, 5.0, "queue:DLQ.$"))
+    core.fail(delivery(expires_at_us=core.at.us + 3_000_000))
+    core.due(core.the(StartTimer))
+    assert core.of(RunHandler) == []
+    assert core.the(PublishCopy).out.headers["redeliver_reason"] == "expired"
+
+
+def test_the_expiry_of_the_original_travels_on_its_copies_and_is_enforced() -> None:
+    core = Core(RedeliveryPolicy(3, 20.0, "queue:DLQ.$"), AUTO)
+    expires = core.at.us + 10_000_000
+    core.fail(delivery(expires_at_us=expires))
+    out = core.the(PublishCopy).out
+    assert out.headers["redeliver_expires_at"] == iso(expires)
+    assert out.properties.expires_at_us is None
+    core.sleep(16.0)
+    core.arrive(arrival_of(out))
+    assert core.the(PublishCopy).out.headers["redeliver_reason"] == "expired"
+    assert core.the(PublishCopy).out.headers["redeliver_error_type"] == "ValueError"
+
+
+@pytest.mark.parametrize(("act", "runs"), [("arrival", False), ("failure", True)])
+def test_a_limit_reached_elsewhere_ends_a_message_on_arrival_only_where_the_policy_says_so(
+    act: Any, runs: bool
+) -> None:
+    core = Core(RedeliveryPolicy(2, 5.0, "queue:DLQ.$", act=act))
+    core.arrive(
+        delivery(headers={"redeliver_failures": "2", "redeliver_failures_for": "orders", "redeliver_lineage": "L"})
+    )
+    assert bool(core.of(RunHandler)) is runs
+    assert bool(core.of(PublishCopy)) is not runs
+
+
+# -- losses and stopping --------------------------------------------------------------------------
+
+
+def test_nothing_is_settled_in_a_lost_generation() -> None:
+    core, d = Core(), delivery()
+    core.fail(d)
+    wait = core.the(StartTimer)
+    core.feed(GenerationLost(1))
+    assert core.due(wait) == []
+
+
+def test_stopping_sends_what_is_held_on_as_a_stamped_copy() -> None:
+    core, d = Core(ways=AUTO), delivery()
+    core.fail(d)
+    core.sleep(1.0)
+    core.feed(StopRequested(core.at))
+    store = core.the(PublishCopy)
+    assert (store.out.target, store.after) == (SOURCE, 4.0)
+    assert store.out.headers["redeliver_failures"] == "1"
+    assert "redeliver_reason" not in store.out.headers
+    core.answer(store)
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_run_that_a_stop_cancels_keeps_its_count_on_a_retry_copy_that_is_no_dead_letter() -> None:
+    core, d = Core(ways=AUTO), delivery()
+    core.fail(d)
+    core.due(core.the(StartTimer))
+    core.feed(StopRequested(core.at))
+    core.feed(NotRun(d, core.at))
+    headers = core.the(PublishCopy).out.headers
+    assert headers["redeliver_failures"] == "1"
+    assert "redeliver_not_before" in headers
+    assert not {"redeliver_reason", "original-destination"} & headers.keys()
+
+
+def test_a_failure_while_stopping_leaves_an_uncopyable_message_unsettled_and_its_count_in_the_ledger() -> None:
+    core, d = Core(ways=AUTO, header_bytes=100), delivery()
+    core.feed(StopRequested(core.at))
+    core.fail(d)
+    assert core.of(PublishCopy) == core.of(Settle) == core.of(StartTimer) == []
+    assert core.the(RecordAttempt).mechanism is None
+    assert d.past.failures == 1
+
+
+def test_an_early_copy_that_a_stop_sends_on_carries_the_error_that_only_the_ledger_knew() -> None:
+    core, d = Core(ways=AUTO), delivery()
+    core.fail(d)
+    core.feed(GenerationLost(1))
+    core.arrive(again(d))
+    core.feed(StopRequested(core.at))
+    assert core.the(PublishCopy).out.headers["redeliver_error_type"] == "ValueError"
+    assert core.the(PublishCopy).out.headers["redeliver_error_message"] == "no"
+
+
+# -- copies and settle as one --------------------------------------------------------------------
+
+
+def atomic(policy: RedeliveryPolicy | None = None, **more: Any) -> Core:
+    return Core(policy or RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"]), atomic_move=True, **more)
+
+
+def moved(core: Core, verdict: Any) -> Sequence[Command]:
+    return core.feed(TransactionAnswered(core.the(PublishAndSettle).token, verdict, "why", core.at))
+
+
+def test_a_dead_letter_and_its_settle_are_one_transaction_which_ends_the_story() -> None:
+    core, d = atomic(), delivery()
+    core.fail(d)
+    transact = core.the(PublishAndSettle)
+    assert (transact.delivery, [out.target for out, _ in transact.outs]) == (d, [DLQ, AUDIT])
+    assert not core.of(PublishCopy)
+    moved(core, "ok")
+    assert not core.of(Settle)
+    assert core.the(RecordAttempt).outcome == "dead_lettered"
+    core.arrive(again(d))
+    assert core.the(Settle).word == "accepted"  # it was settled: its twin is not run
+
+
+@pytest.mark.parametrize(("word", "runs"), [("refused", 1), ("silent", 0)])
+def test_a_retry_that_its_full_source_does_not_take_is_run_here_when_its_rest_is_over(word: str, runs: int) -> None:
+    core = Core(RedeliveryPolicy(9, 40.0), AUTO)
+    d = make_delivery(b"a", message_id="m1")
+    core.fail(d)
+    tries, waited = 0, 0.0
+    while waited < 40.0:
+        [store] = core.of(PublishCopy)
+        core.answer(store, word)
+        tries += 1
+        [wait] = core.of(StartTimer)
+        waited += wait.seconds
+        core.due(wait)
+    assert tries >= 3
+    assert len(core.of(RunHandler)) == runs  # after silence a copy may be there: it is sent again
+    assert len(core.of(PublishCopy)) == 1 - runs
+    if runs:
+        assert [c.source for c in core.of(ResumeSource)] == [SOURCE]
+        assert [(c.outcome, c.mechanism) for c in core.of(RecordAttempt)] == [("redelivered", "hold")]
+        assert d.failures == 1
+
+
+def test_a_refused_transaction_leaves_the_delivery_ours_and_is_not_tried_as_one_again() -> None:
+    core, d = atomic(), delivery()
+    core.fail(d)
+    moved(core, "refused")
+    core.due(core.the(StartTimer))
+    assert [store.out.target for store in core.of(PublishCopy)] == [DLQ, AUDIT]
+    assert not core.of(PublishAndSettle)
+
+
+def test_an_abandoned_transaction_is_gone_on_with_when_its_message_is_back_marked_or_not() -> None:
+    for marked in (True, False):
+        core, d = atomic(), delivery()
+        core.fail(d)
+        moved(core, "abandoned")
+        assert not core.said[:-1]
+        back = again(d)
+        back.redelivered = marked
+        core.arrive(back)
+        assert [store.out.target for store in core.of(PublishCopy)] == [DLQ, AUDIT]
+        assert not core.of(RunHandler)
+
+
+def test_a_transaction_that_was_lost_with_its_link_is_tried_as_one_again_but_only_once() -> None:
+    """Else, killed between the copy and its settle, both would live on, each to a dead letter of its own."""
+    core, d = atomic(), delivery()
+    core.fail(d)
+    moved(core, "lost")
+    core.arrive(again(d))
+    assert [out.target for out, _ in core.the(PublishAndSettle).outs] == [DLQ, AUDIT]
+    assert not core.of(PublishCopy)
+    moved(core, "lost")
+    core.arrive(again(again(d)))
+    assert [store.out.target for store in core.of(PublishCopy)] == [DLQ, AUDIT]  # it may be what the link dies of
+    assert not core.of(PublishAndSettle)
+
+
+def test_a_lost_link_says_nothing_against_its_target() -> None:
+    core, first, second = atomic(), delivery("a"), delivery("b")
+    core.fail(first)
+    moved(core, "lost")
+    core.fail(second)
+    assert len(core.of(PublishAndSettle)) == 1
+
+
+def test_a_target_that_failed_a_transaction_shares_none_until_it_has_confirmed() -> None:
+    core, first, second, third = atomic(), delivery("a"), delivery("b"), delivery("c")
+    core.fail(first)
+    moved(core, "refused")
+    core.fail(second)
+    stores = core.of(PublishCopy)
+    assert len(stores) == 2
+    assert not core.of(PublishAndSettle)
+    for store in stores:
+        core.answer(store)
+    core.fail(third)
+    assert core.of(PublishAndSettle)
+
+
+def test_a_message_without_any_id_takes_no_part_in_a_transaction_whose_abort_would_cost_its_count() -> None:
+    core = atomic()
+    core.fail(delivery(""))
+    assert len(core.of(PublishCopy)) == 2
+    assert not core.of(PublishAndSettle)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_scheduled_copy_is_in_the_transaction_only_where_the_broker_allows_it(together: bool) -> None:
+    core = atomic(RedeliveryPolicy(3, 20.0, "queue:DLQ.$"), ways=AUTO, atomic_schedule=together)
+    core.fail(delivery())
+    assert bool(core.of(PublishAndSettle)) == together
+    assert bool(core.of(PublishCopy)) != together
+
+
+def test_a_message_that_went_back_is_awaited_only_where_the_broker_may_not_mark_it() -> None:
+    for marks in (True, False):
+        core, d = Core(marks_returns=marks), delivery()
+        core.fail(d)
+        core.feed(GenerationLost(1))
+        back = again(d)
+        back.redelivered = False
+        assert core.interceptor.awaits(back) != marks
+        assert not core.interceptor.awaits(delivery("another", generation=2))
+        core.arrive(back)
+        assert back.failures == 1
+        assert not core.interceptor.awaits(again(back))  # it is here
+
+
+# -- what another process has left -----------------------------------------------------------------
+
+
+def crashed(core: Core, d: Delivery, failures: int = 0) -> Delivery:
+    """As the ledger has it of a message that a process died of."""
+    key = message_key(d, Past())
+    assert key is not None
+    entry = LedgerEntry(key, Past(failures=failures), digest(d), crashed=True)
+    core.ledger.open(ledger_key(key, Past()), lambda: entry)
+    d.redelivered = True
+    return d
+
+
+def test_a_crash_is_a_failure_like_any_other_and_its_handler_is_not_run_before_the_rest() -> None:
+    core = Core()
+    d = crashed(core, delivery())
+    core.arrive(d)
+    assert (core.the(StartTimer).seconds, core.of(RunHandler), d.past.failures) == (5.0, [], 1)
+    told = core.the(RecordAttempt)
+    assert (told.outcome, told.reason, told.failure.type) == ("redelivered", "crashed", "ProcessDied")
+    core.due(core.the(StartTimer))
+    assert core.the(RunHandler).delivery.delivery_count == 2
+
+
+def test_a_crash_is_counted_once() -> None:
+    core = Core()
+    d = crashed(core, delivery())
+    core.arrive(d)
+    core.feed(GenerationLost(1))
+    back = again(d)
+    core.arrive(back)
+    assert back.past.failures == 1
+
+
+def test_the_last_crash_that_a_policy_allows_leads_to_a_dead_letter_that_says_so() -> None:
+    core = Core()
+    core.arrive(crashed(core, delivery(), failures=2))
+    letters = core.of(PublishCopy)
+    assert [store.out.target for store in letters] == [DLQ, AUDIT]
+    headers = letters[0].out.headers
+    assert (headers["redeliver_reason"], headers["redeliver_failures"]) == ("crashed", "3")
+    for letter in letters:
+        core.answer(letter)
+    assert core.the(RecordAttempt).reason == "crashed"
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_message_without_an_id_is_settled_after_its_stamped_copy_is_confirmed_and_the_copy_is_run() -> None:
+    core, d = Core(), delivery("")
+    core.feed(Arrived(d, core.at, stamp=True))
+    copy = core.the(PublishCopy)
+    assert (copy.out.target, copy.after, copy.out.headers["redeliver_failures"]) == (SOURCE, 0.0, "0")
+    assert core.of(Settle) == core.of(RunHandler) == []
+    core.answer(copy)
+    assert core.the(Settle).delivery is d
+    assert core.of(RecordAttempt) == []
+    stamped = arrival_of(copy.out)
+    core.feed(Arrived(stamped, core.at, stamp=True))
+    assert core.the(RunHandler).delivery is stamped
+    assert stamped.delivery_count == 1
+
+
+def test_a_message_with_an_id_is_not_exchanged() -> None:
+    core, d = Core(), delivery()
+    core.feed(Arrived(d, core.at, stamp=True))
+    assert core.the(RunHandler).delivery is d
+
+
+class Listening(MemoryLedger):
+    ended = 0
+
+    def over(self, key: str, /) -> None:
+        self.ended += 1
+
+
+def test_the_ledger_hears_that_a_message_is_over_when_its_settle_is_written_and_not_before() -> None:
+    ledger = Listening()
+    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:audit"), ledger=ledger), delivery()
+    core.fail(d)
+    core.answer(core.the(PublishCopy))
+    assert (core.the(Settle).word, ledger.ended) == ("accepted", 0)
+    core.feed(SettleWritten(core.the(Settle).token))
+    assert ledger.ended == 1
+
+
+def test_the_ledger_keeps_what_was_given_back() -> None:
+    ledger = Listening()
+    core, d = Core(ways=NACK, ledger=ledger), delivery()
+    core.fail(d)
+    core.due(core.the(StartTimer))
+    assert core.the(Settle).word == "released"
+    core.feed(SettleWritten(core.the(Settle).token))
+    assert ledger.ended == 0
+
+
+def test_a_failure_that_is_not_counted_rests_and_is_told_with_its_reason() -> None:
+    core, d = Core(RedeliveryPolicy(2, 5.0)), delivery()
+    core.fail(d)
+    for _ in range(3):
+        core.due(core.the(StartTimer))
+        assert core.the(RunHandler).delivery.failures == 1
+        core.fail(d, counted=False)
+        record = core.the(RecordAttempt)
+        told = (record.outcome, record.reason, record.past.failures, record.delay)
+        assert told == ("redelivered", "breaker", 1, 5.0)
+    core.due(core.the(StartTimer))
+    core.fail(d)
+    assert {store.out.headers["redeliver_failures"] for store in core.of(PublishCopy)} == {"2"}

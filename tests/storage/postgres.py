@@ -1,0 +1,147 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""A PostgreSQL server of the tests' own: the installed one, on a free port, its data in a folder of its own.
+
+The server refuses to be root; where the tests are, it is the user `postgres`, or `nobody`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from tests.brokers._install import BrokerMissing
+from tests.brokers._process import Leash, free_ports, wait_until
+
+CURE = "Install PostgreSQL (Debian: apt-get install postgresql), and psycopg (the extra `postgres`)"
+_numbers = itertools.count(1)
+
+
+class Postgres:
+    """A running server. Not thread-safe. BrokerMissing where there is none to run."""
+
+    def __init__(self) -> None:
+        if importlib.util.find_spec("psycopg") is None:
+            raise BrokerMissing("psycopg is not installed", CURE)
+        self._programs = _programs()
+        self._as_user = _as_somebody()
+        self._folder = Path(tempfile.mkdtemp(prefix="redeliver-postgres-"))
+        self._log = self._folder / "log"
+        self._log.touch()
+        (self.port,) = free_ports(1)
+        self._leash = Leash(self._folder)
+        try:
+            self._initialise()
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _initialise(self) -> None:
+        data = self._folder / "data"
+        data.mkdir(mode=0o700)
+        if self._as_user:
+            user = pwd.getpwnam(self._as_user)
+            for path in (self._folder, self._log, data):
+                os.chown(path, user.pw_uid, user.pw_gid)
+        argv = [self._programs / "initdb", "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"]
+        done = subprocess.run(self._mine(*map(str, argv)), capture_output=True, text=True, cwd=self._folder)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def _mine(self, *argv: str) -> list[str]:
+        if not self._as_user:
+            return list(argv)
+        user = pwd.getpwnam(self._as_user)
+        change = ["setpriv", f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
+        return [*change, *argv]
+
+    def start(self) -> None:
+        """Start it, again after `kill`, unless it runs; returns when it answers."""
+        if self._leash.pids():
+            return
+        argv = [
+            str(self._programs / "postgres"),
+            "-D",
+            str(self._folder / "data"),
+            "-p",
+            str(self.port),
+            "-h",
+            "127.0.0.1",
+            "-k",
+            "",
+            "-c",
+            "shared_buffers=16MB",
+            "-c",
+            "max_connections=30",
+        ]
+        self._leash.run(self._mine(*argv), {"LC_ALL": "C", "PATH": os.environ["PATH"]}, self._log)
+        wait_until(self._answers, alive=lambda: bool(self._leash.pids()), logs=[self._log], what="PostgreSQL")
+
+    def _answers(self) -> bool:
+        import psycopg
+
+        try:
+            psycopg.connect(self.dsn("postgres"), connect_timeout=2).close()
+        except psycopg.OperationalError:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """SIGKILL; its data stays."""
+        self._leash.kill()
+        (self._folder / "data" / "postmaster.pid").unlink(missing_ok=True)
+
+    def pause(self) -> None:
+        """Stop all its processes where they are, until `resume`."""
+        self._leash.pause()
+
+    def resume(self) -> None:
+        self._leash.resume()
+
+    def stop(self) -> None:
+        """End it, and delete its data."""
+        self._leash.end()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def dsn(self, database: str) -> str:
+        return f"postgresql://test@127.0.0.1:{self.port}/{database}"
+
+    def new_database(self) -> str:
+        """The URL of an empty schema, which is all of the database that its users see. Cheaper than a database."""
+        import psycopg
+
+        name = f"limbo{next(_numbers)}"
+        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
+            connection.execute(f"CREATE SCHEMA {name}".encode())
+        return self.dsn("postgres") + f"?options=-csearch_path%3D{name}"
+
+
+def _programs() -> Path:
+    """The folder of the server's programs; Debian has them in one that is on nobody's PATH."""
+    if found := shutil.which("postgres"):
+        folder = Path(found).resolve().parent
+        if (folder / "initdb").exists():
+            return folder
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    if not versions:
+        raise BrokerMissing("PostgreSQL is not installed", CURE)
+    return versions[-1].parent
+
+
+def _as_somebody() -> str:
+    """The user to run it as; empty: as ourselves."""
+    if os.geteuid() != 0:
+        return ""
+    for name in ("postgres", "nobody"):
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return name
+    raise BrokerMissing("PostgreSQL refuses to be run by root, and there is no other user", CURE)
