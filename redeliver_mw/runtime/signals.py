@@ -80,9 +80,9 @@ def run_until_signal(app: Stoppable, handle_signals: bool, boss: ParentProcess |
             boss.watch(ending)
         app.start()
         ending.starting = False
-        log.info("consuming %s at %s", ", ".join(map(str, app.sources)), app.place)
         if boss is not None:
-            boss.started()
+            boss.started()  # before the line below: whoever reads it may kill this process at once
+        log.info("consuming %s at %s", ", ".join(map(str, app.sources)), app.place)
         while not ending.wanted.wait(0.5) and not app.is_over:
             pass
         report = app.stop()
