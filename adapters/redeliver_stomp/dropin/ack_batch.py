@@ -18,10 +18,19 @@ MOMENT = 0.003  # seconds
 
 
 class AckBatch:
-    """`write` is called by whichever thread flushes, one at a time."""
+    """`write` is called by whichever thread flushes, one at a time.
 
-    def __init__(self, write: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._write, self._clock = write, clock
+    `alive` tells whether the connection that the acks are for is still there. A frame that comes later is dropped:
+    its id could mean another message on the next connection.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        clock: Callable[[], float] = time.monotonic,
+        alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._write, self._clock, self._alive = write, clock, alive
         self._waiting: list[bytes] = []
         self._since = 0.0
         self._lock = threading.Lock()
@@ -29,6 +38,8 @@ class AckBatch:
     def add(self, frame: bytes) -> bool:
         """True for the first one: `flush` is to be called at the end of the turn."""
         with self._lock:
+            if not self._alive():
+                return False
             waiting = self._waiting
             waiting.append(frame)
             first = len(waiting) == 1

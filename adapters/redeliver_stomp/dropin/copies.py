@@ -40,7 +40,7 @@ class ConnectionCopyPublisher(CopyPublisher):
         self._when_idle: list[Callable[[], Any]] = []
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
-        if why := self._why_not([out]):
+        if why := self.why_not([out]):
             return answer("refused", why)
         if not alive():
             return answer("unsent", "the original was lost meanwhile")
@@ -62,7 +62,7 @@ class ConnectionCopyPublisher(CopyPublisher):
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
         """{BEGIN, SEND…, ACK}, and a COMMIT once all of them are answered; an ERROR for one of them is an ABORT."""
-        if why := self._why_not([out for out, _ in outs]):
+        if why := self.why_not([out for out, _ in outs]):
             return answer("refused", why)
         if odd(delivery.native.raw(b"message-id")):
             return answer("refused", "its id is none of the broker's: its ack may end the connection")
@@ -77,14 +77,15 @@ class ConnectionCopyPublisher(CopyPublisher):
                 self._idle()
 
         try:
-            ack = self._seat.ack_headers(delivery.tag)
+            ack = () if self._seat.is_settled(delivery) else self._seat.ack_headers(delivery.tag)
             _Transaction(self._line, over, self._send).begin([out for out, _ in outs], ack)
         except NotSendable as error:
             if self._over(number):
                 answer("refused", str(error))
                 self._idle()
 
-    def _why_not(self, outs: Sequence[Outgoing]) -> str:
+    def why_not(self, outs: Sequence[Outgoing]) -> str:
+        """Return why these cannot be sent now; empty if they can."""
         for out in outs:
             if why := problem(out.target):
                 return why

@@ -46,6 +46,7 @@ from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.redelivery.delays import hold_budget, hold_limit
 from redeliver_stomp.capabilities import NOT_SCHEDULED, capabilities, destination_of
 from redeliver_stomp.dropin.channel import ConnectionScope, SubscribedSource
+from redeliver_stomp.dropin.claims import HandedFrame
 from redeliver_stomp.dropin.connection import RAW
 from redeliver_stomp.frames import RawFrame, plain_frame
 from redeliver_stomp.messages import READER
@@ -106,7 +107,24 @@ class StompCallbackRunner(CallbackRunner):
         redelivered = b"\nredelivered:true" in raw.head
         delivery = Delivery(source, generation, self._seat.tag_of(frame.headers), redelivered, raw, READER)
         returning = self.terms.returning_settles(to.ack == "auto")
-        self.arrived(CallbackRun(delivery, self._seat, self, (frame, to), returning_settles=returning))
+        self.arrived(CallbackRun(delivery, self._seat, self, HandedFrame(frame, to), returning_settles=returning))
+
+    def begin(self, turn: CallbackRun) -> None:
+        self._seat.claims.begin(turn)
+        super().begin(turn)
+
+    def ended(self, turn: CallbackRun, error: BaseException | None) -> None:
+        """What the code said on another thread comes before how its callback ended."""
+        word = self._seat.claims.end(turn, error)
+        if word is not None:
+            self.word(turn, word)
+        super().ended(turn, error)
+
+    def closing(self, turn: CallbackRun) -> None:
+        with self._seat.claims.lock:
+            mine = turn.returning_settles and self._seat.claims.take(turn)
+        if mine:
+            super().closing(turn)
 
     def _not_scheduled(self, source: Destination) -> None:
         if not self._scheduled:
@@ -121,7 +139,7 @@ class StompCallbackRunner(CallbackRunner):
             self._plans[known] = replace(plan, ways=replace(plan.ways, schedule=None))
 
     def invoke(self, turn: CallbackRun) -> object:
-        frame, to = turn.given
+        frame, to = turn.given.frame, turn.given.to
         headers = {**frame.headers, "JMSXDeliveryCount": str(turn.delivery.delivery_count)}
         if to.id != to.of:  # a retry of a durable subscription's, from its private queue
             headers |= {"destination": to.destination, "subscription": to.of}
@@ -158,7 +176,7 @@ class Redelivering:
         name = frame.headers.get("subscription")
         to, raw = seat.subscriptions.get(name), getattr(frame, RAW, None)
         if to is None or raw is None:
-            if name not in seat.retired:
+            if name not in seat.retired and (to is not None or seat.passes(frame)):
                 self.listener.on_message(frame)
             return
         self._inbox.append((to, frame, raw, seat.line.epoch))
@@ -206,6 +224,8 @@ def redelivering(
     ConfigError for what cannot be; PolicyError for a policy that cannot be read. From `subscribe` a PolicyError for one
     that cannot be had there.
     """
+    if isinstance(listener, Redelivering):
+        raise ConfigError(f"{listener!r:.200} is wrapped already", cure="Wrap a listener once")
     if not callable(getattr(listener, "on_message", None)):
         raise ConfigError(f"{listener!r:.200} has no on_message", cure="Give a listener of stomp.py's kind")
     terms = DropinOptions(publisher=publisher, **options).on(listener.on_message)
