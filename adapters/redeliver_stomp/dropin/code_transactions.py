@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -129,6 +129,16 @@ class CodeTransactions:
         self._abort(transaction, headers, **more)
         if found is not None:
             self._give_back(found, found.runs)
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[bool]:
+        """Whether a COMMIT of ours would do harm, and as long as this lasts no ACK joins a transaction.
+
+        ActiveMQ forgets with any COMMIT of a connection all messages that were acked in any transaction of it: after
+        an ABORT of theirs they could not be acked again (observed on 5.18.3 and 6.3.1).
+        """
+        with self._lock:
+            yield any(each.runs for each in self._open.values())
 
     # -- what becomes of it -----------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from redeliver_mw.adapter import OnAnswer, OnTransferred
@@ -52,11 +53,14 @@ class ConnectionCopyPublisher(CopyPublisher):
             elif self._over(number):
                 answer("refused" if refusal else "ok", refusal)
 
+        def alone() -> None:
+            self._send(send_frame(out, self._line.expect(answered), after=after))
+
         try:
             if after > 0:  # within a transaction its job would be stored after the commit
-                self._send(send_frame(out, self._line.expect(answered), after=after))
+                alone()
             else:  # without one, what a full queue has no room for is put there later, however often it was sent
-                _Transaction(self._line, answered, self._send).begin([out])
+                self._transact([out], (), answered, alone)
         except NotSendable as error:
             answered(str(error))
 
@@ -69,20 +73,37 @@ class ConnectionCopyPublisher(CopyPublisher):
         number = self._begin(lambda why: answer("abandoned" if self._silent else "lost", why))
         self._moves.add(number)
 
-        def over(refusal: str, error: str) -> None:
+        def over(refusal: str, error: str = "") -> None:
             if error and number in self._waiting:  # what it means for the parts nobody knows
                 self._cut(f"a transaction did not end: {error}")
             elif self._over(number):
                 answer("refused" if refusal else "ok", refusal)
                 self._idle()
 
+        def copies_first() -> None:
+            _CopiesThenAck(self._line, over, self._send).begin([out for out, _ in outs], ack)
+
+        ack = () if self._seat.is_settled(delivery) else self._seat.ack_headers(delivery.tag)
         try:
-            ack = () if self._seat.is_settled(delivery) else self._seat.ack_headers(delivery.tag)
-            _Transaction(self._line, over, self._send).begin([out for out, _ in outs], ack)
+            self._transact([out for out, _ in outs], ack, over, copies_first)
         except NotSendable as error:
-            if self._over(number):
-                answer("refused", str(error))
-                self._idle()
+            over(str(error))
+
+    def _transact(
+        self,
+        outs: Sequence[Outgoing],
+        ack: Sequence[tuple[str, str]],
+        over: Callable[[str, str], None],
+        instead: Callable[[], None],
+    ) -> None:
+        """One transaction of ours, or something `instead` while the code has ACKs in one of its own."""
+        beside = self._seat.transactions.beside
+        with beside() as harmful:
+            pass
+        if harmful:
+            instead()
+        else:
+            _Transaction(self._line, over, self._send, beside, instead).begin(outs, ack)
 
     def why_not(self, outs: Sequence[Outgoing]) -> str:
         """Return why these cannot be sent now; empty if they can."""
@@ -151,9 +172,15 @@ class _Transaction:
     """
 
     def __init__(
-        self, line: StompUserConnection, over: Callable[[str, str], None], send: Callable[[bytes], None]
+        self,
+        line: StompUserConnection,
+        over: Callable[[str, str], None],
+        send: Callable[[bytes], None],
+        beside: Callable[[], AbstractContextManager[bool]],
+        instead: Callable[[], None],
     ) -> None:
         self._line, self._over, self._write = line, over, send
+        self._beside, self._instead = beside, instead
         self._name = f"redeliver-dropin-{next(_numbers)}"
         self._open, self._refusal = 0, ""
 
@@ -173,6 +200,45 @@ class _Transaction:
         self._refusal = self._refusal or error
         self._open -= 1
         if self._open == 0:
-            verb = "ABORT" if self._refusal else "COMMIT"
-            receipt = self._line.expect(lambda error: self._over(self._refusal, error))
-            self._write(encode(verb, [("transaction", self._name), ("receipt", receipt)]))
+            with self._beside() as harmful:
+                verb = "ABORT" if self._refusal or harmful else "COMMIT"
+                headers = [("transaction", self._name)]
+                if self._refusal or not harmful:
+                    headers.append(("receipt", self._line.expect(lambda error: self._over(self._refusal, error))))
+                self._write(encode(verb, headers))
+            if harmful and not self._refusal:
+                self._instead()
+
+
+class _CopiesThenAck:
+    """The same without a transaction: the ACK goes out once the broker has confirmed each copy.
+
+    `over` gets why a copy was refused.
+    """
+
+    def __init__(
+        self, line: StompUserConnection, over: Callable[[str, str], None], send: Callable[[bytes], None]
+    ) -> None:
+        self._line, self._over, self._write = line, over, send
+        self._open, self._refusal = 0, ""
+        self._ack: Sequence[tuple[str, str]] = ()
+
+    def begin(self, outs: Sequence[Outgoing], ack: Sequence[tuple[str, str]]) -> None:
+        """Raise NotSendable before anything is sent."""
+        self._open, self._ack = len(outs), ack
+        self._write(b"".join([send_frame(out, self._line.expect(self._answered)) for out in outs]))
+
+    def _answered(self, error: str) -> None:
+        self._refusal = self._refusal or error
+        self._open -= 1
+        if self._open:
+            return
+        if self._refusal or not self._ack:
+            self._over(self._refusal, "")
+        else:
+            self._write(encode("ACK", [*self._ack, ("receipt", self._line.expect(self._acked))]))
+
+    def _acked(self, error: str) -> None:
+        if error:
+            log.error("copies of a message are confirmed, and its ACK was refused: %s", error)
+        self._over("", "")
