@@ -100,7 +100,11 @@ class ConnectionScope(SettlementScope):
 
     def window(self, consumer: Hashable) -> int | None:
         found = self.subscriptions.get(str(consumer))
-        return found.prefetch if found is not None else None
+        if found is None or (
+            found.destination.startswith("/topic/") and not (found.source and found.source.subscription)
+        ):
+            return None  # a copy at the tail of a topic, which a window of one leads to, would reach all subscribers
+        return max(1, found.prefetch)
 
     def withdraw(self, turn: CallbackRun) -> bool:
         return self.transactions.withdraw(turn)
@@ -363,9 +367,11 @@ class ConnectionScope(SettlementScope):
             if self._foreign and not ours:
                 by_hand(of, *args, **kwargs)
                 return
-            where = self._gone.get(tag, "")
-            why = "its connection was lost" if where else "it is settled already, or lost"
-            return self._late.error("%s: a settlement of %s came too late and is dropped: %s", where, tag, why)
+            if (source := self._gone.get(tag)) is not None:
+                text = "%s: a settlement of %s came too late and is dropped: its connection was lost"
+                return self._late.error(text, source, tag)
+            text = "a settlement of %s came too late and is dropped: it is settled already, or lost"
+            return self._late.error(text, tag)
         if transaction and word is not ACK:
             raise RefusedHere(
                 "ActiveMQ takes no NACK in a transaction",
@@ -377,6 +383,11 @@ class ConnectionScope(SettlementScope):
             return self._late.error(
                 "%r: a nack is dropped, and the message stays unsettled: %s", run.delivery, word.__cause__
             )
+        if not self.lives(run.delivery.generation):
+            text = "%r: a settlement by the code came too late and is dropped: its subscription or connection is gone"
+            self._late.error(text, run.delivery)
+            if transaction or not run.inside:
+                return
         runs = self._claimed(run, word)
         if not runs:
             return self._late.error(
@@ -433,7 +444,8 @@ class ConnectionScope(SettlementScope):
 
     def _goes_at_once(self, run: CallbackRun) -> bool:
         """What its code has sent has to be at the broker before its ACK, and a doubtful ACK is watched."""
-        return self.line.is_open and not doubtful(run.delivery.native) and not run.delivery.outbox.close()
+        delivery = run.delivery
+        return self.lives(delivery.generation) and not doubtful(delivery.native) and not delivery.outbox.close()
 
     def tell(self, run: CallbackRun) -> None:
         """Let the core hear of what was said of a run on another thread. From any thread."""

@@ -12,7 +12,7 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redeliver_mw.dropin import CallbackRun
+from redeliver_mw.dropin import CallbackRun, RefusedHere
 
 if TYPE_CHECKING:
     from redeliver_stomp.dropin.channel import SubscribedSource
@@ -66,7 +66,7 @@ class Claims:
         with self.lock:
             word, handed.pending = handed.pending, None
             if run.promised:
-                handed.raised = error
+                handed.raised = None if isinstance(error, RefusedHere) else error
             elif word is None:
                 handed.claimed = True
         return word

@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("redeliver_mw.stomp")
 
+REMEMBERED = 1000  # names of transactions that were aborted here
+
 
 @dataclass(slots=True, eq=False)
 class CodeTransaction:
     """One transaction of the code's, from its BEGIN or its first ACK until its outcome is known."""
 
     name: str
-    begun_by: CallbackRun | None = None  # whose callback was running
+    begun_by: int | None = None  # the order of the run whose callback has begun it
     runs: list[CallbackRun] = field(default_factory=list)  # acked in it, in this order
     taken: set[CallbackRun] = field(default_factory=set)  # whose ACK the broker has answered well
     sends: dict[CallbackRun, Sequence[QueuedSend]] = field(default_factory=dict)  # of `delivery.send`
@@ -58,7 +60,7 @@ class CodeTransactions:
     def __init__(self, connection: Any, scope: ConnectionScope) -> None:
         self._scope, self._line, self._lock = scope, scope.line, scope.claims.lock
         self._open: dict[str, CodeTransaction] = {}
-        self._aborted_here: set[str] = set()  # because their callback raised
+        self._aborted_here: dict[str, None] = {}  # because their callback raised; the oldest first
         self._begin, self._commit, self._abort = connection.begin, connection.commit, connection.abort
         connection.begin, connection.commit, connection.abort = self._beginning, self._committing, self._aborting
 
@@ -66,9 +68,10 @@ class CodeTransactions:
 
     def _beginning(self, transaction: Any = None, headers: Any = None, **more: Any) -> Any:
         name = self._begin(transaction, headers, **more)
+        run = self._scope.running()
         with self._lock:
-            self._aborted_here.discard(str(name))
-            self._open[str(name)] = CodeTransaction(str(name), self._scope.running())
+            self._aborted_here.pop(str(name), None)
+            self._open[str(name)] = CodeTransaction(str(name), run.order if run is not None else None)
         return name
 
     def join(self, runs: Sequence[CallbackRun], name: str, receipt: str) -> None:
@@ -109,7 +112,6 @@ class CodeTransactions:
 
     def _refuse_aborted(self, name: str) -> None:
         if name in self._aborted_here:
-            self._aborted_here.discard(name)
             raise RefusedHere(
                 f"the transaction {name} was aborted when the callback that had begun it raised",
                 where=self._line.broker,
@@ -121,7 +123,6 @@ class CodeTransactions:
         with self._lock:
             found = self._open.pop(name, None)
         if name in self._aborted_here:
-            self._aborted_here.discard(name)
             shown = {**(headers or {}), **more}.get("receipt")
             if shown:
                 self._line.show_receipt(str(shown))
@@ -132,7 +133,7 @@ class CodeTransactions:
 
     @contextlib.contextmanager
     def beside(self) -> Iterator[bool]:
-        """Whether a COMMIT of ours would do harm, and as long as this lasts no ACK joins a transaction.
+        """Tell whether a COMMIT of ours would do harm now. No ACK joins a transaction before the block is left.
 
         ActiveMQ forgets with any COMMIT of a connection all messages that were acked in any transaction of it: after
         an ABORT of theirs they could not be acked again (observed on 5.18.3 and 6.3.1).
@@ -149,13 +150,16 @@ class CodeTransactions:
         """
         with self._lock:
             found = self._handed(run).transaction
-            if found is None:  # its outcome has come meanwhile
+            if found is None:  # it was given back meanwhile, and another thread may have settled it
+                free = not self._handed(run).claimed
                 run.promised, self._handed(run).claimed = False, True
-                return True
-            if found.asked or found.begun_by is not run:
+                return free
+            if found.asked or found.begun_by != run.order:
                 return False
             self._open.pop(found.name, None)
-            self._aborted_here.add(found.name)
+            self._aborted_here[found.name] = None
+            if len(self._aborted_here) > REMEMBERED:
+                del self._aborted_here[next(iter(self._aborted_here))]
             run.promised, self._handed(run).transaction = False, None
         if self._line.is_open:
             with contextlib.suppress(Exception):  # stomp.py's own: the connection is lost
@@ -191,10 +195,9 @@ class CodeTransactions:
     def _answered(self, transaction: CodeTransaction, error: str) -> None:
         """The COMMIT is answered. On our thread."""
         if error:
+            sources = ", ".join(sorted({str(run.delivery.destination) for run in transaction.runs}))
             text = "%s: the COMMIT of the transaction %s was refused, and nothing of it counts as settled: %s"
-            log.error(
-                text, transaction.runs[0].delivery.destination if transaction.runs else "", transaction.name, error
-            )
+            log.error(text, sources, transaction.name, error)
             return self._give_back(transaction, transaction.runs)
         transaction.committed = True
         for run in list(transaction.runs):

@@ -7,19 +7,22 @@
     conn.set_listener("", redelivering(MyListener(), conn, policy=p))  # before conn.subscribe
     conn.subscribe("/queue/orders", id="1", ack="client-individual")
 
-The listener stays as it is. When `on_message` returns, its message is acked; when it raises, the message comes back
-as the policy says, and after the last failure lies in the dead-letter queue.
+The listener stays as it is. What settles its messages is what settled them before: in the ack mode `auto` returning
+from `on_message`, in `client` and `client-individual` the code's own ACK. When `on_message` raises, or the code nacks,
+the message comes back as the policy says, and after the last failure lies in the dead-letter queue.
 
 What a user should know:
 
 - `on_message` runs on one thread of ours per connection, one message after the other; so neither a slow callback nor
   a held message stops heart-beats. All other methods of the listener are called where stomp.py calls them.
-- `conn.subscribe`, `unsubscribe`, `ack`, `nack` and `disconnect` of this one object are taken over. Each
-  subscription gets the ack mode `client-individual` (stomp.py's default, `auto`, gives messages away before they are
-  handled), and `activemq.prefetchSize` of 1000 where none is given. Subscriptions made before, browsers and
-  temporary destinations are left alone.
-- The callback's own `conn.ack` and `conn.nack` are captured: ack = success, nack = a failure to be retried. They count
-  once; when it acks and then raises, the ack counts. With `transaction=` they pass through, and are warned of.
+- `conn.subscribe`, `unsubscribe`, `ack`, `nack`, `begin`, `commit`, `abort` and `disconnect` of this one object are
+  taken over. Each subscription gets the ack mode `client-individual` (stomp.py's default, `auto`, gives messages away
+  before they are handled), and `activemq.prefetchSize` of 1000 where none is given. Browsers and temporary
+  destinations are left alone. A subscription that was made before is an error, logged at its first message.
+- The code's own `conn.ack` and `conn.nack` are captured, whenever they come and from whichever thread: ack = success,
+  nack = a failure to be retried. They count once; when a callback acks and then raises, the ack counts.
+- The code's own transactions: an ACK in one is success when the COMMIT is answered. After an ABORT the code has the
+  message in hand again. ActiveMQ takes no NACK in a transaction, so that is refused.
 - The callback sees a copy of the frame, with the header `JMSXDeliveryCount`: "1" at the first delivery.
 - Bodies of copies are the bytes that came, whatever `auto_decode` makes of them for the callback.
 - Copies go out on the same connection; a dead letter and the ack of its original are one transaction. When the
