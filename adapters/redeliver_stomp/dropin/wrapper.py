@@ -123,6 +123,11 @@ class StompCallbackRunner(CallbackRunner):
             self.word(turn, word)
         super().ended(turn, error)
 
+    def lost(self, generation: int, turns: list[CallbackRun]) -> None:
+        super().lost(generation, turns)
+        if self.over:
+            self._windows.stop()  # its timer ends with the connection's thread
+
     def closing(self, turn: CallbackRun) -> None:
         with self._seat.claims.lock:
             mine = turn.returning_settles and self._seat.claims.take(turn)
