@@ -144,7 +144,7 @@ class ConnectionScope(SettlementScope):
         return delivery.tag in self._settled_there
 
     def settled_by_broker(self, run: CallbackRun) -> None:
-        """A COMMIT of the code's has settled it: a success. Called on our thread."""
+        """Count a success: a COMMIT of the code's has settled the run. Called on our thread."""
         if run.in_hand and self.settleable(run.delivery):
             self._settled_there.add(run.delivery.tag)
             run.keeper.word(run, ACK)
@@ -180,7 +180,7 @@ class ConnectionScope(SettlementScope):
         return True
 
     def tried(self, delivery: Delivery, error: str) -> bool:
-        """An ACK is answered. Return whether its message turned out to be one that cannot be acked."""
+        """Take the answer to an ACK. Return whether its message turned out to be one that cannot be acked."""
         if not doubtful(delivery.native):
             return False
         mark = mark_of(delivery.native)
@@ -419,13 +419,13 @@ class ConnectionScope(SettlementScope):
         return [*earlier, run]
 
     def _join(self, runs: list[CallbackRun], transaction: str, receipt: str) -> None:
-        """ACKs in a transaction of the code's; without those that the broker would close the connection for."""
+        """Write ACKs in a transaction of the code's, but none that the broker would close the connection for."""
         able = [run for run in runs if not doubtful(run.delivery.native) or self._may_try(run.delivery)]
         if able:
             self.transactions.join(able, transaction, receipt)
 
     def _settle(self, runs: list[CallbackRun], word: Exception) -> None:
-        """A settlement outside of transactions. Another thread's ACK goes out now, whatever callback runs."""
+        """Carry out a settlement outside of transactions. Another thread's ACK goes out now, whatever callback runs."""
         if self.line.here:
             for run in runs:
                 run.keeper.word(run, word)
@@ -443,7 +443,7 @@ class ConnectionScope(SettlementScope):
             self.tell(run)
 
     def _goes_at_once(self, run: CallbackRun) -> bool:
-        """What its code has sent has to be at the broker before its ACK, and a doubtful ACK is watched."""
+        """Return whether an ACK need not wait: for messages that its callback has sent, or because it is doubtful."""
         delivery = run.delivery
         return self.lives(delivery.generation) and not doubtful(delivery.native) and not delivery.outbox.close()
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of those who may settle a delivery does: its callback's end, an ACK, a NACK, or a transaction of the code's.
+"""Decides who settles a delivery: its callback's end, an ACK, a NACK, or a transaction of the code's.
 
 The code settles from any thread, and the callback ends on ours. The first of them claims the run; whatever comes
 later is too late. The shared core hears of it on our thread.
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, eq=False)
 class HandedFrame:
-    """The frame of one run, and who has settled it. It is the run's `given`."""
+    """Holds the frame of one run, and who has settled the run. Each run has one as its `given`."""
 
     frame: Any  # stomp.py's
     to: SubscribedSource
@@ -32,7 +32,7 @@ class HandedFrame:
 
 
 class Claims:
-    """The claims of one connection. Thread-safe; hold `lock` to claim several runs at once."""
+    """Decides who settles each run of one connection. Thread-safe; hold `lock` to claim several runs at once."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -60,7 +60,7 @@ class Claims:
         return word
 
     def end(self, run: CallbackRun, error: BaseException | None) -> Exception | None:
-        """The callback is over: it settles its message if nobody else has. Return what another thread said before."""
+        """Claim the run for the end of its callback, if nobody else has. Return what another thread said before."""
         handed: HandedFrame = run.given
         if error is None and not run.returning_settles and handed.pending is None:
             return None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The STOMP transactions that the code itself begins, commits and aborts on a connection with deliveries of ours.
+"""Follows the STOMP transactions that the code itself begins, commits and aborts on a wrapped connection.
 
 The code's frames go out when the code says so, on its own thread. An ACK in a transaction promises its message to the
 transaction: until the outcome is known, nothing else settles the message.
@@ -39,7 +39,7 @@ REMEMBERED = 1000  # names of transactions that were aborted here
 
 @dataclass(slots=True, eq=False)
 class CodeTransaction:
-    """One transaction of the code's, from its BEGIN or its first ACK until its outcome is known."""
+    """Holds one transaction of the code's, from its BEGIN or its first ACK until its outcome is known."""
 
     name: str
     begun_by: int | None = None  # the order of the run whose callback has begun it
@@ -52,7 +52,7 @@ class CodeTransaction:
 
 
 class CodeTransactions:
-    """The open transactions of one connection object, whose `begin`, `commit` and `abort` are taken over.
+    """Takes over `begin`, `commit` and `abort` of one connection object, and keeps its open transactions.
 
     Thread-safe: the code calls from any thread; answers come on ours.
     """

@@ -119,7 +119,7 @@ class StompUserConnection:
             self._loop.at_end_of_turn(self._acks.flush)
 
     def ack_at_once(self, frames: list[bytes]) -> None:
-        """ACKs of the code's, from any thread but ours; not written if the connection is lost meanwhile."""
+        """Write ACKs of the code's from another thread than ours, unless the connection is lost meanwhile."""
         for frame in frames:
             self._acks.add(frame)
         self._acks.flush()

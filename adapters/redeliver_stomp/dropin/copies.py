@@ -96,7 +96,7 @@ class ConnectionCopyPublisher(CopyPublisher):
         over: Callable[[str, str], None],
         instead: Callable[[], None],
     ) -> None:
-        """One transaction of ours, or something `instead` while the code has ACKs in one of its own."""
+        """Send them in a transaction of ours, or call `instead` while the code has ACKs in one of its own."""
         beside = self._seat.transactions.beside
         with beside() as harmful:
             pass
@@ -211,7 +211,7 @@ class _Transaction:
 
 
 class _CopiesThenAck:
-    """The same without a transaction: the ACK goes out once the broker has confirmed each copy.
+    """Sends copies without a transaction, and the ACK of their original once the broker has confirmed each copy.
 
     `over` gets why a copy was refused.
     """
