@@ -902,6 +902,35 @@ def test_what_a_callback_sends_goes_out_with_the_transaction_that_settles_its_me
     assert bodies(activemq63, queue) == []
 
 
+def test_many_threads_commit_transactions_while_dead_letters_go_out_beside_them(
+    activemq63: Broker, journal: Counted
+) -> None:
+    def work(consumer: Asked, body: str) -> None:
+        consumer.conn.commit(begun(consumer, body))
+
+    with ThreadPoolExecutor(4) as workers:
+
+        def act(consumer: Asked, frame: Any) -> None:
+            if int(frame.body) % 4 == 0:
+                raise ValueError("no")
+            workers.submit(work, consumer, frame.body)
+
+        queue, many = new_name(), [str(number) for number in range(200)]
+        put(activemq63, queue, *many)
+        policy = RedeliveryPolicy(dead_after=2, backoff=0.05)
+        with running(activemq63, queue, wrap=wrapping(policy=policy, journal=journal), act=act) as consumer:
+            until(lambda: set(consumer.diary.about("got")) == set(many), 30.0)
+            until(lambda: not vars(consumer.conn)["_redeliver_seat"].open_runs(), 30.0)
+            assert consumer.diary.about("error") == []
+            assert consumer.diary.about("receipt") == []
+    outcomes = [outcome for outcome, _ in journal.outcomes(250)]
+    assert sorted(set(outcomes)) == ["accepted", "dead_lettered", "redelivered"]
+    assert [outcomes.count(each) for each in ("accepted", "dead_lettered", "redelivered")] == [150, 50, 50]
+    assert sorted(bodies(activemq63, f"{queue}.results", 150), key=int) == [b for b in many if int(b) % 4]
+    assert sorted(bodies(activemq63, f"DLQ.{queue}", 50), key=int) == [b for b in many if int(b) % 4 == 0]
+    assert bodies(activemq63, queue) == []
+
+
 def test_a_transaction_is_nothing_to_warn_of(activemq63: Broker, caplog: pytest.LogCaptureFixture) -> None:
     queue = new_name()
     put(activemq63, queue, "a", "b")

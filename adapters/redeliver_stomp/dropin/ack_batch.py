@@ -20,8 +20,7 @@ MOMENT = 0.003  # seconds
 class AckBatch:
     """`write` is called by whichever thread flushes, one at a time.
 
-    `alive` tells whether the connection that the acks are for is still there. A frame that comes later is dropped:
-    its id could mean another message on the next connection.
+    `alive` tells whether the connection that the acks are for is still there.
     """
 
     def __init__(
@@ -38,8 +37,6 @@ class AckBatch:
     def add(self, frame: bytes) -> bool:
         """True for the first one: `flush` is to be called at the end of the turn."""
         with self._lock:
-            if not self._alive():
-                return False
             waiting = self._waiting
             waiting.append(frame)
             first = len(waiting) == 1
@@ -49,6 +46,16 @@ class AckBatch:
         if len(waiting) >= TOGETHER or now - self._since > MOMENT:
             self.flush()
         return first
+
+    def write_now(self, frames: list[bytes]) -> None:
+        """Write these, and what waits. From any thread.
+
+        Nothing is written once the connection is lost: an id could mean another message on the next one.
+        """
+        with self._lock:
+            if self._alive():
+                waiting, self._waiting = self._waiting, []
+                self._write(b"".join([*waiting, *frames]))
 
     def flush(self) -> None:
         """Write what waits; from any thread."""

@@ -48,9 +48,8 @@ class Claims:
     def begin(self, run: CallbackRun) -> None:
         """Forget what was said in an earlier run of the same delivery."""
         handed: HandedFrame = run.given
-        if handed.claimed:  # else nobody has said anything
-            with self.lock:
-                handed.claimed, handed.pending, handed.transaction, handed.raised = False, None, None, None
+        with self.lock:
+            handed.claimed, handed.pending, handed.transaction, handed.raised = False, None, None, None
 
     def pending(self, run: CallbackRun) -> Exception | None:
         """Return the settlement that another thread gave and that the core has not heard of, once."""

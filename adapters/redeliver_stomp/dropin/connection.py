@@ -120,9 +120,7 @@ class StompUserConnection:
 
     def ack_at_once(self, frames: list[bytes]) -> None:
         """Write ACKs of the code's from another thread than ours, unless the connection is lost meanwhile."""
-        for frame in frames:
-            self._acks.add(frame)
-        self._acks.flush()
+        self._acks.write_now(frames)
 
     def flush(self) -> None:
         """What waits to be acked goes out now; from any thread."""

@@ -113,7 +113,8 @@ class StompCallbackRunner(CallbackRunner):
         self.arrived(CallbackRun(delivery, self._seat, self, HandedFrame(frame, to), returning_settles=returning))
 
     def begin(self, turn: CallbackRun) -> None:
-        self._seat.claims.begin(turn)
+        if turn.given.claimed:
+            self._seat.claims.begin(turn)
         super().begin(turn)
 
     def ended(self, turn: CallbackRun, error: BaseException | None) -> None:
