@@ -16,13 +16,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stomp
 
-from redeliver_mw import RedeliveryPolicy
+from redeliver_mw import RedeliveryPolicy, current_delivery
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.journal import Journal, read_segments
 from redeliver_stomp import redelivering
@@ -315,6 +316,50 @@ def test_an_ack_from_another_thread_does_not_wait_for_a_callback_that_runs(how: 
         consumer.conn.transport.disconnect_socket()  # as good as a kill, with the callback still in its work
         assert bodies(activemq63, queue, 2) == ["b", "c"]
         go_on.set()
+
+
+def test_an_ack_from_another_thread_counts_when_the_callback_raises_after_it(
+    activemq63: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def act(consumer: Asked, frame: Any) -> None:
+        worker = threading.Thread(target=consumer.ack, args=(frame,))
+        worker.start()
+        worker.join(10)
+        raise ValueError("after the ack")
+
+    queue = new_name()
+    put(activemq63, queue, "m")
+    with running(activemq63, queue, act=act) as consumer:
+        assert consumer.diary.has("returned", "m")
+        until(lambda: errors(caplog, "raised after that"))
+        assert consumer.diary.about("error") == []
+    assert consumer.diary.about("got") == ["m"]
+    assert bodies(activemq63, queue) == bodies(activemq63, f"DLQ.{queue}") == []
+
+
+def test_each_message_is_settled_once_when_acks_nacks_and_exceptions_race(activemq63: Broker, journal: Counted) -> None:
+    """The first of them counts: an ACK ends the message, and after anything else it comes again."""
+    with ThreadPoolExecutor(4) as workers:
+
+        def act(consumer: Asked, frame: Any) -> None:
+            kind = int(frame.body) % 3 if int(frame.headers["JMSXDeliveryCount"]) < 4 else 0
+            workers.submit(consumer.ack, frame)
+            if kind:
+                workers.submit(consumer.nack, frame)
+            if kind == 2:
+                raise ValueError("no")
+
+        queue, many = new_name(), [str(number) for number in range(300)]
+        put(activemq63, queue, *many)
+        policy = RedeliveryPolicy(dead_after=10, backoff=0.05)
+        with running(activemq63, queue, wrap=wrapping(policy=policy, journal=journal), act=act) as consumer:
+            until(lambda: set(consumer.diary.about("got")) == set(many), 30.0)
+            until(lambda: not vars(consumer.conn)["_redeliver_seat"].open_runs(), 30.0)
+            assert consumer.diary.about("error") == []
+    attempts = journal.outcomes(300)
+    assert [outcome for outcome, _ in attempts].count("accepted") == 300
+    assert len(attempts) == len(consumer.diary.about("got"))
+    assert bodies(activemq63, queue) == bodies(activemq63, f"DLQ.{queue}") == []
 
 
 @BOTH_WAYS
@@ -704,6 +749,188 @@ def test_an_ack_in_a_transaction_in_the_mode_client_covers_what_came_before_it_o
     assert bodies(activemq63, queue, 2) == ["d", "e"]
 
 
+def test_a_nack_in_a_transaction_is_refused_and_is_no_failure_of_the_message(
+    activemq63: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """ActiveMQ takes none: `Poison ack cannot be transacted`."""
+    refused: list[ConfigError] = []
+
+    def act(consumer: Asked, frame: Any) -> None:
+        transaction = consumer.conn.begin()
+        try:
+            consumer.nack(frame, transaction=transaction)
+        except ConfigError as error:
+            refused.append(error)
+            consumer.conn.abort(transaction)
+            consumer.nack(frame)  # as the except: block of a callback does, which would count the ConfigError
+
+    queue = new_name()
+    put(activemq63, queue, "m")
+    with running(activemq63, queue, act=act) as consumer:
+        assert consumer.diary.has("returned", "m")
+        assert not consumer.diary.has("got", "m", times=2, within=MOMENT)
+        assert consumer.diary.about("error") == []
+    assert "without transaction=" in refused[0].cure
+    assert bodies(activemq63, queue, 1) == ["m"]
+    assert len(errors(caplog, "stays unsettled")) == 1
+
+
+def test_an_exception_after_an_ack_in_its_own_transaction_aborts_that_and_is_a_failure(activemq63: Broker) -> None:
+    """As without the wrapper, where the exception ends the connection and the transaction with it."""
+
+    def act(consumer: Asked, frame: Any) -> None:
+        begun(consumer, frame.body)
+        raise LookupError("no such customer")
+
+    queue = new_name()
+    put(activemq63, queue, "m")
+    with running(activemq63, queue, act=act) as consumer:
+        (letter,) = taken(activemq63, f"DLQ.{queue}", 1)
+        assert consumer.diary.about("error") == []
+    assert len(consumer.diary.about("got")) == 3
+    assert letter.headers["redeliver_failures"] == "3"
+    assert letter.headers["redeliver_error_type"].endswith("LookupError")
+    assert bodies(activemq63, queue) == bodies(activemq63, f"{queue}.results") == []
+
+
+def test_a_transaction_that_was_aborted_because_its_callback_raised_cannot_be_committed(activemq63: Broker) -> None:
+    names: list[str] = []
+
+    def act(consumer: Asked, frame: Any) -> None:
+        names.append(begun(consumer, frame.body))
+        raise LookupError("no such customer")
+
+    queue = new_name()
+    put(activemq63, queue, "a", "b")
+    with running(activemq63, queue, wrap=wrapping(policy=LONG), act=act) as consumer:
+        assert consumer.diary.has("returned", "b")
+        until(lambda: all(run.in_hand is False for run in vars(consumer.conn)["_redeliver_seat"].open_runs()))
+        with pytest.raises(ConfigError, match="aborted"):
+            consumer.conn.commit(names[0])
+        consumer.conn.abort(names[1], receipt="aborted")
+        assert consumer.diary.has("receipt", "aborted")
+        assert consumer.diary.about("error") == []
+    assert bodies(activemq63, queue, 2) == ["a", "b"]
+    assert bodies(activemq63, f"{queue}.results") == []
+
+
+@pytest.mark.parametrize("end", ["commit", "abort", "cut"])
+def test_an_exception_after_an_ack_in_a_transaction_begun_elsewhere_counts_unless_that_is_committed(
+    end: str, activemq63: Broker, proxy: Proxy
+) -> None:
+    def act(consumer: Asked, frame: Any) -> None:
+        if consumer.count("m") == "1":
+            consumer.ack(frame, transaction="batch")
+            raise LookupError("no such customer")
+
+    queue = new_name()
+    with running(activemq63, queue, act=act, port=proxy.port) as consumer:
+        consumer.conn.begin("batch")
+        put(activemq63, queue, "m")
+        assert consumer.diary.has("returned", "m")
+        assert not consumer.diary.has("got", "m", times=2, within=MOMENT)
+        if end == "cut":
+            proxy.cut()
+        else:
+            getattr(consumer.conn, end)("batch")
+        assert consumer.diary.has("returned", "m", times=2, within=MOMENT if end == "commit" else 5.0) == (
+            end != "commit"
+        )
+        assert consumer.count("m") == ("1" if end == "commit" else "2")
+    assert bodies(activemq63, queue, end != "commit") == ([] if end == "commit" else ["m"])
+
+
+def test_a_refused_ack_in_a_transaction_settles_nothing_and_its_commit_the_others(
+    activemq63: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The COMMIT of one transaction makes ActiveMQ forget what was acked in another, which is then aborted."""
+    queue = new_name()
+    put(activemq63, queue, "a", "b", "c")
+    with running(activemq63, queue) as consumer:
+        assert consumer.diary.has("returned", "c")
+        first = begun(consumer, "a")
+        consumer.conn.commit(begun(consumer, "b"))
+        consumer.conn.abort(first)
+        second = begun(consumer, "a")
+        consumer.ack(consumer.frames["c"], transaction=second, receipt="acked c")
+        consumer.conn.commit(second, receipt="committed")
+        assert consumer.diary.has("receipt", "committed")
+        assert consumer.diary.about("receipt") == ["acked c", "committed"]
+        until(lambda: errors(caplog))
+    (said,) = errors(caplog)
+    assert queue in said
+    assert second in said
+    (shown,) = consumer.diary.about("error")
+    assert "Unexpected ACK" in shown
+    assert bodies(activemq63, queue, 1) == ["a"]
+
+
+def test_a_refused_commit_is_neither_success_nor_failure_and_the_code_sees_its_error(
+    activemq63: Broker, caplog: pytest.LogCaptureFixture, journal: Counted
+) -> None:
+    queue = new_name()
+    put(activemq63, queue, "m")
+    with running(activemq63, queue, wrap=wrapping(journal=journal)) as consumer:
+        assert consumer.diary.has("returned", "m")
+        consumer.ack(consumer.frames["m"], transaction="never begun")
+        consumer.conn.commit("never begun", receipt="committed")
+        until(lambda: len(consumer.diary.about("error")) == 2)
+        until(lambda: errors(caplog))
+        assert not consumer.diary.has("got", "m", times=2, within=MOMENT)
+        consumer.ack(consumer.frames["m"], receipt="acked")
+        assert consumer.diary.has("receipt", "acked")
+    assert journal.outcomes(1) == [("accepted", 1)]
+    assert bodies(activemq63, queue) == []
+
+
+def test_what_a_callback_sends_goes_out_with_the_transaction_that_settles_its_message(activemq63: Broker) -> None:
+    def act(consumer: Asked, frame: Any) -> None:
+        current_delivery().send(f"{consumer.queue}.next", f"of {frame.body}")
+
+    queue = new_name()
+    put(activemq63, queue, "a", "b")
+    with running(activemq63, queue, act=act) as consumer:
+        assert consumer.diary.has("returned", "b")
+        consumer.conn.abort(begun(consumer, "a"))
+        first = begun(consumer, "a")
+        assert bodies(activemq63, f"{queue}.next") == []
+        consumer.conn.commit(first, receipt="committed")
+        assert consumer.diary.has("receipt", "committed")
+        assert bodies(activemq63, f"{queue}.next", 1) == ["of a"]
+        consumer.ack(consumer.frames["b"])
+        assert bodies(activemq63, f"{queue}.next", 1) == ["of b"]
+    assert bodies(activemq63, queue) == []
+
+
+def test_many_threads_commit_transactions_while_dead_letters_go_out_beside_them(
+    activemq63: Broker, journal: Counted
+) -> None:
+    def work(consumer: Asked, body: str) -> None:
+        consumer.conn.commit(begun(consumer, body))
+
+    with ThreadPoolExecutor(4) as workers:
+
+        def act(consumer: Asked, frame: Any) -> None:
+            if int(frame.body) % 4 == 0:
+                raise ValueError("no")
+            workers.submit(work, consumer, frame.body)
+
+        queue, many = new_name(), [str(number) for number in range(200)]
+        put(activemq63, queue, *many)
+        policy = RedeliveryPolicy(dead_after=2, backoff=0.05)
+        with running(activemq63, queue, wrap=wrapping(policy=policy, journal=journal), act=act) as consumer:
+            until(lambda: set(consumer.diary.about("got")) == set(many), 30.0)
+            until(lambda: not vars(consumer.conn)["_redeliver_seat"].open_runs(), 30.0)
+            assert consumer.diary.about("error") == []
+            assert consumer.diary.about("receipt") == []
+    outcomes = [outcome for outcome, _ in journal.outcomes(250)]
+    assert sorted(set(outcomes)) == ["accepted", "dead_lettered", "redelivered"]
+    assert [outcomes.count(each) for each in ("accepted", "dead_lettered", "redelivered")] == [150, 50, 50]
+    assert sorted(bodies(activemq63, f"{queue}.results", 150), key=int) == [b for b in many if int(b) % 4]
+    assert sorted(bodies(activemq63, f"DLQ.{queue}", 50), key=int) == [b for b in many if int(b) % 4 == 0]
+    assert bodies(activemq63, queue) == []
+
+
 def test_a_transaction_is_nothing_to_warn_of(activemq63: Broker, caplog: pytest.LogCaptureFixture) -> None:
     queue = new_name()
     put(activemq63, queue, "a", "b")
@@ -715,8 +942,10 @@ def test_a_transaction_is_nothing_to_warn_of(activemq63: Broker, caplog: pytest.
 # -- what cannot be kept is said -----------------------------------------------------------------------------
 
 
-def subscribed_before_it_was_wrapped(broker: Broker, queue: str, mode: str, port: int = 0) -> Asked:
-    conn = connect(broker, port=port)
+def subscribed_before_it_was_wrapped(
+    broker: Broker, queue: str, mode: str, port: int = 0, kind: Any = stomp.Connection12
+) -> Asked:
+    conn = connect(broker, port=port, kind=kind)
     consumer = Asked(conn, login(broker, port), queue, None, Diary(), mode=mode)
     conn.set_listener("", consumer)
     consumer.connect_and_subscribe()
@@ -752,6 +981,22 @@ def test_a_listener_wrapped_after_subscribe_in_the_mode_auto_gets_its_messages_a
     (said,) = errors(caplog)
     assert queue in said
     assert "subscribe" in said
+
+
+def test_with_stomp_1_1_a_listener_wrapped_after_subscribe_gets_its_messages_and_is_an_error(
+    activemq63: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its frames do not tell the modes apart, and in the mode `auto` the broker has forgotten the message."""
+    queue = new_name()
+    consumer = subscribed_before_it_was_wrapped(activemq63, queue, "client-individual", kind=stomp.Connection11)
+    put(activemq63, queue, "a", "b")
+    assert consumer.diary.has("returned", "b")
+    consumer.ack(consumer.frames["b"], receipt="acked")
+    assert consumer.diary.has("receipt", "acked")
+    consumer.stop()
+    assert bodies(activemq63, queue, 1) == ["a"]
+    (said,) = errors(caplog)
+    assert queue in said
 
 
 def test_a_listener_wrapped_after_subscribe_has_its_policy_from_the_next_connection_on(

@@ -18,10 +18,18 @@ MOMENT = 0.003  # seconds
 
 
 class AckBatch:
-    """`write` is called by whichever thread flushes, one at a time."""
+    """`write` is called by whichever thread flushes, one at a time.
 
-    def __init__(self, write: Callable[[bytes], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self._write, self._clock = write, clock
+    `alive` tells whether the connection that the acks are for is still there.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[bytes], None],
+        clock: Callable[[], float] = time.monotonic,
+        alive: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._write, self._clock, self._alive = write, clock, alive
         self._waiting: list[bytes] = []
         self._since = 0.0
         self._lock = threading.Lock()
@@ -38,6 +46,16 @@ class AckBatch:
         if len(waiting) >= TOGETHER or now - self._since > MOMENT:
             self.flush()
         return first
+
+    def write_now(self, frames: list[bytes]) -> None:
+        """Write these, and what waits. From any thread.
+
+        Nothing is written once the connection is lost: an id could mean another message on the next one.
+        """
+        with self._lock:
+            if self._alive():
+                waiting, self._waiting = self._waiting, []
+                self._write(b"".join([*waiting, *frames]))
 
     def flush(self) -> None:
         """Write what waits; from any thread."""

@@ -2,31 +2,35 @@
 # SPDX-License-Identifier: Apache-2.0
 """A user's connection object while deliveries of ours are on it: its subscriptions, and what its acks mean.
 
-The callback keeps its own connection object. Five methods of that one object are taken over: `subscribe`,
-`unsubscribe`, `ack`, `nack`, `disconnect`. What is none of ours passes through.
+The callback keeps its own connection object. Eight methods of that one object are taken over: `subscribe`,
+`unsubscribe`, `ack`, `nack`, `begin`, `commit`, `abort`, `disconnect`. What is none of ours passes through.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from redeliver_mw.adapter.capabilities import Settlement
-from redeliver_mw.dropin import ACK, BoundedLog, CallbackRun, Requeued, SettlementScope, because_of
+from redeliver_mw.context import current_delivery
+from redeliver_mw.dropin import ACK, BoundedLog, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_stomp.capabilities import destination_of, private_queue
+from redeliver_stomp.dropin.claims import Claims
+from redeliver_stomp.dropin.code_transactions import CodeTransactions
 from redeliver_stomp.dropin.connection import StompUserConnection
 from redeliver_stomp.dropin.copies import ConnectionCopyPublisher
-from redeliver_stomp.frames import ack, encode
+from redeliver_stomp.frames import ack, encode, escaped
 from redeliver_stomp.unackable import Mark, UnackableMessages, doubtful, hit_nothing, mark_of, odd
 
 log = logging.getLogger("redeliver_mw.stomp")
 
-REMEMBERED = 10_000  # deliveries that were acked in a transaction
+REMEMBERED = 10_000  # unsettled deliveries of connections that were lost
+TEMPORARY = ("/temp-queue/", "/temp-topic/", "/remote-temp-queue/", "/remote-temp-topic/")
 PREFETCH = 1000  # where the user gives none: else the broker sends all that it has
 RETRIES = ".redeliver-retries"  # behind the id of a durable subscription: that of its private queue
 _told: set[str] = set()
@@ -67,8 +71,13 @@ class ConnectionScope(SettlementScope):
         self.subscriptions: dict[str, SubscribedSource] = {}
         self.retired: set[str] = set()  # ids of ours that were unsubscribed: what still comes is the broker's
         self._late = BoundedLog(log)
-        self._theirs: dict[DeliveryTag, None] = {}  # that the code acked in a transaction, the oldest first
+        self.claims = Claims()
+        self.transactions = CodeTransactions(connection, self)
+        self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core is still to be told
+        self._gone: dict[DeliveryTag, Destination] = {}  # unsettled on connections that were lost, the oldest first
         self._foreign = False  # there were subscriptions that are none of ours
+        self._bare: set[str] = set()  # ids of those that the code made through us
+        self._unknown: set[str] = set()  # ids of those that were made before the wrapping, once they are logged
         self._convicts: dict[Destination, UnackableMessages] = {}
         self._trying: dict[Mark, UnackableMessages] = {}  # doubtful ones whose ACK was written and is not answered
         self._receipts: dict[DeliveryTag, str] = {}  # that the callback asked for with its ack
@@ -89,38 +98,97 @@ class ConnectionScope(SettlementScope):
     def is_open(self) -> bool:
         return self.line.is_open
 
+    def window(self, consumer: Hashable) -> int | None:
+        found = self.subscriptions.get(str(consumer))
+        if found is None or (
+            found.destination.startswith("/topic/") and not (found.source and found.source.subscription)
+        ):
+            return None  # a copy at the tail of a topic, which a window of one leads to, would reach all subscribers
+        return max(1, found.prefetch)
+
+    def withdraw(self, turn: CallbackRun) -> bool:
+        return self.transactions.withdraw(turn)
+
+    def open_runs(self) -> list[CallbackRun]:
+        """Return the runs that are not settled. From any thread."""
+        return list(self._open.values())
+
+    def running(self) -> CallbackRun | None:
+        """Return the run whose callback calls this, if a callback does."""
+        try:
+            run = self.turn(current_delivery())
+        except LookupError:
+            return None
+        return run if run is not None and run.inside else None
+
     def write(self, delivery: Delivery, word: Settlement) -> None:
         """`accepted` alone is honoured by this broker: everything else stays unsettled."""
-        if word == "accepted":
-            if doubtful(delivery.native):
-                self._try(delivery)
-            elif (receipt := self._receipts.pop(delivery.tag, None)) is None:
-                self.line.ack(self._ack_frame(delivery))
-            else:
-                self.send_ack(delivery.tag, receipt)
+        if word != "accepted":
+            return
+        tag = delivery.tag
+        if tag in self._settled_there:
+            self._settled_there.discard(tag)
+        elif doubtful(delivery.native):
+            self._try(delivery)
+        elif (receipt := self._receipts.pop(tag, None)) is None:
+            self.line.ack(self.ack_frame(delivery))
+        else:
+            self.send_ack(tag, receipt)
 
-    def _ack_frame(self, delivery: Delivery, receipt: str = "") -> bytes:
+    def gone(self, delivery: Delivery) -> None:
+        self._settled_there.discard(delivery.tag)
+        super().gone(delivery)
+
+    def is_settled(self, delivery: Delivery) -> bool:
+        """Return whether the broker has the ACK of a delivery of which the core is still to be told."""
+        return delivery.tag in self._settled_there
+
+    def settled_by_broker(self, run: CallbackRun) -> None:
+        """Count a success: a COMMIT of the code's has settled the run. Called on our thread."""
+        if run.in_hand and self.settleable(run.delivery):
+            self._settled_there.add(run.delivery.tag)
+            run.keeper.word(run, ACK)
+        else:
+            self.gone(run.delivery)
+
+    def ack_frame(self, delivery: Delivery, *, receipt: str = "", transaction: str = "") -> bytes:
         if self._old:
-            more = [("receipt", receipt)] if receipt else []
-            return encode("ACK", [*self.ack_headers(delivery.tag), *more])
-        return ack(delivery.native.raw(b"ack"), receipt=receipt.encode())
+            more = [("transaction", transaction), ("receipt", receipt)]
+            return encode("ACK", [*self.ack_headers(delivery.tag), *(each for each in more if each[1])])
+        return ack(delivery.native.raw(b"ack"), escaped(transaction).encode(), escaped(receipt).encode())
 
     def _try(self, delivery: Delivery) -> None:
         """An ACK of which it is not known whether the broker survives the sight of it."""
-        mark, convicts = mark_of(delivery.native), self.convicts(delivery.destination)
-        if convicts.hopeless(mark):
-            return convicts.add(mark)
-        self._trying[mark] = convicts
+        if not self._may_try(delivery):
+            return
         wanted = self._receipts.pop(delivery.tag, None)  # by the callback
 
-        def tried(error: str) -> None:
-            if self._trying.pop(mark, None) is not None and hit_nothing(error):
-                convicts.add(mark)
-            elif wanted and not error:
+        def answered(error: str) -> None:
+            if not self.tried(delivery, error) and wanted and not error:
                 self.line.show_receipt(wanted)
 
-        self.line.ack(self._ack_frame(delivery, self.line.expect(tried)))
+        self.line.ack(self.ack_frame(delivery, receipt=self.line.expect(answered)))
         self.line.flush()
+
+    def _may_try(self, delivery: Delivery) -> bool:
+        """Note that a doubtful ACK is about to be written; False if the broker closes the connection for it."""
+        mark, convicts = mark_of(delivery.native), self.convicts(delivery.destination)
+        if convicts.hopeless(mark):
+            convicts.add(mark)
+            return False
+        self._trying[mark] = convicts
+        return True
+
+    def tried(self, delivery: Delivery, error: str) -> bool:
+        """Take the answer to an ACK. Return whether its message turned out to be one that cannot be acked."""
+        if not doubtful(delivery.native):
+            return False
+        mark = mark_of(delivery.native)
+        convicts = self._trying.pop(mark, None)
+        if convicts is None or not hit_nothing(error):
+            return False
+        convicts.add(mark)
+        return True
 
     def convicts(self, source: Destination) -> UnackableMessages:
         """Messages of this source that nobody can ack over STOMP."""
@@ -147,10 +215,16 @@ class ConnectionScope(SettlementScope):
         for mark, convicts in trying.items():  # closed without a word: it was one of these
             if odd(mark[0]) and not self.line.leaving:
                 convicts.add(mark)
+        self.transactions.lost()
+        for run in self.open_runs():
+            self._gone[run.delivery.tag] = run.delivery.destination
+        for tag in list(self._gone)[:-REMEMBERED]:
+            del self._gone[tag]
         self.abandon_all()
         self.clear()
         self._receipts.clear()
-        self._theirs.clear()
+        self._settled_there.clear()
+        self._unknown.clear()
         self.post.lost()
 
     # -- subscriptions ------------------------------------------------------------------------------
@@ -167,6 +241,7 @@ class ConnectionScope(SettlementScope):
         to = self._wanted(destination, str(id), given, ack)
         if to is None or self.owner is None:
             self._foreign = True
+            self._bare.add(str(id))
             self.retired.discard(str(id))
             self._subscribe(destination, id, ack, given)
             return
@@ -175,6 +250,7 @@ class ConnectionScope(SettlementScope):
             raise ConfigError(what, where=self.line.broker, cure="Use redeliver_proton on Artemis")
         self.line._hurry()
         self.owner.subscribed(to)
+        self._bare.discard(to.id)
         if ack != "client-individual" and ack not in _told:
             _told.add(ack)
             log.info("ack=%r goes out as 'client-individual'; what your code's own ACK means stays as it is", ack)
@@ -194,8 +270,9 @@ class ConnectionScope(SettlementScope):
     def _wanted(self, destination: str, name: str, headers: dict[str, Any], ack: str) -> SubscribedSource | None:
         """None for what cannot be redelivered: browsers, temporary destinations."""
         plain = destination.partition("?")[0]
-        found = destination_of(plain)
-        if found is None or not plain.startswith(("/queue/", "/topic/")) or headers.get("browser") == "true":
+        known = plain.strip().startswith(("/queue/", "/topic/", *TEMPORARY))
+        found = destination_of(plain.strip()) if known else Destination(plain, "queue")  # as ActiveMQ takes it
+        if found is None or plain.strip().startswith(TEMPORARY) or headers.get("browser") == "true":
             return None
         source: Destination | None = found
         if "," in found.name or any(part in ("*", ">") for part in found.name.split(".")):
@@ -205,6 +282,28 @@ class ConnectionScope(SettlementScope):
             source = Destination(found.name, "topic", durable)
         prefetch = int(headers.get("activemq.prefetchSize") or PREFETCH)
         return SubscribedSource(name, source, destination, prefetch, name, ack)
+
+    def passes(self, frame: Any) -> bool:
+        """Return whether the listener gets a MESSAGE that is of no subscription of ours.
+
+        One that was made before the wrapping is an error, logged once. In the mode `auto` the broker has forgotten the
+        message already, so the listener gets it. In the other modes it stays unsettled; STOMP 1.1 does not tell the
+        modes apart, and there the listener gets it as without the wrapper.
+        """
+        name, destination = frame.headers.get("subscription"), frame.headers.get("destination", "")
+        if name is None or name in self._bare or destination.startswith(TEMPORARY):
+            return True
+        withheld = not self._old and "ack" in frame.headers
+        if name not in self._unknown:
+            self._unknown.add(name)
+            what = "stay unsettled" if withheld else "reach the listener without redelivery"
+            text = (
+                "%s: the subscription %r was made before its listener was wrapped, or on another connection: its "
+                "messages %s. Call redelivering(listener, connection) first, then connection.subscribe"
+            )
+            log.error(text, destination, name, what)
+        self._foreign = self._foreign or not withheld
+        return not withheld
 
     def _unsubscribing(self, id: Any, headers: Any = None, **more: Any) -> None:
         """A callback that unsubscribes right after a message gets that one settled first."""
@@ -243,8 +342,8 @@ class ConnectionScope(SettlementScope):
     def _disconnecting(self, *args: Any, **kwargs: Any) -> Any:
         if self.line.here:
             self.closing()
-        elif self.line.is_open:
-            self._meanwhile(lambda done: done(), "the ACKs of other threads go out")
+        elif self.line.is_open and any(run.given.pending is not None for run in self.open_runs()):
+            self._meanwhile(lambda done: done(), "the settlements of other threads go out")
         self.line.leaving = True
         self.line.flush()
         return self._disconnect(*args, **kwargs)
@@ -261,43 +360,99 @@ class ConnectionScope(SettlementScope):
         names = ("subscription", "transaction", "receipt") if self._old else ("transaction", "receipt")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         tag = (of, str(given.get("subscription"))) if self._old else of
-        turn = self._open.get(tag)
-        if turn is not None and given.get("transaction"):
-            if not self._theirs:
-                text = (
-                    "%s: ACKs in a transaction go to the broker as they are, and count as neither success nor failure"
-                )
-                log.info(text, turn.delivery.destination)
-            self._theirs[tag] = None  # after an ABORT the code may settle it again
-            if len(self._theirs) > REMEMBERED:
-                del self._theirs[next(iter(self._theirs))]
-            self.gone(turn.delivery)
-            by_hand(of, *args, **kwargs)
-        elif tag in self._theirs:
-            by_hand(of, *args, **kwargs)
-        elif turn is not None:
-            if given.get("receipt") and word is ACK:
-                self._receipts[tag] = given["receipt"]
-            word = because_of(word, turn.before)
-            if self.line.here:
-                self._tell(turn, word)
-            else:
-                self.line.hop(lambda: self._tell(turn, word))
-        elif self._foreign and not (self._old and tag[1] in {*self.subscriptions, *self.retired}):
-            by_hand(of, *args, **kwargs)
-        else:
-            self._late.error("a settlement of %s came too late and is dropped: it is settled already, or lost", tag)
+        transaction, receipt = str(given.get("transaction") or ""), str(given.get("receipt") or "")
+        run = self._open.get(tag)
+        if run is None:
+            ours = tag in self._gone or (self._old and tag[1] in {*self.subscriptions, *self.retired})
+            if self._foreign and not ours:
+                by_hand(of, *args, **kwargs)
+                return
+            if (source := self._gone.get(tag)) is not None:
+                text = "%s: a settlement of %s came too late and is dropped: its connection was lost"
+                return self._late.error(text, source, tag)
+            text = "a settlement of %s came too late and is dropped: it is settled already, or lost"
+            return self._late.error(text, tag)
+        if transaction and word is not ACK:
+            raise RefusedHere(
+                "ActiveMQ takes no NACK in a transaction",
+                where=str(run.delivery.destination),
+                cure="Abort the transaction first, then nack without transaction=",
+            )
+        word = because_of(word, run.before)
+        if isinstance(word.__cause__, RefusedHere):  # which the code has caught: its message has not failed
+            return self._late.error(
+                "%r: a nack is dropped, and the message stays unsettled: %s", run.delivery, word.__cause__
+            )
+        if not self.lives(run.delivery.generation):
+            text = "%r: a settlement by the code came too late and is dropped: its subscription or connection is gone"
+            self._late.error(text, run.delivery)
+            if transaction or not run.inside:
+                return
+        runs = self._claimed(run, word)
+        if not runs:
+            return self._late.error(
+                "%r: a settlement by the code came too late and is dropped: it is settled, held for a retry, lost, or "
+                "part of a transaction",
+                run.delivery,
+            )
+        if transaction:
+            return self._join(runs, transaction, receipt)
+        if word is ACK and receipt:
+            self._receipts[tag] = receipt
+        self._settle(runs, word)
 
-    def _tell(self, turn: CallbackRun, word: Exception) -> None:
-        """Pass a settlement on; in `client` mode an ACK is for all earlier messages too.
+    def _claimed(self, run: CallbackRun, word: Exception) -> list[CallbackRun]:
+        """Return what a settlement is for: nothing if it is too late; in `client` mode earlier messages too.
 
-        It covers those of its own subscription that the code has in hand. Messages that we hold stay ours.
+        An ACK there covers those of its own subscription that the code has in hand. Messages that we hold stay ours.
         """
-        if word is ACK and turn.in_hand and turn.given[1].ack == "client":
-            for earlier in sorted(self._open.values(), key=lambda each: each.order):
-                if earlier.order < turn.order and earlier.in_hand and earlier.given[1].of == turn.given[1].of:
-                    earlier.keeper.word(earlier, ACK)
-        turn.keeper.word(turn, word)
+        with self.claims.lock:
+            if not self.claims.take(run):
+                return []
+            if word is not ACK or run.given.to.ack != "client":
+                return [run]
+            earlier = [
+                each
+                for each in sorted(self.open_runs(), key=lambda each: each.order)
+                if each.order < run.order and each.given.to.of == run.given.to.of and self.claims.take(each)
+            ]
+        return [*earlier, run]
+
+    def _join(self, runs: list[CallbackRun], transaction: str, receipt: str) -> None:
+        """Write ACKs in a transaction of the code's, but none that the broker would close the connection for."""
+        able = [run for run in runs if not doubtful(run.delivery.native) or self._may_try(run.delivery)]
+        if able:
+            self.transactions.join(able, transaction, receipt)
+
+    def _settle(self, runs: list[CallbackRun], word: Exception) -> None:
+        """Carry out a settlement outside of transactions. Another thread's ACK goes out now, whatever callback runs."""
+        if self.line.here:
+            for run in runs:
+                run.keeper.word(run, word)
+            return
+        frames = []
+        for run in runs:
+            run.given.pending = word
+            if word is ACK and self._goes_at_once(run):
+                tag = run.delivery.tag
+                self._settled_there.add(tag)
+                frames.append(self.ack_frame(run.delivery, receipt=self._receipts.pop(tag, "")))
+        if frames:
+            self.line.ack_at_once(frames)
+        for run in runs:
+            self.tell(run)
+
+    def _goes_at_once(self, run: CallbackRun) -> bool:
+        """Return whether an ACK need not wait: for messages that its callback has sent, or because it is doubtful."""
+        delivery = run.delivery
+        return self.lives(delivery.generation) and not doubtful(delivery.native) and not delivery.outbox.close()
+
+    def tell(self, run: CallbackRun) -> None:
+        """Let the core hear of what was said of a run on another thread. From any thread."""
+        if not self.line.here:
+            self.line.hop(lambda: self.tell(run))
+        elif (word := self.claims.pending(run)) is not None:
+            run.keeper.word(run, word)
 
 
 def in_turn(*calls: Callable[[], object]) -> None:

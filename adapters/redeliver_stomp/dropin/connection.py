@@ -40,7 +40,8 @@ class StompUserConnection:
         self.leaving = False  # the user has said DISCONNECT
         self._up = bool(connection.is_connected())
         self._waiting: dict[bytes, OnReceipt] = {}
-        self._acks = AckBatch(self._write_acks)
+        self._shown: dict[bytes, str] = {}  # receipt of ours on a frame of the code's -> the code's own, or empty
+        self._acks = AckBatch(self._write_acks, alive=lambda: self.is_open)
         self._lock = threading.Lock()
         self._loop: StompLoop | None = None
         self._where = ""
@@ -117,6 +118,10 @@ class StompUserConnection:
         if self._acks.add(frame) and self._loop is not None:
             self._loop.at_end_of_turn(self._acks.flush)
 
+    def ack_at_once(self, frames: list[bytes]) -> None:
+        """Write ACKs of the code's from another thread than ours, unless the connection is lost meanwhile."""
+        self._acks.write_now(frames)
+
     def flush(self) -> None:
         """What waits to be acked goes out now; from any thread."""
         self._acks.flush()
@@ -127,9 +132,15 @@ class StompUserConnection:
         except Exception as error:  # stomp.py's own and OSError: the messages are the broker's again
             log.debug("acks did not go out: %r", error)
 
-    def expect(self, answer: OnReceipt) -> str:
-        """The id for a `receipt` header; its answer comes on our thread, and not when the connection is lost."""
+    def expect(self, answer: OnReceipt, *, shown: str | None = None) -> str:
+        """The id for a `receipt` header; its answer comes on our thread, and not when the connection is lost.
+
+        `shown`: the frame is the code's, which asked for this receipt, or with an empty text for none. The code sees
+        the answer as it would without ours.
+        """
         name = f"redeliver-{os.getpid()}-{next(_numbers)}"
+        if shown is not None:
+            self._shown[name.encode()] = shown
         self._waiting[name.encode()] = answer
         return name
 
@@ -153,7 +164,7 @@ class StompUserConnection:
         self._acks.flush_old()
         if kind == "MESSAGE":
             setattr(frame, RAW, raw_of(data))
-        elif kind in ("RECEIPT", "ERROR") and self._ours(data):
+        elif kind in ("RECEIPT", "ERROR") and self._ours(frame, data):
             self.users.transport.get_listener("protocol-listener").on_heartbeat()  # it is a sign of life
             return
         elif kind == "CONNECTED":
@@ -165,14 +176,21 @@ class StompUserConnection:
         self.leaving, self._up = False, True
         self._hurry()
 
-    def _ours(self, data: bytes) -> bool:
+    def _ours(self, frame: Any, data: bytes) -> bool:
+        """Pass on an answer to a receipt of ours; return whether it is none of the code's business."""
         raw = raw_of(data)
-        answer = self._waiting.pop(raw.raw(b"receipt-id"), None)
+        name = raw.raw(b"receipt-id")
+        answer = self._waiting.pop(name, None)
         if answer is None:
             return False
+        shown = self._shown.pop(name, None)
         error = "" if raw.head.startswith(b"RECEIPT") else said(raw)
         self.hop(lambda: answer(error))
-        return True
+        if shown:
+            frame.headers["receipt-id"] = shown
+        elif shown is not None and error:
+            frame.headers.pop("receipt-id", None)
+        return shown is None or not (shown or error)
 
     def disconnected(self) -> None:
         """Told by stomp.py."""
@@ -180,6 +198,7 @@ class StompUserConnection:
             self._up = False
             self.epoch += 1
             self._waiting.clear()
+            self._shown.clear()
             self._acks.drop()
             epoch = self.epoch
             self.hop(lambda: self._end(epoch))

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from redeliver_mw.adapter import OnAnswer, OnTransferred
@@ -16,7 +17,7 @@ from redeliver_stomp.capabilities import problem
 from redeliver_stomp.dropin.connection import StompUserConnection
 from redeliver_stomp.frames import encode
 from redeliver_stomp.messages import NotSendable, send_frame
-from redeliver_stomp.unackable import odd
+from redeliver_stomp.unackable import doubtful, odd
 
 if TYPE_CHECKING:
     from redeliver_stomp.dropin.channel import ConnectionScope
@@ -40,7 +41,7 @@ class ConnectionCopyPublisher(CopyPublisher):
         self._when_idle: list[Callable[[], Any]] = []
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
-        if why := self._why_not([out]):
+        if why := self.why_not([out]):
             return answer("refused", why)
         if not alive():
             return answer("unsent", "the original was lost meanwhile")
@@ -52,39 +53,62 @@ class ConnectionCopyPublisher(CopyPublisher):
             elif self._over(number):
                 answer("refused" if refusal else "ok", refusal)
 
+        def alone() -> None:
+            self._send(send_frame(out, self._line.expect(answered), after=after))
+
         try:
             if after > 0:  # within a transaction its job would be stored after the commit
-                self._send(send_frame(out, self._line.expect(answered), after=after))
+                alone()
             else:  # without one, what a full queue has no room for is put there later, however often it was sent
-                _Transaction(self._line, answered, self._send).begin([out])
+                self._transact([out], (), answered, alone)
         except NotSendable as error:
             answered(str(error))
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
-        """{BEGIN, SEND…, ACK}, and a COMMIT once all of them are answered; an ERROR for one of them is an ABORT."""
-        if why := self._why_not([out for out, _ in outs]):
+        """{BEGIN, SEND…}, then {ACK, COMMIT} once all of them are answered; an ERROR for one of them is an ABORT."""
+        if why := self.why_not([out for out, _ in outs]):
             return answer("refused", why)
         if odd(delivery.native.raw(b"message-id")):
             return answer("refused", "its id is none of the broker's: its ack may end the connection")
         number = self._begin(lambda why: answer("abandoned" if self._silent else "lost", why))
         self._moves.add(number)
 
-        def over(refusal: str, error: str) -> None:
+        def over(refusal: str, error: str = "") -> None:
             if error and number in self._waiting:  # what it means for the parts nobody knows
                 self._cut(f"a transaction did not end: {error}")
             elif self._over(number):
                 answer("refused" if refusal else "ok", refusal)
                 self._idle()
 
-        try:
-            ack = self._seat.ack_headers(delivery.tag)
-            _Transaction(self._line, over, self._send).begin([out for out, _ in outs], ack)
-        except NotSendable as error:
-            if self._over(number):
-                answer("refused", str(error))
-                self._idle()
+        def copies_first() -> None:
+            _CopiesThenAck(self._line, over, self._send).begin([out for out, _ in outs], ack)
 
-    def _why_not(self, outs: Sequence[Outgoing]) -> str:
+        ack = () if self._seat.is_settled(delivery) else self._seat.ack_headers(delivery.tag)
+        try:
+            self._transact([out for out, _ in outs], ack, over, copies_first, ack_first=doubtful(delivery.native))
+        except NotSendable as error:
+            over(str(error))
+
+    def _transact(
+        self,
+        outs: Sequence[Outgoing],
+        ack: Sequence[tuple[str, str]],
+        over: Callable[[str, str], None],
+        instead: Callable[[], None],
+        *,
+        ack_first: bool = False,
+    ) -> None:
+        """Send them in a transaction of ours, or call `instead` while the code has ACKs in one of its own."""
+        beside = self._seat.transactions.beside
+        with beside() as harmful:
+            pass
+        if harmful:
+            instead()
+        else:
+            _Transaction(self._line, over, self._send, beside, instead).begin(outs, ack, ack_first=ack_first)
+
+    def why_not(self, outs: Sequence[Outgoing]) -> str:
+        """Return why these cannot be sent now; empty if they can."""
         for out in outs:
             if why := problem(out.target):
                 return why
@@ -144,25 +168,39 @@ class ConnectionCopyPublisher(CopyPublisher):
 
 
 class _Transaction:
-    """Copies, and the ACK of their original where it goes with them.
+    """Sends copies in a transaction, with the ACK of their original where it goes with them.
 
-    `over` gets why it was refused, and what went wrong in its very end.
+    The ACK is written together with the COMMIT, once the copies are answered. ActiveMQ forgets with any COMMIT of a
+    connection what was acked in its other transactions: after an ABORT their messages could not be acked again
+    (observed on 5.18.3 and 6.3.1). `over` gets why a copy was refused, and what went wrong in the transaction's end.
     """
 
     def __init__(
-        self, line: StompUserConnection, over: Callable[[str, str], None], send: Callable[[bytes], None]
+        self,
+        line: StompUserConnection,
+        over: Callable[[str, str], None],
+        send: Callable[[bytes], None],
+        beside: Callable[[], AbstractContextManager[bool]],
+        instead: Callable[[], None],
     ) -> None:
         self._line, self._over, self._write = line, over, send
+        self._beside, self._instead = beside, instead
         self._name = f"redeliver-dropin-{next(_numbers)}"
         self._open, self._refusal = 0, ""
+        self._ack: Sequence[tuple[str, str]] = ()
 
-    def begin(self, outs: Sequence[Outgoing], ack: Sequence[tuple[str, str]] = ()) -> None:
-        """NotSendable, before anything is sent."""
-        self._open = len(outs) + (2 if ack else 1)
+    def begin(self, outs: Sequence[Outgoing], ack: Sequence[tuple[str, str]] = (), *, ack_first: bool = False) -> None:
+        """Raise NotSendable before anything is sent.
+
+        `ack_first`: the broker may refuse this ACK for ever, and then there is to be no copy from here.
+        """
         frames = [encode("BEGIN", [("transaction", self._name), ("receipt", self._expect())])]
         frames += [send_frame(out, self._expect(), transaction=self._name) for out in outs]
-        if ack:
+        if ack and ack_first:
             frames.append(encode("ACK", [*ack, ("transaction", self._name), ("receipt", self._expect())]))
+        else:
+            self._ack = ack
+        self._open = len(frames)
         self._write(b"".join(frames))
 
     def _expect(self) -> str:
@@ -171,7 +209,61 @@ class _Transaction:
     def _answered(self, error: str) -> None:
         self._refusal = self._refusal or error
         self._open -= 1
-        if self._open == 0:
-            verb = "ABORT" if self._refusal else "COMMIT"
-            receipt = self._line.expect(lambda error: self._over(self._refusal, error))
-            self._write(encode(verb, [("transaction", self._name), ("receipt", receipt)]))
+        if self._open:
+            return
+        with self._beside() as harmful:
+            if not self._refusal and not harmful:
+                return self._commit()
+            end = self._end() if self._refusal else []
+            self._write(encode("ABORT", [("transaction", self._name), *end]))
+        if not self._refusal:
+            self._instead()
+
+    def _commit(self) -> None:
+        named = ("transaction", self._name)
+        frames = [encode("COMMIT", [named, *self._end()])]
+        if self._ack:
+            frames.insert(0, encode("ACK", [*self._ack, named, ("receipt", self._line.expect(_acked))]))
+        self._write(b"".join(frames))
+
+    def _end(self) -> list[tuple[str, str]]:
+        """Return the header of the receipt that ends it."""
+        return [("receipt", self._line.expect(lambda error: self._over(self._refusal, error)))]
+
+
+class _CopiesThenAck:
+    """Sends copies without a transaction, and the ACK of their original once the broker has confirmed each copy.
+
+    `over` gets why a copy was refused.
+    """
+
+    def __init__(
+        self, line: StompUserConnection, over: Callable[[str, str], None], send: Callable[[bytes], None]
+    ) -> None:
+        self._line, self._over, self._write = line, over, send
+        self._open, self._refusal = 0, ""
+        self._ack: Sequence[tuple[str, str]] = ()
+
+    def begin(self, outs: Sequence[Outgoing], ack: Sequence[tuple[str, str]]) -> None:
+        """Raise NotSendable before anything is sent."""
+        self._open, self._ack = len(outs), ack
+        self._write(b"".join([send_frame(out, self._line.expect(self._answered)) for out in outs]))
+
+    def _answered(self, error: str) -> None:
+        self._refusal = self._refusal or error
+        self._open -= 1
+        if self._open:
+            return
+        if self._refusal or not self._ack:
+            self._over(self._refusal, "")
+        else:
+            self._write(encode("ACK", [*self._ack, ("receipt", self._line.expect(self._acked))]))
+
+    def _acked(self, error: str) -> None:
+        _acked(error)
+        self._over("", "")
+
+
+def _acked(error: str) -> None:
+    if error:
+        log.error("copies of a message are confirmed, and the ACK of their original was refused: %s", error)

@@ -7,19 +7,22 @@
     conn.set_listener("", redelivering(MyListener(), conn, policy=p))  # before conn.subscribe
     conn.subscribe("/queue/orders", id="1", ack="client-individual")
 
-The listener stays as it is. When `on_message` returns, its message is acked; when it raises, the message comes back
-as the policy says, and after the last failure lies in the dead-letter queue.
+The listener stays as it is. What settles its messages is what settled them before: in the ack mode `auto` returning
+from `on_message`, in `client` and `client-individual` the code's own ACK. When `on_message` raises, or the code nacks,
+the message comes back as the policy says, and after the last failure lies in the dead-letter queue.
 
 What a user should know:
 
 - `on_message` runs on one thread of ours per connection, one message after the other; so neither a slow callback nor
   a held message stops heart-beats. All other methods of the listener are called where stomp.py calls them.
-- `conn.subscribe`, `unsubscribe`, `ack`, `nack` and `disconnect` of this one object are taken over. Each
-  subscription gets the ack mode `client-individual` (stomp.py's default, `auto`, gives messages away before they are
-  handled), and `activemq.prefetchSize` of 1000 where none is given. Subscriptions made before, browsers and
-  temporary destinations are left alone.
-- The callback's own `conn.ack` and `conn.nack` are captured: ack = success, nack = a failure to be retried. They count
-  once; when it acks and then raises, the ack counts. With `transaction=` they pass through, and are warned of.
+- `conn.subscribe`, `unsubscribe`, `ack`, `nack`, `begin`, `commit`, `abort` and `disconnect` of this one object are
+  taken over. Each subscription gets the ack mode `client-individual` (stomp.py's default, `auto`, gives messages away
+  before they are handled), and `activemq.prefetchSize` of 1000 where none is given. Browsers and temporary
+  destinations are left alone. A subscription that was made before is an error, logged at its first message.
+- The code's own `conn.ack` and `conn.nack` are captured, whenever they come and from whichever thread: ack = success,
+  nack = a failure to be retried. They count once; when a callback acks and then raises, the ack counts.
+- The code's own transactions: an ACK in one is success when the COMMIT is answered. After an ABORT the code has the
+  message in hand again. ActiveMQ takes no NACK in a transaction, so that is refused.
 - The callback sees a copy of the frame, with the header `JMSXDeliveryCount`: "1" at the first delivery.
 - Bodies of copies are the bytes that came, whatever `auto_decode` makes of them for the callback.
 - Copies go out on the same connection; a dead letter and the ack of its original are one transaction. When the
@@ -46,6 +49,7 @@ from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.redelivery.delays import hold_budget, hold_limit
 from redeliver_stomp.capabilities import NOT_SCHEDULED, capabilities, destination_of
 from redeliver_stomp.dropin.channel import ConnectionScope, SubscribedSource
+from redeliver_stomp.dropin.claims import HandedFrame
 from redeliver_stomp.dropin.connection import RAW
 from redeliver_stomp.frames import RawFrame, plain_frame
 from redeliver_stomp.messages import READER
@@ -106,7 +110,30 @@ class StompCallbackRunner(CallbackRunner):
         redelivered = b"\nredelivered:true" in raw.head
         delivery = Delivery(source, generation, self._seat.tag_of(frame.headers), redelivered, raw, READER)
         returning = self.terms.returning_settles(to.ack == "auto")
-        self.arrived(CallbackRun(delivery, self._seat, self, (frame, to), returning_settles=returning))
+        self.arrived(CallbackRun(delivery, self._seat, self, HandedFrame(frame, to), returning_settles=returning))
+
+    def begin(self, turn: CallbackRun) -> None:
+        if turn.given.claimed:
+            self._seat.claims.begin(turn)
+        super().begin(turn)
+
+    def ended(self, turn: CallbackRun, error: BaseException | None) -> None:
+        """What the code said on another thread comes before how its callback ended."""
+        word = self._seat.claims.end(turn, error)
+        if word is not None:
+            self.word(turn, word)
+        super().ended(turn, error)
+
+    def lost(self, generation: int, turns: list[CallbackRun]) -> None:
+        super().lost(generation, turns)
+        if self.over:
+            self._windows.stop()  # its timer ends with the connection's thread
+
+    def closing(self, turn: CallbackRun) -> None:
+        with self._seat.claims.lock:
+            mine = turn.returning_settles and self._seat.claims.take(turn)
+        if mine:
+            super().closing(turn)
 
     def _not_scheduled(self, source: Destination) -> None:
         if not self._scheduled:
@@ -121,7 +148,7 @@ class StompCallbackRunner(CallbackRunner):
             self._plans[known] = replace(plan, ways=replace(plan.ways, schedule=None))
 
     def invoke(self, turn: CallbackRun) -> object:
-        frame, to = turn.given
+        frame, to = turn.given.frame, turn.given.to
         headers = {**frame.headers, "JMSXDeliveryCount": str(turn.delivery.delivery_count)}
         if to.id != to.of:  # a retry of a durable subscription's, from its private queue
             headers |= {"destination": to.destination, "subscription": to.of}
@@ -158,7 +185,7 @@ class Redelivering:
         name = frame.headers.get("subscription")
         to, raw = seat.subscriptions.get(name), getattr(frame, RAW, None)
         if to is None or raw is None:
-            if name not in seat.retired:
+            if name not in seat.retired and (to is not None or seat.passes(frame)):
                 self.listener.on_message(frame)
             return
         self._inbox.append((to, frame, raw, seat.line.epoch))
@@ -206,6 +233,8 @@ def redelivering(
     ConfigError for what cannot be; PolicyError for a policy that cannot be read. From `subscribe` a PolicyError for one
     that cannot be had there.
     """
+    if isinstance(listener, Redelivering):
+        raise ConfigError(f"{listener!r:.200} is wrapped already", cure="Wrap a listener once")
     if not callable(getattr(listener, "on_message", None)):
         raise ConfigError(f"{listener!r:.200} has no on_message", cure="Give a listener of stomp.py's kind")
     terms = DropinOptions(publisher=publisher, **options).on(listener.on_message)

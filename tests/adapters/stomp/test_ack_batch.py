@@ -19,8 +19,9 @@ class Clocked:
 
     def __init__(self) -> None:
         self.now = 0.0
+        self.alive = True
         self.written: list[bytes] = []
-        self.acks = AckBatch(self.written.append, lambda: self.now)
+        self.acks = AckBatch(self.written.append, lambda: self.now, lambda: self.alive)
 
 
 def test_acks_of_one_turn_are_one_write() -> None:
@@ -54,6 +55,17 @@ def test_none_waits_longer_than_a_moment_behind_callbacks_that_follow_each_other
     c.now += MOMENT * 1.5
     c.acks.add(b"d")
     assert c.written == [b"ab", b"cd"]
+
+
+def test_what_comes_after_the_loss_of_its_connection_is_not_written() -> None:
+    c = Clocked()
+    c.acks.add(b"a")
+    c.acks.write_now([b"b", b"c"])
+    c.alive = False
+    c.acks.write_now([b"d"])
+    c.alive = True
+    c.acks.flush()
+    assert c.written == [b"abc"]
 
 
 def test_what_was_lost_with_its_connection_is_not_written_on_the_next() -> None:

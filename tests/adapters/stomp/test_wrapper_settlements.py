@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import stomp
 
-from redeliver_mw import RedeliveryPolicy, current_delivery
+from redeliver_mw import PolicyMap, RedeliveryPolicy, current_delivery
 from redeliver_mw.errors import ConfigError, RedeliverError
 from redeliver_stomp import redelivering
 from redeliver_stomp.dropin.copies import ConnectionCopyPublisher
 from tests.adapters.stomp.dropins import Listener, begin, connect, consuming, left, new_name, put, settled, until
 from tests.brokers import Broker
+from tests.contract.stomp_world import StompWorld
 from tests.faults.proxy import Proxy
 
 SHORT = RedeliveryPolicy(dead_after=3, backoff=0.1)
@@ -225,6 +226,29 @@ def test_a_broker_without_scheduler_is_noticed_once_and_messages_are_held_from_t
         assert all(again - failed >= 1.498 for (_, failed), (again, _) in pairwise(spans))
     assert len([r for r in caplog.records if "scheduler is off" in r.getMessage()]) == 1
     assert left(unscheduled, queue) == []
+
+
+@pytest.mark.broker
+def test_a_dead_letter_that_was_refused_for_a_while_takes_its_original_away_beside_others(world: StompWorld) -> None:
+    """ActiveMQ forgets with any COMMIT what was acked in the connection's other transactions."""
+
+    def act(listener: Listener, frame: Any) -> None:
+        raise ValueError("no")
+
+    broker: Any = world.broker
+    full, one, others, listener = world.new_queue(refusing=True), new_name(), new_name(), Listener(act)
+    put(broker, others, *[str(number) for number in range(200)])
+    put(broker, one, "m")
+    policies = PolicyMap({one: RedeliveryPolicy(dead_after=1, dead_letter=full)}, RedeliveryPolicy(dead_after=1))
+    with consuming(broker, f"/queue/{others}", listener, policy=policies) as conn:
+        conn.subscribe(f"/queue/{one}", id="2")
+        until(lambda: len(listener.counts) == 201)
+        assert len(left(broker, f"DLQ.{others}", 200)) == 200
+        letters = left(broker, full, 2)  # what fills it, and the dead letter as soon as there is room
+        until(lambda: settled(conn))
+        assert not [told for told in listener.told if told.startswith("error")]
+    assert [letter.body for letter in letters[1:]] == [b"m"]
+    assert left(broker, one) == left(broker, others) == []
 
 
 def unconnected(kind: Any) -> Any:
