@@ -42,7 +42,15 @@ from proton.handlers import Reject as ProtonReject
 from proton.handlers import Release as ProtonRelease
 
 from redeliver_mw.decorator import is_async
-from redeliver_mw.dropin import CallbackRun, CallbackRunner, CompanionPublisher, DropinKeywords, DropinOptions, Requeued
+from redeliver_mw.dropin import (
+    CallbackRun,
+    CallbackRunner,
+    CompanionPublisher,
+    DropinKeywords,
+    DropinOptions,
+    RefusedHere,
+    Requeued,
+)
 from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Destination
 from redeliver_mw.redelivery.commands import PauseSource, ResumeSource
@@ -91,6 +99,10 @@ class ProtonCallbackRunner(CallbackRunner):
             raise Requeued("Release") from error
         return None
 
+    def passes(self, error: BaseException) -> bool:
+        """What the code cannot have from a wrapper ends its container, as an exception does without one."""
+        return isinstance(error, RefusedHere)
+
     def halt(self, c: PauseSource) -> None:
         super().halt(c)
         self._incoming.paused.update(self._links(c.source))
@@ -122,6 +134,11 @@ class WrappedHandler(proton.Handler):
         self._ground: ProtonUserConnection | None = None  # of the last message
 
     # -- the driver's events ----------------------------------------------------------------------
+
+    def on_reactor_init(self, event: Any) -> None:
+        """The container begins: what the code does on its connections is seen from the first moment."""
+        ConnectionWatch.of(event.container)
+        self.on_unhandled("on_reactor_init", event)
 
     def on_link_remote_open(self, event: Any) -> None:
         self.on_unhandled("on_link_remote_open", event)
@@ -210,11 +227,12 @@ class WrappedHandler(proton.Handler):
 def _capabilities(connection: Any) -> Any:
     told = {str(name): value for name, value in (connection.remote_properties or {}).items()}
     product = str(told.get("product", ""))
-    if product not in (ARTEMIS.product, ""):
+    if product != ARTEMIS.product:
         cure = (
             "Use an App, with rabbitmq+proton, or redeliver_pika's wrapper" if product == "RabbitMQ" else "Use Artemis"
         )
-        raise ConfigError(f"this broker is {product}, not Artemis", where=str(connection.hostname), cure=cure)
+        name = product or "one that does not name its product"
+        raise ConfigError(f"this broker is {name}, not Artemis", where=str(connection.hostname), cure=cure)
     return capabilities(str(told.get("version", "0")))
 
 
