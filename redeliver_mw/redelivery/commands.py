@@ -119,6 +119,13 @@ class GenerationLost:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerRetired:
+    """The code cancelled a consumer: nothing of its generation is to be held, and what runs can still be settled."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """Nothing is to be held any more."""
 
@@ -135,6 +142,7 @@ Input = (
     | TransactionAnswered
     | SettleWritten
     | GenerationLost
+    | ConsumerRetired
     | StopRequested
 )
 

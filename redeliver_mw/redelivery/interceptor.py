@@ -27,6 +27,7 @@ from . import history, interop, ledger
 from .commands import (
     Arrived,
     Command,
+    ConsumerRetired,
     CopyAnswered,
     GenerationLost,
     HandlerFailed,
@@ -57,8 +58,7 @@ class Interceptor(DelayPlanner):
         capabilities: Capabilities,
         run_id: str,
     ) -> None:
-        super().__init__(ledgers, capabilities, run_id)
-        self.plans = plans
+        super().__init__(plans, ledgers, capabilities, run_id)
         self._heirs = OrphanedRuns()
         self._takes: dict[type[Input], Callable[[Any], None]] = {
             Arrived: self._arrived,
@@ -70,6 +70,7 @@ class Interceptor(DelayPlanner):
             SettleWritten: self._written,
             GenerationLost: self._lost,
             NotRun: self._left,
+            ConsumerRetired: self._retired,
             StopRequested: self._stop,
         }
 
@@ -309,6 +310,14 @@ class Interceptor(DelayPlanner):
             self._step(story, Signal.LOST)
             if runs and self._heirs.lost(story):
                 self._close(story)
+
+    def _retired(self, x: ConsumerRetired) -> None:
+        """Give back what is held: the broker would keep it from others until the channel is closed."""
+        for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
+            if story.state is State.HELD:
+                if story.draft is not None:
+                    self._emit_record(story, None)
+                self._step(story, Signal.RELEASE)
 
     def _stop(self, x: StopRequested) -> None:
         self._stopping = True

@@ -87,7 +87,14 @@ class TrackedDelivery:
 class TrackedDeliveries:
     """Opens and closes them, each with its entry in the ledger."""
 
-    def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:
+    def __init__(
+        self,
+        plans: Mapping[Destination, SourcePlan],
+        ledgers: Mapping[Destination, Ledger],
+        capabilities: Capabilities,
+        run_id: str,
+    ) -> None:
+        self.plans = plans
         self.capabilities = capabilities
         self._ledgers = ledgers
         self._run_id = run_id
