@@ -129,7 +129,7 @@ class LinkScope(SettlementScope):
 
     # -- what a transaction asks ------------------------------------------------------------------
 
-    def unsettled(self, tag: int) -> Any:
+    def driver_delivery(self, tag: int) -> Any:
         return self._unsettled.get(tag)
 
     def done(self, tag: int) -> None:
