@@ -37,19 +37,6 @@ NOT_KEPT_YET = {
         "without_a_prefix",
         "wrapped_twice",
     ),
-    "test_proton_conventions.py": (
-        "tx]",
-        "tx_recv]",
-        "Tx]",
-        "transaction",
-        "abort",
-        "commit",
-        "config_error_out_of_a_callback",
-        "credit",
-        "window_of_one",
-        "does_not_name_its_product",
-        "receiver_is_closed",
-    ),
 }
 
 

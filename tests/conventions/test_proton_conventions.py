@@ -447,31 +447,37 @@ def test_a_message_that_fails_after_its_accept_in_a_transaction_is_not_committed
     assert reasons(q.dead()) == [("bad", "exhausted", "2")]
 
 
+class Refused(TxRecv):
+    """Sends to the dead-letter queue what the queue has already: Artemis refuses to commit such a transaction."""
+
+    def __init__(self, place: At, work: Callable[[str], object], known: proton.Message, *, times: int, **how: Any):
+        super().__init__(place, work, **how)
+        self.known, self.times = known, times
+        self.refusals = 0
+
+    def on_start(self, event: Any) -> None:
+        super().on_start(event)
+        self.sender = event.container.create_sender(self.conn, "DLQ." + self.at.queue)
+
+    def discharge(self) -> None:
+        if self.refusals < self.times:
+            self.transaction.send(self.sender, self.known)
+        self.transaction.commit()
+
+    def on_transaction_commit_failed(self, event: Any) -> None:
+        self.refusals += 1
+        self.next_batch()
+
+
 def test_a_commit_that_the_broker_refuses_is_one_failure(q: Queues) -> None:
-    class Refused(TxRecv):
-        """Sends in its first transaction what Artemis rejects: a property of a megabyte."""
-
-        refusals = 0
-
-        def discharge(self) -> None:
-            if self.refusals:
-                return self.transaction.commit()
-            sender = self.container.create_sender(self.conn, self.at.queue + ".other")
-            self.transaction.send(sender, proton.Message(body="much", properties={"much": "x" * 1_000_000}))
-
-        def on_rejected(self, event: Any) -> None:
-            self.transaction.commit()
-
-        def on_transaction_commit_failed(self, event: Any) -> None:
-            self.refusals += 1
-            self.next_batch()
-
+    known = proton.Message(body="known", durable=True, properties={"_AMQ_DUPL_ID": q.name})
+    q.put("known", address=q.dlq, properties={"_AMQ_DUPL_ID": q.name})
     q.put("1")
-    consumer = Refused(at(q), no_work, batch=1)
+    consumer = Refused(at(q), no_work, known, times=1, batch=1)
     run(consumer, lambda: consumer.commits == 1 and depth(q) == 0)
     assert consumer.refusals == 1
     assert consumer.counts("1") == [1, 2]
-    assert q.dead() == []
+    assert [m.body for m in q.dead()] == ["known"]
 
 
 def test_a_transaction_that_was_never_declared_is_a_config_error_and_no_failure_of_the_message(q: Queues) -> None:
@@ -492,7 +498,7 @@ def test_a_transaction_that_was_never_declared_is_a_config_error_and_no_failure_
 
 
 @pytest.mark.parametrize("auto_accept", [True, False])
-def test_a_config_error_out_of_a_callback_is_no_failure_of_its_message(q: Queues, auto_accept: bool) -> None:
+def test_a_config_error_of_the_codes_own_is_a_failure_like_any_exception(q: Queues, auto_accept: bool) -> None:
     class Misconfigured(SimpleRecv):
         def __init__(self, place: At) -> None:
             Consumer.__init__(self, place, self.fail, auto_accept=auto_accept)
@@ -502,9 +508,9 @@ def test_a_config_error_out_of_a_callback_is_no_failure_of_its_message(q: Queues
 
     q.put("1")
     consumer = Misconfigured(at(q))
-    ends_with_config_error(consumer)
-    assert consumer.counts("1") == [1]
-    assert (q.left(), q.dead()) == (["1"], [])
+    run(consumer, emptied(q, dead=1))
+    assert consumer.counts("1") == [1, 2]
+    assert reasons(q.dead()) == [("1", "exhausted", "2")]
 
 
 def ends_with_config_error(consumer: Consumer) -> None:

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Hashable
 from typing import Any
 
 import proton
 
 from redeliver_mw.adapter.capabilities import Settlement
-from redeliver_mw.dropin import ACK, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
+from redeliver_mw.dropin import ACK, BoundedLog, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
 from redeliver_mw.errors import Reject
 from redeliver_mw.message import Delivery, Destination
 from redeliver_proton.dropin.code_transactions import (
@@ -22,8 +23,9 @@ from redeliver_proton.dropin.code_transactions import (
     write_accept,
 )
 from redeliver_proton.dropin.connection import ProtonUserConnection
+from redeliver_proton.dropin.flow_control import CodeCredit, PausingFlow
 
-log = logging.getLogger("redeliver_mw.proton")
+_late = BoundedLog(logging.getLogger("redeliver_mw.proton"))
 
 _STATES = {"accepted": proton.Delivery.ACCEPTED, "returned": proton.Delivery.MODIFIED}
 
@@ -31,8 +33,12 @@ _STATES = {"accepted": proton.Delivery.ACCEPTED, "returned": proton.Delivery.MOD
 class LinkScope(SettlementScope):
     """One link. It is a generation until it is closed, or its connection is lost; after a reconnect the next one."""
 
-    def __init__(self, ground: ProtonUserConnection, link: Any, source: Destination) -> None:
+    def __init__(
+        self, ground: ProtonUserConnection, link: Any, source: Destination, credit: PausingFlow | CodeCredit
+    ) -> None:
         super().__init__()
+        self.code_credit = credit if isinstance(credit, CodeCredit) else None
+        self._credit = credit
         self.link, self.session, self.source = link, link.session, source
         self.thread = threading.get_ident()
         self.ground = ground
@@ -45,6 +51,15 @@ class LinkScope(SettlementScope):
     def is_open(self) -> bool:
         return self.ground.is_open
 
+    def window(self, consumer: Hashable) -> int | None:
+        """Return the handler's prefetch, or the most that the code had asked for at once."""
+        return self._credit.window
+
+    def take(self, turn: CallbackRun) -> None:
+        super().take(turn)
+        if self.code_credit is not None:
+            self.code_credit.arrived(len(self._open))
+
     def keep(self, delivery: Any) -> int:
         """Number a delivery of the driver's."""
         self._tag += 1
@@ -53,9 +68,19 @@ class LinkScope(SettlementScope):
 
     def settle(self, delivery: Delivery, word: Settlement) -> bool:
         written = super().settle(delivery, word)
+        if written:
+            self._left(delivery)
         if written and delivery.known:
             self.ground.post.salts.settled(delivery)
         return written
+
+    def gone(self, delivery: Delivery) -> None:
+        super().gone(delivery)
+        self._left(delivery)
+
+    def _left(self, delivery: Delivery) -> None:
+        if self.code_credit is not None:
+            self.code_credit.left(delivery.tag)
 
     def write(self, delivery: Delivery, word: Settlement) -> None:
         """The callback may have closed the link by now: the driver writes outcomes before it detaches."""
@@ -116,6 +141,8 @@ class LinkScope(SettlementScope):
         if not self.settleable(delivery):
             return False
         self._committed.add(delivery.tag)
+        if self.code_credit is not None:
+            self.code_credit.succeeded(delivery.tag)
         return True
 
     def left_transaction(self, delivery: Delivery) -> bool:
@@ -154,7 +181,8 @@ class DeliveryHandle(proton.Delivery):
         elif state in (proton.Delivery.RELEASED, proton.Delivery.MODIFIED):
             self._say(Requeued("release"))
         elif state == TRANSACTIONAL:
-            given, self.local.data = self.local.data, None
+            given = self.local.data
+            clear_outcome(self)
             source = str(self.__dict__["_turn"].delivery.destination)
             found = self._link_scope().ground.transactions.get(joined_as(given, source))
             if found is None:
@@ -187,14 +215,20 @@ class DeliveryHandle(proton.Delivery):
         word = because_of(word, turn.before)
         seat = self._link_scope()
         if threading.get_ident() == seat.thread:
-            turn.keeper.word(turn, word)
+            self._tell(turn, word)
         else:
-            seat.ground.hop(lambda: turn.keeper.word(turn, word))
+            seat.ground.hop(lambda: self._tell(turn, word))
         return None
+
+    def _tell(self, turn: CallbackRun, word: Exception) -> None:
+        if turn.in_hand and not turn.inside and not turn.seat.settleable(turn.delivery):
+            self._late("its receiver or its connection was closed, and the broker has it again")
+        else:
+            turn.keeper.word(turn, word)
 
     def _late(self, why: str) -> None:
         delivery = self.__dict__["_turn"].delivery
-        log.error("%r: a settlement by the code is dropped: %s", delivery, why)
+        _late.error("%r: a settlement by the code is dropped: %s", delivery, why)
 
     def _link_scope(self) -> LinkScope:
         seat = self.__dict__["_turn"].seat

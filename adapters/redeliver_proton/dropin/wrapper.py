@@ -58,7 +58,7 @@ from redeliver_proton.brokers.artemis.capabilities import capabilities
 from redeliver_proton.brokers.artemis.dialect import ARTEMIS
 from redeliver_proton.dropin.connection import ConnectionWatch, ProtonUserConnection
 from redeliver_proton.dropin.event_batch import EventBatch, others_listen
-from redeliver_proton.dropin.flow_control import PausingFlow, SendingPart
+from redeliver_proton.dropin.flow_control import CodeCredit, PausingFlow, SendingPart
 from redeliver_proton.dropin.link import LinkScope, ShownDelivery
 from redeliver_proton.dropin.link_sources import passes_through, source_of, was_seated
 from redeliver_proton.messages import delivery_of
@@ -91,13 +91,28 @@ class ProtonCallbackRunner(CallbackRunner):
         return source in self._plans
 
     def invoke(self, turn: CallbackRun) -> object:
+        seat = turn.seat
+        assert isinstance(seat, LinkScope)
+        if seat.code_credit is None:
+            self._call(turn)
+            return None
+        before = seat.code_credit.begin(turn.delivery.tag)
+        try:
+            self._call(turn)
+        except RefusedHere:
+            raise
+        except Exception:
+            seat.code_credit.failed(turn.delivery.tag, before, settled=seat.turn(turn.delivery) is None)
+            raise
+        return None
+
+    def _call(self, turn: CallbackRun) -> None:
         try:
             self._incoming.original.on_message(ShownDelivery(turn))
         except ProtonReject as error:
             raise Reject(str(error) or "rejected by the callback (Reject)") from error
         except ProtonRelease as error:
             raise Requeued("Release") from error
-        return None
 
     def passes(self, error: BaseException) -> bool:
         """What the code cannot have from a wrapper ends its container, as an exception does without one."""
@@ -105,17 +120,19 @@ class ProtonCallbackRunner(CallbackRunner):
 
     def halt(self, c: PauseSource) -> None:
         super().halt(c)
-        self._incoming.paused.update(self._links(c.source))
+        self._incoming.paused.update(seat.link for seat in self._scopes(c.source))
 
     def resume(self, c: ResumeSource) -> None:
         super().resume(c)
-        for link in self._links(c.source):
-            self._incoming.paused.discard(link)
-            if self._incoming.flow is not None:
-                self._incoming.flow.again(link)
+        for seat in self._scopes(c.source):
+            self._incoming.paused.discard(seat.link)
+            if seat.code_credit is not None:
+                seat.code_credit.resume()
+            elif self._incoming.flow is not None:
+                self._incoming.flow.again(seat.link)
 
-    def _links(self, source: Destination) -> list[Any]:
-        return [seat.link for seat in self._ground.seats.values() if seat.source == source]
+    def _scopes(self, source: Destination) -> list[LinkScope]:
+        return [seat for seat in self._ground.seats.values() if seat.source == source]
 
 
 class WrappedHandler(proton.Handler):
@@ -185,7 +202,8 @@ class WrappedHandler(proton.Handler):
         ground = self._ground = ConnectionWatch.ground_of(event)
         seat = ground.seats.get(link)
         if seat is None:
-            seat = ground.seats[link] = LinkScope(ground, link, source_of(link))
+            credit = self.flow if self.flow is not None else CodeCredit(link, self.paused)
+            seat = ground.seats[link] = LinkScope(ground, link, source_of(link), credit)
             link.redeliver_seated = True
         return seat
 
@@ -257,9 +275,12 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
 
     ConfigError for what cannot be; PolicyError for a policy that cannot be read.
     """
-    terms = DropinOptions(publisher=publisher, **options)
     on_message = getattr(handler, "on_message", None)
     parts: Any = getattr(handler, "handlers", None)
+    if not any(_controls_flow(part) for part in (parts if isinstance(parts, list) else ())):
+        # The code gives credit for each message that has left it. What is held would be paid for and still be here.
+        options["delay"] = "schedule" if options.get("delay", "auto") == "auto" else options["delay"]
+    terms = DropinOptions(publisher=publisher, **options)
     name = f"{handler!r:.200}"
     if isinstance(handler, IncomingMessageHandler) or not callable(on_message) or not isinstance(parts, list):
         raise ConfigError(f"{name} is no handler with on_message", cure=_DERIVE)
@@ -273,12 +294,17 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     companion = None if publisher is None else CompanionPublisher(publisher, "artemis+proton")
     parts[at] = incoming = WrappedHandler(parts[at], terms.on(on_message), companion)
     for i, part in enumerate(parts):
-        if type(part).__name__ == "FlowController":
+        if _controls_flow(part):
             parts[i] = incoming.flow = PausingFlow(part, incoming)
         elif type(part) is OutgoingMessageHandler:
             parts[i] = SendingPart(part, incoming)
     incoming.parts = [part for part in parts if isinstance(part, WrappedHandler | PausingFlow | SendingPart)]
     return handler
+
+
+def _controls_flow(part: Any) -> bool:
+    """Return whether a part of a handler keeps its prefetch window open, as the one of `prefetch=` does."""
+    return type(part).__name__ == "FlowController"
 
 
 _DERIVE = "Derive it from proton.handlers.MessagingHandler"
