@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,13 +21,14 @@ import pytest
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from redeliver_mw import RedeliveryPolicy
+from redeliver_mw import RedeliveryPolicy, current_delivery
 from redeliver_mw.errors import ConfigError
 from redeliver_proton import redelivering
 from tests.adapters.proton.dropins import Queues
 from tests.brokers import Broker
 from tests.conventions.proton_consumers import (
     AbortingTxRecv,
+    After,
     At,
     ByEvent,
     ByThread,
@@ -45,6 +46,7 @@ from tests.conventions.proton_consumers import (
     TxRecv,
     Verb,
 )
+from tests.faults.proxy import Proxy
 
 pytestmark = pytest.mark.broker
 
@@ -480,6 +482,183 @@ def test_a_commit_that_the_broker_refuses_is_one_failure(q: Queues) -> None:
     assert [m.body for m in q.dead()] == ["known"]
 
 
+@pytest.mark.parametrize("delay", ["hold", "schedule"])
+def test_a_message_whose_commit_is_refused_twice_joins_a_third_transaction(q: Queues, delay: str) -> None:
+    known = proton.Message(body="known", durable=True, properties={"_AMQ_DUPL_ID": q.name})
+    q.put("known", address=q.dlq, properties={"_AMQ_DUPL_ID": q.name})
+    q.put("1")
+    consumer = Refused(at(q), no_work, known, times=2, batch=1)
+    policy = RedeliveryPolicy(dead_after=9, backoff=0.1)
+    run(consumer, lambda: consumer.commits == 1 and depth(q) == 0, policy=policy, delay=delay)
+    assert (consumer.refusals, consumer.counts("1")) == (2, [1, 2, 3])
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "wrapped"])
+@pytest.mark.parametrize("early", [False, True], ids=["settled after", "settled before discharge"])
+def test_the_code_hears_of_its_transactions_as_without_the_wrapper(q: Queues, early: bool, wrapped: bool) -> None:
+    heard: list[str] = []
+
+    class Hearing(Refused):
+        """Aborts its first transaction, has the second one refused, and commits the third one."""
+
+        def discharge(self) -> None:
+            super().discharge() if self.aborts else self.transaction.abort()
+
+        def on_transaction_declared(self, event: Any) -> None:
+            heard.append("declared")
+            super().on_transaction_declared(event)
+
+        def on_transaction_aborted(self, event: Any) -> None:
+            heard.append("aborted")
+            super().on_transaction_aborted(event)
+
+        def on_transaction_commit_failed(self, event: Any) -> None:
+            heard.append("commit failed")
+            super().on_transaction_commit_failed(event)
+
+        def on_transaction_committed(self, event: Any) -> None:
+            heard.append("committed")
+            assert event.transaction is self.transaction
+            super().on_transaction_committed(event)
+
+    known = proton.Message(body="known", durable=True, properties={"_AMQ_DUPL_ID": q.name})
+    q.put("known", address=q.dlq, properties={"_AMQ_DUPL_ID": q.name})
+    q.put("1", "2")
+    consumer = Hearing(at(q), no_work, known, times=1, batch=2, early=early)
+    policy = RedeliveryPolicy(dead_after=9, backoff=0.1)
+    run(consumer, lambda: consumer.commits == 1 and depth(q) == 0, policy=policy, wrapped=wrapped)
+    assert heard[:6] == ["declared", "aborted", "declared", "commit failed", "declared", "committed"]
+    assert sorted(body for body, _ in consumer.given) == ["1", "1", "1", "2", "2", "2"]
+
+
+@pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "wrapped"])
+@pytest.mark.parametrize("later", [0.0, 0.2])
+def test_an_accept_whose_receiver_is_closed_before_the_commit_is_in_the_commit(
+    q: Queues, later: float, wrapped: bool
+) -> None:
+    class Closing(TxRecv):
+        def discharge(self) -> None:
+            self.receiver.close()
+            self.container.schedule(later, After(self.transaction.commit))
+
+        def next_batch(self) -> None:
+            """Consume nothing more."""
+
+    q.put(*first(5))
+    consumer = Closing(at(q), no_work)
+    over = settle_time()
+    run(consumer, lambda: consumer.commits == 1 and over(), wrapped=wrapped)
+    assert q.left() == ["4", "5"]
+
+
+def test_an_exception_after_the_commit_leaves_the_message_to_its_transaction(
+    q: Queues, caplog: pytest.LogCaptureFixture
+) -> None:
+    class RaisesAfterCommit(TxRecv):
+        def on_message(self, event: Any) -> None:
+            super().on_message(event)
+            raise ValueError("too late")
+
+    q.put("1", "2")
+    consumer = RaisesAfterCommit(at(q), no_work, batch=1)
+    run(consumer, emptied(q))
+    assert consumer.settled == ["1", "2"]
+    assert [consumer.counts(body) for body in "12"] == [[1], [1]]
+    assert [record.levelname for record in caplog.records if "its transaction" in record.message] == ["ERROR"] * 2
+
+
+def test_an_abort_inside_an_except_block_carries_the_exception(q: Queues) -> None:
+    class AbortsInExcept(TxRecv):
+        def on_message(self, event: Any) -> None:
+            try:
+                super().on_message(event)
+            except ValueError:
+                self.transaction.abort()
+
+    q.put("bad")
+    consumer = AbortsInExcept(at(q), bad_fails, batch=1)
+    run(consumer, emptied(q, dead=1))
+    (dead,) = q.dead()
+    assert (consumer.counts("bad"), dead.properties["redeliver_error_message"]) == ([1, 2], "bad fails")
+
+
+def test_a_plain_settlement_of_what_has_joined_a_transaction_is_dropped_and_logged(
+    q: Queues, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Releasing(TxRecv):
+        def on_message(self, event: Any) -> None:
+            body = self.note(event)
+            self.transaction.accept(event.delivery)
+            self.release(event.delivery)
+            self.in_batch.append(body)
+            self.transaction.commit()
+
+    q.put("1")
+    consumer = Releasing(at(q), no_work, batch=1)
+    run(consumer, emptied(q))
+    assert (consumer.counts("1"), consumer.settled) == ([1], ["1"])
+    assert [record.levelname for record in caplog.records if "dropped" in record.message] == ["ERROR"]
+
+
+def test_a_connection_that_is_lost_before_the_outcome_is_neither_success_nor_failure(
+    artemis244: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Lost(TxRecv):
+        disconnects = 0
+
+        def discharge(self) -> None:
+            proxy.stall("up")
+            self.transaction.commit()
+            self.container.schedule(0.2, After(proxy.cut))
+
+        def on_disconnected(self, event: Any) -> None:
+            self.disconnects += 1
+
+    with closing(Proxy(artemis244.host, artemis244.port)) as proxy:
+        q = Queues(artemis244)
+        through = At(f"amqp://127.0.0.1:{proxy.port}", q.name, artemis244.user, artemis244.password)
+        q.put("1")
+        lost = Lost(through, no_work, batch=1)
+        run(lost, lambda: lost.disconnects > 0)
+        proxy.resume()
+        again = TxRecv(through, no_work, batch=1)
+        run(again, lambda: again.commits == 1 and depth(q) == 0)
+        assert (lost.counts("1"), lost.commits, again.counts("1")) == ([1], 0, [1])
+        assert [record for record in caplog.records if record.name == "redeliver_mw.failures"] == []
+        q.connection.close()
+
+
+def release_in_a_transaction(consumer: TxRecv, event: Any) -> None:
+    consumer.transaction.update(event.delivery, proton.Delivery.RELEASED)
+
+
+def send_with_the_delivery(consumer: TxRecv, event: Any) -> None:
+    consumer.transaction.accept(event.delivery)
+    current_delivery().send(consumer.at.queue + ".other", b"2")
+    consumer.transaction.commit()
+
+
+def accept_after_the_abort(consumer: TxRecv, event: Any) -> None:
+    consumer.transaction.abort()
+    consumer.transaction.accept(event.delivery)
+
+
+@pytest.mark.parametrize("misuse", [release_in_a_transaction, send_with_the_delivery, accept_after_the_abort])
+def test_what_a_transaction_cannot_have_is_a_config_error_and_no_failure_of_the_message(
+    q: Queues, misuse: Callable[[TxRecv, Any], None]
+) -> None:
+    class Misusing(TxRecv):
+        def on_message(self, event: Any) -> None:
+            self.note(event)
+            misuse(self, event)
+
+    q.put("1")
+    consumer = Misusing(at(q), no_work)
+    ends_with_config_error(consumer)
+    assert consumer.counts("1") == [1]
+    assert (q.left(), q.dead()) == (["1"], [])
+
+
 def test_a_transaction_that_was_never_declared_is_a_config_error_and_no_failure_of_the_message(q: Queues) -> None:
     class Unknown(Consumer):
         def on_start(self, event: Any) -> None:
@@ -546,6 +725,23 @@ def test_with_a_window_of_one_a_healthy_message_waits_at_most_a_second_behind_a_
 
     q.put("bad", "good")
     consumer = OneAtATime(at(q), work)
+    run(consumer, lambda: consumer.settled == ["good"], policy=RedeliveryPolicy(dead_after=2, backoff=5.0))
+    assert when["good"] - when["bad"] < 1.5
+
+
+def test_with_a_prefetch_of_one_a_healthy_message_waits_at_most_a_second_behind_a_retrying_one(q: Queues) -> None:
+    when: dict[str, float] = {}
+
+    class OneByOne(SimpleRecv):
+        def __init__(self, place: At) -> None:
+            Consumer.__init__(self, place, self.fail, prefetch=1)
+
+        def fail(self, body: str) -> None:
+            when.setdefault(body, time.monotonic())
+            bad_fails(body)
+
+    q.put("bad", "good")
+    consumer = OneByOne(at(q))
     run(consumer, lambda: consumer.settled == ["good"], policy=RedeliveryPolicy(dead_after=2, backoff=5.0))
     assert when["good"] - when["bad"] < 1.5
 

@@ -118,6 +118,10 @@ class LinkScope(SettlementScope):
             transaction.join(run)
             self._promised[tag] = transaction
 
+    def is_promised(self, native: Any) -> bool:
+        """Return whether the code has joined a delivery of the driver's to a transaction of its own."""
+        return any(self._unsettled.get(tag) == native for tag in self._promised)
+
     def withdraw(self, run: CallbackRun) -> bool:
         """Take a delivery out of its transaction. Return False if the code has committed the transaction already."""
         transaction = self._promised.get(run.delivery.tag)

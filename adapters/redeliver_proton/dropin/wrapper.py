@@ -169,7 +169,8 @@ class WrappedHandler(proton.Handler):
         delivery, link = event.delivery, event.link
         seat = self.seat_of(link)
         if (seat is None and not link.is_receiver) or delivery.aborted or not delivery.readable or delivery.partial:
-            self.original.on_delivery(event)
+            if seat is None or not delivery.settled or seat.is_promised(delivery):
+                self.original.on_delivery(event)  # a delivery that we moved in a transaction is no news for the code
         elif (seat is None and not was_seated(link) and passes_through(link)) or delivery.settled:
             self._say_settled(link, delivery)
             self.original.on_delivery(event)
