@@ -628,6 +628,38 @@ def test_a_connection_that_is_lost_before_the_outcome_is_neither_success_nor_fai
         q.connection.close()
 
 
+def test_transactions_go_on_after_a_reconnect(artemis244: Broker) -> None:
+    class Reconnecting(TxRecv):
+        opened = 0
+
+        def on_start(self, event: Any) -> None:
+            self.container = event.container
+            login = {"user": self.at.user, "password": self.at.password, "allowed_mechs": "PLAIN"}
+            self.conn = event.container.connect(self.at.url, **login)
+            self.receiver = event.container.create_receiver(self.conn, self.at.queue)
+
+        def on_connection_opened(self, event: Any) -> None:
+            self.opened += 1
+            self.next_batch()
+
+        def discharge(self) -> None:
+            if self.opened == 1:
+                proxy.stall("up")
+                self.container.schedule(0.2, After(proxy.cut))
+                self.container.schedule(0.3, After(proxy.resume))
+            self.transaction.commit()
+
+    with closing(Proxy(artemis244.host, artemis244.port)) as proxy:
+        q = Queues(artemis244)
+        through = At(f"amqp://127.0.0.1:{proxy.port}", q.name, artemis244.user, artemis244.password)
+        q.put("1", "2")
+        consumer = Reconnecting(through, bad_fails, batch=1)
+        run(consumer, lambda: consumer.commits == 2 and depth(q) == 0)
+        assert [consumer.counts(body) for body in "12"] == [[1, 1], [1]]
+        assert q.dead() == []
+        q.connection.close()
+
+
 def release_in_a_transaction(consumer: TxRecv, event: Any) -> None:
     consumer.transaction.update(event.delivery, proton.Delivery.RELEASED)
 

@@ -23,8 +23,7 @@ class PausingFlow(proton.Handler):
 
     def __init__(self, flow: Any, incoming: WrappedHandler) -> None:
         self._flow, self._incoming = flow, incoming
-        self.window: int = getattr(flow, "_window", 0)
-        self._enough = self.window // 2  # credit with which nobody has to wait
+        self._enough = getattr(flow, "_window", 0) // 2  # credit with which nobody has to wait
 
     def on_delivery(self, event: Any) -> None:
         link = event.link

@@ -23,7 +23,7 @@ from redeliver_proton.dropin.code_transactions import (
     write_accept,
 )
 from redeliver_proton.dropin.connection import ProtonUserConnection
-from redeliver_proton.dropin.flow_control import CodeCredit, PausingFlow
+from redeliver_proton.dropin.flow_control import CodeCredit
 
 _late = BoundedLog(logging.getLogger("redeliver_mw.proton"))
 
@@ -34,11 +34,10 @@ class LinkScope(SettlementScope):
     """One link. It is a generation until it is closed, or its connection is lost; after a reconnect the next one."""
 
     def __init__(
-        self, ground: ProtonUserConnection, link: Any, source: Destination, credit: PausingFlow | CodeCredit
+        self, ground: ProtonUserConnection, link: Any, source: Destination, code_credit: CodeCredit | None
     ) -> None:
         super().__init__()
-        self.code_credit = credit if isinstance(credit, CodeCredit) else None
-        self._credit = credit
+        self.code_credit = code_credit  # None: the handler's flow control gives credit
         self.link, self.session, self.source = link, link.session, source
         self.thread = threading.get_ident()
         self.ground = ground
@@ -52,16 +51,16 @@ class LinkScope(SettlementScope):
         return self.ground.is_open
 
     def window(self, consumer: Hashable) -> int | None:
-        """Return the handler's prefetch, or the most that the code had asked for at once."""
-        return self._credit.window
+        """Return the most that the code has asked for at once.
 
-    def take(self, turn: CallbackRun) -> None:
-        super().take(turn)
-        if self.code_credit is not None:
-            self.code_credit.arrived(len(self._open))
+        The driver's own flow control asks for as many as have arrived, whatever is settled: no window is ever full.
+        """
+        return None if self.code_credit is None else self.code_credit.window
 
     def keep(self, delivery: Any) -> int:
-        """Number a delivery of the driver's."""
+        """Number a delivery of the driver's, which has arrived."""
+        if self.code_credit is not None:
+            self.code_credit.arrived(len(self._unsettled) + 1)
         self._tag += 1
         self._unsettled[self._tag] = delivery
         return self._tag

@@ -118,6 +118,11 @@ class ProtonCallbackRunner(CallbackRunner):
         """What the code cannot have from a wrapper ends its container, as an exception does without one."""
         return isinstance(error, RefusedHere)
 
+    def refused(self, turn: CallbackRun, error: RefusedHere) -> None:
+        """The code asked for what a wrapper cannot do: its message stays unsettled, in no transaction."""
+        turn.seat.withdraw(turn)
+        super().refused(turn, error)
+
     def halt(self, c: PauseSource) -> None:
         super().halt(c)
         self._incoming.paused.update(seat.link for seat in self._scopes(c.source))
@@ -203,7 +208,7 @@ class WrappedHandler(proton.Handler):
         ground = self._ground = ConnectionWatch.ground_of(event)
         seat = ground.seats.get(link)
         if seat is None:
-            credit = self.flow if self.flow is not None else CodeCredit(link, self.paused)
+            credit = CodeCredit(link, self.paused) if self.flow is None else None
             seat = ground.seats[link] = LinkScope(ground, link, source_of(link), credit)
             link.redeliver_seated = True
         return seat
