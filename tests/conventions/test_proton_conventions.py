@@ -482,6 +482,29 @@ def test_a_commit_that_the_broker_refuses_is_one_failure(q: Queues) -> None:
     assert [m.body for m in q.dead()] == ["known"]
 
 
+def test_a_message_that_is_accepted_at_once_after_a_refused_commit_does_not_cost_the_connection(q: Queues) -> None:
+    """Artemis gives a delivery back some time after it has refused the commit, and takes no settlement until then."""
+    closed: list[str] = []
+
+    class AcceptsPlainly(Refused):
+        def on_message(self, event: Any) -> None:
+            if not self.refusals:
+                return super().on_message(event)
+            self.settled.append(self.take(event))
+            return self.accept(event.delivery)
+
+        def on_connection_error(self, event: Any) -> None:
+            closed.append(str(event.connection.remote_condition))
+
+    known = proton.Message(body="known", durable=True, properties={"_AMQ_DUPL_ID": q.name})
+    q.put("known", address=q.dlq, properties={"_AMQ_DUPL_ID": q.name})
+    q.put("1")
+    consumer = AcceptsPlainly(at(q), no_work, known, times=1, batch=1)
+    policy = RedeliveryPolicy(dead_after=2, backoff=0.0)
+    run(consumer, lambda: bool(closed) or depth(q) == 0, policy=policy, delay="hold")
+    assert (consumer.counts("1"), consumer.settled, closed) == ([1, 2], ["1"], [])
+
+
 @pytest.mark.parametrize("delay", ["hold", "schedule"])
 def test_a_message_whose_commit_is_refused_twice_joins_a_third_transaction(q: Queues, delay: str) -> None:
     known = proton.Message(body="known", durable=True, properties={"_AMQ_DUPL_ID": q.name})
