@@ -307,7 +307,8 @@ class Interceptor(DelayPlanner):
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
             runs = story.state is State.RUNNING
             self._step(story, Signal.LOST)
-            if runs and self._heirs.lost(story):
+            waits_to_run = story.nameless and story.delivery not in x.running  # its redelivery takes the count over
+            if runs and (waits_to_run or self._heirs.lost(story)):
                 self._close(story)
 
     def _retired(self, x: ConsumerRetired) -> None:

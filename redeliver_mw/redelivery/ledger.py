@@ -69,7 +69,7 @@ class LedgerEntry:
 
     def is_unclaimed(self, oldest_us: int) -> bool:
         """Return whether a redelivery of an identical message may take its count over: one that failed since then."""
-        counts = self.past.failures > 0 or self.crashed
+        counts = self.past.failures > 0 or self.past.not_before_us is not None or self.crashed
         decided = self.done or self.verdict is not None or bool(self.confirmed)
         return counts and not decided and self.story is None and (self.past.last_failed_us or oldest_us) >= oldest_us
 

@@ -219,3 +219,6 @@ class TrackedDeliveries:
             del self._of[story.delivery]
         if story.entry is not None and story.entry.story is story:
             story.entry.story = None
+            unsent = not (story.confirmed or story.doubt or story.open)
+            if story.nameless and unsent and story.move is not None and story.move.outcome == "redelivered":
+                story.entry.verdict = None  # no retry of it is anywhere: its count can be taken over

@@ -993,6 +993,17 @@ def test_a_decision_is_not_taken_over_so_the_message_runs_again() -> None:
     assert core.the(RunHandler).delivery.delivery_count == 1
 
 
+@pytest.mark.parametrize(("answer", "count"), [("refused", 2), ("silent", 1), ("ok", 1)])
+def test_the_count_is_taken_over_where_no_retry_copy_can_be_anywhere(answer: str, count: int) -> None:
+    core = Core(LONG, ways=DelayOptions("schedule", 50, 10.0, LADDER, 10.0))
+    core.fail(nameless())
+    core.answer(core.the(PublishCopy), answer)
+    core.feed(GenerationLost(1))
+    core.sleep(5.0)
+    core.arrive(nameless(2, True))
+    assert core.the(RunHandler).delivery.delivery_count == count
+
+
 def test_the_rest_of_a_delay_is_taken_over_with_the_count() -> None:
     core = Core(LONG)
     core.fail(nameless())
