@@ -6,20 +6,22 @@
 
     Container(redelivering(MyHandler(), policy=p)).run()
 
-The handler stays as it is. When `on_message` returns, its message is accepted; when it raises, the message comes back
-as the policy says, and after the last failure lies in the dead-letter queue. All of it runs on the container's thread:
-no sleep, heart-beats go on.
+The handler stays as it is. With `auto_accept=True` a message is accepted when `on_message` returns, else when the code
+accepts it. When `on_message` raises, the message comes back as the policy says, and after the last failure lies in the
+dead-letter queue. All of it runs on the container's thread: no sleep, heart-beats go on.
 
 How: a `MessagingHandler` has an `IncomingMessageHandler` among its `handlers`, which receives, calls `on_message`, and
 accepts and settles by itself. `redelivering` takes that one's place and gives the same handler back. Its senders and
-its endpoints are not touched; its prefetch stays, and is asked for by halves. `auto_accept` means nothing any more
-where messages can be redelivered: every one is settled when its fate is certain.
+its endpoints are not touched; its prefetch stays, and is asked for by halves.
 
 What a user should know:
 
 - The callback's own words are captured: `accept` = success, `release` and `modified` = failure, `reject` = `Reject`;
   also as `event.delivery.update(...)`, `settle()` and the exceptions `Reject` and `Release`. The first one counts;
   when it accepts and then raises, the exception is logged.
+- A delivery that the code joins to a transaction of its own has succeeded with the commit, and failed with an abort: see
+  `code_transactions`.
+- With `prefetch=0` the code gives credit, and one is given here for each message that has left after an exception.
 - `KeyboardInterrupt` and `SystemExit` leave the message unsettled and end the program, as they would by hand.
 - A callback that closes its receiver or connection and returns gets its message settled first.
 - The source is the address that the receiver is attached to; `topic::subscription` is a subscription, with the
