@@ -150,7 +150,8 @@ class CodeTransaction:
         if self.state == "aborting":
             self.state = "over"
             for run, failure in self._aborted:
-                if run in self._joined and run.seat.settleable(run.delivery):
+                seat: Any = run.seat
+                if run in self._joined and seat.left_transaction(run.delivery):
                     _fail(run, failure)
 
     def _refused(self, refusal: str) -> None:

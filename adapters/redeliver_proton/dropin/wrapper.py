@@ -19,7 +19,7 @@ What a user should know:
 - The callback's own words are captured: `accept` = success, `release` and `modified` = failure, `reject` = `Reject`;
   also as `event.delivery.update(...)`, `settle()` and the exceptions `Reject` and `Release`. The first one counts;
   when it accepts and then raises, the exception is logged.
-- A delivery that the code joins to a transaction of its own has succeeded with the commit, and failed with an abort: see
+- A delivery that the code joins to a transaction of its own succeeds with the commit, and fails with an abort: see
   `code_transactions`.
 - With `prefetch=0` the code gives credit, and one is given here for each message that has left after an exception.
 - `KeyboardInterrupt` and `SystemExit` leave the message unsettled and end the program, as they would by hand.
