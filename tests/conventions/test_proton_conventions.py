@@ -24,7 +24,7 @@ from proton.reactor import Container
 from redeliver_mw import RedeliveryPolicy, current_delivery
 from redeliver_mw.errors import ConfigError
 from redeliver_proton import redelivering
-from tests.adapters.proton.dropins import Queues
+from tests.adapters.proton.dropins import NamelessPeer, Queues
 from tests.brokers import Broker
 from tests.conventions.proton_consumers import (
     AbortingTxRecv,
@@ -837,40 +837,8 @@ def test_a_handler_that_is_wrapped_twice_is_refused_with_the_cure() -> None:
     assert caught.value.cure
 
 
-class Peer(MessagingHandler):
-    """Listens on a free port as a broker without a product name, sends one message, and notes what is settled."""
-
-    def __init__(self) -> None:
-        super().__init__(auto_settle=False)
-        self.listening = threading.Event()
-        self.outcomes: list[Any] = []
-        self.sent = 0
-
-    def on_start(self, event: Any) -> None:
-        self.acceptor = event.container.listen("127.0.0.1:0")
-        self.port = self.acceptor._selectable._delegate.getsockname()[1]
-        self.listening.set()
-
-    def on_link_opening(self, event: Any) -> None:
-        event.link.source.address = event.link.remote_source.address
-        event.link.open()
-
-    def on_sendable(self, event: Any) -> None:
-        if not self.sent:
-            self.sent += 1
-            event.sender.send(proton.Message(body="1", id="1"))
-
-    def on_accepted(self, event: Any) -> None:
-        self.outcomes.append(event.delivery.remote_state)
-
-    def on_disconnected(self, event: Any) -> None:
-        self.acceptor.close()
-
-    on_connection_closed = on_disconnected
-
-
 def test_a_peer_that_does_not_name_its_product_is_refused_before_the_first_message() -> None:
-    peer = Peer()
+    peer = NamelessPeer()
     listening = Container(peer)
     thread = threading.Thread(target=listening.run, daemon=True)
     thread.start()
