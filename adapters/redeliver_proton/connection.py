@@ -139,8 +139,8 @@ class ProtonConnection(proton.Handler):
         """Only now: a broker that refuses an anonymous user opens the connection before it closes it."""
         if not self.is_open and event.session == self.session:
             self._cancel()
-            if (product := self.product) not in (self._dialect.product, ""):
-                return self._unfit(Refused("product", product))
+            if (product := self.product) != self._dialect.product:
+                return self._unfit(Refused("product", product or "one that does not name its product"))
             if why := self._dialect.too_old(self.version):
                 return self._unfit(Refused("version", why))
             self.is_open, self._attempts, self._was_up = True, 0, True

@@ -175,7 +175,7 @@ class Consumer(proton.Handler):
 
     # -- settling ---------------------------------------------------------------------------------
 
-    def unsettled(self, tag: int) -> Any:
+    def driver_delivery(self, tag: int) -> Any:
         """The driver's own delivery; None for one that is settled, or being settled, already."""
         return self._open.get(tag)
 

@@ -39,7 +39,7 @@ _ACCEPTED = proton.Described(proton.ulong(0x24), [])
 class TransferOrigin(Protocol):
     """Where originals are unsettled."""
 
-    def unsettled(self, tag: int) -> Any: ...  # the driver's delivery, or None
+    def driver_delivery(self, tag: int) -> Any: ...  # the driver's delivery, or None
     def done(self, tag: int) -> None: ...
 
 
@@ -143,7 +143,7 @@ class TransactionRunner:
     def _prepare(self, now: _Transaction) -> None:
         """Every link open, with credit for all: only then anything begins."""
         for job in list(now.jobs):
-            if job.origin.unsettled(job.delivery.tag) is None:
+            if job.origin.driver_delivery(job.delivery.tag) is None:
                 self._drop(now, job, "abandoned", "its generation is over, or it is settled")
             elif why := self._obstacle(job):
                 self._sicken(job)
@@ -195,7 +195,7 @@ class TransactionRunner:
 
     def _end(self, now: _Transaction) -> None:
         """Every outcome is here: the originals join and it is committed, or all of it is undone."""
-        originals = [job.origin.unsettled(job.delivery.tag) for job in now.jobs]
+        originals = [job.origin.driver_delivery(job.delivery.tag) for job in now.jobs]
         if any(original is None for original in originals):
             now.refused.append("the original was lost meanwhile")
         if now.refused:
@@ -211,7 +211,7 @@ class TransactionRunner:
         self._now = None
         if now.state == "committing" and not refusal:
             for job in now.jobs:
-                original = job.origin.unsettled(job.delivery.tag)
+                original = job.origin.driver_delivery(job.delivery.tag)
                 if original is not None:
                     original.settle()
                 job.origin.done(job.delivery.tag)
@@ -288,7 +288,7 @@ class TransactionRunner:
 
 def _give_back(job: TransferJob) -> None:
     """After a rollback that has taken place meanwhile, unless its link is gone, and all with it."""
-    original = job.origin.unsettled(job.delivery.tag)
+    original = job.origin.driver_delivery(job.delivery.tag)
     if original is not None:
         original.local.data = None
         original.update(proton.Delivery.RELEASED)

@@ -17,6 +17,7 @@ import proton
 from proton.reactor import ApplicationEvent, EventInjector
 
 from redeliver_mw.adapter.kit.ledger_scope import scope_of_hosts
+from redeliver_proton.dropin.code_transactions import CodeTransaction, TransactionWatch, is_coordinator
 
 if TYPE_CHECKING:
     from redeliver_proton.dropin.copies import LinkCopyPublisher
@@ -60,6 +61,7 @@ class ProtonUserConnection:
 
         self.watch, self.container, self.connection = watch, watch.container, connection
         self.seats: dict[Any, LinkScope] = {}  # by link
+        self.transactions: dict[bytes, CodeTransaction] = {}  # of the code's own, by their ids
         self.callers: dict[Any, Any] = {}  # by the handler they belong to
         self.timers: set[ContainerTimer] = set()
         self.is_open = True
@@ -70,7 +72,7 @@ class ProtonUserConnection:
     def broker(self) -> str:
         """As `ProtonAdapter.broker`."""
         url = next(iter(self._urls()), None)
-        return str(self.connection.hostname) if url is None else f"{url.host or 'localhost'}:{url.port or 5672}"
+        return str(self.connection.hostname) if url is None else f"{url.host or 'localhost'}:{int(url.port or 5672)}"
 
     @property
     def ledger_scope(self) -> str:
@@ -129,6 +131,9 @@ class ProtonUserConnection:
         if not self.is_open:
             return
         self.is_open = False
+        for transaction in self.transactions.values():
+            transaction.lost()
+        self.transactions.clear()
         for seat in list(self.seats.values()):
             seat.lost()
         self.post.down(error)
@@ -139,8 +144,11 @@ class ProtonUserConnection:
             caller.begin_anew()
 
     def link_down(self, link: Any) -> None:
+        """A link is closed. An accept that waits for its commit is written: the driver writes it before it detaches."""
         seat = self.seats.pop(link, None)
         if seat is not None:
+            for transaction in self.transactions.values():
+                transaction.closing(seat)
             seat.lost()
 
 
@@ -155,16 +163,39 @@ class ConnectionWatch(proton.Handler):
         self._following = False
 
     @classmethod
-    def ground_of(cls, event: Any) -> ProtonUserConnection:
-        container = event.container
+    def of(cls, container: Any) -> ConnectionWatch:
+        """Return the one of a container."""
         watch: ConnectionWatch | None = vars(container).get("_redeliver_watch")
         if watch is None:
             watch = container._redeliver_watch = cls(container)
             container.global_handler.add(watch)
-        found = watch._grounds.get(event.connection)
+        return watch
+
+    @classmethod
+    def ground_of(cls, event: Any) -> ProtonUserConnection:
+        """Return the connection of an event."""
+        return cls.of(event.container).ground(event.connection)
+
+    def ground(self, connection: Any) -> ProtonUserConnection:
+        """Return a connection as it is known here. Where it has a link for transactions by now, that is watched."""
+        found = self._grounds.get(connection)
         if found is None:
-            found = watch._grounds[event.connection] = ProtonUserConnection(watch, event.connection)
+            found = self._grounds[connection] = ProtonUserConnection(self, connection)
+            link = connection.link_head(0)
+            while link is not None:
+                self._watch_transactions(link, found)
+                link = link.next(0)
         return found
+
+    def on_link_local_open(self, event: Any) -> None:
+        """The code's first declaration of a transaction opens a link for it; its answer comes later."""
+        if is_coordinator(event.link):
+            self._watch_transactions(event.link, self.ground(event.connection))
+
+    @staticmethod
+    def _watch_transactions(link: Any, ground: ProtonUserConnection) -> None:
+        if is_coordinator(link):
+            link.handler = TransactionWatch(link.handler, ground)
 
     def on_delivery(self, event: Any) -> None:
         """The driver comes here last, and from within `take_following`, too, for the event that ended it."""

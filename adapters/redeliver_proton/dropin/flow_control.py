@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of the user's handler that the drop-in stands in front of: its flow control, and what looks after its sends."""
+"""Who gives the broker credit: the handler's own flow control, or the code itself; and the part for what it sends."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +38,61 @@ class PausingFlow(proton.Handler):
         call = getattr(self._flow, method, None)
         if call is not None and getattr(args[0], "link", None) not in self._incoming.paused:
             call(*args)
+
+
+class CodeCredit:
+    """The credit of a link to which the code gives it, as a handler with `prefetch=0` does after each success.
+
+    A callback that ended by an exception could not ask for the next message. When its message has left, as a copy or a
+    dead letter, one credit is given here; unless the code gave some within that callback. After a release, a reject or
+    an abort the code gives credit as it does without the wrapper.
+    """
+
+    def __init__(self, link: Any, paused: Set[Any]) -> None:
+        self._link, self._paused = link, paused
+        self._owed: set[int] = set()  # tags of messages that failed by an exception, until they have left
+        self._unpaid = 0  # while the source is paused
+        self.window = 1  # the most that were unsettled and asked for at once
+
+    def arrived(self, unsettled: int) -> None:
+        """Learn the window from a message that has arrived; `unsettled` includes it."""
+        self.window = max(self.window, unsettled + int(self._link.credit))
+
+    def begin(self, tag: int) -> int:
+        """Return the credit with which a callback begins."""
+        self._owed.discard(tag)
+        return int(self._link.credit)
+
+    def failed(self, tag: int, before: int, *, settled: bool) -> None:
+        """A callback ended by an exception. `settled`: its message has left already."""
+        if self._link.credit > before:
+            return
+        if settled:
+            self._pay()
+        else:
+            self._owed.add(tag)
+
+    def succeeded(self, tag: int) -> None:
+        """The code's transaction is committed: the code hears of it, and can give credit."""
+        self._owed.discard(tag)
+
+    def left(self, tag: int) -> None:
+        """A message is settled."""
+        if tag in self._owed:
+            self._owed.discard(tag)
+            self._pay()
+
+    def resume(self) -> None:
+        """The source is paused no longer."""
+        unpaid, self._unpaid = self._unpaid, 0
+        for _ in range(unpaid):
+            self._pay()
+
+    def _pay(self) -> None:
+        if self._link in self._paused:
+            self._unpaid += 1
+        elif self._link.state & proton.Endpoint.LOCAL_ACTIVE:
+            self._link.flow(1)
 
 
 class SendingPart(proton.Handler):

@@ -4,51 +4,90 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Hashable
 from typing import Any
 
 import proton
 
 from redeliver_mw.adapter.capabilities import Settlement
-from redeliver_mw.dropin import ACK, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
+from redeliver_mw.dropin import ACK, BoundedLog, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
 from redeliver_mw.errors import Reject
 from redeliver_mw.message import Delivery, Destination
+from redeliver_proton.dropin.code_transactions import (
+    TRANSACTIONAL,
+    CodeTransaction,
+    clear_outcome,
+    joined_as,
+    write_accept,
+)
 from redeliver_proton.dropin.connection import ProtonUserConnection
+from redeliver_proton.dropin.flow_control import CodeCredit
+
+_late = BoundedLog(logging.getLogger("redeliver_mw.proton"))
 
 _STATES = {"accepted": proton.Delivery.ACCEPTED, "returned": proton.Delivery.MODIFIED}
-_TRANSACTIONAL = 0x34
 
 
 class LinkScope(SettlementScope):
     """One link. It is a generation until it is closed, or its connection is lost; after a reconnect the next one."""
 
-    def __init__(self, ground: ProtonUserConnection, link: Any, source: Destination) -> None:
+    def __init__(
+        self, ground: ProtonUserConnection, link: Any, source: Destination, code_credit: CodeCredit | None
+    ) -> None:
         super().__init__()
+        self.code_credit = code_credit  # None: the handler's flow control gives credit
         self.link, self.session, self.source = link, link.session, source
         self.thread = threading.get_ident()
         self.ground = ground
         self._unsettled: dict[int, Any] = {}  # the driver's deliveries, by our tag: the broker's tags are not unique
+        self._promised: dict[int, CodeTransaction] = {}  # by tag: what the code joined to a transaction of its own
+        self._committed: set[int] = set()  # tags that a commit of the code's has settled at the broker
         self._tag = 0
 
     @property
     def is_open(self) -> bool:
         return self.ground.is_open
 
+    def window(self, consumer: Hashable) -> int | None:
+        """Return the most that the code has asked for at once.
+
+        The driver's own flow control asks for as many as have arrived, whatever is settled: no window is ever full.
+        """
+        return None if self.code_credit is None else self.code_credit.window
+
     def keep(self, delivery: Any) -> int:
-        """Number a delivery of the driver's."""
+        """Number a delivery of the driver's, which has arrived."""
+        if self.code_credit is not None:
+            self.code_credit.arrived(len(self._unsettled) + 1)
         self._tag += 1
         self._unsettled[self._tag] = delivery
         return self._tag
 
     def settle(self, delivery: Delivery, word: Settlement) -> bool:
         written = super().settle(delivery, word)
+        if written:
+            self._left(delivery)
         if written and delivery.known:
             self.ground.post.salts.settled(delivery)
         return written
 
+    def gone(self, delivery: Delivery) -> None:
+        super().gone(delivery)
+        self._left(delivery)
+
+    def _left(self, delivery: Delivery) -> None:
+        if self.code_credit is not None:
+            self.code_credit.left(delivery.tag)
+
     def write(self, delivery: Delivery, word: Settlement) -> None:
         """The callback may have closed the link by now: the driver writes outcomes before it detaches."""
         found = self._unsettled.pop(delivery.tag)
+        if delivery.tag in self._committed:
+            self._committed.discard(delivery.tag)
+            found.settle()
+            return
         if word == "returned":
             found.local.failed, found.local.undeliverable = True, False
         found.update(_STATES.get(word, proton.Delivery.RELEASED))
@@ -57,11 +96,70 @@ class LinkScope(SettlementScope):
     def lost(self) -> None:
         self.abandon_all()
         self.clear()  # a late word finds its turn without it
-        self._unsettled = {}
+        self._unsettled, self._promised = {}, {}
+        self._committed.clear()
+
+    # -- transactions of the code's own -----------------------------------------------------------
+
+    def promise(self, run: CallbackRun, transaction: CodeTransaction) -> None:
+        """Join a delivery in the code's hands to a transaction, which decides what becomes of it.
+
+        Raises RefusedHere if the delivery is in another transaction.
+        """
+        tag = run.delivery.tag
+        if run.promised and self._promised.get(tag) is not transaction:
+            raise RefusedHere(
+                "a delivery cannot join two transactions; it stays in the first one",
+                where=str(self.source),
+                cure="Wait for the outcome of the first one",
+            )
+        if not run.promised:
+            transaction.join(run)
+            self._promised[tag] = transaction
+
+    def is_promised(self, native: Any) -> bool:
+        """Return whether the code has joined a delivery of the driver's to a transaction of its own."""
+        return any(self._unsettled.get(tag) == native for tag in self._promised)
+
+    def withdraw(self, run: CallbackRun) -> bool:
+        """Take a delivery out of its transaction. Return False if the code has committed the transaction already."""
+        transaction = self._promised.get(run.delivery.tag)
+        if transaction is not None and not transaction.withdraw(run):
+            return False
+        self._promised.pop(run.delivery.tag, None)
+        run.promised = False
+        return True
+
+    def join(self, delivery: Delivery, number: bytes) -> bool:
+        """Write that a delivery is accepted in a transaction. Return False if it is not ours any more."""
+        found = self._unsettled.get(delivery.tag)
+        if found is None or self.turn(delivery) is None:
+            return False
+        write_accept(found, number)
+        return True
+
+    def committed(self, delivery: Delivery) -> bool:
+        """A commit has settled a delivery. Return False if it is not ours any more."""
+        self._promised.pop(delivery.tag, None)
+        if not self.settleable(delivery):
+            return False
+        self._committed.add(delivery.tag)
+        if self.code_credit is not None:
+            self.code_credit.succeeded(delivery.tag)
+        return True
+
+    def left_transaction(self, delivery: Delivery) -> bool:
+        """A transaction with a delivery in it was undone. Return False if the delivery is not ours any more."""
+        self._promised.pop(delivery.tag, None)
+        found = self._unsettled.get(delivery.tag)
+        if found is None or not self.settleable(delivery):
+            return False
+        clear_outcome(found)
+        return True
 
     # -- what a transaction asks ------------------------------------------------------------------
 
-    def unsettled(self, tag: int) -> Any:
+    def driver_delivery(self, tag: int) -> Any:
         return self._unsettled.get(tag)
 
     def done(self, tag: int) -> None:
@@ -77,19 +175,35 @@ class DeliveryHandle(proton.Delivery):
         self.__dict__["_turn"] = turn  # past the driver, which keeps attributes with its own delivery
 
     def update(self, state: Any) -> None:
-        """A terminal state is the word; the first one counts."""
+        """A terminal state is the word; the first one counts. Raises RefusedHere for what a transaction cannot be
+        told through us."""
         if state == proton.Delivery.ACCEPTED:
             self._say(ACK)
         elif state == proton.Delivery.REJECTED:
             self._say(Reject("rejected by the callback"))
         elif state in (proton.Delivery.RELEASED, proton.Delivery.MODIFIED):
             self._say(Requeued("release"))
-        elif state == _TRANSACTIONAL:
-            raise RefusedHere(
-                "a wrapped delivery cannot join a transaction of the code's own; it stays unsettled",
-                where=str(self.__dict__["_turn"].delivery.destination),
-                cure="Consume it with a handler that is not wrapped, or leave the accepting to us",
-            )
+        elif state == TRANSACTIONAL:
+            given = self.local.data
+            clear_outcome(self)
+            source = str(self.__dict__["_turn"].delivery.destination)
+            found = self._link_scope().ground.transactions.get(joined_as(given, source))
+            if found is None:
+                raise RefusedHere(
+                    "a wrapped delivery can only join a transaction whose declaration was seen; it stays unsettled",
+                    where=source,
+                    cure="Wrap the handler before its container runs, and declare with Container.declare_transaction",
+                )
+            self.join(found)
+
+    def join(self, transaction: CodeTransaction) -> None:
+        """Accept the delivery in a transaction of the code's own. Raises RefusedHere where it cannot join."""
+        turn: CallbackRun = self.__dict__["_turn"]
+        self.__dict__["_updated"] = True
+        if not turn.in_hand or turn.word is not None or not turn.seat.settleable(turn.delivery):
+            self._late("it is settled, held for a retry, or lost")
+        else:
+            self._link_scope().promise(turn, transaction)
 
     def settle(self) -> None:
         """Without a state it is no success: to be tried again. After one it says nothing more."""
@@ -99,13 +213,30 @@ class DeliveryHandle(proton.Delivery):
     def _say(self, word: Exception) -> None:
         self.__dict__["_updated"] = True
         turn: CallbackRun = self.__dict__["_turn"]
+        if turn.promised:
+            return self._late("it has joined a transaction, whose outcome settles it")
         word = because_of(word, turn.before)
-        seat = turn.seat
-        assert isinstance(seat, LinkScope)
+        seat = self._link_scope()
         if threading.get_ident() == seat.thread:
-            turn.keeper.word(turn, word)
+            self._tell(turn, word)
         else:
-            seat.ground.hop(lambda: turn.keeper.word(turn, word))
+            seat.ground.hop(lambda: self._tell(turn, word))
+        return None
+
+    def _tell(self, turn: CallbackRun, word: Exception) -> None:
+        if turn.in_hand and not turn.inside and not turn.seat.settleable(turn.delivery):
+            self._late("its receiver or its connection was closed, and the broker has it again")
+        else:
+            turn.keeper.word(turn, word)
+
+    def _late(self, why: str) -> None:
+        delivery = self.__dict__["_turn"].delivery
+        _late.error("%r: a settlement by the code is dropped: %s", delivery, why)
+
+    def _link_scope(self) -> LinkScope:
+        seat = self.__dict__["_turn"].seat
+        assert isinstance(seat, LinkScope)
+        return seat
 
 
 class ShownDelivery(proton.Event):

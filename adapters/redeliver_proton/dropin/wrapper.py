@@ -6,20 +6,22 @@
 
     Container(redelivering(MyHandler(), policy=p)).run()
 
-The handler stays as it is. When `on_message` returns, its message is accepted; when it raises, the message comes back
-as the policy says, and after the last failure lies in the dead-letter queue. All of it runs on the container's thread:
-no sleep, heart-beats go on.
+The handler stays as it is. With `auto_accept=True` a message is accepted when `on_message` returns, else when the code
+accepts it. When `on_message` raises, the message comes back as the policy says, and after the last failure lies in the
+dead-letter queue. All of it runs on the container's thread: no sleep, heart-beats go on.
 
 How: a `MessagingHandler` has an `IncomingMessageHandler` among its `handlers`, which receives, calls `on_message`, and
 accepts and settles by itself. `redelivering` takes that one's place and gives the same handler back. Its senders and
-its endpoints are not touched; its prefetch stays, and is asked for by halves. `auto_accept` means nothing any more
-where messages can be redelivered: every one is settled when its fate is certain.
+its endpoints are not touched; its prefetch stays, and is asked for by halves.
 
 What a user should know:
 
 - The callback's own words are captured: `accept` = success, `release` and `modified` = failure, `reject` = `Reject`;
   also as `event.delivery.update(...)`, `settle()` and the exceptions `Reject` and `Release`. The first one counts;
   when it accepts and then raises, the exception is logged.
+- A delivery that the code joins to a transaction of its own succeeds with the commit, and fails with an abort: see
+  `code_transactions`.
+- With `prefetch=0` the code gives credit, and one is given here for each message that has left after an exception.
 - `KeyboardInterrupt` and `SystemExit` leave the message unsettled and end the program, as they would by hand.
 - A callback that closes its receiver or connection and returns gets its message settled first.
 - The source is the address that the receiver is attached to; `topic::subscription` is a subscription, with the
@@ -42,7 +44,15 @@ from proton.handlers import Reject as ProtonReject
 from proton.handlers import Release as ProtonRelease
 
 from redeliver_mw.decorator import is_async
-from redeliver_mw.dropin import CallbackRun, CallbackRunner, CompanionPublisher, DropinKeywords, DropinOptions, Requeued
+from redeliver_mw.dropin import (
+    CallbackRun,
+    CallbackRunner,
+    CompanionPublisher,
+    DropinKeywords,
+    DropinOptions,
+    RefusedHere,
+    Requeued,
+)
 from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Destination
 from redeliver_mw.redelivery.commands import PauseSource, ResumeSource
@@ -50,7 +60,7 @@ from redeliver_proton.brokers.artemis.capabilities import capabilities
 from redeliver_proton.brokers.artemis.dialect import ARTEMIS
 from redeliver_proton.dropin.connection import ConnectionWatch, ProtonUserConnection
 from redeliver_proton.dropin.event_batch import EventBatch, others_listen
-from redeliver_proton.dropin.flow_control import PausingFlow, SendingPart
+from redeliver_proton.dropin.flow_control import CodeCredit, PausingFlow, SendingPart
 from redeliver_proton.dropin.link import LinkScope, ShownDelivery
 from redeliver_proton.dropin.link_sources import passes_through, source_of, was_seated
 from redeliver_proton.messages import delivery_of
@@ -83,27 +93,53 @@ class ProtonCallbackRunner(CallbackRunner):
         return source in self._plans
 
     def invoke(self, turn: CallbackRun) -> object:
+        seat = turn.seat
+        assert isinstance(seat, LinkScope)
+        if seat.code_credit is None:
+            self._call(turn)
+            return None
+        before = seat.code_credit.begin(turn.delivery.tag)
+        try:
+            self._call(turn)
+        except RefusedHere:
+            raise
+        except Exception:
+            seat.code_credit.failed(turn.delivery.tag, before, settled=seat.turn(turn.delivery) is None)
+            raise
+        return None
+
+    def _call(self, turn: CallbackRun) -> None:
         try:
             self._incoming.original.on_message(ShownDelivery(turn))
         except ProtonReject as error:
             raise Reject(str(error) or "rejected by the callback (Reject)") from error
         except ProtonRelease as error:
             raise Requeued("Release") from error
-        return None
+
+    def passes(self, error: BaseException) -> bool:
+        """What the code cannot have from a wrapper ends its container, as an exception does without one."""
+        return isinstance(error, RefusedHere)
+
+    def refused(self, turn: CallbackRun, error: RefusedHere) -> None:
+        """The code asked for what a wrapper cannot do: its message stays unsettled, in no transaction."""
+        turn.seat.withdraw(turn)
+        super().refused(turn, error)
 
     def halt(self, c: PauseSource) -> None:
         super().halt(c)
-        self._incoming.paused.update(self._links(c.source))
+        self._incoming.paused.update(seat.link for seat in self._scopes(c.source))
 
     def resume(self, c: ResumeSource) -> None:
         super().resume(c)
-        for link in self._links(c.source):
-            self._incoming.paused.discard(link)
-            if self._incoming.flow is not None:
-                self._incoming.flow.again(link)
+        for seat in self._scopes(c.source):
+            self._incoming.paused.discard(seat.link)
+            if seat.code_credit is not None:
+                seat.code_credit.resume()
+            elif self._incoming.flow is not None:
+                self._incoming.flow.again(seat.link)
 
-    def _links(self, source: Destination) -> list[Any]:
-        return [seat.link for seat in self._ground.seats.values() if seat.source == source]
+    def _scopes(self, source: Destination) -> list[LinkScope]:
+        return [seat for seat in self._ground.seats.values() if seat.source == source]
 
 
 class WrappedHandler(proton.Handler):
@@ -123,6 +159,11 @@ class WrappedHandler(proton.Handler):
 
     # -- the driver's events ----------------------------------------------------------------------
 
+    def on_reactor_init(self, event: Any) -> None:
+        """The container begins: what the code does on its connections is seen from the first moment."""
+        ConnectionWatch.of(event.container)
+        self.on_unhandled("on_reactor_init", event)
+
     def on_link_remote_open(self, event: Any) -> None:
         self.on_unhandled("on_link_remote_open", event)
         link = event.link
@@ -135,7 +176,8 @@ class WrappedHandler(proton.Handler):
         delivery, link = event.delivery, event.link
         seat = self.seat_of(link)
         if (seat is None and not link.is_receiver) or delivery.aborted or not delivery.readable or delivery.partial:
-            self.original.on_delivery(event)
+            if seat is None or not delivery.settled or seat.is_promised(delivery):
+                self.original.on_delivery(event)  # a delivery that we moved in a transaction is no news for the code
         elif (seat is None and not was_seated(link) and passes_through(link)) or delivery.settled:
             self._say_settled(link, delivery)
             self.original.on_delivery(event)
@@ -168,7 +210,8 @@ class WrappedHandler(proton.Handler):
         ground = self._ground = ConnectionWatch.ground_of(event)
         seat = ground.seats.get(link)
         if seat is None:
-            seat = ground.seats[link] = LinkScope(ground, link, source_of(link))
+            credit = CodeCredit(link, self.paused) if self.flow is None else None
+            seat = ground.seats[link] = LinkScope(ground, link, source_of(link), credit)
             link.redeliver_seated = True
         return seat
 
@@ -210,11 +253,12 @@ class WrappedHandler(proton.Handler):
 def _capabilities(connection: Any) -> Any:
     told = {str(name): value for name, value in (connection.remote_properties or {}).items()}
     product = str(told.get("product", ""))
-    if product not in (ARTEMIS.product, ""):
+    if product != ARTEMIS.product:
         cure = (
             "Use an App, with rabbitmq+proton, or redeliver_pika's wrapper" if product == "RabbitMQ" else "Use Artemis"
         )
-        raise ConfigError(f"this broker is {product}, not Artemis", where=str(connection.hostname), cure=cure)
+        name = product or "one that does not name its product"
+        raise ConfigError(f"this broker is {name}, not Artemis", where=str(connection.hostname), cure=cure)
     return capabilities(str(told.get("version", "0")))
 
 
@@ -239,9 +283,12 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
 
     ConfigError for what cannot be; PolicyError for a policy that cannot be read.
     """
-    terms = DropinOptions(publisher=publisher, **options)
     on_message = getattr(handler, "on_message", None)
     parts: Any = getattr(handler, "handlers", None)
+    if not any(_controls_flow(part) for part in (parts if isinstance(parts, list) else ())):
+        # The code gives credit for each message that has left it. What is held would be paid for and still be here.
+        options["delay"] = "schedule" if options.get("delay", "auto") == "auto" else options["delay"]
+    terms = DropinOptions(publisher=publisher, **options)
     name = f"{handler!r:.200}"
     if isinstance(handler, IncomingMessageHandler) or not callable(on_message) or not isinstance(parts, list):
         raise ConfigError(f"{name} is no handler with on_message", cure=_DERIVE)
@@ -255,12 +302,17 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     companion = None if publisher is None else CompanionPublisher(publisher, "artemis+proton")
     parts[at] = incoming = WrappedHandler(parts[at], terms.on(on_message), companion)
     for i, part in enumerate(parts):
-        if type(part).__name__ == "FlowController":
+        if _controls_flow(part):
             parts[i] = incoming.flow = PausingFlow(part, incoming)
         elif type(part) is OutgoingMessageHandler:
             parts[i] = SendingPart(part, incoming)
     incoming.parts = [part for part in parts if isinstance(part, WrappedHandler | PausingFlow | SendingPart)]
     return handler
+
+
+def _controls_flow(part: Any) -> bool:
+    """Return whether a part of a handler keeps its prefetch window open, as the one of `prefetch=` does."""
+    return type(part).__name__ == "FlowController"
 
 
 _DERIVE = "Derive it from proton.handlers.MessagingHandler"

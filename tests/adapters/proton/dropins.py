@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -134,3 +135,35 @@ def unsettled(consumer: Consumer) -> int:
     """Deliveries that are not settled yet, of all its links."""
     watch = vars(consumer.container).get("_redeliver_watch")
     return sum(len(s._open) for g in watch._grounds.values() for s in g.seats.values()) if watch else 0
+
+
+class NamelessPeer(MessagingHandler):
+    """Listens on a free port as a broker without a product name, sends one message, and notes what is settled."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_settle=False)
+        self.listening = threading.Event()
+        self.outcomes: list[Any] = []
+        self.sent = 0
+
+    def on_start(self, event: Any) -> None:
+        self.acceptor = event.container.listen("127.0.0.1:0")
+        self.port = self.acceptor._selectable._delegate.getsockname()[1]
+        self.listening.set()
+
+    def on_link_opening(self, event: Any) -> None:
+        event.link.source.address = event.link.remote_source.address
+        event.link.open()
+
+    def on_sendable(self, event: Any) -> None:
+        if not self.sent:
+            self.sent += 1
+            event.sender.send(proton.Message(body="1", id="1"))
+
+    def on_accepted(self, event: Any) -> None:
+        self.outcomes.append(event.delivery.remote_state)
+
+    def on_disconnected(self, event: Any) -> None:
+        self.acceptor.close()
+
+    on_connection_closed = on_disconnected

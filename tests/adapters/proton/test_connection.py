@@ -5,15 +5,18 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 
 import pytest
+from proton.reactor import Container
 
 from redeliver_mw.adapter.registry import parse_url
 from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused
 from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.session import connect
 from redeliver_proton import ProtonAdapter, connection
+from tests.adapters.proton.dropins import NamelessPeer
 from tests.adapters.proton.probe import Probe
 from tests.brokers import Broker
 from tests.contract.proton_world import ProtonWorld
@@ -46,6 +49,21 @@ def test_a_stop_does_not_wait_for_a_handshake(quiet_port: int) -> None:
     probe.adapter.close(5.0)
     assert time.monotonic() - begun < 3.0
     assert not probe.adapter._loop.thread.is_alive()
+
+
+@pytest.mark.parametrize("scheme", ["artemis", "rabbitmq+proton"])
+def test_a_peer_that_does_not_name_its_product_is_refused_with_the_cure(scheme: str) -> None:
+    peer = NamelessPeer()
+    listening = threading.Thread(target=Container(peer).run, daemon=True)
+    listening.start()
+    assert peer.listening.wait(5)
+    with Probe(f"{scheme}://127.0.0.1:{peer.port}") as probe:
+        (failure,) = probe.failures
+        assert isinstance(failure, ConfigError)
+        assert "does not name its product" in str(failure)
+        assert failure.cure
+    listening.join(5)
+    assert not listening.is_alive()
 
 
 @pytest.mark.parametrize("options", ["heartbeat=soon", "heartbeet=3", "tls=perhaps", "tls=1&ca=/nowhere/ca.pem"])
