@@ -17,7 +17,7 @@ from ..message import Destination
 from ..redelivery.ledger import Ledger
 from . import interop
 from .copies import Transfer, release_annotations
-from .delays import choose_delay
+from .delays import ScheduleWait, choose_delay
 from .outcomes import CopyOutcomes
 from .states import Signal, State
 from .tracking import NO_COPIES, TrackedDelivery
@@ -28,9 +28,22 @@ SLACK_US = 2_000  # an arrival this little before its time is on time
 class DelayPlanner(CopyOutcomes):
     """Which way a rest takes, and who leaves when there is no room."""
 
-    def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:
+    def __init__(
+        self,
+        ledgers: Mapping[Destination, Ledger],
+        capabilities: Capabilities,
+        run_id: str,
+        schedule_wait: ScheduleWait,
+    ) -> None:
         super().__init__(ledgers, capabilities, run_id)
+        self._schedule_wait = schedule_wait
         self._stopping = False
+
+    def _young(self, story: TrackedDelivery, rest: float) -> float:
+        """Return for how many seconds yet what a copy for this rest would wait in is not to be trusted with it."""
+        schedule = story.plan.ways.schedule
+        hop = schedule.hop(rest) if schedule is not None else 0.0
+        return self._schedule_wait(story.plan.source, hop) if hop > 0 else 0.0
 
     def _early_by(self, story: TrackedDelivery, at: Moment) -> float:
         """Seconds until its sender's date, or until its not-before, then never more than this step's own delay: the
@@ -53,7 +66,9 @@ class DelayPlanner(CopyOutcomes):
             return self._step(story, Signal.HOLD)
         if self._stopping:
             return self._leave(story, at)
-        ways = story.plan.ways
+        ways, young = story.plan.ways, self._young(story, rest) if story.copyable else 0.0
+        if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
+            ways = replace(ways, schedule=None)
         room = story.state is State.HELD or self._room(story.plan) or self._displace(story, at.mono + rest, at)
         back_early = story.state is State.EARLY and room  # not given back again at once: clocks may differ
         way = choose_delay(
@@ -71,6 +86,9 @@ class DelayPlanner(CopyOutcomes):
             return
         if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
+        if young > 0 and way.how == "hold":
+            seconds = way.seconds if rest <= ways.hold_max else min(way.seconds, young)
+            way = replace(way, seconds=seconds, pause=False)
         story.how, story.due, story.seconds = way.how, at.mono + rest, way.seconds
         if story.draft is not None:
             self._emit_record(story, way.how)
@@ -141,7 +159,7 @@ class DelayPlanner(CopyOutcomes):
         if ways.postpone is not None and _postponable(last):
             away = ways.postpone.hop(rest)
             return away > 0 and self._postpone(last, away)
-        hop = ways.schedule.hop(rest) if ways.schedule is not None else 0.0
+        hop = ways.schedule.hop(rest) if ways.schedule is not None and self._young(last, rest) == 0 else 0.0
         if hop > 0:
             return self._send_retry(last, hop, at)
         return ways.limbo and self._send_retry(last, rest, at, parked=True)
@@ -163,7 +181,8 @@ class DelayPlanner(CopyOutcomes):
         away = postpone is not None and story.past.failures and _postponable(story)
         if away and postpone is not None and self._postpone(story, postpone.hop(max(0.0, rest))):
             return
-        hop = schedule.hop(rest) if schedule is not None and rest > 0 else 0.0
+        ready = schedule is not None and rest > 0 and self._young(story, rest) == 0
+        hop = schedule.hop(rest) if schedule is not None and ready else 0.0
         parked = hop == 0 and rest > 0 and story.plan.ways.limbo
         if story.past.failures and story.copyable and self._send_retry(story, hop, at, parked=parked):
             return

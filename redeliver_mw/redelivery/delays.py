@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,6 +17,9 @@ from ..message import Destination
 
 Option = Literal["auto", "hold", "nack", "schedule", "park"]
 OPTIONS = ("auto", "hold", "nack", "schedule", "park")
+
+# For how many seconds yet no copy that is to wait so long can be scheduled for a source; asked from any thread.
+ScheduleWait = Callable[[Destination, float], float]
 
 HOLD_MAX = 10.0  # seconds that one hold may last (rule 7)
 HOLD_MAX_ALONE = 1.0  # with a prefetch of one: nothing else runs meanwhile
@@ -43,6 +47,11 @@ class DelayChoice:
     seconds: float
     pause: bool = False
     there: bool = False  # of a nack: the broker waits, with the message, and not we
+
+
+def schedules_at_once(_source: Destination, _seconds: float) -> float:
+    """Where what a scheduled copy waits in can be trusted as soon as it is there."""
+    return 0.0
 
 
 def hold_budget(prefetch: int) -> int:

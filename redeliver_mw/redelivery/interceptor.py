@@ -42,6 +42,7 @@ from .commands import (
 )
 from .copies import ERROR_BYTES, Transfer
 from .delay_planner import SLACK_US, DelayPlanner
+from .delays import ScheduleWait, schedules_at_once
 from .orphaned_runs import OrphanedRuns
 from .states import Signal, State
 from .tracking import SourcePlan, TrackedDelivery
@@ -56,8 +57,9 @@ class Interceptor(DelayPlanner):
         ledgers: Mapping[Destination, Ledger],
         capabilities: Capabilities,
         run_id: str,
+        schedule_wait: ScheduleWait = schedules_at_once,
     ) -> None:
-        super().__init__(ledgers, capabilities, run_id)
+        super().__init__(ledgers, capabilities, run_id, schedule_wait)
         self.plans = plans
         self._heirs = OrphanedRuns()
         self._takes: dict[type[Input], Callable[[Any], None]] = {
