@@ -21,7 +21,6 @@ NOT_KEPT_YET = {
         "fresh_message",
         "dead_letter_exchange",
         "server_named",
-        "driver_to_warn",
         "inactivity_timeout",
     ),
     "test_stomp_conventions.py": (

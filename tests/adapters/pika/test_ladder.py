@@ -56,7 +56,12 @@ def consumer(q: Queues, kind: str) -> Iterator[IO[str]]:
 
 
 def storm(q: Queues, name: str) -> None:
-    q.put(*(f"sick.{name}.{n}" for n in range(SICK)), *(f"well.{name}.{n}" for n in range(HEALTHY)))
+    """Faster than they are handled: without confirms."""
+    channel = q.connection.channel()
+    for body in (*(f"sick.{name}.{n}" for n in range(SICK)), *(f"well.{name}.{n}" for n in range(HEALTHY))):
+        given = pika.BasicProperties(message_id=body, delivery_mode=2)
+        channel.basic_publish("", q.name, body.encode(), given)
+    channel.close()
 
 
 def healthy_after(said: IO[str]) -> float:
