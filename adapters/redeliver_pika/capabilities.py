@@ -38,6 +38,7 @@ def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: 
         released_uncounted=number >= (4, 3) or number < (4, 0),
         cumulative=True,
         schedule=ScheduleRange(RUNGS) if at_least_once else None,
+        passing_prefix="amq.gen-",
         exact_headers=exact_headers,
         header_bytes=frame_max - HEADER_ROOM,
         value_bytes=frame_max - HEADER_ROOM,

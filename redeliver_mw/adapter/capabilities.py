@@ -116,6 +116,7 @@ class Capabilities:
         None  # what is given back comes again after so long, with marks of ours on it
     )
     by_source: bool = False  # not at every source alike: `Adapter.capabilities_at` tells
+    passing_prefix: str = ""  # of a queue that the broker named and that goes away by itself: it gets no helper queues
     delay_cure: str = ""  # what to do about a delay that cannot be had here, in words of this broker
     exact_headers: bool = True  # foreign header values survive a copy in type and value
     header_bytes: int = 64_000  # all headers of one message together

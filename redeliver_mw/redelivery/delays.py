@@ -24,6 +24,7 @@ ScheduleWait = Callable[[Destination, float], float]
 HOLD_MAX = 10.0  # seconds that one hold may last (rule 7)
 HOLD_MAX_ALONE = 1.0  # with a prefetch of one: nothing else runs meanwhile
 ACK_TIMEOUT_SHARE = 0.25  # of the broker's ack timeout
+PASSING_CURE = "consume a queue with a name of its own (no queues are made for one that the broker named), or "
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ def delay_options(
     if option == "park" and not limbo:
         raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give one: limbo="sqlite:///limbo.db"')
     limit = hold_limit(prefetch, ack_timeout)
+    passing = bool(capabilities.passing_prefix) and source.name.startswith(capabilities.passing_prefix)
+    helpers = helpers and not passing
     schedule = _reach(capabilities.schedule, longest) if option in ("auto", "schedule") and helpers else None
     postpone = capabilities.delayed_release if option in ("auto", "nack") else None
     here = f"{source} on {capabilities.dialect}"
@@ -97,6 +100,7 @@ def delay_options(
             f"and neither scheduled copies nor a limbo are to be had",
             where=here,
             cure=f"Shorten the delays to {limit:g} s, raise the prefetch above 1, or "
+            + (PASSING_CURE if passing else "")
             + (capabilities.delay_cure or "use delay='auto' with limbo=, or on a broker that can schedule"),
         )
     return DelayOptions(option, hold_budget(prefetch), limit, schedule, longest, postpone, parks)

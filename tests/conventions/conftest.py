@@ -20,7 +20,6 @@ NOT_KEPT_YET = {
         "identical_messages",
         "fresh_message",
         "dead_letter_exchange",
-        "server_named",
         "inactivity_timeout",
     ),
     "test_stomp_conventions.py": (
