@@ -27,7 +27,7 @@ from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
 from redeliver_mw.timers import cancellable
 from redeliver_pika.browse import browse
 from redeliver_pika.capabilities import CLASSIC, RUNGS, capabilities, queue_of, rung_queue, rungs_for
-from redeliver_pika.connection import OpenConnection, PikaConnection, ledger_scope
+from redeliver_pika.connection import OpenConnection, PikaConnection, delayed_retry, ledger_scope
 from redeliver_pika.consumer import Consumer
 from redeliver_pika.ladder import LOOK_AGAIN, RetryLadder
 from redeliver_pika.messages import READER, route_to
@@ -50,6 +50,7 @@ class PikaAdapter:
         self._url = url
         told = url.options.get("management")
         self._management = _management(told, url) if told else None
+        self._retry = delayed_retry(url)
         self._ioloop = IOLoop()
         self._link = PikaConnection(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
         self._publisher = Publisher.at(self._ioloop, url, self._ended)
@@ -137,10 +138,14 @@ class PikaAdapter:
         self._call(lambda: self._topology.look_up(queue_of(source), answer))
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
+        def read(found: BrokerLimit) -> None:
+            answer(replace(found, returned_after=self._retry) if found.returned_after is None else found)
+
+        version = self._capabilities.broker_version
         if self._management is None:
-            self._call(lambda: self._topology.limit_of(queue_of(source), answer))
+            self._call(lambda: self._topology.limit_of(queue_of(source), version, read))
         else:
-            self._management.limit_of(queue_of(source), self._capabilities.broker_version, answer)
+            self._management.limit_of(queue_of(source), version, read)
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /

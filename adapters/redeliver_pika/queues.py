@@ -17,7 +17,7 @@ from pika import exceptions
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
-from redeliver_pika.capabilities import CLASSIC, queue_of
+from redeliver_pika.capabilities import CLASSIC, queue_of, unread_retry
 from redeliver_pika.messages import TOPIC_EXCHANGE
 
 OnQueue = Callable[[int | RedeliverError], None]  # messages ready in it, or why it cannot be had
@@ -75,7 +75,7 @@ class Queues:
 
         self.look_up(queue, looked)
 
-    def limit_of(self, queue: str, answer: Callable[[BrokerLimit], None]) -> None:
+    def limit_of(self, queue: str, version: str, answer: Callable[[BrokerLimit], None]) -> None:
         """As far as AMQP shows it: a durable classic queue without arguments has none, nor has one that is missing.
 
         The queue is declared again as such: that changes nothing where it is one, and is refused where it is not.
@@ -89,7 +89,8 @@ class Queues:
 
         def known(found: int | RedeliverError) -> None:
             if isinstance(found, RedeliverError) and not isinstance(found, DestinationMissing):
-                answer(BrokerLimit(trust=Trust.UNKNOWN, why="AMQP does not tell; ?management=http://host:15672 would"))
+                why = "AMQP does not tell; ?management=http://host:15672 would"
+                answer(BrokerLimit(trust=Trust.UNKNOWN, why=why, returned_after=unread_retry(version)))
             else:
                 answer(BrokerLimit())
 

@@ -60,6 +60,12 @@ class DelayPlanner(CopyOutcomes):
         past.not_before_us = at.us + left_us  # what is left is counted by this clock from now on
         return left_us / 1e6
 
+    def _returned_later(self, story: TrackedDelivery) -> bool:
+        """Return whether the broker keeps it back for longer than others: its counted returns multiply that delay."""
+        name = self.capabilities.counted_header
+        count = story.delivery.headers.get(name) if name else None
+        return isinstance(count, int) and count > 1
+
     def _wait_out(self, story: TrackedDelivery, rest: float, at: Moment) -> None:
         """Hold it here, give it back later, or let a copy of it wait at the broker or in limbo."""
         if story.state is State.ABANDONED:  # the broker has it again; its not-before stands in the ledger
@@ -75,7 +81,7 @@ class DelayPlanner(CopyOutcomes):
             rest,
             ways,
             room=room,
-            nackable=story.key is not None,
+            nackable=story.key is not None and not (ways.returned_after > 0 and self._returned_later(story)),
             copyable=story.copyable,
             postponable=not back_early and _postponable(story),
         )
@@ -89,7 +95,8 @@ class DelayPlanner(CopyOutcomes):
         if young > 0 and way.how == "hold":
             seconds = way.seconds if rest <= ways.hold_max else min(way.seconds, young)
             way = replace(way, seconds=seconds, pause=False)
-        story.how, story.due, story.seconds = way.how, at.mono + rest, way.seconds
+        end = way.seconds if way.how == "nack" else rest
+        story.how, story.due, story.seconds = way.how, at.mono + end, way.seconds
         if story.draft is not None:
             self._emit_record(story, way.how)
         self._step(story, Signal.HOLD)

@@ -38,6 +38,7 @@ class DelayOptions:
     longest: float  # seconds, the policy's longest delay
     postpone: ScheduleRange | None = None  # by giving back with a delay, at this source
     limbo: bool = False  # is there one to park in?
+    returned_after: float = 0.0  # seconds for which the broker itself keeps back what is given back
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ def delay_options(
     exclusive: bool = False,
     helpers: bool = True,
     limbo: bool = False,
+    returned_after: float = 0.0,
 ) -> DelayOptions:
     """What may be chosen from for `source`. PolicyError when the policy's longest delay cannot be had safely."""
     if option not in OPTIONS:
@@ -103,7 +105,7 @@ def delay_options(
             + (PASSING_CURE if passing else "")
             + (capabilities.delay_cure or "use delay='auto' with limbo=, or on a broker that can schedule"),
         )
-    return DelayOptions(option, hold_budget(prefetch), limit, schedule, longest, postpone, parks)
+    return DelayOptions(option, hold_budget(prefetch), limit, schedule, longest, postpone, parks, returned_after)
 
 
 def _reach(schedule: ScheduleRange | None, longest: float) -> ScheduleRange | None:
@@ -141,8 +143,9 @@ def choose_delay(
     away = ways.postpone.hop(rest) if ways.postpone is not None and postponable else 0.0
     if away > 0 and (ways.option == "nack" or rest > ways.hold_max or not room):
         return DelayChoice("nack", away, there=True)
-    if ways.option == "nack" and nackable and ways.postpone is None and rest <= ways.hold_max:
-        return DelayChoice("nack", rest, pause=not room)
+    before = rest - ways.returned_after  # what the broker adds is part of the delay
+    if ways.option == "nack" and nackable and ways.postpone is None and before >= 0 and rest <= ways.hold_max:
+        return DelayChoice("nack", before, pause=not room)
     if ways.option == "park" and copyable and rest > 0:
         return DelayChoice("park", rest)
     hop = ways.schedule.hop(rest) if ways.schedule is not None and copyable else 0.0

@@ -277,10 +277,12 @@ class Interceptor(DelayPlanner):
         rest = story.due - x.at.mono
         if rest > SLACK_US / 1e6:
             return self._wait_out(story, rest, x.at)
-        story.past.not_before_us = None
         if story.how == "nack":
+            if story.plan.ways.returned_after == 0:
+                story.past.not_before_us = None
             self._step(story, Signal.RELEASE)
         else:
+            story.past.not_before_us = None
             self._begin(story, x.at)
 
     def _left(self, x: NotRun) -> None:
