@@ -45,6 +45,8 @@ class ChannelCopyPublisher(CopyPublisher):
         self._publisher, self._topology, self._later = publisher, topology, later
         self._ladder = RetryLadder(topology, self._publish, later)
         self._pending = PendingCopies()  # not with the publisher yet
+        self._known: set[str] = set()  # targets that took a copy, or were made
+        self._behind: dict[str, list[tuple[int, Callable[[], None]]]] = {}  # what waits for the first copy to a target
 
     def provide(self, plan: SourcePlan) -> None:
         """The rungs of its ladder."""
@@ -93,33 +95,55 @@ class ChannelCopyPublisher(CopyPublisher):
         self._ladder.ensure(out.target, (after,), found)
 
     def _deliver(self, out: Outgoing, exchange: str, key: str, answer: OnAnswer, alive: IsAlive) -> None:
-        """Publish to the target. A queue that is not there gives it back: it is declared, and published to again."""
+        """Publish to the target. To a queue that is not known yet one copy goes alone, and the others wait for it."""
 
         def answered(verdict: Verdict, why: str) -> None:
-            if verdict == "refused" and NO_ROUTE in why and not exchange:
-                self._make(out, key, answer, alive)
+            if verdict != "ok":
+                self._known.discard(key)  # it may be gone
+            answer(verdict, why)
+
+        if not alive():
+            answer("unsent", "the original was lost meanwhile")
+        elif exchange or key in self._known:
+            self._publish(out, exchange, key, answered)
+        elif (waiting := self._behind.get(key)) is not None:
+            waiting.append((self._pending.add(out, answer), lambda: self._deliver(out, exchange, key, answer, alive)))
+        else:
+            self._behind[key] = []
+            self._deliver_first(out, key, answer, alive)
+
+    def _deliver_first(self, out: Outgoing, queue: str, answer: OnAnswer, alive: IsAlive) -> None:
+        """Publish alone: where the queue is not there the copy comes back. Then it is declared, and published to again.
+
+        Of several copies the broker does not always tell which one came back, and another may have been kept.
+        """
+
+        def answered(verdict: Verdict, why: str) -> None:
+            if verdict == "refused" and NO_ROUTE in why:
+                number = self._pending.add(out, answer)
+                self._topology.ensure(queue, CLASSIC, lambda found: made(number, found))
             else:
+                over(known=verdict in ("ok", "refused"))
                 answer(verdict, why)
 
-        if alive():
-            self._publish(out, exchange, key, answered)
-        else:
-            answer("unsent", "the original was lost meanwhile")
-
-    def _make(self, out: Outgoing, queue: str, answer: OnAnswer, alive: IsAlive) -> None:
-        number = self._pending.add(out, answer)
-
-        def made(found: int | RedeliverError) -> None:
+        def made(number: int, found: int | RedeliverError) -> None:
+            there = not isinstance(found, RedeliverError)
+            over(known=there)
             if not self._pending.take(number):
                 return
-            if isinstance(found, RedeliverError):
-                answer("unsent" if isinstance(found, BrokerUnavailable) else "refused", str(found))
-            elif not alive():
-                answer("unsent", "the original was lost meanwhile")
+            if there:
+                self._deliver(out, "", queue, answer, alive)
             else:
-                self._publish(out, "", queue, answer)
+                answer("unsent" if isinstance(found, BrokerUnavailable) else "refused", str(found))
 
-        self._topology.ensure(queue, CLASSIC, made)
+        def over(*, known: bool) -> None:
+            if known:
+                self._known.add(queue)
+            for number, go_on in self._behind.pop(queue):
+                if self._pending.take(number):
+                    go_on()
+
+        self._publish(out, "", queue, answered)
 
     def _publish(self, out: Outgoing, exchange: str, key: str, answer: OnAnswer) -> None:
         self._publisher.publish(out, exchange, key, answer)

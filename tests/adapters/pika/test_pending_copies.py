@@ -83,6 +83,16 @@ def test_a_copy_that_waits_goes_on_once_when_its_step_is_over(step: str) -> None
     assert (waiting.answers, waiting.publisher.idle) == ([], False)
 
 
+def test_of_the_first_copies_to_a_target_one_goes_alone_and_each_is_answered_once() -> None:
+    waiting = Waiting("look-up")
+    post, answers = waiting.post, list[str]()
+    for _ in range(3):
+        post.store(copy(), 0.0, lambda verdict, _: answers.append(verdict), lambda: True)
+    assert len(waiting.publisher._queue) == 1
+    post.forget(GENERATION)
+    assert answers == ["unsent"] * 3
+
+
 def test_closing_answers_each_pending_copy_once_and_none_can_be_taken_after() -> None:
     pending, answers = PendingCopies(), list[tuple[str, str]]()
     number = pending.add(copy(), lambda *answer: answers.append(answer))
