@@ -19,6 +19,7 @@ class RunListener(Protocol):
     def word(self, turn: CallbackRun, word: Exception, /) -> None: ...
     def closing(self, turn: CallbackRun, /) -> None: ...
     def lost(self, generation: int, turns: list[CallbackRun], /) -> None: ...
+    def retired(self, generation: int, /) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -34,5 +35,6 @@ class CallbackRun:
     word: Exception | None = None
     returning_settles: bool = True  # else only the code's own settlement does
     order: int = 0  # in which the deliveries were handed to the code; a re-run has a later one
+    promised: bool = False  # joined to a transaction of the code's own, whose outcome is not known
     before: BaseException | None = None  # what was being handled when the callback was called
     since: float = 0.0

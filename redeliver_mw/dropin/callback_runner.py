@@ -11,6 +11,7 @@ import sys
 import time
 from abc import abstractmethod
 from collections.abc import Hashable
+from dataclasses import replace
 
 from ..context import reset, set_delivery
 from ..errors import ConfigError, Reject
@@ -18,7 +19,7 @@ from ..failure import describe
 from ..message import Destination
 from ..policy import Accept
 from ..redelivery import ledger
-from ..redelivery.commands import Arrived, GenerationLost, HandlerFailed, HandlerSucceeded, NotRun
+from ..redelivery.commands import Arrived, ConsumerRetired, GenerationLost, HandlerFailed, HandlerSucceeded, NotRun
 from ..redelivery.outbox import CLOSED
 from .callback_run import CallbackRun
 from .callback_settlements import ACK, RefusedHere, Requeued
@@ -78,6 +79,7 @@ class CallbackRunner(CommandHandling):
         turn.seat.take(turn)
         delivery = turn.delivery
         if self._has_past(delivery):
+            self._learn_window(turn)
             self._feed(Arrived(delivery, self._now()))
         elif self._halted and delivery.destination in self._halted:
             self._ready.append(turn)
@@ -125,9 +127,17 @@ class CallbackRunner(CommandHandling):
         elif word is not None:
             self._failed(turn, error if error is not None and isinstance(word, Requeued) else word)
         elif error is not None:
-            self._failed(turn, error)
+            if turn.promised and not turn.seat.withdraw(turn):
+                text = "%r: the callback raised, and its transaction has the settlement already: its outcome counts"
+                log.error(text, turn.delivery, exc_info=error)
+            else:
+                self._failed(turn, error)
+        elif turn.promised:
+            return  # its transaction settles it, or gives it back
         elif turn.returning_settles:
             self._handled(turn)
+        else:
+            self._windows.begin()
 
     def leave(self, turn: CallbackRun) -> None:
         """Neither success nor failure: it stays unsettled."""
@@ -156,6 +166,7 @@ class CallbackRunner(CommandHandling):
 
     def _failed(self, turn: CallbackRun, error: BaseException) -> None:
         turn.in_hand, turn.delivery.outbox = False, CLOSED
+        self._learn_window(turn)
         ran = time.perf_counter() - turn.since
         shown = error.__cause__ if isinstance(error, Requeued | Reject) and error.__cause__ is not None else error
         if isinstance(error, Requeued) and shown is not error:
@@ -163,6 +174,19 @@ class CallbackRunner(CommandHandling):
             decision = self._plans[turn.delivery.destination].policy.decide(1, 0.0, shown)
             error = error if isinstance(decision, Accept) else shown
         self._feed(HandlerFailed(turn.delivery, error, describe(shown), self._now(), self._rng.random(), ran))
+        if turn.seat.is_retired(turn.delivery.generation):
+            self._feed(ConsumerRetired(turn.delivery.generation))
+
+    def _learn_window(self, turn: CallbackRun) -> None:
+        """Let as many be held as fits the prefetch window; nobody tells when the driver opens it further."""
+        seat, generation = turn.seat, turn.delivery.generation
+        window = seat.window_of(generation)
+        if window is None and not (seat.learns_window and not seat.is_retired(generation)):
+            return
+        plan = self._plans[turn.delivery.destination]
+        ways = plan.ways.within(window, seat.most_unsettled(generation), self.terms.hold_budget)
+        if ways != plan.ways:
+            self._plans[turn.delivery.destination] = replace(plan, ways=ways)
 
     # -- what seats tell --------------------------------------------------------------------------
 
@@ -184,6 +208,16 @@ class CallbackRunner(CommandHandling):
     def closing(self, turn: CallbackRun) -> None:
         if turn.returning_settles:
             self.word(turn, ACK)
+
+    def retired(self, generation: int) -> None:
+        """The code cancelled a consumer: what is held, or waits to be run, goes back to the broker."""
+        waiting = [t for t in (*self._again, *self._ready) if t.delivery.generation == generation]
+        self._drop(generation)
+        for turn in waiting:
+            if turn.delivery.known:
+                self._feed(NotRun(turn.delivery, self._now()))
+            turn.seat.settle(turn.delivery, "released")
+        self._feed(ConsumerRetired(generation))
 
     def lost(self, generation: int, turns: list[CallbackRun]) -> None:
         """Only of a callback that is not over yet a result will come; a word after that may never."""

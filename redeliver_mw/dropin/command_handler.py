@@ -50,6 +50,7 @@ from .callback_run import CallbackRun
 from .copy_publisher import CopyPublisher, UserConnection
 from .options import DropinOptions
 from .settlement_scope import SettlementScope
+from .window_watch import WindowWatch
 
 log = logging.getLogger("redeliver_mw.dropin")
 
@@ -93,6 +94,7 @@ class CommandHandling(ABC):
         self._halted: set[Destination] = set()
         self._refusals: set[str] = set()  # that were logged
         self._late = BoundedLog(log)
+        self._windows = WindowWatch(self._seats, lambda seconds, fn: self._ground.later(seconds, fn))
 
     @property
     def over(self) -> bool:
@@ -103,6 +105,7 @@ class CommandHandling(ABC):
         """To the connection that took the place of the closed one: what still runs is known here."""
         self._ground, self._post = ground, post
         self._halted, self._going = set(), False
+        self._windows.stop()
 
     def _schedule_wait(self, source: Destination, seconds: float) -> float:
         return self._post.schedule_wait(source, seconds)

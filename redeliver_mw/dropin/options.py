@@ -95,6 +95,11 @@ class DropinOptions:
         """Return whether a callback that returns has succeeded; `driver` is what the driver's setting says."""
         return driver if self.settle is None else self.settle == "return"
 
+    @property
+    def hold_budget(self) -> int:
+        """Return how many deliveries may be held at once, however large the prefetch window is."""
+        return self._hold_max
+
     def on(self, callback: object) -> Self:
         """The same for this callback, whose mark is its policy where none was given."""
         marked = policy_on(callback)

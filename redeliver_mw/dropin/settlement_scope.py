@@ -28,10 +28,16 @@ class SettlementScope(ABC):
     the callback's own words to `turn.keeper.word`.
     """
 
+    learns_window = False  # where the window is not known: it is as large as the most that were unsettled at once
+
     def __init__(self) -> None:
         self._open: dict[Any, CallbackRun] = {}  # by tag; also of lost generations, so that their late words are known
         self._live: dict[Hashable, int] = {}  # consumer -> generation
         self._keepers: dict[int, RunListener] = {}
+        self._retired: set[int] = set()  # generations whose consumer the code cancelled, until they are lost
+        self._most = 0  # deliveries that were unsettled here at once
+        self._most_of: dict[int, int] = {}  # generation -> the same of its own
+        self.settled = 0  # deliveries, so that it can be seen whether anything goes on
 
     @property
     @abstractmethod
@@ -41,6 +47,18 @@ class SettlementScope(ABC):
     @abstractmethod
     def write(self, delivery: Delivery, word: Settlement) -> None:
         """Give the broker our word for a delivery that lives; past what captures the callback's words."""
+
+    def window(self, consumer: Hashable) -> int | None:
+        """Return how many deliveries the broker lets this consumer have unsettled; None if that is not known."""
+        return None
+
+    def withdraw(self, turn: CallbackRun) -> bool:
+        """Take a run out of the code's open transaction, because its callback raised.
+
+        Return False where the broker has its settlement already: the transaction decides then.
+        """
+        turn.promised = False
+        return True
 
     # -- generations ------------------------------------------------------------------------------
 
@@ -60,22 +78,57 @@ class SettlementScope(ABC):
         """It was cancelled, by the broker or for good: what it was given is not settled any more."""
         generation = self._live.pop(consumer, None)
         if generation is not None:
-            keeper = self._keepers.pop(generation)
-            keeper.lost(generation, [t for t in self._open.values() if t.delivery.generation == generation])
+            self._lose(generation)
+
+    def _lose(self, generation: int) -> None:
+        self._most_of.pop(generation, None)
+        self._retired.discard(generation)
+        self._keepers.pop(generation).lost(generation, self.unsettled(generation))
 
     def abandon_all(self) -> None:
         """The seat is closed."""
         for consumer in list(self._live):
             self.abandon(consumer)
+        for generation in list(self._retired):
+            self._lose(generation)
+
+    def retire(self, consumer: Hashable) -> None:
+        """The code cancelled it: what the code has in hand can still be settled, and what is held here goes back."""
+        generation = self._live.pop(consumer, None)
+        if generation is not None:
+            self._retired.add(generation)
+            self._keepers[generation].retired(generation)
+
+    def is_retired(self, generation: int) -> bool:
+        """Return whether the code has cancelled the consumer of this generation."""
+        return generation in self._retired
 
     def clear(self) -> None:
         """Tags begin anew: late words of lost generations could mean other messages now."""
-        self._open = {}
+        self._open, self._most = {}, 0
+
+    def unsettled(self, generation: int) -> list[CallbackRun]:
+        """Return the runs of a generation that are not settled."""
+        return [t for t in self._open.values() if t.delivery.generation == generation]
+
+    def most_unsettled(self, generation: int) -> int:
+        """Return how many deliveries of a generation were unsettled at once; its window is at least that large."""
+        return max(1, self._most_of.get(generation, 1))
+
+    def window_of(self, generation: int) -> int | None:
+        """Return the known window of a generation's consumer, or None."""
+        consumer = next((c for c, live in self._live.items() if live == generation), None)
+        return None if consumer is None else self.window(consumer)
 
     # -- turns ------------------------------------------------------------------------------------
 
     def take(self, turn: CallbackRun) -> None:
         self._open[turn.delivery.tag] = turn
+        if len(self._open) > self._most:
+            self._most = len(self._open)
+            generation = turn.delivery.generation
+            here = len(self.unsettled(generation))
+            self._most_of[generation] = max(here, self._most_of.get(generation, 1))
 
     def turn(self, delivery: Delivery) -> CallbackRun | None:
         """The one of this very delivery, until it is settled."""
@@ -88,6 +141,7 @@ class SettlementScope(ABC):
             log.debug("%r is of a lost generation, or settled: not settled", delivery)
             return False
         del self._open[delivery.tag]
+        self.settled += 1
         self.write(delivery, word)
         return True
 
@@ -99,6 +153,7 @@ class SettlementScope(ABC):
         """A transaction has accepted it, or its abort has given it back."""
         if self.turn(delivery) is not None:
             del self._open[delivery.tag]
+            self.settled += 1
 
     # -- what the callback does -------------------------------------------------------------------
 

@@ -28,13 +28,11 @@ Token = int  # of one story
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A delivery that may have a past: redelivered, or with headers of ours. `stamp`: where it has no id to be known
-    by, it is exchanged for a copy that has one, and that is run. `aside`: for others' sake it is parked for so many
-    seconds."""
+    """A delivery that may have a past: redelivered, or with headers of ours. `aside`: for others' sake it is parked
+    for so many seconds."""
 
     delivery: Delivery
     at: Moment
-    stamp: bool = False
     aside: float = 0.0
 
 
@@ -119,6 +117,13 @@ class GenerationLost:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsumerRetired:
+    """The code cancelled a consumer: nothing of its generation is to be held, and what runs can still be settled."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """Nothing is to be held any more."""
 
@@ -135,6 +140,7 @@ Input = (
     | TransactionAnswered
     | SettleWritten
     | GenerationLost
+    | ConsumerRetired
     | StopRequested
 )
 

@@ -17,10 +17,10 @@ from ..message import Destination
 from ..redelivery.ledger import Ledger
 from . import interop
 from .copies import Transfer, release_annotations
-from .delays import ScheduleWait, choose_delay
+from .delays import HOLD_MAX_ALONE, ScheduleWait, choose_delay
 from .outcomes import CopyOutcomes
 from .states import Signal, State
-from .tracking import NO_COPIES, TrackedDelivery
+from .tracking import NO_COPIES, SourcePlan, TrackedDelivery
 
 SLACK_US = 2_000  # an arrival this little before its time is on time
 
@@ -30,12 +30,13 @@ class DelayPlanner(CopyOutcomes):
 
     def __init__(
         self,
+        plans: Mapping[Destination, SourcePlan],
         ledgers: Mapping[Destination, Ledger],
         capabilities: Capabilities,
         run_id: str,
         schedule_wait: ScheduleWait,
     ) -> None:
-        super().__init__(ledgers, capabilities, run_id)
+        super().__init__(plans, ledgers, capabilities, run_id)
         self._schedule_wait = schedule_wait
         self._stopping = False
 
@@ -55,7 +56,7 @@ class DelayPlanner(CopyOutcomes):
         if past.not_before_us is None or past.not_before_us - at.us <= SLACK_US:
             return 0.0
         step = past.not_before_us - past.last_failed_us if past.last_failed_us is not None else 0
-        longest = step if step > 0 else round(story.plan.ways.longest * 1e6)
+        longest = step if step > 0 else round(self._delay_options(story).longest * 1e6)
         left_us = min(past.not_before_us - at.us, longest)
         past.not_before_us = at.us + left_us  # what is left is counted by this clock from now on
         return left_us / 1e6
@@ -72,16 +73,22 @@ class DelayPlanner(CopyOutcomes):
             return self._step(story, Signal.HOLD)
         if self._stopping:
             return self._leave(story, at)
-        ways, young = story.plan.ways, self._young(story, rest) if story.copyable else 0.0
+        ways, taken = self._delay_options(story), self._places_taken(story)
+        young = self._young(story, rest) if story.copyable else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
             ways = replace(ways, schedule=None)
-        room = story.state is State.HELD or self._room(story.plan) or self._displace(story, at.mono + rest, at)
+        room = story.state is State.HELD or taken < ways.budget or self._displace(story, at.mono + rest, at)
+        last_place = ways.spare is not None and taken >= ways.spare
+        if last_place:
+            ways = replace(ways, hold_max=min(ways.hold_max, HOLD_MAX_ALONE))
         back_early = story.state is State.EARLY and room  # not given back again at once: clocks may differ
         way = choose_delay(
             rest,
             ways,
             room=room,
-            nackable=story.key is not None and not (ways.returned_after > 0 and self._returned_later(story)),
+            nackable=story.key is not None
+            and not story.nameless
+            and not (ways.returned_after > 0 and self._returned_later(story)),
             copyable=story.copyable,
             postponable=not back_early and _postponable(story),
         )
@@ -92,6 +99,8 @@ class DelayPlanner(CopyOutcomes):
             return
         if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
+        elif last_place and way.how == "hold" and story.state is State.HELD and self._to_the_tail(story, at):
+            return
         if young > 0 and way.how == "hold":
             seconds = way.seconds if rest <= ways.hold_max else min(way.seconds, young)
             way = replace(way, seconds=seconds, pause=False)
@@ -140,6 +149,10 @@ class DelayPlanner(CopyOutcomes):
         self._step(story, Signal.MOVE)
         return True
 
+    def _to_the_tail(self, story: TrackedDelivery, at: Moment) -> bool:
+        """Exchange what was held in the only place that healthy messages may have for a copy at its source's tail."""
+        return story.copyable and self._send_retry(story, 0.0, at)
+
     def _nobody_took(self, story: TrackedDelivery, move: Transfer, at: Moment) -> bool:
         """A retry whose rest is over, and no copy of it is anywhere: its source is full, perhaps of its likes."""
         due = move.not_before_us
@@ -157,7 +170,7 @@ class DelayPlanner(CopyOutcomes):
 
     def _displace(self, story: TrackedDelivery, due: float, at: Moment) -> bool:
         """Let the held delivery that is due last leave by copy, when it is due later than this one."""
-        ways = story.plan.ways
+        ways = self._delay_options(story)
         held = (self._stories[token] for token in self._held[story.plan.source])
         last = max((s for s in held if s.copyable and s.how != "nack"), key=lambda s: s.due, default=None)
         if last is None or last.due <= due:
@@ -173,7 +186,7 @@ class DelayPlanner(CopyOutcomes):
 
     def _rest_of(self, move: Transfer, story: TrackedDelivery, at: Moment) -> Transfer:
         """The same copies, sent later than was meant: they wait at the broker for what is left of the delay."""
-        schedule = story.plan.ways.schedule
+        schedule = self._delay_options(story).schedule
         if move.sends:
             smallest = self.capabilities.schedule.smallest if self.capabilities.schedule is not None else 0.0
             return replace(move, sends=tuple(sending.later(at.us, smallest) for sending in move.sends))
@@ -184,13 +197,14 @@ class DelayPlanner(CopyOutcomes):
     def _leave(self, story: TrackedDelivery, at: Moment) -> None:
         """We stop: its count and its not-before stay on it, or on a copy; else it stays the broker's, unsettled."""
         rest = (story.past.not_before_us or 0) / 1e6 - at.wall
-        schedule, postpone = story.plan.ways.schedule, story.plan.ways.postpone
+        ways = self._delay_options(story)
+        schedule, postpone = ways.schedule, ways.postpone
         away = postpone is not None and story.past.failures and _postponable(story)
         if away and postpone is not None and self._postpone(story, postpone.hop(max(0.0, rest))):
             return
         ready = schedule is not None and rest > 0 and self._young(story, rest) == 0
         hop = schedule.hop(rest) if schedule is not None and ready else 0.0
-        parked = hop == 0 and rest > 0 and story.plan.ways.limbo
+        parked = hop == 0 and rest > 0 and ways.limbo
         if story.past.failures and story.copyable and self._send_retry(story, hop, at, parked=parked):
             return
         if story.draft is not None:

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from ..adapter.capabilities import Capabilities, Mechanism, ScheduleRange
@@ -39,6 +39,23 @@ class DelayOptions:
     postpone: ScheduleRange | None = None  # by giving back with a delay, at this source
     limbo: bool = False  # is there one to park in?
     returned_after: float = 0.0  # seconds for which the broker itself keeps back what is given back
+    spare: int | None = None  # of the budget, those that may be held for `hold_max`; any other for a second. None: all
+
+    def within(self, window: int | None, unsettled: int, budget: int) -> DelayOptions:
+        """Return these options for a prefetch window that only the driver knows.
+
+        - `window`: deliveries that the broker lets a consumer have unsettled, if that is known.
+        - `unsettled`: the most that were seen unsettled at once: a window that is not known is at least that large. Its
+          last place is taken for a second only, because healthy messages may have no other.
+        - `budget`: deliveries that may be held at once in a large window.
+        """
+        if window is None:
+            held, spare = max(1, unsettled), max(0, unsettled - 1)
+        else:
+            held = hold_budget(window)
+            spare = held if window > 1 else 0
+        held = min(budget, held)
+        return replace(self, budget=held, spare=min(spare, held))
 
 
 @dataclass(frozen=True, slots=True)

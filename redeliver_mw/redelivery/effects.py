@@ -27,6 +27,7 @@ from .commands import (
     StartTimer,
 )
 from .copies import Transfer, copies_of
+from .delays import DelayOptions
 from .outbox import sends_of
 from .pauses import LIMBO, SourcePauses
 from .states import Action, Signal, State, transition
@@ -39,8 +40,14 @@ BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
 class Effects(TrackedDeliveries):
     """The effects of steps, as commands; the hold budget; the pauses."""
 
-    def __init__(self, ledgers: Mapping[Destination, Ledger], capabilities: Capabilities, run_id: str) -> None:
-        super().__init__(ledgers, capabilities, run_id)
+    def __init__(
+        self,
+        plans: Mapping[Destination, SourcePlan],
+        ledgers: Mapping[Destination, Ledger],
+        capabilities: Capabilities,
+        run_id: str,
+    ) -> None:
+        super().__init__(plans, ledgers, capabilities, run_id)
         self._held: defaultdict[Destination, set[int]] = defaultdict(set)
         self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
         self._pauses = SourcePauses()
@@ -164,7 +171,7 @@ class Effects(TrackedDeliveries):
         Its abort may give the original back to the broker; so not where that would cost its count (a success has
         none), and not a second time for a message or a target that one has failed for.
         """
-        known = bool(move.sends) if story.entry is None else not story.entry.apart
+        known = bool(move.sends) if story.entry is None or story.nameless else not story.entry.apart
         return self.capabilities.atomic_move and known and self._refusing.isdisjoint(move.targets)
 
     def _build(self, story: TrackedDelivery) -> bool:
@@ -206,7 +213,7 @@ class Effects(TrackedDeliveries):
     def _park_instead(self, story: TrackedDelivery) -> bool:
         """What its targets do not take goes into limbo, if there is one and it was not limbo that refused it."""
         move = story.move
-        if move is None or move.parked or not story.plan.ways.limbo:
+        if move is None or move.parked or not self._delay_options(story).limbo:
             return False
         story.move, story.how = replace(move, parked=True), "park"
         return True
@@ -256,13 +263,19 @@ class Effects(TrackedDeliveries):
 
     # -- budget and pauses ------------------------------------------------------------------------
 
-    def _room(self, plan: SourcePlan) -> bool:
-        return len(self._held[plan.source]) + self.beside[plan.source] < plan.ways.budget
+    def _delay_options(self, story: TrackedDelivery) -> DelayOptions:
+        """Return the options of its source as they are now: a window that the driver opens changes them."""
+        return self.plans[story.plan.source].ways
+
+    def _places_taken(self, story: TrackedDelivery) -> int:
+        """Return how many places of the hold budget others have."""
+        source = story.plan.source
+        return len(self._held[source]) - (story.token in self._held[source]) + self.beside[source]
 
     def _end_hold(self, story: TrackedDelivery) -> None:
         self._held[story.plan.source].discard(story.token)
         self._out.append(CancelTimer(story.token))
-        if len(self._held[story.plan.source]) <= story.plan.ways.budget:
+        if len(self._held[story.plan.source]) <= self._delay_options(story).budget:
             self._lift(story.plan.source, "budget")
 
     def _halt(

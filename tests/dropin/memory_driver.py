@@ -108,6 +108,8 @@ class Consumer:
         personality: str = "rabbitmq",
         post: CopyPublisher | None = None,
         limbo: str | None = None,
+        prefetch: int = 20,
+        seat: type[MemorySeat] = MemorySeat,
         **options: Any,
     ) -> None:
         self.clock, self.faults = ManualClock(), Faults()
@@ -117,7 +119,7 @@ class Consumer:
         self._adapter = MemoryAdapter(self.memory)
         self.broker = self.ledger_scope = self._adapter.broker
         self.post = post or MemoryPost(self._adapter)
-        self.seat = MemorySeat(self._adapter)
+        self.seat = seat(self._adapter)
         place = f"memory://dropin-{next(_numbers)}"
         register_broker(place.removeprefix("memory://"), self.memory)
         can, terms = self._adapter.capabilities, DropinOptions(publisher=place, limbo=limbo, **options).on(callback)
@@ -126,7 +128,7 @@ class Consumer:
         self.hands = MemoryCaller(terms, self, self.post, can, self.clock)
         self.hands.callback = callback
         self._adapter.start(self)
-        self._adapter.subscribe(Subscription(source=SOURCE, prefetch=20))
+        self._adapter.subscribe(Subscription(source=SOURCE, prefetch=prefetch))
         self.clock.run_until_idle()
 
     def put(self, *bodies: str) -> None:

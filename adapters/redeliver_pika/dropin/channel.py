@@ -26,6 +26,8 @@ LATE = "its message is settled already, held for a retry, or lost"
 class ChannelScope(SettlementScope):
     """One channel object, through its generations: one for each consumer on it."""
 
+    learns_window = True  # a callback is not told of basic_qos
+
     def __init__(self, channel: Any) -> None:
         super().__init__()
         self.channel = channel
