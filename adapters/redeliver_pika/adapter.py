@@ -26,12 +26,13 @@ from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissi
 from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
 from redeliver_mw.timers import cancellable
 from redeliver_pika.browse import browse
-from redeliver_pika.capabilities import CLASSIC, RUNGS, capabilities, queue_of, rung_queue
-from redeliver_pika.connection import OpenConnection, PikaConnection, ledger_scope
+from redeliver_pika.capabilities import CLASSIC, RUNGS, capabilities, queue_of, rung_queue, rungs_for
+from redeliver_pika.connection import OpenConnection, PikaConnection, delayed_retry, ledger_scope
 from redeliver_pika.consumer import Consumer
+from redeliver_pika.ladder import LOOK_AGAIN, RetryLadder
 from redeliver_pika.messages import READER, route_to
 from redeliver_pika.publisher import Publisher
-from redeliver_pika.queues import Queues
+from redeliver_pika.queues import OnQueue, Queues
 
 if TYPE_CHECKING:
     from redeliver_pika.management import Management
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("redeliver_mw.pika")
 
 AGAIN_AFTER = 1.0  # seconds before a source that was closed on us is subscribed again
+LADDER_PATIENCE = 5.0  # seconds after which a source is consumed although its ladder is not made yet
 
 
 class PikaAdapter:
@@ -48,10 +50,12 @@ class PikaAdapter:
         self._url = url
         told = url.options.get("management")
         self._management = _management(told, url) if told else None
+        self._retry = delayed_retry(url)
         self._ioloop = IOLoop()
         self._link = PikaConnection(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
         self._publisher = Publisher.at(self._ioloop, url, self._ended)
-        self._topology = Queues(self.broker)
+        self._topology = Queues()
+        self._ladder = RetryLadder(self._topology, self._publisher.publish, self._ioloop.call_later)
         self._ledger_scope = self.broker  # until the cluster has told its name
         self._pending = PendingCopies()  # they wait for a young ladder
         self._capabilities = capabilities("0", 131072, exact_headers=OpenConnection.exact_headers)
@@ -118,7 +122,11 @@ class PikaAdapter:
                 consumed.subscription = replace(consumed.subscription, ladder=seconds)
             _answer(answer, found)
 
-        self._call(lambda: self._topology.ladder(source, seconds, made))
+        self._call(lambda: self._ladder.ensure(source, rungs_for(seconds), made))
+
+    def schedule_wait(self, source: Destination, seconds: float, /) -> float:
+        rung = rung_queue(source, seconds)
+        return self._ladder.wait(rung) if self._ladder.knows(rung) else LOOK_AGAIN
 
     def rest(self, source: Destination, rested: Callable[[], None], /) -> None:
         self._call(lambda: self._sources[source].rest(rested))
@@ -130,10 +138,14 @@ class PikaAdapter:
         self._call(lambda: self._topology.look_up(queue_of(source), answer))
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
+        def read(found: BrokerLimit) -> None:
+            answer(replace(found, returned_after=self._retry) if found.returned_after is None else found)
+
+        version = self._capabilities.broker_version
         if self._management is None:
-            self._call(lambda: self._topology.limit_of(queue_of(source), answer))
+            self._call(lambda: self._topology.limit_of(queue_of(source), version, read))
         else:
-            self._management.limit_of(queue_of(source), self._capabilities.broker_version, answer)
+            self._management.limit_of(queue_of(source), version, read)
 
     def browse(
         self, source: Destination, limit: int, answer: Callable[[Sequence[Delivery] | RedeliverError], None], /
@@ -237,7 +249,39 @@ class PikaAdapter:
             elif self._link.is_open and source.generation not in self._live:
                 source.open(self._link.connection)
 
-        self._topology.prepare(source.subscription, prepared, scheduled=self._capabilities.schedule is not None)
+        def there(found: int | RedeliverError) -> None:
+            if isinstance(found, RedeliverError):
+                prepared(found)
+            else:
+                self._make_ladder(source, prepared)
+
+        self._topology.prepare(source.subscription, there)
+
+    def _make_ladder(self, source: Consumer, prepared: OnQueue) -> None:
+        """Make sure of its rungs. It is consumed without them where the broker takes no marker just now."""
+        told = False
+
+        def tell(found: int | RedeliverError) -> None:
+            nonlocal told
+            late, told = told, True
+            if not late:
+                prepared(found)
+            elif isinstance(found, RedeliverError) and self._link.is_open:
+                log.warning(
+                    "%s: its retry queues are not there yet: %s; trying again", source.subscription.source, found
+                )
+                self._ioloop.call_later(AGAIN_AFTER, ask)
+
+        def ask() -> None:
+            if self._link.is_open:
+                self._ladder.ensure(source.subscription.source, rungs, tell, anew=True)
+
+        wanted = source.subscription
+        rungs = rungs_for(wanted.ladder) if self._capabilities.schedule is not None and wanted.helpers else ()
+        if not rungs:
+            return prepared(0)
+        self._ioloop.call_later(LADDER_PATIENCE, lambda: None if told else tell(0))
+        return ask()
 
     def _unprepared(self, source: Consumer, error: RedeliverError) -> None:
         if not source.was_ready and self._link.is_open and isinstance(error, DestinationMissing | BrokerError):
@@ -279,7 +323,7 @@ class PikaAdapter:
         exchange, key = route_to(out.target)
         if after > 0:
             exchange, key = "", rung_queue(out.target, after)
-        if (young := self._topology.age_left(key)) > 0:
+        if (young := self._ladder.wait(key)) > 0:
             # It waits here, in our memory and unsettled, until its queue can be trusted; then for the rest only.
             if out.generation is not None and out.generation not in self._live:
                 return answer("unsent", "the original was lost meanwhile")

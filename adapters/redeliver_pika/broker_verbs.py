@@ -12,6 +12,9 @@ UNTRIED = {"before 3.10": "3.9", "3.11 to 3.13": "3.11", "4.0 to 4.2": "4.0", "4
 ACK, NACK, REJECT = "`basic.ack`", "`basic.nack`, requeue", "`basic.reject`, requeue"
 DISCARD = "`nack` or `reject`, no requeue, with a dead-letter exchange"
 DISCARD_BARE = "`nack` or `reject`, no requeue, without one"
+NACK_ALL = "`basic.nack`, requeue, `multiple`"
+RETRY_NACK = "`basic.nack`, requeue, in a queue with `x-delayed-retry-type` `all` or `returned`"
+RETRY_REJECT = "`basic.reject`, requeue, in a queue with `x-delayed-retry-type` `all` or `failed`"
 LOST = "channel or connection lost"
 LADDER, EXPIRATION = "queue with a TTL that dead-letters back", "`expiration` on a message in such a queue"
 TIMEOUT, LIMIT = "unsettled beyond the consumer timeout", "delivery limit of a queue that is there"
@@ -27,14 +30,18 @@ _ALIKE = (
     VerbRecord(DISCARD, "dead-letter queue", _COPY),
     VerbRecord(DISCARD_BARE, "destroyed", _COPY),
 )
+_STOP = "sent when a subscription ends, for what is unsettled"
 _CLASSIC = (
     VerbRecord(NACK, "back, marked", _HELD, "a hot loop", "classic"),
+    VerbRecord(NACK_ALL, "back, marked", _STOP, "each as by a nack of its own", "classic"),
     VerbRecord(REJECT, "back, marked", _NEVER, "a hot loop", "classic"),
     VerbRecord(LOST, "back, marked", _OURS, _PREFETCHED, "classic"),
     VerbRecord(
         LADDER, "after its delay", "not used", "but lost where the source is full or gone at that moment", "classic"
     ),
 )
+_RETRY = 'as above; with `delay="nack"` the hold is shorter by that delay, where it is known'
+_MINIMUM = "of `x-delayed-retry-min`; times the count of what came back counted, up to `-max`"
 _EXPIRATION = VerbRecord(EXPIRATION, "behind longer ones", "not used: a rung, a queue of its own, for each delay")
 _LADDER = VerbRecord(
     LADDER, "after its delay", "the ladder of retry queues", "at-least-once: kept while the source is full", "quorum"
@@ -54,6 +61,7 @@ def _quorum_310() -> tuple[VerbRecord, ...]:
     warned = f"{_HELD}, and warned of: a limit cannot be seen"
     return (
         VerbRecord(NACK, "back, counted", warned, f"a hot loop; counts {_COUNTS}", "quorum"),
+        VerbRecord(NACK_ALL, "back, counted", _STOP, "each as by a nack of its own", "quorum"),
         VerbRecord(REJECT, "back, counted", _NEVER, f"a hot loop; counts {_COUNTS}", "quorum"),
         VerbRecord(LOST, "back, counted", _OURS, f"{_PREFETCHED}; counts {_COUNTS}", "quorum"),
         _LADDER,
@@ -64,7 +72,10 @@ def _quorum_310() -> tuple[VerbRecord, ...]:
 def _quorum_43() -> tuple[VerbRecord, ...]:
     return (
         VerbRecord(NACK, "back, marked", _HELD, "a hot loop; no limit ends it", "quorum"),
+        VerbRecord(NACK_ALL, "back, marked", _STOP, "each as by a nack of its own", "quorum"),
+        VerbRecord(RETRY_NACK, "after its delay", _RETRY, _MINIMUM, "quorum"),
         VerbRecord(REJECT, "back, counted", _NEVER, f"a hot loop; counts {_COUNTS}", "quorum"),
+        VerbRecord(RETRY_REJECT, "after its delay", _NEVER, f"the minimum times its count; counts {_COUNTS}", "quorum"),
         VerbRecord(LOST, "back, counted", _OURS, f"{_PREFETCHED}; counts {_COUNTS}", "quorum"),
         _LADDER,
         _EXPIRATION,

@@ -21,6 +21,7 @@ RUNGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048
 YOUNG = 10.0  # seconds in which a new quorum queue must not be trusted with a copy (rule 5)
 HEADER_ROOM = 4096  # bytes of the header frame that are left to the standard properties
 CLASSIC = {"x-queue-type": "classic"}  # how a dead-letter target that is missing is declared, durable
+RETRIES_FROM = (4, 3)  # versions whose quorum queues may delay what comes back
 ACK_TIMEOUT = 1800.0  # the broker's default; the real one is not to be read over AMQP
 
 
@@ -38,6 +39,8 @@ def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: 
         released_uncounted=number >= (4, 3) or number < (4, 0),
         cumulative=True,
         schedule=ScheduleRange(RUNGS) if at_least_once else None,
+        counted_header="x-delivery-count",
+        passing_prefix="amq.gen-",
         exact_headers=exact_headers,
         header_bytes=frame_max - HEADER_ROOM,
         value_bytes=frame_max - HEADER_ROOM,
@@ -82,6 +85,11 @@ def records() -> tuple[Capabilities, ...]:
 
 def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("+")[0].split("-")[0].split(".") if part.isdigit())
+
+
+def unread_retry(version: str) -> float | None:
+    """Return what is known of a queue's delayed retry that cannot be read: that a version has none."""
+    return None if version_of(version) >= RETRIES_FROM else 0.0
 
 
 def queue_of(source: Destination) -> str:

@@ -8,6 +8,7 @@ All of it runs on the thread of the adapter's I/O loop.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 ROUNDS_AT_START = 3  # over all hosts, before a first connect is given up
 HANDSHAKE_TIMEOUT = 10.0  # seconds for TCP, TLS and AMQP together: a silent peer
-OPTIONS = {"heartbeat", "connection_name", "management"}
+OPTIONS = {"heartbeat", "connection_name", "management", "delayed_retry"}
 _pause = wait_random_exponential(multiplier=0.2, max=15)
 
 
@@ -46,6 +47,24 @@ def ledger_scope(connection: Any, broker: str) -> str:
     """
     cluster = text_of((connection.server_properties or {}).get("cluster_name"))
     return scope_of_cluster(cluster, connection.params.virtual_host) if cluster else broker
+
+
+def delayed_retry(url: BrokerUrl) -> float | None:
+    """Return for how many seconds the queues keep back what is nacked, as the URL says; None if it does not.
+
+    ConfigError for what is no number of seconds.
+    """
+    told = url.options.get("delayed_retry")
+    if told is None:
+        return None
+    try:
+        seconds = float(told)
+    except ValueError:
+        seconds = math.nan
+    if not 0 <= seconds < math.inf:
+        cure = "delayed_retry=0.5, or 0 where there is none"
+        raise ConfigError(f"delayed_retry={told!r} is no number of seconds", where=url.text, cure=cure)
+    return seconds
 
 
 def parameters(url: BrokerUrl, role: str) -> list[pika.ConnectionParameters]:

@@ -20,7 +20,7 @@ from urllib.parse import quote, unquote, urlsplit
 from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import ConfigError
-from redeliver_pika.capabilities import version_of
+from redeliver_pika.capabilities import RETRIES_FROM, unread_retry, version_of
 
 TIMEOUT = 5.0  # seconds, for connecting and for each read
 ANSWER_BYTES = 1_000_000
@@ -61,9 +61,8 @@ class Management:
                 status, text = self._get(f"/api/queues/{quote(self._vhost, safe='')}/{quote(queue, safe='')}")
                 found = self._meaning(status, text, version)
             except (OSError, http.client.HTTPException, ValueError) as error:
-                found = BrokerLimit(
-                    trust=Trust.UNKNOWN, why=f"{self.where} cannot be used: {error or type(error).__name__}"
-                )
+                why = f"{self.where} cannot be used: {error or type(error).__name__}"
+                found = BrokerLimit(trust=Trust.UNKNOWN, why=why, returned_after=unread_retry(version))
             answer(found)
 
         threading.Thread(target=ask, name="redeliver-pika-management", daemon=True).start()
@@ -86,7 +85,8 @@ class Management:
             return BrokerLimit()  # it is ours to make, as a classic queue; or there is nothing to consume
         if status != 200:
             said = {401: "it refuses this user or password", 403: "this user may not ask it"}
-            return BrokerLimit(trust=Trust.UNKNOWN, why=f"{self.where}: {said.get(status, f'it answers {status}')}")
+            why = f"{self.where}: {said.get(status, f'it answers {status}')}"
+            return BrokerLimit(trust=Trust.UNKNOWN, why=why, returned_after=unread_retry(version))
         found = json.loads(text)
         if not isinstance(found, dict):
             raise ValueError("it answers with no queue")
@@ -104,9 +104,11 @@ def limit_in(queue: Mapping[str, Any], version: str) -> BrokerLimit:
     gathered = isinstance(policy, dict)
     policy = policy if isinstance(policy, dict) else {}
     told = _numbers(arguments.get("x-delivery-limit"), policy.get("delivery-limit"))
-    if not gathered and not any(limit >= 0 for limit in told):
-        return BrokerLimit(trust=Trust.UNKNOWN, why=f"{queue.get('name')} is new, and its policies are not shown yet")
     number = version_of(version)
+    retry = _delayed_retry(arguments, policy) if number >= RETRIES_FROM else 0.0
+    if not gathered and not any(limit >= 0 for limit in told):
+        why = f"{queue.get('name')} is new, and its policies are not shown yet"
+        return BrokerLimit(trust=Trust.UNKNOWN, why=why, returned_after=retry or unread_retry(version))
     limit = _limit_before_4(told) if number < (4, 0) else _limit_from_4(told, queue.get("delivery_limit"))
     timeouts = _numbers(arguments.get("x-consumer-timeout"), policy.get("consumer-timeout"))
     return BrokerLimit(
@@ -114,7 +116,20 @@ def limit_in(queue: Mapping[str, Any], version: str) -> BrokerLimit:
         buried=_buried(arguments, policy),
         spelled=_spelled(told, limit),
         ack_timeout=min(timeouts) / 1000 if timeouts and number >= TIMEOUTS_FROM else None,
+        returned_after=retry if gathered else retry or unread_retry(version),
     )
+
+
+def _delayed_retry(arguments: Mapping[str, Any], policy: Mapping[str, Any]) -> float:
+    """Return for how many seconds a nacked message is kept back. It acts on them for two types, and with a minimum."""
+
+    def told(word: str) -> object:
+        return arguments.get(f"x-delayed-retry-{word}", policy.get(f"delayed-retry-{word}"))
+
+    least, most = _numbers(told("min")), _numbers(told("max"))
+    if told("type") not in ("all", "returned") or not least:
+        return 0.0
+    return min([*least, *most]) / 1000
 
 
 def _limit_before_4(told: list[int]) -> int | None:

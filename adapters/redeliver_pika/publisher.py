@@ -31,6 +31,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 PATIENCE = 30.0  # seconds in which a confirm has to come
 CHECK_EVERY = 1.0
+NO_ROUTE = "(312)"  # ends what is told of a copy for which there is no queue
 
 
 @dataclass(slots=True, eq=False)

@@ -7,7 +7,8 @@ On the thread of the adapter's I/O loop.
 
 from __future__ import annotations
 
-import time
+import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,22 +17,36 @@ from pika import exceptions
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Trust
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
-from redeliver_mw.message import Destination
-from redeliver_pika.capabilities import CLASSIC, YOUNG, queue_of, rung_arguments, rung_queue, rungs_for
+from redeliver_pika.capabilities import CLASSIC, queue_of, unread_retry
 from redeliver_pika.messages import TOPIC_EXCHANGE
 
 OnQueue = Callable[[int | RedeliverError], None]  # messages ready in it, or why it cannot be had
 
 
-# When this process first saw a quorum queue of ours: how old it is nobody tells, so it counts as new then.
-_first_seen: dict[tuple[str, str], float] = {}
+class OwnRefusals(logging.Filter):
+    """Drops the driver's warnings of refusals on our asking channels: there a refusal is an answer. Others pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._channels: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add(self, channel: Any) -> None:
+        self._channels.add(channel)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        args = record.args
+        return not (isinstance(args, tuple) and args and args[0] in REFUSALS and args[-1] in self._channels)
+
+
+REFUSALS = (404, 405, 406)  # not there, another connection's own, of other arguments
+_own_refusals = OwnRefusals()
+logging.getLogger("pika.channel").addFilter(_own_refusals)
 
 
 class Queues:
-    """Asks one connection about queues of the broker `name`. Remembers since when it knows a helper queue."""
+    """Asks one connection about queues of its broker."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self) -> None:
         self._connection: Any = None
         self._waiting: set[OnQueue] = set()
 
@@ -45,11 +60,6 @@ class Queues:
         for answer in waiting:
             answer(BrokerUnavailable(f"the connection was lost: {error}"))
 
-    def age_left(self, queue: str) -> float:
-        """Seconds until this queue may be trusted with a copy; 0 for one that is none of our helpers."""
-        seen = _first_seen.get((self._name, queue))
-        return max(0.0, seen + YOUNG - time.monotonic()) if seen is not None else 0.0
-
     def look_up(self, queue: str, answer: OnQueue) -> None:
         """Is it there? Nothing is made."""
         self._ask(queue, answer, lambda channel, ok: channel.queue_declare(queue, passive=True, callback=ok))
@@ -59,18 +69,13 @@ class Queues:
 
         def looked(found: int | RedeliverError) -> None:
             if isinstance(found, DestinationMissing):
-                self._make(queue, arguments, known)
+                self.make(queue, arguments, answer)
             else:
-                known(found)
-
-        def known(outcome: int | RedeliverError) -> None:
-            if arguments.get("x-queue-type") == "quorum" and not isinstance(outcome, RedeliverError):
-                _first_seen.setdefault((self._name, queue), time.monotonic())
-            answer(outcome)
+                answer(found)
 
         self.look_up(queue, looked)
 
-    def limit_of(self, queue: str, answer: Callable[[BrokerLimit], None]) -> None:
+    def limit_of(self, queue: str, version: str, answer: Callable[[BrokerLimit], None]) -> None:
         """As far as AMQP shows it: a durable classic queue without arguments has none, nor has one that is missing.
 
         The queue is declared again as such: that changes nothing where it is one, and is refused where it is not.
@@ -80,30 +85,25 @@ class Queues:
             if isinstance(found, RedeliverError):
                 known(found)
             else:
-                self._make(queue, CLASSIC, known)
+                self.make(queue, CLASSIC, known)
 
         def known(found: int | RedeliverError) -> None:
             if isinstance(found, RedeliverError) and not isinstance(found, DestinationMissing):
-                answer(BrokerLimit(trust=Trust.UNKNOWN, why="AMQP does not tell; ?management=http://host:15672 would"))
+                why = "AMQP does not tell; ?management=http://host:15672 would"
+                answer(BrokerLimit(trust=Trust.UNKNOWN, why=why, returned_after=unread_retry(version)))
             else:
                 answer(BrokerLimit())
 
         self.look_up(queue, looked)
 
-    def prepare(self, wanted: Subscription, answer: OnQueue, *, scheduled: bool) -> None:
-        """The queue to be consumed, bound to its topic if it has one, then its ladder if copies can be `scheduled`."""
+    def prepare(self, wanted: Subscription, answer: OnQueue) -> None:
+        """The queue to be consumed, bound to its topic if it has one."""
         source, queue = wanted.source, queue_of(wanted.source)
         binds = source.kind == "topic" and wanted.helpers
 
         def there(found: int | RedeliverError) -> None:
             if binds and not isinstance(found, RedeliverError):
-                self.bind(queue, TOPIC_EXCHANGE, source.name, bound)
-            else:
-                bound(found)
-
-        def bound(found: int | RedeliverError) -> None:
-            if scheduled and wanted.helpers and not isinstance(found, RedeliverError):
-                self.ladder(source, wanted.ladder, answer)
+                self.bind(queue, TOPIC_EXCHANGE, source.name, answer)
             else:
                 answer(found)
 
@@ -112,23 +112,12 @@ class Queues:
         else:
             self.look_up(queue, there)
 
-    def ladder(self, source: Destination, longest: float, answer: OnQueue) -> None:
-        """The rungs that delays of `longest` seconds and less can use, as `ensure` has them; 0 if there are none."""
-        rungs = list(rungs_for(longest))
-
-        def had(found: int | RedeliverError) -> None:
-            if isinstance(found, RedeliverError) or not rungs:
-                return answer(found)
-            rung = rungs.pop(0)
-            self.ensure(rung_queue(source, rung), rung_arguments(source, rung), had)
-
-        had(0)
-
     def bind(self, queue: str, exchange: str, key: str, answer: OnQueue) -> None:
         """Let the queue have what is published to `exchange` with `key`; nothing to do the second time."""
         self._ask(queue, answer, lambda channel, ok: channel.queue_bind(queue, exchange, routing_key=key, callback=ok))
 
-    def _make(self, queue: str, arguments: dict[str, Any], answer: OnQueue) -> None:
+    def make(self, queue: str, arguments: dict[str, Any], answer: OnQueue) -> None:
+        """Declare it, durable: an error where one of other arguments is there."""
         self._ask(
             queue,
             answer,
@@ -148,6 +137,8 @@ class Queues:
                 answer(result)
 
         def opened(channel: Any) -> None:
+            _own_refusals.add(channel)
+
             def declared(frame: Any) -> None:
                 if channel.is_open:  # else the connection is being closed
                     channel.close()

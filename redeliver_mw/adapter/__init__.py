@@ -27,6 +27,7 @@ from .protocol import (
     SupportsLedgerScope,
     SupportsLimits,
     SupportsPause,
+    SupportsScheduleWait,
     TransferVerdict,
     Verdict,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "SupportsLedgerScope",
     "SupportsLimits",
     "SupportsPause",
+    "SupportsScheduleWait",
     "TransferVerdict",
     "Trust",
     "VerbRecord",

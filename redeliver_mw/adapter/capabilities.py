@@ -89,12 +89,14 @@ class BrokerLimit:
     `returns`: none survives the counted return of this number (>= 1); None: there is no such limit. `buried`: where
     the broker puts it then; empty: nowhere, it is deleted. `spelled`: the limit as it is set at the broker.
     `ack_timeout`: seconds after which an unsettled delivery is taken back; None: not told. An unknown limit says `why`.
+    `returned_after`: seconds for which the broker itself keeps back what is given back; None: not known.
     """
 
     returns: int | None = None
     buried: str = ""
     spelled: str = ""
     ack_timeout: float | None = None
+    returned_after: float | None = 0.0
     trust: Trust = Trust.PROBED
     why: str = ""
 
@@ -116,6 +118,8 @@ class Capabilities:
         None  # what is given back comes again after so long, with marks of ours on it
     )
     by_source: bool = False  # not at every source alike: `Adapter.capabilities_at` tells
+    counted_header: str = ""  # of a message's counted returns: from two on, a queue's own delay of returns is longer
+    passing_prefix: str = ""  # of a queue that the broker named and that goes away by itself: it gets no helper queues
     delay_cure: str = ""  # what to do about a delay that cannot be had here, in words of this broker
     exact_headers: bool = True  # foreign header values survive a copy in type and value
     header_bytes: int = 64_000  # all headers of one message together

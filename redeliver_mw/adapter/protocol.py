@@ -117,6 +117,17 @@ class SupportsLimits(Protocol):
 
 
 @runtime_checkable
+class SupportsScheduleWait(Protocol):
+    """An adapter whose delayed copies wait in something that is not to be trusted with them as soon as it is there.
+
+    `schedule_wait`: for how many seconds yet no copy that is to wait `seconds` can be scheduled for this source; its
+    messages are held or parked meanwhile. From any thread.
+    """
+
+    def schedule_wait(self, source: Destination, seconds: float, /) -> float: ...
+
+
+@runtime_checkable
 class SupportsLedgerScope(Protocol):
     """An adapter whose ledger is kept for more than one host and port: a cluster, or a list of hosts.
 

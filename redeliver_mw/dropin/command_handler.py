@@ -76,7 +76,9 @@ class CommandHandling(ABC):
         self._plans: dict[Destination, SourcePlan] = {}
         self._ledgers: dict[Destination, Ledger] = {}
         # An id of its own: tokens begin anew with each interceptor, and both together are a message's lineage.
-        self._interceptor = Interceptor(self._plans, self._ledgers, self.capabilities, uuid.uuid4().hex[:16])
+        self._interceptor = Interceptor(
+            self._plans, self._ledgers, self.capabilities, uuid.uuid4().hex[:16], self._schedule_wait
+        )
         self._feeder = EventDispatcher(self._interceptor.feed, self)
         self._feed = self._feeder.feed
         self._scene = ConsumerInfo(terms.app_name, terms.host, ground.broker, capabilities.broker_kind)
@@ -104,6 +106,9 @@ class CommandHandling(ABC):
         self._ground, self._post = ground, post
         self._halted, self._going = set(), False
         self._windows.stop()
+
+    def _schedule_wait(self, source: Destination, seconds: float) -> float:
+        return self._post.schedule_wait(source, seconds)
 
     def _now(self) -> Moment:
         return self._clock.now()

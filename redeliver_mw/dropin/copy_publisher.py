@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from ..adapter.protocol import OnAnswer, OnTransferred
-from ..message import Delivery, Outgoing
+from ..message import Delivery, Destination, Outgoing
 from ..redelivery.tracking import SourcePlan
 
 IsAlive = Callable[[], bool]
@@ -42,6 +42,10 @@ class CopyPublisher(Protocol):
     def provide(self, plan: SourcePlan) -> None:
         """The first message of a source has come: make sure of what copies of it will need."""
         return  # most brokers need nothing
+
+    def schedule_wait(self, source: Destination, seconds: float) -> float:
+        """Return for how many seconds yet no copy that is to wait so long can be scheduled. On the driver's thread."""
+        return 0.0  # most brokers delay a copy at once
 
     @abstractmethod
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:

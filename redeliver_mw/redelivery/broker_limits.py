@@ -80,6 +80,17 @@ def unknown(limits: Mapping[Destination, BrokerLimit], *, nack: bool) -> str:
     )
 
 
+def unknown_delays(limits: Mapping[Destination, BrokerLimit]) -> str:
+    """One warning, with delay='nack', of all sources whose own delay of what is given back nobody knows."""
+    found = [str(source) for source, limit in limits.items() if limit.returned_after is None]
+    if not found:
+        return ""
+    return (
+        f"whether the broker itself delays what is given back to {', '.join(found)} is unknown. If it does, "
+        f"delay='nack' comes on top of it. If you know it: delayed_retry=SECONDS in the broker's URL, 0 for none"
+    )
+
+
 def _returns_of(policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capabilities) -> float:
     """How often one message comes back counted by its failures alone, before the last of them. At least."""
     counts = not capabilities.released_uncounted or capabilities.trust.get("released") is Trust.UNKNOWN

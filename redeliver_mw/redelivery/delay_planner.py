@@ -17,7 +17,7 @@ from ..message import Destination
 from ..redelivery.ledger import Ledger
 from . import interop
 from .copies import Transfer, release_annotations
-from .delays import HOLD_MAX_ALONE, choose_delay
+from .delays import HOLD_MAX_ALONE, ScheduleWait, choose_delay
 from .outcomes import CopyOutcomes
 from .states import Signal, State
 from .tracking import NO_COPIES, SourcePlan, TrackedDelivery
@@ -34,9 +34,17 @@ class DelayPlanner(CopyOutcomes):
         ledgers: Mapping[Destination, Ledger],
         capabilities: Capabilities,
         run_id: str,
+        schedule_wait: ScheduleWait,
     ) -> None:
         super().__init__(plans, ledgers, capabilities, run_id)
+        self._schedule_wait = schedule_wait
         self._stopping = False
+
+    def _young(self, story: TrackedDelivery, rest: float) -> float:
+        """Return for how many seconds yet what a copy for this rest would wait in is not to be trusted with it."""
+        schedule = story.plan.ways.schedule
+        hop = schedule.hop(rest) if schedule is not None else 0.0
+        return self._schedule_wait(story.plan.source, hop) if hop > 0 else 0.0
 
     def _early_by(self, story: TrackedDelivery, at: Moment) -> float:
         """Seconds until its sender's date, or until its not-before, then never more than this step's own delay: the
@@ -53,6 +61,12 @@ class DelayPlanner(CopyOutcomes):
         past.not_before_us = at.us + left_us  # what is left is counted by this clock from now on
         return left_us / 1e6
 
+    def _returned_later(self, story: TrackedDelivery) -> bool:
+        """Return whether the broker keeps it back for longer than others: its counted returns multiply that delay."""
+        name = self.capabilities.counted_header
+        count = story.delivery.headers.get(name) if name else None
+        return isinstance(count, int) and count > 1
+
     def _wait_out(self, story: TrackedDelivery, rest: float, at: Moment) -> None:
         """Hold it here, give it back later, or let a copy of it wait at the broker or in limbo."""
         if story.state is State.ABANDONED:  # the broker has it again; its not-before stands in the ledger
@@ -60,6 +74,9 @@ class DelayPlanner(CopyOutcomes):
         if self._stopping:
             return self._leave(story, at)
         ways, taken = self._delay_options(story), self._places_taken(story)
+        young = self._young(story, rest) if story.copyable else 0.0
+        if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
+            ways = replace(ways, schedule=None)
         room = story.state is State.HELD or taken < ways.budget or self._displace(story, at.mono + rest, at)
         last_place = ways.spare is not None and taken >= ways.spare
         if last_place:
@@ -69,7 +86,9 @@ class DelayPlanner(CopyOutcomes):
             rest,
             ways,
             room=room,
-            nackable=story.key is not None and not story.nameless,
+            nackable=story.key is not None
+            and not story.nameless
+            and not (ways.returned_after > 0 and self._returned_later(story)),
             copyable=story.copyable,
             postponable=not back_early and _postponable(story),
         )
@@ -82,7 +101,11 @@ class DelayPlanner(CopyOutcomes):
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
         elif last_place and way.how == "hold" and story.state is State.HELD and self._to_the_tail(story, at):
             return
-        story.how, story.due, story.seconds = way.how, at.mono + rest, way.seconds
+        if young > 0 and way.how == "hold":
+            seconds = way.seconds if rest <= ways.hold_max else min(way.seconds, young)
+            way = replace(way, seconds=seconds, pause=False)
+        end = way.seconds if way.how == "nack" else rest
+        story.how, story.due, story.seconds = way.how, at.mono + end, way.seconds
         if story.draft is not None:
             self._emit_record(story, way.how)
         self._step(story, Signal.HOLD)
@@ -156,7 +179,7 @@ class DelayPlanner(CopyOutcomes):
         if ways.postpone is not None and _postponable(last):
             away = ways.postpone.hop(rest)
             return away > 0 and self._postpone(last, away)
-        hop = ways.schedule.hop(rest) if ways.schedule is not None else 0.0
+        hop = ways.schedule.hop(rest) if ways.schedule is not None and self._young(last, rest) == 0 else 0.0
         if hop > 0:
             return self._send_retry(last, hop, at)
         return ways.limbo and self._send_retry(last, rest, at, parked=True)
@@ -179,7 +202,8 @@ class DelayPlanner(CopyOutcomes):
         away = postpone is not None and story.past.failures and _postponable(story)
         if away and postpone is not None and self._postpone(story, postpone.hop(max(0.0, rest))):
             return
-        hop = schedule.hop(rest) if schedule is not None and rest > 0 else 0.0
+        ready = schedule is not None and rest > 0 and self._young(story, rest) == 0
+        hop = schedule.hop(rest) if schedule is not None and ready else 0.0
         parked = hop == 0 and rest > 0 and ways.limbo
         if story.past.failures and story.copyable and self._send_retry(story, hop, at, parked=parked):
             return

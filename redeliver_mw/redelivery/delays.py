@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -17,9 +18,13 @@ from ..message import Destination
 Option = Literal["auto", "hold", "nack", "schedule", "park"]
 OPTIONS = ("auto", "hold", "nack", "schedule", "park")
 
+# For how many seconds yet no copy that is to wait so long can be scheduled for a source; asked from any thread.
+ScheduleWait = Callable[[Destination, float], float]
+
 HOLD_MAX = 10.0  # seconds that one hold may last (rule 7)
 HOLD_MAX_ALONE = 1.0  # with a prefetch of one: nothing else runs meanwhile
 ACK_TIMEOUT_SHARE = 0.25  # of the broker's ack timeout
+PASSING_CURE = "consume a queue with a name of its own (no queues are made for one that the broker named), or "
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class DelayOptions:
     longest: float  # seconds, the policy's longest delay
     postpone: ScheduleRange | None = None  # by giving back with a delay, at this source
     limbo: bool = False  # is there one to park in?
+    returned_after: float = 0.0  # seconds for which the broker itself keeps back what is given back
     spare: int | None = None  # of the budget, those that may be held for `hold_max`; any other for a second. None: all
 
     def within(self, window: int | None, unsettled: int, budget: int) -> DelayOptions:
@@ -62,6 +68,11 @@ class DelayChoice:
     there: bool = False  # of a nack: the broker waits, with the message, and not we
 
 
+def schedules_at_once(_source: Destination, _seconds: float) -> float:
+    """Where what a scheduled copy waits in can be trusted as soon as it is there."""
+    return 0.0
+
+
 def hold_budget(prefetch: int) -> int:
     """Half of the prefetch window, so that healthy messages keep the other half; one for a prefetch of one."""
     return max(1, prefetch // 2)
@@ -84,6 +95,7 @@ def delay_options(
     exclusive: bool = False,
     helpers: bool = True,
     limbo: bool = False,
+    returned_after: float = 0.0,
 ) -> DelayOptions:
     """What may be chosen from for `source`. PolicyError when the policy's longest delay cannot be had safely."""
     if option not in OPTIONS:
@@ -91,6 +103,8 @@ def delay_options(
     if option == "park" and not limbo:
         raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give one: limbo="sqlite:///limbo.db"')
     limit = hold_limit(prefetch, ack_timeout)
+    passing = bool(capabilities.passing_prefix) and source.name.startswith(capabilities.passing_prefix)
+    helpers = helpers and not passing
     schedule = _reach(capabilities.schedule, longest) if option in ("auto", "schedule") and helpers else None
     postpone = capabilities.delayed_release if option in ("auto", "nack") else None
     here = f"{source} on {capabilities.dialect}"
@@ -105,9 +119,10 @@ def delay_options(
             f"and neither scheduled copies nor a limbo are to be had",
             where=here,
             cure=f"Shorten the delays to {limit:g} s, raise the prefetch above 1, or "
+            + (PASSING_CURE if passing else "")
             + (capabilities.delay_cure or "use delay='auto' with limbo=, or on a broker that can schedule"),
         )
-    return DelayOptions(option, hold_budget(prefetch), limit, schedule, longest, postpone, parks)
+    return DelayOptions(option, hold_budget(prefetch), limit, schedule, longest, postpone, parks, returned_after)
 
 
 def _reach(schedule: ScheduleRange | None, longest: float) -> ScheduleRange | None:
@@ -145,8 +160,9 @@ def choose_delay(
     away = ways.postpone.hop(rest) if ways.postpone is not None and postponable else 0.0
     if away > 0 and (ways.option == "nack" or rest > ways.hold_max or not room):
         return DelayChoice("nack", away, there=True)
-    if ways.option == "nack" and nackable and ways.postpone is None and rest <= ways.hold_max:
-        return DelayChoice("nack", rest, pause=not room)
+    before = rest - ways.returned_after  # what the broker adds is part of the delay
+    if ways.option == "nack" and nackable and ways.postpone is None and before >= 0 and rest <= ways.hold_max:
+        return DelayChoice("nack", before, pause=not room)
     if ways.option == "park" and copyable and rest > 0:
         return DelayChoice("park", rest)
     hop = ways.schedule.hop(rest) if ways.schedule is not None and copyable else 0.0

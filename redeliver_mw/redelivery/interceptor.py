@@ -43,6 +43,7 @@ from .commands import (
 )
 from .copies import ERROR_BYTES, Transfer
 from .delay_planner import SLACK_US, DelayPlanner
+from .delays import ScheduleWait, schedules_at_once
 from .orphaned_runs import OrphanedRuns
 from .states import Signal, State
 from .tracking import SourcePlan, TrackedDelivery
@@ -57,8 +58,9 @@ class Interceptor(DelayPlanner):
         ledgers: Mapping[Destination, Ledger],
         capabilities: Capabilities,
         run_id: str,
+        schedule_wait: ScheduleWait = schedules_at_once,
     ) -> None:
-        super().__init__(plans, ledgers, capabilities, run_id)
+        super().__init__(plans, ledgers, capabilities, run_id, schedule_wait)
         self._heirs = OrphanedRuns()
         self._takes: dict[type[Input], Callable[[Any], None]] = {
             Arrived: self._arrived,
@@ -275,10 +277,12 @@ class Interceptor(DelayPlanner):
         rest = story.due - x.at.mono
         if rest > SLACK_US / 1e6:
             return self._wait_out(story, rest, x.at)
-        story.past.not_before_us = None
         if story.how == "nack":
+            if story.plan.ways.returned_after == 0:
+                story.past.not_before_us = None
             self._step(story, Signal.RELEASE)
         else:
+            story.past.not_before_us = None
             self._begin(story, x.at)
 
     def _left(self, x: NotRun) -> None:

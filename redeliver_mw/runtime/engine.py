@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..adapter.capabilities import Capabilities, SourceCapabilities
-from ..adapter.protocol import Adapter, Subscription, ledger_scope_of
+from ..adapter.protocol import Adapter, Subscription, SupportsScheduleWait, ledger_scope_of
 from ..clock import Clock, StepWatchingClock
 from ..errors import BrokerUnavailable, RedeliverError
 from ..flow.breaker_guard import BreakerGuard
@@ -29,6 +29,7 @@ from ..journal.recorder import Hook, Recorder, RecordSink
 from ..message import Delivery, Destination
 from ..policy import RedeliveryPolicy
 from ..redelivery import ledger
+from ..redelivery.delays import schedules_at_once
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.tracking import SourcePlan
@@ -148,7 +149,9 @@ class Engine:
 
     def _assemble(self, plans: dict[Destination, SourcePlan], capabilities: Capabilities) -> PolicyReloader:
         ledgers = self._ledgers(plans)
-        interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16])
+        adapter = self.adapter
+        wait = adapter.schedule_wait if isinstance(adapter, SupportsScheduleWait) else schedules_at_once
+        interceptor = Interceptor(plans, ledgers, capabilities, uuid.uuid4().hex[:16], wait)
         scene = ConsumerInfo(
             self._settings.app_name, socket.gethostname(), self.adapter.broker, capabilities.broker_kind
         )

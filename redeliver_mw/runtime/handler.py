@@ -60,6 +60,7 @@ def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, 
         exclusive=settings.delay == "nack",
         helpers=settings.declare != "none",
         limbo=settings.limbo is not None,
+        returned_after=able.limit.returned_after or 0.0,
     )
     check_limit(spec.source, policy, ways, capabilities, able.limit)
     if any(target.resolve(spec.source) == spec.source for target in policy.places):

@@ -14,7 +14,7 @@ from ..adapter.capabilities import BrokerLimit, Capabilities, SourceCapabilities
 from ..adapter.protocol import Adapter, SupportsDelayedRelease, SupportsLimits, Verdict
 from ..errors import RedeliverError
 from ..message import Destination
-from ..redelivery.broker_limits import limit_meant, limit_warning, unknown
+from ..redelivery.broker_limits import limit_meant, limit_warning, unknown, unknown_delays
 from ..redelivery.tracking import SourcePlan
 from .policy_checks import check_together, target_refused, targets_of
 
@@ -113,7 +113,10 @@ def warn_of_limits(plans: Iterable[SourcePlan], able: Mapping[Destination, Sourc
         if text := limit_warning(plan.source, plan.policy, plan.ways, one.capabilities, one.limit):
             log.warning("%s", text)
     nack = any(plan.ways.option == "nack" and plan.ways.postpone is None for plan in plans)
-    if text := unknown({plan.source: able[plan.source].limit for plan in plans}, nack=nack):
+    limits = {plan.source: able[plan.source].limit for plan in plans}
+    if text := unknown(limits, nack=nack):
+        log.warning("%s", text)
+    if nack and (text := unknown_delays(limits)):
         log.warning("%s", text)
 
 

@@ -60,6 +60,18 @@ def test_a_delay_that_is_longer_than_a_hold_is_refused_at_start_where_nothing_ca
     assert ways(able(schedule=LADDER), longest=60.0).schedule == LADDER
 
 
+def test_a_queue_that_the_broker_named_has_no_helper_queues_and_longer_delays_are_refused_with_the_cure() -> None:
+    can, gone = able(schedule=LADDER, passing_prefix="amq.gen-"), Destination("amq.gen-x")
+    given: dict[str, Any] = {"option": "auto", "prefetch": 100, "ack_timeout": None}
+    assert delay_options(gone, can, longest=10.0, **given).schedule is None
+    assert delay_options(SOURCE, can, longest=10.0, **given).schedule is not None
+    with pytest.raises(PolicyError, match="held for 10 s") as refused:
+        delay_options(gone, can, longest=20.0, **given)
+    assert "limbo=" in refused.value.cure
+    assert "name of its own" in refused.value.cure
+    assert delay_options(gone, can, longest=20.0, limbo=True, **given).limbo
+
+
 def test_only_the_rungs_that_the_policy_can_use_are_asked_for() -> None:
     assert ways(able(schedule=LADDER), longest=5.0).schedule == ScheduleRange((1.0, 2.0, 4.0))
     assert ways(able(schedule=LADDER), longest=0.5).schedule is None

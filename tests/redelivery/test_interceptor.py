@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -38,7 +39,7 @@ from redeliver_mw.redelivery.commands import (
     TransactionAnswered,
 )
 from redeliver_mw.redelivery.copies import Provenance
-from redeliver_mw.redelivery.delays import DelayOptions
+from redeliver_mw.redelivery.delays import DelayOptions, ScheduleWait, schedules_at_once
 from redeliver_mw.redelivery.interceptor import Interceptor
 from redeliver_mw.redelivery.ledger import LedgerEntry, MemoryLedger, digest, iso, ledger_key, message_key, twin_key
 from redeliver_mw.redelivery.tracking import SourcePlan
@@ -59,13 +60,14 @@ class Core:
         policy: RedeliveryPolicy | None = None,
         ways: DelayOptions = HOLD,
         ledger: MemoryLedger | None = None,
+        schedule_wait: ScheduleWait = schedules_at_once,
         **broker: Any,
     ) -> None:
         policy = policy or RedeliveryPolicy(3, 5.0, ["queue:DLQ.$", "queue:audit"])
         plan = SourcePlan(SOURCE, policy, ways, Provenance(SOURCE, "shop", "host", policy.text, policy.version))
         self.ledger = MemoryLedger() if ledger is None else ledger  # an empty one is false
         capabilities = Capabilities(dialect="test", broker_kind="test", **broker)
-        self.interceptor = Interceptor({SOURCE: plan}, {SOURCE: self.ledger}, capabilities, "run")
+        self.interceptor = Interceptor({SOURCE: plan}, {SOURCE: self.ledger}, capabilities, "run", schedule_wait)
         self.mono, self.wall = 100.0, 1_767_323_045.0
         self.said: list[Command] = []
 
@@ -568,6 +570,49 @@ def test_a_longer_rest_takes_hop_after_hop_until_the_last_bit_is_held() -> None:
     core.due(core.the(StartTimer))
     assert core.the(RunHandler).delivery.failures == 1
     assert d.headers["redeliver_hop"] == "2"
+
+
+class YoungLadder:
+    """Rungs that cannot be used for so many seconds yet."""
+
+    left = 3.0
+
+    def wait(self, _source: Destination, _seconds: float) -> float:
+        return self.left
+
+
+def test_while_the_ladder_is_young_what_fails_is_held_until_then_and_nothing_pauses() -> None:
+    ladder = YoungLadder()
+    core = Core(RedeliveryPolicy(None, 60.0), budget_of(1), schedule_wait=ladder.wait)
+    holds = []
+    for name in ("a", "b"):
+        core.fail(delivery(name))
+        assert core.of(PublishCopy) == core.of(PauseSource) == []
+        holds.append(core.the(StartTimer))
+    assert [hold.seconds for hold in holds] == [3.0, 3.0]
+    ladder.left = 0.0
+    core.due(holds[0])
+    assert core.the(PublishCopy).after == 32.0
+
+
+def test_while_the_ladder_is_young_a_short_delay_is_held_to_its_end() -> None:
+    core = Core(RedeliveryPolicy(None, 5.0), budget_of(1), schedule_wait=YoungLadder().wait)
+    core.fail(delivery("a"))
+    assert core.the(StartTimer).seconds == 5.0
+
+
+def test_while_the_ladder_is_young_what_cannot_be_held_is_parked_if_there_is_a_limbo() -> None:
+    ways = replace(AUTO, limbo=True)
+    core = Core(RedeliveryPolicy(None, 20.0), ways, schedule_wait=YoungLadder().wait)
+    core.fail(delivery("a"))
+    assert core.the(PublishCopy).due_us == core.at.us + 20_000_000
+
+
+def test_stopping_while_the_ladder_is_young_sends_nothing_up_it() -> None:
+    core = Core(RedeliveryPolicy(None, 20.0), AUTO, schedule_wait=YoungLadder().wait)
+    core.fail(delivery("a"))
+    core.feed(StopRequested(core.at))
+    assert core.the(PublishCopy).after == 0.0
 
 
 @pytest.mark.parametrize("step", [-86_400.0, -3.0, 0.0])

@@ -24,65 +24,59 @@ from redeliver_mw.adapter.kit.pending_copies import PendingCopies
 from redeliver_mw.adapter.registry import parse_url
 from redeliver_mw.dropin import CopyPublisher, IsAlive
 from redeliver_mw.errors import BrokerUnavailable, ConfigError, RedeliverError
-from redeliver_mw.message import Outgoing
+from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.redelivery.tracking import SourcePlan
-from redeliver_pika.capabilities import CLASSIC, RUNGS, rung_arguments, rung_queue
+from redeliver_pika.capabilities import CLASSIC, RUNGS, rung_queue
 from redeliver_pika.connection import ledger_scope
+from redeliver_pika.ladder import RetryLadder
 from redeliver_pika.messages import route_to
-from redeliver_pika.publisher import Publisher
-from redeliver_pika.queues import OnQueue, Queues
+from redeliver_pika.publisher import NO_ROUTE, Publisher
+from redeliver_pika.queues import Queues
 
 log = logging.getLogger("redeliver_mw.pika")
 
 
 class ChannelCopyPublisher(CopyPublisher):
-    """Copies on their way: the queue is made sure of first, then published to with a confirm. One thread."""
+    """Copies on their way, each published with a confirm; a rung is made sure of before. One thread."""
 
     def __init__(
         self, publisher: Publisher, topology: Queues, later: Callable[[float, Callable[[], None]], object]
     ) -> None:
         self._publisher, self._topology, self._later = publisher, topology, later
-        self._known: set[str] = set()
-        self._asked: dict[str, list[OnQueue]] = {}
+        self._ladder = RetryLadder(topology, self._publish, later)
         self._pending = PendingCopies()  # not with the publisher yet
+        self._known: set[str] = set()  # targets that took a copy, or were made
+        self._behind: dict[str, list[tuple[int, Callable[[], None]]]] = {}  # what waits for the first copy to a target
 
     def provide(self, plan: SourcePlan) -> None:
         """The rungs of its ladder."""
-        for rung in plan.ways.schedule.rungs if plan.ways.schedule else ():
-            self._prepare(rung_queue(plan.source, rung), rung_arguments(plan.source, rung))
+        if plan.ways.schedule is not None:
+            self._ladder.ensure(plan.source, plan.ways.schedule.rungs, lambda found: None)
 
-    def _prepare(self, queue: str, arguments: dict[str, Any], answer: OnQueue = lambda found: None) -> None:
-        """Make sure of a queue, once: it is taken as it is, or declared."""
-        if queue in self._known:
-            return answer(0)
-        waiting = self._asked.setdefault(queue, [])
-        waiting.append(answer)
-        if len(waiting) == 1:
-            self._topology.ensure(queue, arguments, lambda found: self._found(queue, found))
-
-    def _found(self, queue: str, found: int | RedeliverError) -> None:
-        if not isinstance(found, RedeliverError):
-            self._known.add(queue)
-        for answer in self._asked.pop(queue, []):
-            answer(found)
+    def schedule_wait(self, source: Destination, seconds: float) -> float:
+        """A rung that is not known yet is looked up, while its copy waits for that."""
+        return self._ladder.wait(rung_queue(source, seconds))
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
-        exchange, key = route_to(out.target)
-        arguments = CLASSIC
         if after > 0:
-            exchange, key, arguments = "", rung_queue(out.target, after), rung_arguments(out.target, after)
+            self._climb(out, after, answer, alive)
+        else:
+            exchange, key = route_to(out.target)
+            self._deliver(out, exchange, key, answer, alive)
 
-        number = self._pending.add(out, answer)
+    def _climb(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
+        """Publish to the rung, once that can be trusted: until then the copy waits here, then for its rest only."""
+        rung, number = rung_queue(out.target, after), self._pending.add(out, answer)
 
         def found(outcome: int | RedeliverError) -> None:
-            young = 0.0 if exchange else self._topology.age_left(key)
+            young = self._ladder.wait(rung)
             if isinstance(outcome, RedeliverError):
                 if self._pending.take(number):
                     answer("unsent" if isinstance(outcome, BrokerUnavailable) else "refused", str(outcome))
             elif not alive():
                 if self._pending.take(number):
                     answer("unsent", "the original was lost meanwhile")
-            elif young > 0:  # confirm-before-settle: it waits here, then at the broker for the rest of its delay only
+            elif young > 0:
                 rest = ScheduleRange(RUNGS).hop(after - young)
 
                 def rested() -> None:
@@ -91,17 +85,68 @@ class ChannelCopyPublisher(CopyPublisher):
 
                 self._later(young, rested)
             elif self._pending.take(number):
-                self._publisher.publish(out, exchange, key, answered)
+                self._publish(out, "", rung, answered)
 
         def answered(verdict: Verdict, why: str) -> None:
             if verdict != "ok":
-                self._known.discard(key)  # it may be gone: looked up again before the next try
+                self._ladder.forget(rung)  # it may be gone: looked up again before the next try
             answer(verdict, why)
 
-        if exchange:
-            found(0)
+        self._ladder.ensure(out.target, (after,), found)
+
+    def _deliver(self, out: Outgoing, exchange: str, key: str, answer: OnAnswer, alive: IsAlive) -> None:
+        """Publish to the target. To a queue that is not known yet one copy goes alone, and the others wait for it."""
+
+        def answered(verdict: Verdict, why: str) -> None:
+            if verdict != "ok":
+                self._known.discard(key)  # it may be gone
+            answer(verdict, why)
+
+        if not alive():
+            answer("unsent", "the original was lost meanwhile")
+        elif exchange or key in self._known:
+            self._publish(out, exchange, key, answered)
+        elif (waiting := self._behind.get(key)) is not None:
+            waiting.append((self._pending.add(out, answer), lambda: self._deliver(out, exchange, key, answer, alive)))
         else:
-            self._prepare(key, arguments, found)
+            self._behind[key] = []
+            self._deliver_first(out, key, answer, alive)
+
+    def _deliver_first(self, out: Outgoing, queue: str, answer: OnAnswer, alive: IsAlive) -> None:
+        """Publish alone: where the queue is not there the copy comes back. Then it is declared, and published to again.
+
+        Of several copies the broker does not always tell which one came back, and another may have been kept.
+        """
+
+        def answered(verdict: Verdict, why: str) -> None:
+            if verdict == "refused" and NO_ROUTE in why:
+                number = self._pending.add(out, answer)
+                self._topology.ensure(queue, CLASSIC, lambda found: made(number, found))
+            else:
+                over(known=verdict in ("ok", "refused"))
+                answer(verdict, why)
+
+        def made(number: int, found: int | RedeliverError) -> None:
+            there = not isinstance(found, RedeliverError)
+            over(known=there)
+            if not self._pending.take(number):
+                return
+            if there:
+                self._deliver(out, "", queue, answer, alive)
+            else:
+                answer("unsent" if isinstance(found, BrokerUnavailable) else "refused", str(found))
+
+        def over(*, known: bool) -> None:
+            if known:
+                self._known.add(queue)
+            for number, go_on in self._behind.pop(queue):
+                if self._pending.take(number):
+                    go_on()
+
+        self._publish(out, "", queue, answered)
+
+    def _publish(self, out: Outgoing, exchange: str, key: str, answer: OnAnswer) -> None:
+        self._publisher.publish(out, exchange, key, answer)
 
     def forget(self, generation: int) -> None:
         """Answer the copies of a lost generation that are not written yet, wherever they wait."""
@@ -127,7 +172,7 @@ class SharedConnection(ChannelCopyPublisher):
         self.blocking = isinstance(connection, BlockingConnection)
         self.raw: Any = connection._impl if self.blocking else connection
         self.hands: dict[Any, Any] = {}  # the hands of each wrapper on this connection
-        topology = Queues(self.broker)
+        topology = Queues()
         topology.connected(self)
         super().__init__(Publisher(self, self), topology, self.raw_later)
         self._numbers = itertools.count(1)
@@ -229,9 +274,14 @@ class SharedConnection(ChannelCopyPublisher):
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
         if not self.is_open:
             return answer("unsent", "there is no connection")
+        return super().store(out, after, answer, alive)
+
+    def _publish(self, out: Outgoing, exchange: str, key: str, answer: OnAnswer) -> None:
+        if not self.is_open:
+            return answer("unsent", "there is no connection")
         if not self._publisher.started:
             self._publisher.use(self)
-        super().store(out, after, answer, alive)
+        return super()._publish(out, exchange, key, answer)
 
 
 class _AskingPublisher(Publisher):
@@ -259,8 +309,7 @@ class PikaCompanion(ChannelCopyPublisher):
             raise ConfigError("publisher= is no RabbitMQ", where=url.text, cure="Give a rabbitmq:// URL")
         self._ioloop = IOLoop()
         publisher = _AskingPublisher.at(self._ioloop, url)
-        host, port = url.hosts[0]
-        publisher.topology = Queues(f"{host}:{port or 5672}/{(url.path or '/').lstrip('/')}")
+        publisher.topology = Queues()
         super().__init__(publisher, publisher.topology, self._ioloop.call_later)
         self._thread = threading.Thread(target=self._run, name="redeliver-pika-publisher", daemon=True)
         self._starting = threading.Lock()

@@ -50,34 +50,44 @@ def test_a_slow_handler_does_not_stop_the_apps_heart_beats(rabbitmq: Broker) -> 
         assert channel.queue_declare("slow.beats", passive=True).method.message_count == 0
 
 
-def test_a_helper_queue_is_not_trusted_before_it_is_ten_seconds_old(rabbitmq43: Broker) -> None:
-    """A quorum queue that is killed young comes back empty, confirms or not; so the copy waits with us until then."""
-    runs: list[float] = []
-    again = threading.Event()
+def test_a_message_that_fails_while_the_ladder_is_young_is_held_and_a_later_one_goes_up_the_ladder(
+    rabbitmq43: Broker,
+) -> None:
+    """A quorum queue that is killed young comes back empty, confirms or not; so no copy goes there until then."""
+    runs: dict[bytes, list[float]] = {b"first": [], b"later": []}
     app = App(rabbitmq43.url, policy=RedeliveryPolicy(dead_after=3, backoff=4.0), delay="schedule")
-    depths: list[int] = []
+    rung, marker = "redeliver.retry.young.ladder.4s", "redeliver.retry.young.ladder.young"
 
     @app.handler("young.ladder")
     def handle(delivery: Delivery) -> None:
-        runs.append(time.monotonic())
-        if len(runs) == 1:
+        runs[delivery.body].append(time.monotonic())
+        if len(runs[delivery.body]) == 1:
             raise ValueError("once")
-        again.set()
 
     with queue_on(rabbitmq43, "young.ladder") as channel:
-        for rung in (1, 2, 4):
-            channel.queue_delete(f"redeliver.retry.young.ladder.{rung}s")
-        channel.basic_publish("", "young.ladder", b"x", pika.BasicProperties(delivery_mode=2, message_id="1"))
+
+        def depth(queue: str) -> int:
+            return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+        def most_until_it_ran_twice(body: bytes) -> int:
+            """The most messages that were seen on the rung meanwhile."""
+            channel.basic_publish("", "young.ladder", body, pika.BasicProperties(delivery_mode=2))
+            began, most = time.monotonic(), 0
+            while len(runs[body]) < 2 and time.monotonic() - began < 25:
+                most = max(most, depth(rung))
+                channel.connection.sleep(0.1)
+            assert len(runs[body]) == 2
+            return most
+
+        for name in ("1s", "2s", "4s", "young"):
+            channel.queue_delete(f"redeliver.retry.young.ladder.{name}")
         with app:
-            began = time.monotonic()
-            while not again.is_set() and time.monotonic() - began < 25:
-                depths.append(
-                    channel.queue_declare("redeliver.retry.young.ladder.4s", passive=True).method.message_count
-                )
-                channel.connection.sleep(0.2)
-    assert again.is_set()
-    assert max(depths) == 0
-    assert runs[1] - runs[0] >= 9.0  # ten seconds, less what passed between its declaration and the failure
+            assert depth(marker) == 1
+            assert most_until_it_ran_twice(b"first") == 0
+            assert 3.9 <= runs[b"first"][1] - runs[b"first"][0] < 9.0
+            while depth(marker):
+                channel.connection.sleep(0.1)
+            assert most_until_it_ran_twice(b"later") == 1
 
 
 def test_an_app_goes_on_when_its_queue_was_deleted_and_made_again(rabbitmq: Broker) -> None:

@@ -97,7 +97,9 @@ def test_copies_of_the_drop_in_keep_the_users_trace_header(
     instrument()
     with channel_on(rabbitmq) as channel:
         channel.basic_consume(q.name, redelivering(fails, queue=q.name, policy=ONCE))
-        until(channel.connection, lambda: q.there(q.dlq))
+        until(
+            channel.connection, lambda: q.there(q.dlq) and q.channel.queue_declare(q.dlq, True).method.message_count > 0
+        )
         assert_untouched(q)
 
 

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
+import threading
 import time
 import urllib.request
 from collections.abc import Callable, Mapping
@@ -13,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any
 from urllib.parse import urlsplit
 
+import pika
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
@@ -218,6 +221,79 @@ def test_a_consumer_timeout_that_is_read_shortens_what_is_held(rabbitmq43: Broke
             pass  # what is told by the user comes first
 
 
+# -- delayed retry (4.3) -------------------------------------------------------------------------------------------
+
+
+RETRY = {"x-queue-type": "quorum", "x-delayed-retry-min": 600, "x-delayed-retry-max": 2400}
+
+
+def declare_delaying(channel: Any, name: str, kind: str) -> None:
+    channel.queue_delete(name)
+    channel.queue_declare(name, durable=True, arguments={**RETRY, "x-delayed-retry-type": kind})
+
+
+@pytest.mark.parametrize(("kind", "seconds"), [("all", 0.6), ("returned", 0.6), ("failed", 0.0)])
+def test_a_queues_delayed_retry_is_read_from_its_management(rabbitmq43: Broker, kind: str, seconds: float) -> None:
+    with queue_on(rabbitmq43, f"retry.{kind}") as channel:
+        declare_delaying(channel, f"retry.{kind}", kind)
+        assert read(rabbitmq43, f"retry.{kind}").returned_after == seconds
+
+
+def test_a_policys_delayed_retry_is_read_from_its_management(rabbitmq43: Broker) -> None:
+    told(rabbitmq43)
+    definition = {"delayed-retry-type": "all", "delayed-retry-min": 700, "delayed-retry-max": 1400}
+    api(
+        rabbitmq43,
+        "policies/%2F/retries",
+        {"pattern": r"^retried\.by\.policy", "definition": definition, "apply-to": "queues"},
+    )
+    with queue_on(rabbitmq43, "retried.by.policy", "quorum"):
+        assert wait_until(lambda: read(rabbitmq43, "retried.by.policy").returned_after == 0.7)
+
+
+@pytest.mark.parametrize(("way", "delay"), [("management", 1.2), ("keyword", 1.2), ("management", 0.3)])
+def test_a_queues_own_delay_is_not_added_to_a_hold(rabbitmq43: Broker, way: str, delay: float) -> None:
+    """A delay that is shorter than the queue's own is held here, and the message is not given back."""
+    url = told(rabbitmq43) if way == "management" else f"{rabbitmq43.url}?delayed_retry=0.6"
+    name, runs, done = f"retry.{way}.{delay}", list[float](), threading.Event()
+    app = App(url, policy=RedeliveryPolicy(5, delay), delay="nack", broker_limit=0)
+
+    @app.handler(name)
+    def handle(delivery: Delivery) -> None:
+        runs.append(time.monotonic())
+        if len(runs) < 3:
+            raise ConnectionError("down")
+        done.set()
+
+    with queue_on(rabbitmq43, name) as channel:
+        declare_delaying(channel, name, "all")
+        if way == "management":
+            read(rabbitmq43, name)
+        channel.basic_publish("", name, b"x", pika.BasicProperties(delivery_mode=2, message_id="1"))
+        with app:
+            assert done.wait(20)
+    rests = [later - earlier for earlier, later in itertools.pairwise(runs)]
+    assert all(delay - 0.01 <= rest <= delay + 0.45 for rest in rests), rests  # 0.6 s more would be the sum
+
+
+def test_what_a_queue_delays_by_itself_is_warned_of_with_nack_where_nobody_tells_it(
+    rabbitmq43: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = RedeliveryPolicy(3, 1.0)
+    with queue_on(rabbitmq43, "retry.unknown") as channel:
+        declare_delaying(channel, "retry.unknown", "all")
+        with app_for(rabbitmq43.url, "retry.unknown", policy, delay="nack", broker_limit=0):
+            [said] = warnings_of(caplog)
+        assert said.startswith("whether the broker itself delays what is given back to queue:retry.unknown is unknown")
+        assert "delayed_retry=SECONDS" in said
+        caplog.clear()
+        with app_for(f"{rabbitmq43.url}?delayed_retry=0.6", "retry.unknown", policy, delay="nack", broker_limit=0):
+            pass
+        with app_for(rabbitmq43.url, "retry.unknown", policy, broker_limit=0):
+            pass
+        assert warnings_of(caplog) == []
+
+
 # -- without a broker --------------------------------------------------------------------------------------------
 
 
@@ -225,6 +301,12 @@ def test_a_consumer_timeout_that_is_read_shortens_what_is_held(rabbitmq43: Broke
 def test_a_management_that_is_no_url_is_refused(place: str) -> None:
     with pytest.raises(ConfigError, match=r"management= is no http:// or https:// URL"):
         adapter_for(f"rabbitmq://localhost/?management={place}")
+
+
+@pytest.mark.parametrize("told_so", ["soon", "-1", "nan", "inf", ""])
+def test_a_delayed_retry_that_is_no_number_of_seconds_is_refused(told_so: str) -> None:
+    with pytest.raises(ConfigError, match="is no number of seconds"):
+        adapter_for(f"rabbitmq://localhost/?delayed_retry={told_so}")
 
 
 def test_the_managements_password_is_shown_nowhere() -> None:
@@ -249,3 +331,23 @@ def test_a_queue_whose_policies_are_not_gathered_yet_is_unknown_unless_an_argume
     assert limit_in(queue, "4.3.6").trust is Trust.UNKNOWN
     assert limit_in(queue | {"arguments": {"x-delivery-limit": -1}}, "4.3.6").trust is Trust.UNKNOWN
     assert limit_in(queue | {"arguments": {"x-delivery-limit": 3}}, "4.3.6").returns == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "version", "seconds"),
+    [
+        ({"x-delayed-retry-type": "all", "x-delayed-retry-min": 400}, {}, "4.3.6", 0.4),
+        ({"x-delayed-retry-type": "all", "x-delayed-retry-min": 400}, {}, "4.2.0", 0.0),
+        ({"x-delayed-retry-type": "all", "x-delayed-retry-min": 400, "x-delayed-retry-max": 100}, {}, "4.3.6", 0.1),
+        ({"x-delayed-retry-type": "all"}, {}, "4.3.6", 0.0),
+        ({"x-delayed-retry-min": 400}, {}, "4.3.6", 0.0),
+        ({"x-delayed-retry-type": "failed", "x-delayed-retry-min": 400}, {}, "4.3.6", 0.0),
+        ({}, {"delayed-retry-type": "returned", "delayed-retry-min": 500}, "4.3.6", 0.5),
+        ({}, None, "4.3.6", None),
+    ],
+)
+def test_a_delayed_retry_acts_on_nacks_by_its_type_and_minimum(
+    arguments: dict[str, Any], policy: dict[str, Any] | None, version: str, seconds: float | None
+) -> None:
+    queue = {"name": "q", "type": "quorum", "arguments": arguments, "effective_policy_definition": policy}
+    assert limit_in(queue, version).returned_after == seconds

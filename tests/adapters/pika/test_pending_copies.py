@@ -27,17 +27,18 @@ def copy() -> Outgoing:
 
 
 class Topology:
-    """Answers a look-up when the test says so; its queues are as young as the test says."""
+    """Answers a look-up when the test says so. Its queues are there, and a marker where the test says that."""
 
     def __init__(self) -> None:
-        self.young = 0.0
-        self.asked: list[Callable[[Any], None]] = []
+        self.asked: list[tuple[str, Callable[[Any], None]]] = []
 
-    def age_left(self, _queue: str) -> float:
-        return self.young
+    def look_up(self, queue: str, answer: Callable[[Any], None]) -> None:
+        self.asked.append((queue, answer))
 
-    def ensure(self, _queue: str, _arguments: dict[str, Any], answer: Callable[[Any], None]) -> None:
-        self.asked.append(answer)
+    def answer(self, *, young: bool) -> None:
+        while self.asked:
+            queue, answer = self.asked.pop(0)
+            answer(1 if young and queue.endswith(".young") else 0)
 
 
 class Waiting:
@@ -50,18 +51,17 @@ class Waiting:
         self.publisher = Publisher(timers, link)
         topology: Any = self.topology
         self.post = ChannelCopyPublisher(self.publisher, topology, lambda _, fn: self.timers.append(fn))
-        self.topology.young = 10.0 if step == "young ladder" else 0.0
         self.post.store(copy(), 1.0, lambda verdict, _: self.answers.append(verdict), lambda: True)
         if step != "look-up":
-            self.topology.asked.pop()(0)
+            self.topology.answer(young=step == "young ladder")
 
     def go_on(self) -> None:
         """What the step waited for comes late."""
-        self.topology.young = 0.0
-        for due in self.timers:
-            due()
-        for answer in self.topology.asked:
-            answer(0)
+        while self.timers or self.topology.asked:
+            self.topology.answer(young=False)
+            due, self.timers[:] = list(self.timers), []
+            for fn in due:
+                fn()
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -81,6 +81,16 @@ def test_a_copy_that_waits_goes_on_once_when_its_step_is_over(step: str) -> None
     waiting = Waiting(step)
     waiting.go_on()
     assert (waiting.answers, waiting.publisher.idle) == ([], False)
+
+
+def test_of_the_first_copies_to_a_target_one_goes_alone_and_each_is_answered_once() -> None:
+    waiting = Waiting("look-up")
+    post, answers = waiting.post, list[str]()
+    for _ in range(3):
+        post.store(copy(), 0.0, lambda verdict, _: answers.append(verdict), lambda: True)
+    assert len(waiting.publisher._queue) == 1
+    post.forget(GENERATION)
+    assert answers == ["unsent"] * 3
 
 
 def test_closing_answers_each_pending_copy_once_and_none_can_be_taken_after() -> None:

@@ -27,6 +27,7 @@ FIXTURES = {"3.10": "rabbitmq310", "4.3": "rabbitmq43"}
 PATIENCE = 5.0  # seconds for what comes
 QUIET = 0.5  # seconds in which what is said not to come would have come
 KINDS = ("classic", "quorum")
+RETRY_MS = 400
 
 
 class Met(NamedTuple):
@@ -122,6 +123,39 @@ class Bench:
         met.channel.basic_nack(met.tag, requeue=True)
         return self.fate(queue)
 
+    def nack_all(self) -> SettlementOutcome:
+        """Two are out, and both come back alike."""
+        queue, channel = self.queue(), self._connection.channel()
+        for _ in range(2):
+            self.put(queue)
+        first, second = self.met(queue, channel), self.met(queue, channel)
+        assert first is not None
+        assert second is not None
+        channel.basic_nack(second.tag, multiple=True, requeue=True)
+        (outcome,) = {self.fate(queue), self.fate(queue)}
+        return outcome
+
+    def retry_nack(self) -> SettlementOutcome:
+        return self._delayed(("all", "returned"), lambda met: met.channel.basic_nack(met.tag, requeue=True))
+
+    def retry_reject(self) -> SettlementOutcome:
+        return self._delayed(("all", "failed"), lambda met: met.channel.basic_reject(met.tag, requeue=True))
+
+    def _delayed(self, types: tuple[str, ...], give_back: Callable[[Met], None]) -> SettlementOutcome:
+        """In queues of these types, which have to agree; the other types give it back at once."""
+        found: dict[str, SettlementOutcome] = {}
+        for kind in ("all", "returned", "failed"):
+            queue = self.queue(delayed_retry_type=kind, delayed_retry_min=RETRY_MS, delayed_retry_max=4 * RETRY_MS)
+            self.put(queue)
+            met = self.take(queue)
+            sent = time.monotonic()
+            give_back(met)
+            assert self.met(queue) is not None
+            found[kind] = "after its delay" if time.monotonic() - sent >= RETRY_MS / 1000 else "at once"
+        (outcome,) = {found[kind] for kind in types}
+        assert {found[kind] for kind in found if kind not in types} == {"at once"}
+        return outcome
+
     def reject(self) -> SettlementOutcome:
         queue = self.queue()
         self.put(queue)
@@ -191,6 +225,9 @@ class Bench:
 TRIALS: dict[str, Callable[[Bench], SettlementOutcome]] = {
     v.ACK: Bench.ack,
     v.NACK: Bench.nack,
+    v.NACK_ALL: Bench.nack_all,
+    v.RETRY_NACK: Bench.retry_nack,
+    v.RETRY_REJECT: Bench.retry_reject,
     v.REJECT: Bench.reject,
     v.DISCARD: Bench.discard,
     v.DISCARD_BARE: Bench.discard_bare,
@@ -239,6 +276,66 @@ def test_no_limit_ends_a_nack_on_4_3_and_a_reject_is_counted(rabbitmq43: Broker)
         assert met is not None
         met.channel.basic_reject(met.tag, requeue=True)
     assert bench.fate(rejected, dead) == "dead-letter queue"
+    bench.close()
+
+
+@pytest.mark.parametrize("multiple", [False, True], ids=["single", "multiple"])
+def test_a_cumulative_nack_moves_a_limit_as_single_nacks_do(multiple: bool, rabbitmq: Broker) -> None:
+    """On 3.10 the fourth ends both messages, on 4.3 none does."""
+    bench = Bench(rabbitmq, "quorum")
+    dead = bench.queue()
+    queue = bench.queue(delivery_limit=3, dead_letter_exchange="", dead_letter_routing_key=dead)
+    for _ in range(2):
+        bench.put(queue)
+    channel = bench.connect(rabbitmq.port).channel()
+    for _ in range(4):
+        tags = [met.tag for met in (bench.met(queue, channel), bench.met(queue, channel)) if met is not None]
+        assert len(tags) == 2
+        for tag in tags[-1:] if multiple else tags:
+            channel.basic_nack(tag, multiple=multiple, requeue=True)
+    ends: SettlementOutcome = "dead-letter queue" if rabbitmq.version.startswith("3.") else "back, marked"
+    assert [bench.fate(queue, dead), bench.fate(queue, dead)] == [ends, ends]
+    channel.connection.close()
+    bench.close()
+
+
+@pytest.mark.parametrize("kind", ["all", "returned", "failed"])
+def test_a_cumulative_nack_is_delayed_by_the_queue_as_single_nacks_are(kind: str, rabbitmq43: Broker) -> None:
+    bench = Bench(rabbitmq43, "quorum")
+    late: dict[bool, list[bool]] = {}
+    for multiple in (False, True):
+        queue = bench.queue(delayed_retry_type=kind, delayed_retry_min=RETRY_MS, delayed_retry_max=4 * RETRY_MS)
+        for _ in range(2):
+            bench.put(queue)
+        channel = bench.connect(rabbitmq43.port).channel()
+        tags = [met.tag for met in (bench.met(queue, channel), bench.met(queue, channel)) if met is not None]
+        sent = time.monotonic()
+        for tag in tags[-1:] if multiple else tags:
+            channel.basic_nack(tag, multiple=multiple, requeue=True)
+        late[multiple] = []
+        for _ in range(2):
+            assert bench.met(queue) is not None
+            late[multiple].append(time.monotonic() - sent >= RETRY_MS / 1000)
+        channel.connection.close()
+    assert late[False] == late[True] == [kind != "failed"] * 2
+    bench.close()
+
+
+def test_a_nack_is_delayed_by_the_minimum_times_the_counted_returns(rabbitmq43: Broker) -> None:
+    bench = Bench(rabbitmq43, "quorum")
+    queue = bench.queue(delayed_retry_type="returned", delayed_retry_min=RETRY_MS, delayed_retry_max=4 * RETRY_MS)
+    bench.put(queue)
+    for _ in range(3):
+        met = bench.met(queue)
+        assert met is not None
+        met.channel.basic_reject(met.tag, requeue=True)
+    met = bench.met(queue)
+    assert met is not None
+    assert met.count == 3
+    sent = time.monotonic()
+    met.channel.basic_nack(met.tag, requeue=True)
+    assert bench.met(queue) is not None
+    assert time.monotonic() - sent >= 3 * RETRY_MS / 1000
     bench.close()
 
 

@@ -52,7 +52,7 @@ def test_copies_that_wait_for_the_ladder_do_not_hold_up_their_messages_after_the
     seen, messages = Failing(1), [str(n) for n in range(5)]
     options: dict[str, Any] = {"publisher": rabbitmq.url} if elsewhere else {}
     policy = RedeliveryPolicy(dead_after=3, backoff=1.0)
-    wrapped = redelivering(seen, queue=q.name, policy=policy, delay="schedule", **options)
+    wrapped = redelivering(seen, queue=q.name, policy=policy, delay="schedule", settle="return", **options)
     q.put(*messages)
     connection = pika.BlockingConnection(parameters(rabbitmq))
     channel = connection.channel()

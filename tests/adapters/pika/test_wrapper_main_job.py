@@ -8,6 +8,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any
 
@@ -89,6 +90,19 @@ def test_every_message_is_handled_or_dead_lettered_exactly_once(kind: str, rabbi
 def test_the_same_holds_on_a_quorum_queue(rabbitmq: Broker) -> None:
     consumer = Consumer()
     show_the_main_job("blocking", rabbitmq, "quorum", consumer, consumer)
+
+
+@pytest.mark.broker
+def test_the_first_letters_to_a_queue_that_is_not_there_arrive_once_each(rabbitmq: Broker) -> None:
+    def on_message(*_: Any) -> None:
+        raise ValueError("no")
+
+    with queues(rabbitmq) as q, channel_on(rabbitmq) as channel:
+        q.put(*map(str, range(40)), headers={"price": Decimal("1.75")})  # shown otherwise than it is sent
+        channel.basic_consume(q.name, redelivering(on_message, policy=RedeliveryPolicy(dead_after=1)))
+        channel.connection.process_data_events(0.1)
+        until(channel.connection, lambda: not vars(channel)["_redeliver_seat"]._open)
+        assert sorted(int(body) for body, _ in q.dead()) == list(range(40))
 
 
 @pytest.mark.broker
