@@ -9,20 +9,12 @@ import pytest
 # Parts of test names. A test leaves this list with the change that makes it pass.
 NOT_KEPT_YET = {
     "test_pika_conventions.py": (
-        "channel",  # the wrapped channel: every test of that form, and of the channel's own loop
-        "commit",
-        "rollback",
-        "transaction",
-        "after_a_cancel",
-        "by_its_cc_header",
         "prefetch_of_one_healthy",
         "without_an_id",
         "identical_messages",
         "fresh_message",
-        "dead_letter_exchange",
         "server_named",
         "driver_to_warn",
-        "inactivity_timeout",
     ),
     "test_stomp_conventions.py": (
         "does_not_wait_for_a_callback_that_runs[wrapped]",
