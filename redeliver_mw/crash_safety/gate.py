@@ -23,11 +23,10 @@ from ..clock import Clock, Moment
 from ..errors import RedeliverError
 from ..failure import CRASH
 from ..message import Delivery, Destination
-from ..redelivery.ledger import read_history_headers
 from ..timers import SingleTimer
 from . import rows
 from .isolation import NONE, Admission, Pending, PendingPlace, SuspectIsolation
-from .lookup import LedgerLookup, LookupResult, PersistentLedger, key_of
+from .lookup import LedgerLookup, LookupResult, PersistentLedger
 from .store import Changes, LedgerStore
 from .write_buffer import WriteBuffer
 
@@ -66,7 +65,7 @@ class CrashSafetyGate:
     ) -> None:
         self._lines, self._ledgers, self._adapter, self._clock = lines, ledgers, adapter, clock
         self._driven = driven
-        self._recognition = LedgerLookup(lines, ledgers, marks_returns=adapter.capabilities.marks_returns)
+        self._recognition = LedgerLookup(lines, ledgers, adapter.capabilities)
         self._turnstile = SuspectIsolation()
         self._news = threading.Event()
         self._inbox: deque[tuple[str, Any]] = deque()
@@ -181,7 +180,7 @@ class CrashSafetyGate:
                 self._arrivals += about
             elif what == "run":
                 crashed = (about.past.last_error or "").startswith(f"{CRASH.type}: ")
-                self._turnstile.come(Pending(about, key_of(about, read_history_headers(about))), now, suspect=crashed)
+                self._turnstile.come(self._recognition.pending(about), now, suspect=crashed)
             elif what == "ended":
                 if (one := self._turnstile.end(about, now)) is not None:
                     self._unwritten.ended(one)
@@ -236,7 +235,9 @@ class CrashSafetyGate:
         self._turnstile.let(choice, now.mono)
         for one, line, culprit in found.entries:
             self._recognition.prime(one, line, culprit=culprit)
-        self._turnstile.suspected |= {one.place for one in found.suspects}
+        for delivery, line, culprit in found.unclaimed:
+            self._recognition.prime_without_id(delivery, line, culprit=culprit)
+        self._turnstile.suspected |= {one.suspect_place for one in found.suspects}
         if found.past:
             self._boss.admit([one.delivery for one in found.past])
         going: dict[tuple[Destination, bool], list[Delivery]] = {}

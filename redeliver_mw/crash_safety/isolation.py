@@ -22,12 +22,18 @@ class Pending:
     """A delivery on its way to its handler."""
 
     delivery: Delivery
-    key: str  # of its line; empty for a message without any id
+    key: str  # of its line; of a message without an id, that was not in a handler yet, its twin key
+    twin: str = ""  # of a message without an id: all identical ones share it
     batch: PendingBatch | None = None  # of a message without a past, once it is handed on
 
     @property
     def place(self) -> PendingPlace:
         return self.delivery.destination, self.key
+
+    @property
+    def suspect_place(self) -> PendingPlace:
+        """By what it is known as a suspect: of identical messages without an id, any may be the one."""
+        return self.delivery.destination, self.twin or self.key
 
 
 @dataclass(slots=True, eq=False)
@@ -90,7 +96,7 @@ class SuspectIsolation:
 
     def come(self, one: Pending, now: float, *, suspect: bool = False) -> None:
         """One with a past is to be run."""
-        if not (suspect or one.place in self.suspected):
+        if not (suspect or one.suspect_place in self.suspected):
             return self.again.append(one)
         if not self.suspects and self._alone is None:
             self._since = now
@@ -104,7 +110,7 @@ class SuspectIsolation:
         if one.batch is not None:
             one.batch.left -= 1
             return one
-        self.suspected.discard(one.place)
+        self.suspected.discard(one.suspect_place)
         self.marks.pop(one.place, None)
         if one is self._alone:
             self._alone, self._since = None, now

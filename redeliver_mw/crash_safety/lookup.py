@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination, Past
 from ..redelivery import ledger as redelivery_ledger
 from . import rows
@@ -43,15 +45,30 @@ class LookupResult:
         default_factory=list
     )  # with its line, and whether it is the culprit
     suspects: list[Pending] = field(default_factory=list)
+    # Lines of messages without an id, each with a message that is identical and may claim it, and whether its own
+    # message is the culprit.
+    unclaimed: list[tuple[Delivery, Any, bool]] = field(default_factory=list)
 
 
 class LedgerLookup:
     """`awaits` tells of deliveries that have a past although nothing on them says so."""
 
     def __init__(
-        self, lines: LedgerStore, ledgers: Mapping[Destination, PersistentLedger], *, marks_returns: bool
+        self, lines: LedgerStore, ledgers: Mapping[Destination, PersistentLedger], capabilities: Capabilities
     ) -> None:
-        self._lines, self._ledgers, self._marks_returns = lines, ledgers, marks_returns
+        self._lines, self._ledgers, self._capabilities = lines, ledgers, capabilities
+        self._marks_returns = capabilities.marks_returns
+
+    def pending(self, delivery: Delivery, *, ours: bool = True) -> Pending:
+        """Return the delivery with the key of its line. `ours`: it may carry headers of ours."""
+        past = redelivery_ledger.read_history_headers(delivery) if ours else NO_PAST
+        key = redelivery_ledger.message_key(delivery, past)
+        if key is None:
+            twin = redelivery_ledger.twin_key(delivery, self._capabilities)
+            return Pending(delivery, twin, twin)
+        line = rows.key_of_line(redelivery_ledger.ledger_key(key, past))
+        nameless = key.startswith(redelivery_ledger.TWIN) and not past.lineage
+        return Pending(delivery, line, key[: redelivery_ledger.TWIN_CHARS] if nameless else "")
 
     def look_up(
         self, connection: Any, arrivals: Sequence[Delivery], now_mono: float, awaits: Callable[[Delivery], bool]
@@ -61,25 +78,56 @@ class LedgerLookup:
         found, asked = LookupResult(), dict[Destination, list[Pending]]()
         for delivery in arrivals:
             ours = delivery.reader.marked(delivery.native)
-            one = Pending(
-                delivery, key_of(delivery, redelivery_ledger.read_history_headers(delivery) if ours else NO_PAST)
-            )
-            if one.key and (ours or delivery.redelivered or not self._marks_returns):
+            one = self.pending(delivery, ours=ours)
+            if ours or delivery.redelivered or not self._marks_returns:
                 asked.setdefault(delivery.destination, []).append(one)
-            elif one.key and not awaits(delivery):
-                found.fresh.append(one)
             else:
-                found.past.append(one)
+                (found.past if awaits(delivery) else found.fresh).append(one)
         for source, some in asked.items():
-            lines = self._lines.find(connection, str(source), sorted({one.key for one in some}))
+            keys = sorted({one.key for one in some if not one.twin})
+            lines = self._lines.find(connection, str(source), keys) if keys else {}
+            twins = self._twins(connection, source, some)
             had = self._lines.in_batches(connection, str(source))
             runs = {line.run for line in lines.values() if line.mark != NONE} | {*had.values()}
+            runs |= {line.run for line in itertools.chain(*twins.values())}
             dead = self._lines.dead(connection, runs, now_mono) if runs else {}
             for one in some:
+                if one.twin:
+                    lines_of_it = twins.pop(one.twin, [])
+                    if any(line.mark == ALONE and dead.get(line.run) is None for line in lines_of_it):
+                        found.undecided.append(one.delivery)
+                        continue
+                    left = [x for x in lines_of_it if dead.get(x.run) and self._lines.take_over(connection, x)]
+                    in_dead_batch = dead.get(had.get(one.key, "")) is True
+                    known = self._sort_without_id(found, one, left, in_dead_batch) or awaits(one.delivery)
+                    (found.past if known else found.fresh).append(one)
+                    continue
                 past = self._sort(found, one, lines.get(one.key), dead.get(had.get(one.key, "")) is True, dead)
                 if past is not None:
                     (found.past if past or awaits(one.delivery) else found.fresh).append(one)
         return found
+
+    def _twins(self, connection: Any, source: Destination, some: Sequence[Pending]) -> dict[str, list[Any]]:
+        """Return the lines that messages without an id may claim, by twin key."""
+        asked = {one.twin for one in some if one.twin}
+        found: dict[str, list[Any]] = {}
+        for line in self._lines.without_ids(connection, str(source)) if asked else ():
+            if (twin := line.message[: redelivery_ledger.TWIN_CHARS]) in asked:
+                found.setdefault(twin, []).append(line)
+        return found
+
+    def _sort_without_id(
+        self,
+        found: LookupResult,
+        one: Pending,
+        left: Sequence[Any],
+        in_dead_batch: bool,
+    ) -> bool:
+        """Has it a past? `left`: what dead runs knew of identical messages; a line of a live run is that run's."""
+        found.unclaimed += [(one.delivery, line, line.mark == ALONE) for line in left]
+        if in_dead_batch or any(line.mark != NONE for line in left):
+            found.suspects.append(one)
+        return one.delivery.redelivered or in_dead_batch or bool(left)
 
     def _sort(
         self, found: LookupResult, one: Pending, line: Any, in_dead_batch: bool, dead: Mapping[str, bool | None]
@@ -116,15 +164,19 @@ class LedgerLookup:
         if not (self._marks_returns or entry.done):
             ledger.back.add(key)  # it is the one that was here before, if perhaps without a mark that says so
 
+    def prime_without_id(self, delivery: Delivery, line: Any, *, culprit: bool) -> None:
+        """Put what a line says into the ledger, for `delivery` or another identical message to claim."""
+        ledger, key = self._ledgers[delivery.destination], line.message
+        if ledger.find(key) is None:
+            entry = rows.entry_of(line, key.partition("/")[0], Past(), redelivery_ledger.digest(delivery))
+            entry.crashed = culprit
+            ledger.open(key, lambda: entry)
+            if not self._marks_returns:
+                ledger.back.add(key)
+
     def line_of(self, one: Pending) -> dict[str, Any]:
         """What its line is to say now."""
         past = redelivery_ledger.read_history_headers(one.delivery)
         key = redelivery_ledger.message_key(one.delivery, past)
         entry = key and self._ledgers[one.delivery.destination].find(redelivery_ledger.ledger_key(key, past))
         return rows.line_of(entry) if entry else {}
-
-
-def key_of(delivery: Delivery, past: Past) -> str:
-    """Of its line; empty for a message without any id. `past`: what its headers say."""
-    key = redelivery_ledger.message_key(delivery, past)
-    return "" if key is None else rows.key_of_line(redelivery_ledger.ledger_key(key, past))

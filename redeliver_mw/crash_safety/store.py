@@ -24,6 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ..errors import RedeliverError
 from ..redaction import clean
+from ..redelivery.ledger import TWIN
 from ..storage.database import Database
 from ..storage.schema import batches, ledger, runs
 from .isolation import ALONE, NONE, TOGETHER
@@ -132,6 +133,22 @@ class LedgerStore:
             there = and_(ledger.c.broker == self.broker, ledger.c.source == source, ledger.c.message.in_(some))
             found |= {row.message: row for row in connection.execute(select(ledger).where(there))}
         return found
+
+    def without_ids(self, connection: Connection, source: str) -> list[Any]:
+        """The lines of messages without an id that other runs have written."""
+        theirs = and_(ledger.c.broker == self.broker, ledger.c.source == source, ledger.c.run != self.run)
+        nameless = and_(ledger.c.message >= TWIN, ledger.c.message < chr(ord(TWIN) + 1))
+        return list(connection.execute(select(ledger).where(theirs, nameless)))
+
+    def take_over(self, connection: Connection, line: Any) -> bool:
+        """Make a dead run's line this run's; False if another run was faster."""
+        there = and_(
+            ledger.c.broker == self.broker,
+            ledger.c.source == line.source,
+            ledger.c.message == line.message,
+            ledger.c.run == line.run,
+        )
+        return bool(connection.execute(update(ledger).where(there).values(run=self.run)).rowcount)
 
     def in_batches(self, connection: Connection, source: str) -> dict[str, str]:
         """The run that had a message in a batch, by key: of other runs than this one."""

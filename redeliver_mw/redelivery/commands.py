@@ -28,13 +28,11 @@ Token = int  # of one story
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A delivery that may have a past: redelivered, or with headers of ours. `stamp`: where it has no id to be known
-    by, it is exchanged for a copy that has one, and that is run. `aside`: for others' sake it is parked for so many
-    seconds."""
+    """A delivery that may have a past: redelivered, or with headers of ours. `aside`: for others' sake it is parked
+    for so many seconds."""
 
     delivery: Delivery
     at: Moment
-    stamp: bool = False
     aside: float = 0.0
 
 

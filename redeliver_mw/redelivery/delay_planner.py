@@ -69,7 +69,7 @@ class DelayPlanner(CopyOutcomes):
             rest,
             ways,
             room=room,
-            nackable=story.key is not None,
+            nackable=story.key is not None and not story.nameless,
             copyable=story.copyable,
             postponable=not back_early and _postponable(story),
         )

@@ -171,7 +171,7 @@ class Effects(TrackedDeliveries):
         Its abort may give the original back to the broker; so not where that would cost its count (a success has
         none), and not a second time for a message or a target that one has failed for.
         """
-        known = bool(move.sends) if story.entry is None else not story.entry.apart
+        known = bool(move.sends) if story.entry is None or story.nameless else not story.entry.apart
         return self.capabilities.atomic_move and known and self._refusing.isdisjoint(move.targets)
 
     def _build(self, story: TrackedDelivery) -> bool:

@@ -88,10 +88,11 @@ class Interceptor(DelayPlanner):
 
     def _arrived(self, x: Arrived) -> None:
         past = ledger.read_history_headers(x.delivery)
-        story = self._open(x.delivery, self.plans[x.delivery.destination], past, State.EARLY)
+        claimed = self._claim(x.delivery, past, x.at)
+        story = self._open(x.delivery, self.plans[x.delivery.destination], past, State.EARLY, claimed)
         entry = story.entry
         same = entry is not None and entry.digest == ledger.digest(x.delivery)
-        marked = x.delivery.redelivered or past.lineage
+        marked = x.delivery.redelivered or past.lineage or claimed is not None
         if entry is not None and same and (marked or story.expected):
             if entry.done and marked:  # without a mark it may be another message: it is run in doubt
                 return self._step(story, Signal.DROP)
@@ -101,8 +102,6 @@ class Interceptor(DelayPlanner):
                 return self._step(story, Signal.RUNS)
             if entry.crashed:
                 return self._crashed(story, entry, x.at)
-        if x.stamp and ledger.message_key(x.delivery, past) is None and self._send_retry(story, 0.0, x.at):
-            return
         if x.aside and self._set_aside(story, x.aside, x.at):
             return
         self._begin(story, x.at)
@@ -308,7 +307,8 @@ class Interceptor(DelayPlanner):
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
             runs = story.state is State.RUNNING
             self._step(story, Signal.LOST)
-            if runs and self._heirs.lost(story):
+            waits_to_run = story.nameless and story.delivery not in x.running  # its redelivery takes the count over
+            if runs and (waits_to_run or self._heirs.lost(story)):
                 self._close(story)
 
     def _retired(self, x: ConsumerRetired) -> None:

@@ -6,6 +6,11 @@ The count F rides on copies as `redeliver_failures` and is good only together wi
 this source and without `redeliver_reason`. A message with a reason is a dead letter that a stranger's tool
 sent back: it starts again at F = 0, one generation later. While the broker keeps the original, the ledger
 holds F, the not-before, the decision and the confirmed targets. A broker's own counter is never asked.
+
+A message without an id is known by its *twin key*: everything about it that survives a redelivery. Identical messages
+share that key and are interchangeable as far as counts go. So an entry of such a message is claimed, with its count,
+history and lineage, by the next redelivery that has the same twin key; never while its own delivery lives, and never
+with a decision, a confirmed copy or an end.
 """
 
 from __future__ import annotations
@@ -15,16 +20,20 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
+from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination, Identity, Past
 from . import history
 
 PREFIX = "redeliver_"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _HALF = 16  # bytes of a digest, for each of its parts
+TWIN = "x"  # with which a twin key begins; the keys of messages with an id are hexadecimal
+TWIN_CHARS = 32
+CLAIM_MARGIN_US = 1_800_000_000  # beyond the longest delay, where the broker tells no ack timeout: half an hour
 LEDGER_SIZE = 10_000  # entries a ledger keeps; the one used longest ago goes first, which can only lower a count
 
 
@@ -36,6 +45,8 @@ class Ledger(Protocol):
     def find(self, key: str, /) -> Any | None: ...
     def open(self, key: str, make: Callable[[], Any], /) -> Any: ...
     def forget(self, key: str, /) -> None: ...
+    def claim(self, twin: str, oldest_us: int, /) -> Any | None: ...
+    def awaits_twin(self, twin: str, /) -> bool: ...
     def save(self, key: str, /) -> None: ...  # its entry has changed
     def over(self, key: str, /) -> None: ...  # its settle is written: another process need not know of it
 
@@ -56,6 +67,12 @@ class LedgerEntry:
     crashed: bool = False  # a process died while it, and nothing else, was in a handler: not counted yet
     story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
 
+    def is_unclaimed(self, oldest_us: int) -> bool:
+        """Return whether a redelivery of an identical message may take its count over: one that failed since then."""
+        counts = self.past.failures > 0 or self.past.not_before_us is not None or self.crashed
+        decided = self.done or self.verdict is not None or bool(self.confirmed)
+        return counts and not decided and self.story is None and (self.past.last_failed_us or oldest_us) >= oldest_us
+
     def finish(self) -> None:
         """Its end is decided: only that is remembered, in few bytes."""
         self.done, self.past = True, Past()
@@ -69,6 +86,7 @@ class MemoryLedger:
         self._size = size
         self.back: set[str] = set()  # keys of what went back to the broker, which may hand it out without a mark
         self._entries: OrderedDict[str, LedgerEntry] = OrderedDict()
+        self._twins: dict[str, set[str]] = {}  # twin key -> keys of entries of messages without an id
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -88,15 +106,43 @@ class MemoryLedger:
             entry = self._entries.get(key)
             if entry is None:
                 entry = self._entries[key] = make()
+                if key.startswith(TWIN):
+                    self._twins.setdefault(key[:TWIN_CHARS], set()).add(key)
                 if len(self._entries) > self._size:
-                    self.back.discard(self._entries.popitem(last=False)[0])
+                    self._gone(self._entries.popitem(last=False)[0])
             self._entries.move_to_end(key)
             return entry
+
+    def _gone(self, key: str) -> None:
+        self.back.discard(key)
+        twin = key[:TWIN_CHARS]
+        if (keys := self._twins.get(twin)) is not None:
+            keys.discard(key)
+            if not keys:
+                del self._twins[twin]
+
+    def claim(self, twin: str, oldest_us: int, /) -> LedgerEntry | None:
+        """Return the entry with the highest count that a redelivered message with this twin key takes over, or None.
+
+        `oldest_us`: when it must have failed at the earliest. The caller's story is its owner from then on.
+        """
+        with self._lock:
+            keys = self._twins.get(twin, ())
+            over = [key for key in keys if self._entries[key].done]
+            for key in over:  # nobody asks for them again
+                self._twins[twin].discard(key)
+            found = [entry for key in keys if (entry := self._entries[key]).is_unclaimed(oldest_us)]
+            return max(found, key=lambda entry: entry.past.failures + entry.crashed, default=None)
+
+    def awaits_twin(self, twin: str, /) -> bool:
+        """Return whether a message with this twin key went back to the broker."""
+        with self._lock:
+            return any(key in self.back for key in self._twins.get(twin, ()))
 
     def forget(self, key: str, /) -> None:
         with self._lock:
             self._entries.pop(key, None)
-            self.back.discard(key)
+            self._gone(key)
 
     def save(self, key: str, /) -> None:
         """Its entry has changed."""
@@ -184,6 +230,20 @@ def key_of(source: str, identity: Identity, body: bytes) -> str | None:
         return None
     seed = f"{source}\0{identity.message_id!r}\0{identity.timestamp_us!r}"
     return hashlib.sha256(seed.encode("utf-8", "backslashreplace") + body).hexdigest()[:32]
+
+
+def twin_key(delivery: Delivery, capabilities: Capabilities) -> str:
+    """Return what identical messages without an id have in common: all that a redelivery brings back unchanged."""
+    properties = replace(delivery.properties, ttl_us=None)
+    route = sorted(delivery.reader.route(delivery.native).items())
+    headers = sorted(
+        (repr(name), repr(value))
+        for name, value in delivery.headers.items()
+        if name not in capabilities.strip and not name.startswith(capabilities.strip_prefixes)
+    )
+    seed = f"{delivery.destination}\0{route!r}\0{properties!r}\0{headers!r}\0"
+    found = hashlib.sha256(seed.encode("utf-8", "backslashreplace") + delivery.body).hexdigest()
+    return TWIN + found[: TWIN_CHARS - 1]
 
 
 def ledger_key(key: str, past: Past) -> str:

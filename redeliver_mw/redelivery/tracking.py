@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..adapter.capabilities import Capabilities, Mechanism
+from ..clock import Moment
 from ..failure import Failure
 from ..message import Delivery, Destination, Outgoing, Past
 from ..policy import RedeliveryPolicy
@@ -64,8 +65,9 @@ class TrackedDelivery:
     past: Past
     state: State
     lineage: str
-    key: str | None  # in the ledger; None for a message without any id
+    key: str | None  # in the ledger; None for a message that shares its id with a live one
     entry: redelivery_ledger.LedgerEntry | None
+    nameless: bool = False  # without an id: its redelivery claims its count, and nothing else of it
     expected: bool = False  # it was the broker's again before, and is back
     how: Mechanism = "hold"
     due: float = 0.0  # when its rest is over
@@ -113,24 +115,55 @@ class TrackedDeliveries:
         if self.capabilities.marks_returns or not back:
             return False
         key = redelivery_ledger.message_key(delivery, NO_PAST)
-        return key is not None and redelivery_ledger.ledger_key(key, NO_PAST) in back
+        if key is None or key.startswith(redelivery_ledger.TWIN):
+            twin = redelivery_ledger.twin_key(delivery, self.capabilities)
+            return self._ledgers[delivery.destination].awaits_twin(twin)
+        return redelivery_ledger.ledger_key(key, NO_PAST) in back
 
-    def _open(self, delivery: Delivery, plan: SourcePlan, past: Past, state: State) -> TrackedDelivery:
-        """A new story, with what the ledger knows of the message."""
+    def _claim(self, delivery: Delivery, past: Past, at: Moment) -> redelivery_ledger.LedgerEntry | None:
+        """Return the entry whose count a redelivered message without an id takes over, if there is one."""
+        if not delivery.redelivered and self.capabilities.marks_returns:
+            return None
+        if redelivery_ledger.message_key(delivery, past) is not None:
+            return None
+        longest = self.plans[delivery.destination].ways.longest
+        timeout_us = round(self.capabilities.ack_timeout * 1e6) if self.capabilities.ack_timeout else 0
+        oldest_us = at.us - round(longest * 1e6) - (timeout_us or redelivery_ledger.CLAIM_MARGIN_US)
+        ledger = self._ledgers[delivery.destination]
+        found: redelivery_ledger.LedgerEntry | None = ledger.claim(
+            redelivery_ledger.twin_key(delivery, self.capabilities), oldest_us
+        )
+        return found
+
+    def _open(
+        self,
+        delivery: Delivery,
+        plan: SourcePlan,
+        past: Past,
+        state: State,
+        claimed: redelivery_ledger.LedgerEntry | None = None,
+    ) -> TrackedDelivery:
+        """A new story, with what the ledger knows of the message, or with the entry that it has claimed."""
         token = next(self._tokens)
         key = redelivery_ledger.message_key(delivery, past)
-        known = None if key is None else redelivery_ledger.ledger_key(key, past)
-        entry, same, expected = None, False, known in self._ledgers[delivery.destination].back
-        if known is not None and key is not None:
-            entry, same = self._entry(known, key, delivery, past)
-            if entry is None:
-                known = None
-            else:
-                past = entry.past
+        nameless = key is None or (key.startswith(redelivery_ledger.TWIN) and not past.lineage)
+        if claimed is not None:
+            key, past = claimed.lineage, claimed.past
+        elif key is None:
+            key = f"{redelivery_ledger.twin_key(delivery, self.capabilities)}{self._run_id:.16}{token:016x}"
+        if nameless:
+            delivery.own_key = key
+        known: str | None = redelivery_ledger.ledger_key(key, past)
+        expected = known in self._ledgers[delivery.destination].back
+        entry, same = self._entry(redelivery_ledger.ledger_key(key, past), key, delivery, past)
+        if entry is None:
+            known = None
+        else:
+            past = entry.past
         # What shares its key with another message has a lineage of its own, which keeps their copies apart.
-        lineage = key if same and key is not None else f"{self._run_id}{token:016x}"
+        lineage = key if same else f"{self._run_id}{token:016x}"
         plan = plan.for_message(delivery, past, lineage)
-        story = TrackedDelivery(token, delivery, plan, past, state, lineage, known, entry, expected)
+        story = TrackedDelivery(token, delivery, plan, past, state, lineage, known, entry, nameless, expected)
         if entry is not None:
             entry.story, story.failure = story, entry.failure
         past.expires_at_us = past.expires_at_us or delivery.properties.expires_at_us
@@ -186,3 +219,6 @@ class TrackedDeliveries:
             del self._of[story.delivery]
         if story.entry is not None and story.entry.story is story:
             story.entry.story = None
+            unsent = not (story.confirmed or story.doubt or story.open)
+            if story.nameless and unsent and story.move is not None and story.move.outcome == "redelivered":
+                story.entry.verdict = None  # no retry of it is anywhere: its count can be taken over

@@ -72,12 +72,12 @@ class Admission:
         """Its turn is not soon: it is parked for `rest` seconds. Any thread."""
         self._take_on(delivery, aside=rest)
 
-    def _take_on(self, delivery: Delivery, *, stamp: bool = False, aside: float = 0.0) -> None:
+    def _take_on(self, delivery: Delivery, *, aside: float = 0.0) -> None:
         """What was lost meanwhile is the broker's again, and comes back."""
         with self._lock:
             if not self.stopping and delivery.generation in self._live:
                 delivery.plan = self._plans[delivery.destination]
-                self.feed(Arrived(delivery, self._clock.now(), stamp, aside))
+                self.feed(Arrived(delivery, self._clock.now(), aside))
 
     def waiting(self, source: Destination) -> int:
         """Messages of this source that wait for one of their key."""
@@ -94,9 +94,9 @@ class Admission:
         return self._interceptor.awaits(delivery)
 
     def admit(self, batch: Sequence[Delivery], /) -> None:
-        """These have a past, or no id."""
+        """These have a past."""
         for delivery in batch:
-            self._take_on(delivery, stamp=True)
+            self._take_on(delivery)
 
     def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None:
         """It is on record that a handler has these."""

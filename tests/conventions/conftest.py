@@ -9,10 +9,6 @@ import pytest
 # Parts of test names. A test leaves this list with the change that makes it pass.
 NOT_KEPT_YET = {
     "test_pika_conventions.py": (
-        "prefetch_of_one_healthy",
-        "without_an_id",
-        "identical_messages",
-        "fresh_message",
         "server_named",
         "driver_to_warn",
     ),

@@ -40,7 +40,7 @@ from redeliver_mw.redelivery.commands import (
 from redeliver_mw.redelivery.copies import Provenance
 from redeliver_mw.redelivery.delays import DelayOptions
 from redeliver_mw.redelivery.interceptor import Interceptor
-from redeliver_mw.redelivery.ledger import LedgerEntry, MemoryLedger, digest, iso, ledger_key, message_key
+from redeliver_mw.redelivery.ledger import LedgerEntry, MemoryLedger, digest, iso, ledger_key, message_key, twin_key
 from redeliver_mw.redelivery.tracking import SourcePlan
 from redeliver_mw.testing import make_delivery
 
@@ -907,25 +907,143 @@ def test_the_last_crash_that_a_policy_allows_leads_to_a_dead_letter_that_says_so
     assert core.the(Settle).word == "accepted"
 
 
-def test_a_message_without_an_id_is_settled_after_its_stamped_copy_is_confirmed_and_the_copy_is_run() -> None:
-    core, d = Core(), delivery("")
-    core.feed(Arrived(d, core.at, stamp=True))
-    copy = core.the(PublishCopy)
-    assert (copy.out.target, copy.after, copy.out.headers["redeliver_failures"]) == (SOURCE, 0.0, "0")
-    assert core.of(Settle) == core.of(RunHandler) == []
-    core.answer(copy)
-    assert core.the(Settle).delivery is d
-    assert core.of(RecordAttempt) == []
-    stamped = arrival_of(copy.out)
-    core.feed(Arrived(stamped, core.at, stamp=True))
-    assert core.the(RunHandler).delivery is stamped
-    assert stamped.delivery_count == 1
+# -- messages without an id ------------------------------------------------------------------------
+
+LONG = RedeliveryPolicy(9, 5.0, "queue:DLQ.$")
 
 
-def test_a_message_with_an_id_is_not_exchanged() -> None:
-    core, d = Core(), delivery()
-    core.feed(Arrived(d, core.at, stamp=True))
-    assert core.the(RunHandler).delivery is d
+def nameless(generation: int = 1, redelivered: bool = False, body: bytes = b"x", **headers: Any) -> Delivery:
+    return delivery("", body, generation, redelivered, headers)
+
+
+def failed_and_lost(core: Core, *failures: int) -> None:
+    """Of each message without an id so many failures; then their generation is lost."""
+    for times in failures:
+        d = nameless()
+        core.fail(d)
+        for _ in range(times - 1):
+            core.due(core.the(StartTimer))
+            core.fail(d)
+    core.feed(GenerationLost(1))
+
+
+def test_a_redelivered_message_without_an_id_takes_over_the_count_of_an_identical_one() -> None:
+    core = Core(LONG)
+    failed_and_lost(core, 2)
+    core.sleep(5.0)
+    d = nameless(2, True)
+    core.arrive(d)
+    assert core.the(RunHandler).delivery.delivery_count == 3
+    assert len(d.past.history) == 2
+
+
+def test_each_count_is_taken_over_once_and_the_highest_first() -> None:
+    core = Core(LONG)
+    failed_and_lost(core, 1, 3, 2)
+    core.sleep(5.0)
+    counts = []
+    for _ in range(4):
+        core.arrive(nameless(2, True))
+        counts.append(core.the(RunHandler).delivery.delivery_count)
+    assert counts == [4, 3, 2, 1]
+
+
+def test_a_fresh_message_without_an_id_begins_at_one_and_clears_no_count() -> None:
+    core = Core(LONG)
+    failed_and_lost(core, 2)
+    core.sleep(5.0)
+    core.arrive(nameless(2))
+    assert core.the(RunHandler).delivery.delivery_count == 1
+    core.arrive(nameless(2, True))
+    assert core.the(RunHandler).delivery.delivery_count == 3
+
+
+@pytest.mark.parametrize("other", [{"body": b"y"}, {"tenant": "b"}], ids=["body", "header"])
+def test_a_message_that_differs_takes_over_nothing(other: dict[str, Any]) -> None:
+    core = Core(LONG)
+    failed_and_lost(core, 2)
+    core.sleep(5.0)
+    core.arrive(nameless(2, True, **other))
+    assert core.the(RunHandler).delivery.delivery_count == 1
+
+
+def test_a_header_that_the_broker_changes_makes_no_difference() -> None:
+    core = Core(LONG, strip=frozenset({"x-delivery-count"}), strip_prefixes=("x-opt-",))
+    core.fail(nameless())
+    core.feed(GenerationLost(1))
+    core.sleep(5.0)
+    core.arrive(nameless(2, True, **{"x-delivery-count": 1, "x-opt-new": "a"}))
+    assert core.the(RunHandler).delivery.delivery_count == 2
+
+
+def test_a_count_whose_delivery_lives_is_not_taken_over() -> None:
+    core = Core(LONG)
+    core.fail(nameless())  # it is held, in generation 1
+    core.sleep(1.0)
+    core.arrive(nameless(2, True))
+    assert core.the(RunHandler).delivery.delivery_count == 1
+
+
+def test_a_decision_is_not_taken_over_so_the_message_runs_again() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"))
+    core.fail(nameless())
+    core.answer(core.the(PublishCopy))  # the dead letter is confirmed, and the settle may be lost
+    core.feed(GenerationLost(1))
+    core.arrive(nameless(2, True))
+    assert core.the(RunHandler).delivery.delivery_count == 1
+
+
+@pytest.mark.parametrize(("answer", "count"), [("refused", 2), ("silent", 1), ("ok", 1)])
+def test_the_count_is_taken_over_where_no_retry_copy_can_be_anywhere(answer: str, count: int) -> None:
+    core = Core(LONG, ways=DelayOptions("schedule", 50, 10.0, LADDER, 10.0))
+    core.fail(nameless())
+    core.answer(core.the(PublishCopy), answer)
+    core.feed(GenerationLost(1))
+    core.sleep(5.0)
+    core.arrive(nameless(2, True))
+    assert core.the(RunHandler).delivery.delivery_count == count
+
+
+def test_the_rest_of_a_delay_is_taken_over_with_the_count() -> None:
+    core = Core(LONG)
+    core.fail(nameless())
+    core.feed(GenerationLost(1))
+    core.sleep(2.0)
+    core.arrive(nameless(2, True))
+    assert core.of(RunHandler) == []
+    assert core.the(StartTimer).seconds == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(("seconds", "count"), [(70.0, 2), (71.0, 1)])
+def test_an_unclaimed_count_expires_after_the_longest_delay_and_the_ack_timeout(seconds: float, count: int) -> None:
+    core = Core(LONG, ack_timeout=60.0)  # HOLD: the longest delay is 10 s
+    core.fail(nameless())
+    core.feed(GenerationLost(1))
+    core.sleep(seconds)
+    core.arrive(nameless(2, True))
+    assert core.the(RunHandler).delivery.delivery_count == count
+
+
+def test_where_returns_are_not_marked_an_identical_message_takes_over_what_went_back() -> None:
+    """Which of two identical messages has the count makes no difference: together they are tried as often."""
+    core = Core(LONG, marks_returns=False)
+    core.fail(nameless())
+    core.feed(GenerationLost(1))
+    core.sleep(5.0)
+    back = nameless(2)
+    assert core.interceptor.awaits(back)
+    core.arrive(back)
+    assert core.the(RunHandler).delivery.delivery_count == 2
+    assert not core.interceptor.awaits(nameless(2))
+
+
+def test_a_message_without_an_id_that_a_process_died_of_counts_that_crash() -> None:
+    core, d = Core(LONG), nameless(1, True)
+    twin = twin_key(d, core.interceptor.capabilities)
+    core.ledger.open(f"{twin}/0/0", lambda: LedgerEntry(twin, Past(), digest(d), crashed=True))
+    core.arrive(d)
+    assert d.past.failures == 1
+    assert core.the(RecordAttempt).reason == "crashed"
 
 
 class Listening(MemoryLedger):

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from redeliver_mw.adapter.protocol import OnAnswer, Verdict
-from redeliver_mw.crash_safety.lookup import key_of
+from redeliver_mw.crash_safety.rows import key_of_line
 from redeliver_mw.message import Delivery, Destination, Outgoing
-from redeliver_mw.redelivery.ledger import read_history_headers
+from redeliver_mw.redelivery.ledger import ledger_key, message_key, read_history_headers
 
 from .plan import LATER, SOURCE, TARGETS, Letter
 
@@ -79,7 +79,9 @@ class Book:
 
     def handed(self, delivery: Delivery) -> None:
         """It is on its way to a handler."""
-        self._keys[key_of(delivery, read_history_headers(delivery))] = delivery.body.decode()
+        past = read_history_headers(delivery)
+        if (key := message_key(delivery, past)) is not None:
+            self._keys[key_of_line(ledger_key(key, past))] = delivery.body.decode()
 
     def names_of(self, keys: Iterable[str]) -> set[str]:
         """Of those lines whose messages were on their way to a handler."""
@@ -222,14 +224,12 @@ class Book:
 
     def connection_lost(self) -> None:
         """Results and settles of this instant may be lost; what only rests is not."""
-        places, in_hand = self.world.all_places(), self.world.in_hand()
+        places = self.world.all_places()
         for name, m in self.messages.items():
             moved = m.handled or m.ended
             twice = len(places.get(name, ())) > 1
             if m.running or m.publishes or twice or (m.unsettled and moved):
                 self.expose(m, "the connection is lost", places.get(name, ()))
-            elif not m.letter.has_id and (m.unsettled or name in in_hand):  # its copy may be on the point of going out
-                self.expose(m, "it has no id to be known by")
 
     def process_lost(self, suspects: Collection[str]) -> None:
         """All that was in hand, or in two places, is. `suspects`: who ran alone, as far as the database knows."""

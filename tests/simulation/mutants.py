@@ -55,9 +55,9 @@ MUTANTS = (
     Mutant(
         "count prefetch as failure",
         "redelivery/interceptor.py",
-        "        past = ledger.read_history_headers(x.delivery)\n        story = self._open(",
+        "        past = ledger.read_history_headers(x.delivery)\n        claimed = ",
         "        past = ledger.read_history_headers(x.delivery)\n        past.failures += x.delivery.redelivered\n"
-        "        story = self._open(",
+        "        claimed = ",
     ),
     Mutant(
         "reuse an old generation",
