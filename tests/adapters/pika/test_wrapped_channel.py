@@ -405,9 +405,8 @@ class Loop:
         self.queue, self.on_message, self.options = queue, on_message, options
         self.channel: Any = None
         self.answers: list[str] = []
-        if connection_class is AsyncioConnection:
-            asyncio.set_event_loop(asyncio.new_event_loop())
-        self.connection = connection_class(parameters(broker), on_open_callback=self.opened)
+        loop = {"custom_ioloop": asyncio.new_event_loop()} if connection_class is AsyncioConnection else {}
+        self.connection = connection_class(parameters(broker), on_open_callback=self.opened, **loop)
 
     def opened(self, connection: Any) -> None:
         self.channel = wrap(connection.channel(on_open_callback=self.consume), **self.options)
