@@ -19,7 +19,8 @@ from redeliver_pika.dropin.wrapper import Callback, Redelivering
 AnyChannel = TypeVar("AnyChannel", BlockingChannel, Channel)
 
 # A reconnecting consumer wraps a channel for each connection: journals, limbos and companions are those of the first.
-_options: dict[tuple[Any, ...], tuple[DropinOptions, PikaCompanion | None]] = {}
+_options: dict[tuple[Any, ...], DropinOptions] = {}  # by keywords
+_companions: dict[str, PikaCompanion] = {}  # by URL
 
 
 @overload
@@ -70,7 +71,7 @@ def redelivering(
                 where=repr(callback),
                 cure="Leave queue out, or wrap the callback",
             )
-        return wrap_channel(callback, *_options_of(publisher, options))
+        return wrap_channel(callback, _options_of(publisher, options), _companion_of(publisher))
     terms = DropinOptions(publisher=publisher, **options)
 
     def wrap(callback: Callback) -> Redelivering:
@@ -81,18 +82,22 @@ def redelivering(
     return wrap if callback is None else wrap(callback)
 
 
-def _options_of(publisher: str | None, options: DropinKeywords) -> tuple[DropinOptions, PikaCompanion | None]:
+def _options_of(publisher: str | None, options: DropinKeywords) -> DropinOptions:
     """Return checked options, the same for the same keywords."""
-
-    def checked() -> tuple[DropinOptions, PikaCompanion | None]:
-        companion = None if publisher is None else PikaCompanion(publisher)
-        return DropinOptions(publisher=publisher, **options), companion
-
     key = (publisher, *sorted(options.items(), key=lambda item: item[0]))
     try:
         found = _options.get(key)
     except TypeError:  # something without a hash is among them
-        return checked()
+        return DropinOptions(publisher=publisher, **options)
     if found is None:
-        found = _options[key] = checked()
+        found = _options[key] = DropinOptions(publisher=publisher, **options)
+    return found
+
+
+def _companion_of(publisher: str | None) -> PikaCompanion | None:
+    if publisher is None:
+        return None
+    found = _companions.get(publisher)
+    if found is None:
+        found = _companions[publisher] = PikaCompanion(publisher)
     return found

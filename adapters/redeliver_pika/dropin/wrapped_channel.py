@@ -94,7 +94,8 @@ class _WrappedChannel:
         auto_ack: bool = False,
         exclusive: bool = False,
         consumer_tag: str | None = None,
-        **more: Any,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
         """Consume with the policy of this queue. Raises ConfigError before anything is consumed."""
         if is_wrapped(on_message_callback):
@@ -108,9 +109,7 @@ class _WrappedChannel:
             called = self._passing(queue, called)
         elif queue != REPLY_TO and callable(called):
             called = self._redelivering(self._named(queue), called)
-        tag = self._plain["basic_consume"](
-            queue, called, auto_ack=auto_ack, exclusive=exclusive, consumer_tag=consumer_tag, **more
-        )
+        tag = self._plain["basic_consume"](queue, called, auto_ack, exclusive, consumer_tag, *args, **kwargs)
         self._prefetch.started(str(tag))
         return tag
 
