@@ -145,6 +145,15 @@ class SupportsIdentity(Protocol):
 
 
 @runtime_checkable
+class SupportsTwins(Protocol):
+    """A reader that tells quickly what identical messages have in common: it is asked of every message without an id
+    where counts survive a crash.
+    """
+
+    def twin(self, native: Any, /) -> tuple[bytes, Mapping[str, Any]]: ...  # all but body and headers, and the headers
+
+
+@runtime_checkable
 class SupportsImages(Protocol):
     """A reader whose copies need more of their original than `Outgoing` says, and which can put that into bytes."""
 

@@ -81,6 +81,16 @@ class PikaReader:
         method = native[0]
         return {"exchange": method.exchange or "", "routing_key": method.routing_key or ""}
 
+    def twin(self, native: Native, /) -> tuple[bytes, Mapping[str, Any]]:
+        """What identical messages have in common beside the body: the route with the properties, and the headers."""
+        method, properties, _ = native
+        if isinstance(properties, RawProperties):
+            rest, headers = properties.around_headers()
+        else:
+            known = [(name, value) for name, value in sorted(vars(properties).items()) if name != "headers"]
+            rest, headers = repr(known).encode("utf-8", "backslashreplace"), properties.headers or {}
+        return f"{method.exchange}\0{method.routing_key}\0".encode("utf-8", "backslashreplace") + rest, headers
+
     def pack(self, native: Native, /) -> bytes:
         """Exchange and routing key, each behind a byte that is its length, and the properties as they came."""
         method, properties, _ = native

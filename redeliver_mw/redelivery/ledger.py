@@ -15,6 +15,7 @@ with a decision, a confirmed copy or an end.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import threading
@@ -22,10 +23,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from ..adapter.capabilities import Capabilities
-from ..message import Delivery, Destination, Identity, Past
+from ..message import Delivery, Destination, Identity, Past, SupportsTwins
 from . import history
 
 PREFIX = "redeliver_"
@@ -234,16 +235,32 @@ def key_of(source: str, identity: Identity, body: bytes) -> str | None:
 
 def twin_key(delivery: Delivery, capabilities: Capabilities) -> str:
     """Return what identical messages without an id have in common: all that a redelivery brings back unchanged."""
-    properties = replace(delivery.properties, ttl_us=None)
-    route = sorted(delivery.reader.route(delivery.native).items())
-    headers = sorted(
-        (repr(name), repr(value))
-        for name, value in delivery.headers.items()
-        if name not in capabilities.strip and not name.startswith(capabilities.strip_prefixes)
-    )
-    seed = f"{delivery.destination}\0{route!r}\0{properties!r}\0{headers!r}\0"
-    found = hashlib.sha256(seed.encode("utf-8", "backslashreplace") + delivery.body).hexdigest()
-    return TWIN + found[: TWIN_CHARS - 1]
+    reader, native = delivery.reader, delivery.native
+    if _knows_twins(type(reader)):
+        rest, headers = cast(SupportsTwins, reader).twin(native)
+    else:
+        headers = delivery.headers
+        route = sorted(reader.route(native).items())
+        rest = f"{route!r}\0{replace(delivery.properties, ttl_us=None)!r}".encode("utf-8", "backslashreplace")
+    found = hashlib.sha256(str(delivery.destination).encode())
+    found.update(rest)
+    if headers:
+        kept = [
+            (repr(name), repr(value))
+            for name, value in headers.items()
+            if name not in capabilities.strip and not name.startswith(capabilities.strip_prefixes)
+        ]
+        if kept:
+            found.update(repr(sorted(kept)).encode("utf-8", "backslashreplace"))
+    found.update(b"\0")
+    found.update(delivery.body)
+    return TWIN + found.hexdigest()[: TWIN_CHARS - 1]
+
+
+@functools.cache
+def _knows_twins(reader: type[object]) -> bool:
+    """Return whether readers of this class have `twin`."""
+    return issubclass(reader, SupportsTwins)
 
 
 def ledger_key(key: str, past: Past) -> str:

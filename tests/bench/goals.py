@@ -83,6 +83,14 @@ def _goals() -> Iterator[Goal]:
     yield Goal(
         "crash-safe counts on / off, each with an id", f"{known}, crash-safe counts/rate", f"{known}/rate", 0.7, 0.85
     )
+    safe = "knobs/crash-safe counts/App"
+    yield Goal(
+        "crash-safe counts, none with an id / each with an id",
+        f"{safe}, none with an id/rate",
+        f"{safe}, each with an id/rate",
+        0.9,
+        1.0,
+    )
     yield Goal("processor of an idle App", "life/idle/App/idle", "", 1.0, 0.2, most=True)
     yield Goal("memory from the 10 000th message to the last", "life/memory/App/grown", "", 5.0, 0.0, most=True)
     yield Goal("memory of an App on RabbitMQ without limbo", "brokers/rabbitmq/App/rss", "", 40.0, 32.0, most=True)

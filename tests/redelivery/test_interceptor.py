@@ -474,14 +474,14 @@ def test_a_producers_duplicate_id_is_a_message_of_its_own() -> None:
     assert core.the(RunHandler).delivery is two
 
 
-def test_a_message_without_any_id_is_counted_within_its_generation_only() -> None:
+def test_a_message_without_an_id_that_waited_to_be_run_again_keeps_its_count_when_its_generation_is_lost() -> None:
     core, d = Core(), delivery("")
     core.fail(d)
     core.due(core.the(StartTimer))
     assert d.failures == 1
     core.feed(GenerationLost(1))
     core.arrive(delivery("", generation=2, redelivered=True))
-    assert core.the(RunHandler).delivery.failures == 0
+    assert core.the(RunHandler).delivery.failures == 1
 
 
 def test_an_unmarked_twin_of_a_finished_message_is_run_and_its_dead_letter_is_sent() -> None:

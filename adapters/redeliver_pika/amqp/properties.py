@@ -86,6 +86,18 @@ class RawProperties(BasicProperties):
             return self.message_id, self.timestamp
         return _identity(self.raw) or (self.message_id, self.timestamp)  # those raise what is wrong with the bytes
 
+    def around_headers(self) -> tuple[bytes, dict[str, Any]]:
+        """Return all other properties, as the bytes of the wire, and the headers."""
+        raw = self.raw if self.raw is not None else b"".join(self.encode())
+        flags, at = _flags(raw), 2
+        if not flags & _HAS_HEADERS:
+            return raw, {}
+        for bit in (_HAS_TYPE, _HAS_ENCODING):  # the two that may stand before the headers
+            at += 1 + raw[at] if flags & bit else 0
+        headers, end = decode_table(raw, at)
+        rest = (flags & ~_HAS_HEADERS).to_bytes(2, "big") + raw[2:at] + raw[end:]
+        return rest, headers
+
     def raw_has(self, prefix: bytes) -> bool:
         """Whether these bytes occur anywhere in the properties as they came; True may be a mere likeness."""
         return prefix in (self.raw if self.raw is not None else b"".join(self.encode()))

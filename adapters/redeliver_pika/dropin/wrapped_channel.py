@@ -28,6 +28,7 @@ from redeliver_pika.dropin.transactions import ChannelTransaction
 from redeliver_pika.dropin.wrapper import Redelivering, tell_of_auto_ack
 
 REPLY_TO = "amq.rabbitmq.reply-to"
+SERVER_NAMED = "amq.gen-"
 DEAD_LETTER_EXCHANGE = "x-dead-letter-exchange"
 ARGUMENTS = 4  # where they stand behind the name in `queue_declare(queue, passive, durable, exclusive, auto_delete, …)`
 
@@ -116,7 +117,7 @@ class _WrappedChannel:
     def _passing(self, queue: str, callback: Any) -> Any:
         """Return the callback of a consumer with auto_ack, unchanged; say once that there is nothing to add."""
         if queue != REPLY_TO:
-            tell_of_auto_ack(queue)
+            tell_of_auto_ack(SERVER_NAMED if queue.startswith(SERVER_NAMED) else queue)
         return callback
 
     def _redelivering(self, queue: str, callback: Any) -> Redelivering:
