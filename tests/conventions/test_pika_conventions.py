@@ -531,6 +531,7 @@ def test_after_a_cancel_what_was_held_is_given_back(rabbitmq: Broker, q: Queues)
     q.put("1")
     with channel_on(rabbitmq) as channel:
         channel = wrap(channel, policy=OFTEN)
+        channel.basic_qos(prefetch_count=50)  # so that it is known how many may be held
         consumer = channel.basic_consume(q.name, seen)
         wait(channel, lambda: bool(seen.bodies))
         channel.basic_cancel(consumer)

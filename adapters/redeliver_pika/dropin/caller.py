@@ -42,12 +42,17 @@ class PikaCallbackRunner(CallbackRunner):
     def message(self, seat: ChannelScope, bound: tuple[Any, ...], method: Any, properties: Any, body: bytes) -> None:
         """What the driver calls. ConfigError where nothing can be done right: the message stays unsettled."""
         source = self._wrapper.source_of(seat, method, properties)
-        if self._wrapper.is_async and self._loop is None:
-            raise ConfigError("a coroutine callback needs pika's AsyncioConnection", cure="Use it, or a function")
+        if self._wrapper.is_async:
+            self.check_loop()
         generation = self.generation(seat, method.consumer_tag, source)
         delivery = delivery_of(source, generation, (method, properties, body))
         self.arrived(CallbackRun(delivery, seat, self, bound, returning_settles=self.returning_settles))
         self._flush(seat)
+
+    def check_loop(self) -> None:
+        """Raise ConfigError if the callback is a coroutine function, and the connection has no loop for it."""
+        if self._wrapper.is_async and self._loop is None:
+            raise ConfigError("a coroutine callback needs pika's AsyncioConnection", cure="Use it, or a function")
 
     @property
     def raises(self) -> bool:
@@ -63,8 +68,10 @@ class PikaCallbackRunner(CallbackRunner):
 
     def _flush(self, seat: ChannelScope) -> None:
         """A BlockingConnection writes only when it is polled; by hand each ack does that."""
-        if self._ground.blocking and self._ground.is_open and not getattr(seat.channel, "_pending_events", ()):
-            self._ground.users.process_data_events(0)
+        ground = self._ground
+        waits = ground.blocking and ground.is_open and not getattr(seat.channel, "_pending_events", ())
+        if waits and ground.raw._get_write_buffer_size():  # an ack of the callback's own was sent at once
+            ground.users.process_data_events(0)
 
     # -- coroutines -------------------------------------------------------------------------------
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redelivering`: the drop-in wrapper for pika callbacks.
+"""The drop-in wrapper for pika callbacks, as `redelivering` makes it.
 
 ::
 
@@ -33,10 +33,10 @@ import logging
 import threading
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, Unpack, overload
+from typing import Any
 
 from redeliver_mw.decorator import is_async
-from redeliver_mw.dropin import DropinKeywords, DropinOptions
+from redeliver_mw.dropin import DropinOptions
 from redeliver_mw.errors import ConfigError, LimboError, RedeliverError
 from redeliver_mw.message import Destination
 from redeliver_pika.dropin.caller import PikaCallbackRunner
@@ -46,21 +46,35 @@ from redeliver_pika.dropin.copies import PikaCompanion, SharedConnection
 log = logging.getLogger("redeliver_mw.pika")
 
 Callback = Callable[..., Any]  # (channel, method, properties, body)
-_told: set[str] = set()  # consumers with auto_ack that were warned of
+_told: set[str] = set()  # consumers with auto_ack that were warned of, by tag, or by queue where that is known
+
+
+def tell_of_auto_ack(consumer: str) -> None:
+    """Log once that there is nothing to add to a consumer with auto_ack."""
+    if consumer not in _told:
+        _told.add(consumer)
+        log.error("auto_ack=True gives messages away before they are handled: none can be redelivered")
 
 
 class Redelivering:
     """A wrapped callback. Give it to `basic_consume`; several queues, channels and connections may share it."""
 
     hands_class: type[PikaCallbackRunner] = PikaCallbackRunner
+    wraps_for_redelivery = True  # by which it is known wherever it is wrapped again
 
-    def __init__(self, callback: Callback, terms: DropinOptions, queue: str | None, publisher: str | None) -> None:
+    def __init__(
+        self,
+        callback: Callback,
+        terms: DropinOptions,
+        queue: str | Destination | None,
+        publisher: str | PikaCompanion | None,
+    ) -> None:
         self.callback = self.__wrapped__ = callback
         self.__name__: str = getattr(callback, "__name__", type(callback).__name__)
         self.__doc__ = getattr(callback, "__doc__", None)
         self.terms = terms.on(callback)
         self.is_async = is_async(callback)
-        self.companion = None if publisher is None else PikaCompanion(publisher)
+        self.companion = PikaCompanion(publisher) if isinstance(publisher, str) else publisher
         self._queue = None if queue is None else Destination.parse(queue)
         self._last: dict[
             tuple[str, int], PikaCallbackRunner
@@ -93,6 +107,16 @@ class Redelivering:
     def __repr__(self) -> str:
         return f"<redelivering {self.callback!r}>"
 
+    def learn(self, channel: Any) -> None:
+        """Hold the policy of the named queue against the broker of this channel, before the first message.
+
+        Raises ConfigError or PolicyError for what cannot be had, and LimboError for a limbo that cannot be opened.
+        """
+        hands = self._hands(channel)
+        hands.check_loop()
+        if self._queue is not None:
+            hands.learn(self._queue)
+
     def _hands(self, channel: Any) -> PikaCallbackRunner:
         shared = SharedConnection.of(channel.connection)
         hands: PikaCallbackRunner | None = shared.hands.get(self)
@@ -108,9 +132,7 @@ class Redelivering:
 
     def _pass_through(self, args: tuple[Any, ...], consumer_tag: str) -> None:
         """auto_ack: the broker forgot the message when it sent it. Refusing it would lose it."""
-        if consumer_tag not in _told:
-            _told.add(consumer_tag)
-            log.error("auto_ack=True gives messages away before they are handled: none can be redelivered")
+        tell_of_auto_ack(consumer_tag)
         self.callback(*args)
 
     def _refuse(self, seat: ChannelScope, method: Any, error: RedeliverError) -> None:
@@ -137,46 +159,3 @@ class Redelivering:
                 )
             found = seat.sources[method.consumer_tag] = Destination(method.routing_key)
         return found
-
-
-@overload
-def redelivering(
-    callback: None = None, *, queue: str | None = None, publisher: str | None = None, **options: Unpack[DropinKeywords]
-) -> Callable[[Callback], Redelivering]: ...
-@overload
-def redelivering(
-    callback: Callback, *, queue: str | None = None, publisher: str | None = None, **options: Unpack[DropinKeywords]
-) -> Redelivering: ...
-def redelivering(
-    callback: Callback | None = None,
-    *,
-    queue: str | None = None,
-    publisher: str | None = None,
-    **options: Unpack[DropinKeywords],
-) -> Any:
-    """Wrap a callback of pika's, `(channel, method, properties, body)`, for `basic_consume`; or decorate it.
-
-    - `queue`: the queue that is consumed; needed only when messages come through an exchange.
-    - `publisher`: a URL for a companion connection on which copies go out.
-    - `policy`: any policy text, a RedeliveryPolicy or PolicyMap; else the callback's `@redeliver` mark, else
-      the default policy.
-    - `delay`: `auto`, `hold`, `schedule`, or with a limbo `park`.
-    - `limbo`: the URL of a database for messages that wait longer than here or at the broker; needs `publisher`.
-    - `journal`: a folder, or a Journal, for an AttemptRecord of each attempt.
-    - `journal_healthy`: `all`, or with `counts` messages that go well at once are counted, not told one by one.
-    - `app_name`: for records and dead letters; the program's name by default.
-    - `settle`: by default, and with `callback`, the callback's own `basic_ack`, `basic_nack` or `basic_reject` settles
-      the message, whenever it comes, also from `add_callback_threadsafe`; returning alone settles nothing. With
-      `return`, returning is success.
-    - `hold_max`: deliveries (>= 1) that may be held here at once, each for ten seconds at most.
-
-    ConfigError for what cannot be; PolicyError for a policy that cannot be read.
-    """
-    terms = DropinOptions(publisher=publisher, **options)
-
-    def wrap(callback: Callback) -> Redelivering:
-        if not callable(callback):
-            raise ConfigError(f"{callback!r:.200} is no callback", cure="Give a function of pika's four arguments")
-        return Redelivering(callback, terms, queue, publisher)
-
-    return wrap if callback is None else wrap(callback)
