@@ -16,13 +16,14 @@ from .callback_run import CallbackRun, RunListener
 from .callback_runner import CallbackRunner
 from .callback_settlements import ACK, Acked, RefusedHere, Requeued, because_of
 from .companion import CompanionPublisher
-from .copy_publisher import CopyPublisher, IsAlive, UserConnection
+from .copy_publisher import NOT_KNOWN, CopyPublisher, IsAlive, UserConnection
 from .limbo import DropinLimbo
 from .options import DropinKeywords, DropinOptions
 from .settlement_scope import SettlementScope
 
 __all__ = [
     "ACK",
+    "NOT_KNOWN",
     "Acked",
     "BoundedLog",
     "CallbackRun",

@@ -13,6 +13,7 @@ from ..message import Delivery, Destination, Outgoing
 from ..redelivery.tracking import SourcePlan
 
 IsAlive = Callable[[], bool]
+NOT_KNOWN = -1.0  # less than any wait
 
 
 class UserConnection(Protocol):
@@ -44,7 +45,10 @@ class CopyPublisher(Protocol):
         return  # most brokers need nothing
 
     def schedule_wait(self, source: Destination, seconds: float) -> float:
-        """Return for how many seconds yet no copy that is to wait so long can be scheduled. On the driver's thread."""
+        """Return for how many seconds yet no copy that is to wait so long can be scheduled. On the driver's thread.
+
+        `NOT_KNOWN`: that is still to be found out, and a copy waits for it.
+        """
         return 0.0  # most brokers delay a copy at once
 
     @abstractmethod

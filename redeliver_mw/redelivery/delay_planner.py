@@ -74,11 +74,13 @@ class DelayPlanner(CopyOutcomes):
         if self._stopping:
             return self._leave(story, at)
         ways, taken = self._delay_options(story), self._places_taken(story)
+        last_place = ways.spare is not None and taken >= ways.spare
         young = self._young(story, rest) if story.copyable else 0.0
+        if young < 0:  # not known yet: a copy that waits for the look-up would keep the place
+            young = HOLD_MAX_ALONE if last_place else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
             ways = replace(ways, schedule=None)
         room = story.state is State.HELD or taken < ways.budget or self._displace(story, at.mono + rest, at)
-        last_place = ways.spare is not None and taken >= ways.spare
         if last_place:
             ways = replace(ways, hold_max=min(ways.hold_max, HOLD_MAX_ALONE))
         back_early = story.state is State.EARLY and room  # not given back again at once: clocks may differ

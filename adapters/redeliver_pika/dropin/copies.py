@@ -22,7 +22,7 @@ from redeliver_mw.adapter import OnAnswer, Verdict
 from redeliver_mw.adapter.capabilities import ScheduleRange
 from redeliver_mw.adapter.kit.pending_copies import PendingCopies
 from redeliver_mw.adapter.registry import parse_url
-from redeliver_mw.dropin import CopyPublisher, IsAlive
+from redeliver_mw.dropin import NOT_KNOWN, CopyPublisher, IsAlive
 from redeliver_mw.errors import BrokerUnavailable, ConfigError, RedeliverError
 from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.redelivery.tracking import SourcePlan
@@ -54,8 +54,9 @@ class ChannelCopyPublisher(CopyPublisher):
             self._ladder.ensure(plan.source, plan.ways.schedule.rungs, lambda found: None)
 
     def schedule_wait(self, source: Destination, seconds: float) -> float:
-        """A rung that is not known yet is looked up, while its copy waits for that."""
-        return self._ladder.wait(rung_queue(source, seconds))
+        """Return how long the rung is young yet; one that is not known is looked up, while its copy waits for that."""
+        rung = rung_queue(source, seconds)
+        return self._ladder.wait(rung) if self._ladder.knows(rung) else NOT_KNOWN
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
         if after > 0:
