@@ -27,15 +27,14 @@ def on_message(channel, method, properties, body):
 
 
 connection = pika.BlockingConnection(pika.URLParameters(URL.replace("rabbitmq", "amqp", 1)))
-channel = connection.channel()
+channel = redelivering(connection.channel(), policy=POLICY)  # this was: channel = connection.channel()
 for queue in (QUEUE, DEAD):
     channel.queue_declare(queue, durable=True)
     channel.queue_purge(queue)
 for body in (b"good order", b"slow order", b"broken order"):
     channel.basic_publish("", QUEUE, body, pika.BasicProperties(delivery_mode=2))
 
-# This was: channel.basic_consume(QUEUE, on_message)
-channel.basic_consume(QUEUE, redelivering(on_message, policy=POLICY))
+channel.basic_consume(QUEUE, on_message)
 
 letters = connection.channel()
 while not (dead := letters.basic_get(DEAD, auto_ack=True))[0]:
