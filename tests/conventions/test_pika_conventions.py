@@ -706,7 +706,10 @@ def test_an_exception_after_a_rollback_is_a_failure_of_its_message(rabbitmq: Bro
         assert [body for body, _ in dead(q, 1)] == [b"undone"]  # that of the second attempt alone
 
 
-def test_a_transaction_selected_before_the_wrapping_is_refused_at_the_first_commit(rabbitmq: Broker, q: Queues) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_transaction_selected_before_the_wrapping_is_refused_at_the_first_commit(
+    form: str, rabbitmq: Broker, q: Queues
+) -> None:
     refusals: list[ConfigError] = []
 
     def act(channel: Any, method: Any, *_: Any) -> None:
@@ -720,8 +723,7 @@ def test_a_transaction_selected_before_the_wrapping_is_refused_at_the_first_comm
     q.put("1")
     with channel_on(rabbitmq) as channel:
         channel.tx_select()
-        channel = wrap(channel, policy=ONCE)
-        channel.basic_consume(q.name, Callback(act))
+        channel = start(form, channel, q.name, Callback(act), policy=ONCE)
         with contextlib.suppress(ConfigError):
             wait(channel, lambda: bool(refusals))
         assert len(refusals) == 1

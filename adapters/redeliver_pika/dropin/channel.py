@@ -20,7 +20,16 @@ from types import MethodType
 from typing import Any
 
 from redeliver_mw.adapter.capabilities import Settlement
-from redeliver_mw.dropin import ACK, BoundedLog, CallbackRun, Requeued, RunListener, SettlementScope, because_of
+from redeliver_mw.dropin import (
+    ACK,
+    BoundedLog,
+    CallbackRun,
+    RefusedHere,
+    Requeued,
+    RunListener,
+    SettlementScope,
+    because_of,
+)
 from redeliver_mw.errors import Reject
 from redeliver_mw.message import Delivery, Destination
 from redeliver_pika.dropin.prefetch import PrefetchCounts
@@ -102,6 +111,8 @@ class ChannelScope(SettlementScope):
         if not self._attached:
             self._attached, self._first, self._top, self._mixed = True, 0, 0, False
             self.clear()
+            if self.by_hand is None:
+                self.channel.tx_commit = self.channel.tx_rollback = self._refuse_transaction
             self.raw.add_on_close_callback(self._closed)
             self.raw.add_on_cancel_callback(lambda frame: self.abandon(frame.method.consumer_tag))
         return super().generation(consumer, keeper)
@@ -245,6 +256,14 @@ class ChannelScope(SettlementScope):
 
     def withdraw(self, turn: CallbackRun) -> bool:
         return super().withdraw(turn) if self.transaction is None else self.transaction.withdraw(turn)
+
+    def _refuse_transaction(self, *_: Any, **__: Any) -> None:
+        """Raise: acks of ours on this channel would be part of a transaction whose end we cannot see."""
+        raise RefusedHere(
+            "a wrapped callback knows nothing of the transactions of its channel, so its acks cannot be part of them",
+            where=repr(self.channel),
+            cure="Wrap the channel before tx_select: channel = redelivering(channel, policy=...)",
+        )
 
     def _closing(self, *args: Any, **kwargs: Any) -> Any:
         """A callback that closes its channel right after a message gets that one settled first."""
