@@ -62,6 +62,7 @@ class SenderLink(proton.Handler):
         self._sent: dict[str, SentCopy] = {}
         self._link: Any = None
         self._route: Route | None = None
+        self._unwritten: Verdict = "unsent"  # what is answered to what was not written when it failed
 
     def attach(self, session: proton.Session, route: Route) -> None:
         self.state, self._route = "attaching", route
@@ -85,9 +86,11 @@ class SenderLink(proton.Handler):
         return list(self._sent.values())
 
     def offer(self, sent: SentCopy) -> None:
-        """Send it when there is credit."""
+        """Send it when there is credit; a link that has failed answers at once."""
+        if self.state == "closed":
+            return sent.answer(self._unwritten, self.failed)
         self.queue.append(sent)
-        self.flush()
+        return self.flush()
 
     def flush(self) -> None:
         while self.queue and self.credit > 0:
@@ -131,7 +134,7 @@ class SenderLink(proton.Handler):
     def fail(self, why: str, unwritten: Verdict = "refused") -> None:
         """It is of no use, says the broker: what was not written is refused. What was can be confirmed no more."""
         self.close()
-        self.failed = why
+        self.failed, self._unwritten = why, unwritten
         waiting, self.queue = list(self.queue), deque()
         written, self._sent = self.unanswered, {}
         for sent in waiting:

@@ -9,6 +9,8 @@ import logging
 import pytest
 
 from redeliver_mw.message import Destination, Outgoing
+from redeliver_proton.brokers.artemis.topology import ArtemisTopology
+from redeliver_proton.sender_link import SenderLinks, SentCopy
 from tests.adapters.proton.probe import Probe
 from tests.contract.proton_world import FULL, REFUSING, ProtonWorld
 
@@ -124,3 +126,12 @@ def test_what_waits_for_credit_is_forgotten_with_its_original(world: ProtonWorld
     world.raw.settings(name, maxSizeMessages=100, addressFullMessagePolicy="BLOCK")
     world.advance(0.3)
     assert world.depth(name) == 1
+
+
+def test_a_copy_whose_target_cannot_be_looked_up_is_answered_at_once() -> None:
+    """It waited for half a minute: the publishing connection was up again before the one that looks targets up."""
+    answers: list[tuple[str, str]] = []
+    links = SenderLinks(ArtemisTopology())
+    for _ in range(2):
+        links.to(Destination("orders")).offer(SentCopy(b"", lambda verdict, why: answers.append((verdict, why))))
+    assert [verdict for verdict, _ in answers] == ["unsent", "unsent"]
