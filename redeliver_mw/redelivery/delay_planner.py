@@ -23,7 +23,7 @@ from .states import Signal, State
 from .tracking import NO_COPIES, SourcePlan, TrackedDelivery
 
 SLACK_US = 2_000  # an arrival this little before its time is on time
-LOOK_AGAIN = 0.05  # seconds that the last place is held while the way of its copy is being looked up
+LOOK_UP = 0.05  # seconds that the last place is held while the way of its copy is being looked up
 
 
 class DelayPlanner(CopyOutcomes):
@@ -78,7 +78,7 @@ class DelayPlanner(CopyOutcomes):
         last_place = ways.spare is not None and taken >= ways.spare
         young = self._young(story, rest) if story.copyable else 0.0
         if young < 0:  # not known yet: a copy that waits for the look-up would keep the place
-            young = LOOK_AGAIN if last_place else 0.0
+            young = LOOK_UP if last_place else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
             ways = replace(ways, schedule=None)
         room = story.state is State.HELD or taken < ways.budget or self._displace(story, at.mono + rest, at)
@@ -217,7 +217,7 @@ class DelayPlanner(CopyOutcomes):
 
 def _was_held(story: TrackedDelivery) -> bool:
     """Return whether it has been held for more than a look-up."""
-    return story.state is State.HELD and story.seconds > LOOK_AGAIN
+    return story.state is State.HELD and story.seconds > LOOK_UP
 
 
 def _postponable(story: TrackedDelivery) -> bool:
