@@ -16,23 +16,71 @@ from .formats import LANGUAGES, READERS
 from .model import RedeliveryPolicy
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_ROOT = re.compile(r"<(?:[\w.-]+:)?([\w.-]+)[\s/>]")
+# the root elements that are read, and the language of each
 _ROOTS = {
     "beans": "activemq",
     "broker": "activemq",
     "redeliveryPlugin": "activemq",
     "redeliveryPolicyMap": "activemq",
     "redeliveryPolicy": "activemq",
+    "connectionFactory": "activemq",
+    "destinationPolicy": "activemq",
+    "blueprint": "activemq",
     "dynamo-message-system": "patchbay",
-    "patch-bay": "patchbay",
     "patchbay": "patchbay",
+    "patch-bay": "patchbay",
     "message-sink": "patchbay",
     "message-filter": "patchbay",
     "weblogic-jms": "weblogic",
-    "address-settings": "artemis",
-    "address-setting": "artemis",
+    "template": "weblogic",
+    "queue": "weblogic",
+    "topic": "weblogic",
+    "uniform-distributed-queue": "weblogic",
+    "uniform-distributed-topic": "weblogic",
     "configuration": "artemis",
     "core": "artemis",
+    "address-settings": "artemis",
+    "address-setting": "artemis",
+}
+# parts of these: their language's reader says where they belong
+_PARTS = {
+    "brokerService": "activemq",
+    "plugins": "activemq",
+    "redeliveryPolicyEntries": "activemq",
+    "policyMap": "activemq",
+    "policyEntries": "activemq",
+    "policyEntry": "activemq",
+    "deadLetterStrategy": "activemq",
+    "input-port": "patchbay",
+    "input-destination": "patchbay",
+    "redelivery": "patchbay",
+    "redelivery-port": "patchbay",
+    "delivery-failure-params": "weblogic",
+    "delivery-params-overrides": "weblogic",
+    "default-delivery-params": "weblogic",
+    "deployment": "artemis",
+    "redelivery-delay": "artemis",
+    "max-delivery-attempts": "artemis",
+    "dead-letter-address": "artemis",
+}
+# roots of many products: the parts of a namespace that make them ours
+_SHARED = {
+    "beans": ("springframework", "activemq"),
+    "blueprint": ("blueprint", "activemq"),
+    "broker": ("activemq", "springframework", "blueprint"),
+    "configuration": ("urn:activemq", "urn:hornetq", "urn:jboss"),
+    "core": ("urn:activemq", "urn:hornetq", "urn:jboss"),
+    "deployment": ("urn:hornetq", "urn:jboss:messaging", "urn:jboss-messaging"),
+    **dict.fromkeys(("template", "queue", "topic"), ("weblogic", "bea.com")),
+}
+# and what is in such a root without one of these namespaces, if it is ours
+_INSIDE = {
+    "configuration": ("core", "address-settings", "address-setting", "persistence-enabled"),
+    "deployment": ("core", "address-settings", "address-setting"),
+    **dict.fromkeys(
+        ("template", "queue", "topic"),
+        ("delivery-failure-params", "delivery-params-overrides", "group-params", "sub-deployment-name"),
+    ),
 }
 LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
 _DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
@@ -96,12 +144,12 @@ def _read(text: str, language: str | None, strict: bool) -> PolicyMap:
 
 def detect(text: str) -> str:
     """The language of a text, by its content; PolicyError if it cannot be any. Pure."""
+    if text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
+        return _detect_xml(text)
     if "JMSJCA.redeliveryhandling=" in text:
         return "jmsjca"
     if "jms.redeliveryPolicy." in text:
         return "activemq"
-    if text.lstrip().startswith("<"):
-        return _detect_xml(text)
     if _URL.match(text.lstrip()):
         raise PolicyError(
             "this URL carries no policy",
@@ -121,12 +169,28 @@ def looks_like_a_file(text: str) -> bool:
 
 
 def _detect_xml(text: str) -> str:
-    for root in _ROOT.findall(text):
-        if root in _ROOTS:
-            return _ROOTS[root]
+    # by the root element and its namespace: a comment or a text inside may speak of anything
+    from .formats.diagnostics import nearest
+    from .formats.xml import Element, root_of
+    from .formats.xml import parse as parse_xml  # most programs never need XML
+
+    root: Element = root_of(text)
+    language = _ROOTS.get(root.name) or _PARTS.get(root.name)
+    ours = _SHARED.get(root.name)
+    if ours and not any(part in root.namespace for part in ours) and (root.namespace or root.name in _INSIDE):
+        # another product's, unless it holds what only ours does
+        inside = parse_xml(text).children if root.name in _INSIDE else []
+        if not any(nearest(child.name, _INSIDE[root.name], alike=0.8) for child in inside):
+            language = None
+    if language:
+        return language
+    near = nearest(root.name, _ROOTS, alike=0.8)
+    meant = f"Did you mean <{near}>? " if near and near != root.name else ""
+    namespace = f" of the namespace {root.namespace:.100}" if root.namespace else ""
     raise PolicyError(
-        "no policy of a known system in this XML",
-        cure=f"It needs one of these elements: {', '.join(_ROOTS)}; or name the language",
+        f"no policy of a known system in this XML: its root is <{root.name:.100}>{namespace}",
+        where=root.where,
+        cure=f"{meant}The roots that are read: {', '.join(_ROOTS)}; or name the language",
     )
 
 

@@ -46,7 +46,8 @@ with `fallbackToDeadLetter="false"`. The policies of clients are not read beside
 What is different here: no consumer waits behind a message that rests (`jms.nonBlockingRedelivery` or not), and
 a non-persistent message that is dead is dead-lettered like any other, where ActiveMQ drops it unless
 `processNonPersistent="true"`. `strict` refuses what ActiveMQ takes without doing what it looks like, unknown
-properties in XML among it; else those are warnings.
+properties and elements in XML among it, and elements that stand where they do not belong; else those are warnings.
+What else ActiveMQ's own schema has is passed over. XML without a policy is refused.
 
 What the language cannot say: delays from a table, jitter of the first delay or cut by the cap, targets of its
 own choice but by prefix and suffix or one for all, several targets, keeping a dead message, rules by exception,
@@ -70,7 +71,7 @@ __all__ = ["LONGEST_URL", "PROPERTIES", "read", "write"]
 def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a URL or of XML; one PolicyError that tells everything that is wrong."""
     report = ReportProblem(strict)
-    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+    if text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
         return read_xml(text, report)
     if PREFIX not in text and NON_BLOCKING not in text:
         # a URL may hold a password: it is not shown

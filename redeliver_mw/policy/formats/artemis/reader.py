@@ -40,7 +40,8 @@ pattern is a warning. With auto-created resources the broker moves it through th
 source's own, `DLQ.<source>`; here it is sent to that queue.
 
 `persist-delivery-count-before-delivery` in the same file is a warning: what it asks for is the application's
-`crash_safe`. What else stands in a broker's file is passed over.
+`crash_safe`. What else Artemis' own schema has is passed over; any other element, and one that stands where it does
+not belong, is a warning, or with `strict` an error. A file without an `address-setting` is refused.
 
 What the language cannot say: an end by time, a table of delays, several targets, `$` inside a name, rules by
 exception, keeping a message, logging an expired one.
@@ -65,39 +66,21 @@ from ...expiry import Expiry
 from ...model import RedeliveryPolicy
 from ...patterns import Pattern, pattern_of, precedence_key
 from .. import values
-from ..diagnostics import Diagnostics, nearest
+from ..diagnostics import Diagnostics
+from ..schema import Schema, tell
 from ..xml import Element, parse
+from .schema import ARTEMIS, COUNTED_BEFORE, DELAYS, FIELDS, FLAGS, HORNETQ, NUMBERS
 
 ATTEMPTS = 10  # deliveries, where no setting says how many
-DELAYS = ("redelivery-delay", "max-redelivery-delay")
-FLAGS = ("auto-create-dead-letter-resources", "auto-create-expiry-resources")
-AFFIXES = ("dead-letter-queue-prefix", "dead-letter-queue-suffix", "expiry-queue-prefix", "expiry-queue-suffix")
-ADDRESSES = ("dead-letter-address", "expiry-address")
-NUMBERS = ("redelivery-delay-multiplier", "redelivery-collision-avoidance-factor")
-FIELDS = (*DELAYS, *NUMBERS, "max-delivery-attempts", *ADDRESSES, *FLAGS, *AFFIXES)
-COUNTED_BEFORE = "persist-delivery-count-before-delivery"
 QUEUE, TOPIC = "jms.queue.", "jms.topic."
 PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large file is read in bounded time
-# what an address-setting may hold besides: close enough to a field to be taken for a misspelling of it
-_BESIDE = (
-    "redistribution-delay",
-    "expiry-delay",
-    "min-expiry-delay",
-    "max-expiry-delay",
-    "no-expiry",
-    "send-to-dla-on-no-route",
-    "auto-delete-queues-delay",
-    "auto-delete-addresses-delay",
-    "auto-create-queues",
-    "auto-create-addresses",
-    "default-max-consumers",
-)
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a text with `address-setting` elements; PolicyError with line and column otherwise."""
     root, problems = parse(text), Diagnostics()
     settings = list(root.find("address-setting"))
+    tell(root, _schema_of(root), problems, strict=strict, holds=bool(settings))
     jms = any(element.attributes.get("match", "").startswith("jms.") for element in settings)
     entries: dict[tuple[str, DestinationKind | None], MapEntry] = {}
     for element in settings:
@@ -163,6 +146,12 @@ def without_prefix(name: str) -> tuple[str, DestinationKind | None]:
     return name.removeprefix("jms.") if name == "jms.#" else name, None
 
 
+def _schema_of(root: Element) -> Schema:
+    # in HornetQ's configuration there is no core around the settings
+    artemis = root.namespace.startswith("urn:activemq") or root.first("core") is not None
+    return ARTEMIS if artemis else HORNETQ
+
+
 def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | None:
     match, colons, _ = element.attributes.get("match", "").partition("::")
     if match and colons:
@@ -177,8 +166,6 @@ def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | 
     for child in element.children:
         if child.name in FIELDS:
             fields[child.name] = _value(child, problems, strict)
-        elif child.name not in _BESIDE and (near := nearest(child.name, FIELDS)):
-            problems.warn(f"{child.where}: passed over; did you mean {near}?")
     return MapEntry(pattern, kind, fields) if None not in fields.values() else None
 
 

@@ -21,7 +21,8 @@ from ...patterns import Pattern
 from .. import unsupported, values
 from ..format_protocol import Conversion
 from .approximation import fitted
-from .reader import FIELDS, QUEUE, TOPIC
+from .reader import QUEUE, TOPIC
+from .schema import FIELDS
 
 ADDRESS = "DLA"  # what auto-created queues stand behind
 _ALWAYS = ("redelivery-delay", "max-redelivery-delay", "max-delivery-attempts")
