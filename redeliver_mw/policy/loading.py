@@ -41,6 +41,8 @@ _ROOTS = {
     "core": "artemis",
     "address-settings": "artemis",
     "address-setting": "artemis",
+    "server": "artemis",
+    "domain": "artemis",
 }
 # parts of these: their language's reader says where they belong
 _PARTS = {
@@ -71,12 +73,14 @@ _SHARED = {
     "configuration": ("urn:activemq", "urn:hornetq", "urn:jboss"),
     "core": ("urn:activemq", "urn:hornetq", "urn:jboss"),
     "deployment": ("urn:hornetq", "urn:jboss:messaging", "urn:jboss-messaging"),
+    "server": ("urn:jboss:domain",),
+    "domain": ("urn:jboss:domain",),
     **dict.fromkeys(("template", "queue", "topic"), ("weblogic", "bea.com")),
 }
 # and what is in such a root without one of these namespaces, if it is ours
 _INSIDE = {
     "configuration": ("core", "address-settings", "address-setting", "persistence-enabled"),
-    "deployment": ("core", "address-settings", "address-setting"),
+    **dict.fromkeys(("deployment", "server", "domain"), ("core", "address-settings", "address-setting")),
     **dict.fromkeys(
         ("template", "queue", "topic"),
         ("delivery-failure-params", "delivery-params-overrides", "group-params", "sub-deployment-name"),

@@ -148,6 +148,7 @@ SETTING = '<address-setting match="#"><dead-letter-address>D</dead-letter-addres
         ('<a:broker xmlns:a="http://activemq.apache.org/schema/core"/>', "activemq"),
         ('<template name="T"><delivery-failure-params/></template>', "weblogic"),
         ('<queue name="Q"><delivery-failure-param/></queue>', "weblogic"),
+        ('<server xmlns="urn:jboss:domain:20.0"/>', "artemis"),
         ("<redeliveryPolicy/>", "activemq"),
         ("<redelivery/>", "patchbay"),
         ("<delivery-failure-params/>", "weblogic"),
@@ -168,7 +169,8 @@ def test_the_language_of_xml_is_told_by_its_root(text: str, language: str) -> No
         '<beans xmlns="http://xmlns.jcp.org/xml/ns/javaee"/>',
         "<project><description>tcp://h?jms.redeliveryPolicy.maximumRedeliveries=4</description></project>",
         "<queue name='Q'/>",
-        "<server><address-settings/></server>",
+        "<server><Service/></server>",
+        "<domain xmlns='http://xmlns.oracle.com/weblogic/domain'/>",
     ],
 )
 def test_xml_of_nobody_is_refused_with_the_roots_that_are_read(text: str) -> None:

@@ -296,6 +296,27 @@ def test_hornetqs_settings_stand_in_the_root(namespace: str) -> None:
     assert "<address-settings>: out of its place; it belongs in <core>" in told(artemis)
 
 
+WILDFLY = """<server xmlns="urn:jboss:domain:20.0"><extensions><extension module="x"/></extensions><profile>
+  <subsystem xmlns="urn:jboss:domain:logging:8.0"><console-handler name="C"/></subsystem>
+  <subsystem xmlns="urn:jboss:domain:messaging-activemq:13.1"><server name="default"><security elytron-domain="a"/>
+    <address-setting name="jms.queue.A" dead-letter-address="jms.queue.DLQ" max-delivery-attempts="3"
+                     redelivery-delay="1000" redelivery-multiplier="2" max-size-bytes="1"/>
+    <jms-queue name="A" entries="java:/jms/queue/A"/></server></subsystem></profile></server>"""
+
+
+def test_the_messaging_subsystem_of_wildfly_is_read_among_the_others() -> None:
+    policies = load_policies(WILDFLY, strict=True)
+    policy = policies.resolve("A")
+    assert policy.dead_after == 3
+    assert [policy.backoff.span(failures).base for failures in (1, 2)] == [1.0, 2.0]
+    assert str(policy.targets[0]) == "queue:DLQ"
+    assert len(policies.warnings) == 1
+    wrong = WILDFLY.replace("max-delivery-attempts", "max-delivery-atempts")
+    assert "max-delivery-atempts is passed over; did you mean max-delivery-attempts?" in told(wrong)
+    with pytest.raises(PolicyError, match="Did you mean max-delivery-attempts"):
+        load_policies(wrong, strict=True)
+
+
 def test_a_foreign_name_in_a_foreign_place_is_unknown() -> None:
     setting = "<address-setting match='#'><acceptors/></address-setting>"
     assert "<acceptors>: passed over" in told(setting)
@@ -309,3 +330,5 @@ def test_a_file_full_of_unknown_elements_is_told_of_in_no_time() -> None:
     inner = "".join(f"<unknown-{number}/>" for number in range(50_000))
     said = told(f"<address-setting match='#'>{inner}</address-setting>")
     assert said.count("passed over") == MOST_TOLD
+    setting = "<address-settings><address-setting match='#'/></address-settings>"
+    assert "passed over" not in told(f"<core><acceptors>{inner}</acceptors>{setting}</core>")

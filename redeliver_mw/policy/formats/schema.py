@@ -13,6 +13,7 @@ from .diagnostics import Diagnostics, nearest
 from .xml import Element
 
 MOST_TOLD = 100  # findings of one file: more help nobody, and the nearest name takes time
+MOST_COMPARED = 2_000  # names of one file that are compared with ours, which takes time
 _ALIKE = 0.8  # how near a foreign name must be to one of ours to be taken for a misspelling of it
 _HOMES = 3  # places that are named as the right ones
 
@@ -124,9 +125,9 @@ def findings(root: Element, schema: Schema) -> Iterator[Finding]:
                 inside.append((child, schema.place("", child.name)))
             else:
                 key = (child.name, id(place))
-                if key not in seen:
+                if key not in seen and len(seen) < MOST_COMPARED:
                     seen[key] = _meant(child.name, place, schema)
-                near = seen[key]
+                near = seen.get(key)
                 if near or not place.open:
                     yield _unknown(child, near, schema, place.ours)
                 inside.append((child, schema.places.get(near or "") or _ELSEWHERE))

@@ -22,6 +22,9 @@ equally long Artemis takes either, by the hash of their texts; here it is the la
 with the same pattern are not merged: Artemis ignores the later one, HornetQ the earlier, and so does a file with
 names of theirs. A queue `ADDRESS::QUEUE` has the settings of its address.
 
+WildFly's `standalone.xml` has the fields as attributes of `<address-setting name="PATTERN">`, and the multiplier as
+`redelivery-multiplier`; the other subsystems are passed over.
+
 HornetQ and JBoss Messaging write JMS names as `jms.queue.NAME` and `jms.topic.NAME`; that prefix is taken off, here
 and in the addresses, and narrows a setting to queues or topics.
 
@@ -52,6 +55,7 @@ exception, keeping a message, logging an expired one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, combinations, islice, product
 from typing import Any, cast
 
@@ -66,10 +70,10 @@ from ...expiry import Expiry
 from ...model import RedeliveryPolicy
 from ...patterns import Pattern, pattern_of, precedence_key
 from .. import values
-from ..diagnostics import Diagnostics
+from ..diagnostics import Diagnostics, nearest
 from ..schema import Schema, tell
 from ..xml import Element, parse
-from .schema import ARTEMIS, COUNTED_BEFORE, DELAYS, FIELDS, FLAGS, HORNETQ, NUMBERS
+from .schema import ARTEMIS, COUNTED_BEFORE, DELAYS, FIELDS, FLAGS, HORNETQ, NUMBERS, WILDFLY
 
 ATTEMPTS = 10  # deliveries, where no setting says how many
 QUEUE, TOPIC = "jms.queue.", "jms.topic."
@@ -79,8 +83,11 @@ PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large 
 def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a text with `address-setting` elements; PolicyError with line and column otherwise."""
     root, problems = parse(text), Diagnostics()
-    settings = list(root.find("address-setting"))
-    tell(root, _schema_of(root), problems, strict=strict, holds=bool(settings))
+    settings = [_as_elements(element) for element in root.find("address-setting")]
+    schema = _schema_of(root)
+    tell(root, schema, problems, strict=strict, holds=bool(settings))
+    for element in root.find("address-setting"):
+        _unknown_attributes(element, schema, problems, strict)
     jms = any(element.attributes.get("match", "").startswith("jms.") for element in settings)
     entries: dict[tuple[str, DestinationKind | None], MapEntry] = {}
     for element in settings:
@@ -146,7 +153,33 @@ def without_prefix(name: str) -> tuple[str, DestinationKind | None]:
     return name.removeprefix("jms.") if name == "jms.#" else name, None
 
 
+def _as_elements(setting: Element) -> Element:
+    # WildFly writes its fields as attributes
+    if "messaging-activemq" not in setting.namespace:
+        return setting
+    given = dict(setting.attributes)
+    match = given.pop("name", given.pop("match", ""))
+    if "redelivery-multiplier" in given:
+        given["redelivery-delay-multiplier"] = given.pop("redelivery-multiplier")
+    children = [Element(name, {}, [], text, setting.line, setting.column) for name, text in given.items()]
+    return replace(setting, attributes={"match": match}, children=[*setting.children, *children])
+
+
+def _unknown_attributes(setting: Element, schema: Schema, problems: Diagnostics, strict: bool) -> None:
+    place = schema.places["address-setting"]
+    for name in setting.attributes if "messaging-activemq" in setting.namespace else ():
+        if name in ("name", "match", "redelivery-multiplier", *place.ours) or name in place.foreign:
+            continue
+        near = nearest(name, (*place.ours, *place.foreign))
+        if strict:
+            problems.add(f"unknown attribute {name!r:.80}", where=setting.where, cure=f"Did you mean {near}?")
+        else:
+            problems.warn(f"{setting.where}: {name:.80} is passed over" + (f"; did you mean {near}?" if near else ""))
+
+
 def _schema_of(root: Element) -> Schema:
+    if root.name in WILDFLY.roots:
+        return WILDFLY
     # in HornetQ's configuration there is no core around the settings
     artemis = root.namespace.startswith("urn:activemq") or root.first("core") is not None
     return ARTEMIS if artemis else HORNETQ

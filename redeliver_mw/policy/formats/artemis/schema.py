@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand where in `broker.xml` of Artemis, and in `hornetq-configuration.xml`.
+"""What may stand where in `broker.xml` of Artemis, `hornetq-configuration.xml`, and WildFly's `standalone.xml`.
 
 The lists are those of Artemis 2.44's own schema, and what HornetQ 2.4 and JBoss Messaging 2 have besides.
 """
@@ -65,8 +65,8 @@ _SETTING = words(
     default-exclusive-queue default-group-buckets default-group-first-key default-group-rebalance
     default-group-rebalance-pause-dispatch default-last-value-key default-last-value-queue default-max-consumers
     default-non-destructive default-purge-on-no-consumers default-queue-routing-type default-ring-size
-    distribution-policy-class drop-messages-when-full enable-ingress-timestamp enable-metrics expiry-delay
-    id-cache-size initial-queue-buffer-size last-value-queue management-browse-page-size
+    disk-full-policy distribution-policy-class drop-messages-when-full enable-ingress-timestamp enable-metrics
+    expiry-delay id-cache-size initial-queue-buffer-size last-value-queue management-browse-page-size
     management-message-attribute-size-limit max-expiry-delay max-read-page-bytes max-read-page-messages
     max-size-bytes max-size-bytes-reject-threshold max-size-messages message-counter-history-day-limit
     min-expiry-delay no-expiry page-full-policy page-limit-bytes page-limit-messages page-max-cache-size
@@ -106,4 +106,17 @@ HORNETQ = Schema(
     frozenset(("core",)),
     ARTEMIS.namespaces,
 )
-IN_CORE = _CORE - {"name", "queues", "store", "metrics"}
+_AROUND = Place(("profiles", "profile", "subsystem", "server", "hornetq-server", *_OURS, "address-setting"), open=True)
+# standalone.xml and domain.xml of JBoss and WildFly: the messaging subsystem among all the others
+WILDFLY = Schema(
+    "artemis",
+    "an <address-setting> in the messaging subsystem",
+    ("server", "domain"),
+    {
+        "address-settings": _PLACES["address-settings"],
+        "address-setting": _PLACES["address-setting"],
+        **dict.fromkeys(("domain", "profiles", "profile", "subsystem", "server", "hornetq-server"), _AROUND),
+    },
+    frozenset(("profiles", "profile", "subsystem", "server", "hornetq-server")),
+    ("urn:jboss:domain:messaging",),
+)

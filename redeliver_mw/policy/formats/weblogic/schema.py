@@ -62,4 +62,5 @@ SCHEMA = Schema(
         "default-delivery-params": Place(("default-redelivery-delay",), _OF_A_FACTORY),
     },
     frozenset(("name", "sub-deployment-name", "template", "queue", "topic", "connection-factory")),
+    ("weblogic-jms", "bea.com"),
 )
