@@ -332,3 +332,108 @@ def test_a_file_full_of_unknown_elements_is_told_of_in_no_time() -> None:
     assert said.count("passed over") == MOST_TOLD
     setting = "<address-settings><address-setting match='#'/></address-settings>"
     assert "passed over" not in told(f"<core><acceptors>{inner}</acceptors>{setting}</core>")
+
+
+REAL_SHAPES = {
+    "broker.xml of Artemis 2.44": """<configuration xmlns="urn:activemq" xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance"
+  xmlns:xi="http://www.w3.org/2001/XInclude" xsi:schemaLocation="urn:activemq /schema/artemis-configuration.xsd">
+  <core xmlns="urn:activemq:core" xsi:schemaLocation="urn:activemq:core ">
+    <name>0.0.0.0</name><persistence-enabled>true</persistence-enabled><max-redelivery-records>1</max-redelivery-records>
+    <journal-type>NIO</journal-type><paging-directory>data/paging</paging-directory>
+    <journal-retention-directory period="7" unit="DAYS">data/retention</journal-retention-directory>
+    <journal-datasync>true</journal-datasync><disk-scan-period>5000</disk-scan-period>
+    <max-disk-usage>90</max-disk-usage><critical-analyzer>true</critical-analyzer>
+    <page-sync-timeout>4</page-sync-timeout><global-max-messages>-1</global-max-messages>
+    <acceptors><acceptor name="stomp">tcp://0.0.0.0:61613?protocols=STOMP;useEpoll=true</acceptor></acceptors>
+    <security-settings><security-setting match="#"><permission type="send" roles="amq"/></security-setting>
+    </security-settings>
+    <address-settings>
+      <address-setting match="activemq.management.#">
+        <dead-letter-address>DLQ</dead-letter-address><expiry-address>ExpiryQueue</expiry-address>
+        <redelivery-delay>0</redelivery-delay><max-size-bytes>-1</max-size-bytes>
+        <message-counter-history-day-limit>10</message-counter-history-day-limit>
+        <address-full-policy>PAGE</address-full-policy>
+        <auto-create-queues>true</auto-create-queues><auto-create-addresses>true</auto-create-addresses>
+      </address-setting>
+      <address-setting match="#">
+        <dead-letter-address>DLQ</dead-letter-address><expiry-address>ExpiryQueue</expiry-address>
+        <redelivery-delay>0</redelivery-delay>
+        <auto-create-queues>true</auto-create-queues><auto-create-addresses>true</auto-create-addresses>
+        <auto-delete-queues>false</auto-delete-queues><auto-delete-addresses>false</auto-delete-addresses>
+        <page-size-bytes>10M</page-size-bytes><max-size-bytes>-1</max-size-bytes>
+        <max-size-messages>-1</max-size-messages><max-read-page-messages>-1</max-read-page-messages>
+        <max-read-page-bytes>20M</max-read-page-bytes><page-limit-bytes>-1</page-limit-bytes>
+        <page-limit-messages>-1</page-limit-messages>
+      </address-setting>
+    </address-settings>
+    <addresses><address name="DLQ"><anycast><queue name="DLQ"/></anycast></address></addresses>
+    <broker-plugins><broker-plugin class-name="x.LoggingActiveMQServerPlugin"><property key="A" value="true"/>
+    </broker-plugin></broker-plugins>
+  </core>
+</configuration>""",
+    "activemq.xml of ActiveMQ 6": """<beans xmlns="http://www.springframework.org/schema/beans">
+  <bean class="org.springframework.beans.factory.config.PropertyPlaceholderConfigurer">
+    <property name="locations"><value>file:${activemq.conf}/credentials.properties</value></property></bean>
+  <broker xmlns="http://activemq.apache.org/schema/core" brokerName="localhost" dataDirectory="${activemq.data}">
+    <destinationPolicy><policyMap><policyEntries><policyEntry topic="&gt;">
+      <pendingMessageLimitStrategy><constantPendingMessageLimitStrategy limit="1000"/></pendingMessageLimitStrategy>
+    </policyEntry></policyEntries></policyMap></destinationPolicy>
+    <managementContext><managementContext createConnector="false"/></managementContext>
+    <persistenceAdapter><kahaDB directory="${activemq.data}/kahadb"/></persistenceAdapter>
+    <systemUsage><systemUsage><memoryUsage><memoryUsage percentOfJvmHeap="70"/></memoryUsage>
+      <storeUsage><storeUsage limit="100 gb"/></storeUsage><tempUsage><tempUsage limit="50 gb"/></tempUsage>
+    </systemUsage></systemUsage>
+    <plugins><authorizationPlugin><map><authorizationMap><authorizationEntries>
+      <authorizationEntry queue="&gt;" read="a" write="a" admin="a"/></authorizationEntries>
+      <defaultEntry><authorizationEntry read="a"/></defaultEntry></authorizationMap></map></authorizationPlugin></plugins>
+    <transportConnectors><transportConnector name="stomp" uri="stomp://0.0.0.0:61613"/></transportConnectors>
+    <shutdownHooks><bean xmlns="http://www.springframework.org/schema/beans" class="x.SpringContextHook"/></shutdownHooks>
+  </broker>
+  <import resource="jetty.xml"/>
+</beans>""",
+    "a module of WebLogic": """<weblogic-jms xmlns="http://xmlns.oracle.com/weblogic/weblogic-jms"
+  xmlns:sec="http://xmlns.oracle.com/weblogic/security">
+  <notes>see tcp://h?jms.redeliveryPolicy.maximumRedeliveries=4 and &lt;beans&gt;</notes>
+  <connection-factory name="F"><default-targeting-enabled>true</default-targeting-enabled><jndi-name>jms/F</jndi-name>
+    <client-params><acknowledge-policy>All</acknowledge-policy></client-params>
+    <transaction-params><xa-connection-factory-enabled>true</xa-connection-factory-enabled></transaction-params>
+    <security-params><attach-jmsx-user-id>false</attach-jmsx-user-id></security-params></connection-factory>
+  <foreign-server name="X"><foreign-destination name="D"><local-jndi-name>l</local-jndi-name></foreign-destination>
+  </foreign-server>
+  <queue name="E"><sub-deployment-name>s</sub-deployment-name><jndi-name>jms/E</jndi-name></queue>
+  <queue name="Q"><sub-deployment-name>s</sub-deployment-name>
+    <thresholds><bytes-high>9</bytes-high></thresholds>
+    <delivery-params-overrides><delivery-mode>Persistent</delivery-mode><redelivery-delay>5000</redelivery-delay>
+    </delivery-params-overrides>
+    <delivery-failure-params><error-destination>E</error-destination><redelivery-limit>3</redelivery-limit>
+      <expiration-policy>Redirect</expiration-policy></delivery-failure-params>
+    <jndi-name>jms/Q</jndi-name></queue>
+  <distributed-queue name="D"><distributed-queue-member name="Q"><weight>1</weight></distributed-queue-member>
+  </distributed-queue>
+  <saf-imported-destinations name="S"><saf-queue name="R"><remote-jndi-name>r</remote-jndi-name>
+    <time-to-live-default>0</time-to-live-default></saf-queue></saf-imported-destinations>
+</weblogic-jms>""",
+    "dynamoMessagingSystem.xml": """<dynamo-message-system><patchbay>
+  <provider><provider-name>sqldms</provider-name><supports-transactions>true</supports-transactions>
+    <initial-context-factory>/atg/dynamo/messaging/SqlJmsInitialContextFactory</initial-context-factory></provider>
+  <message-source><nucleus-name>/acme/Source</nucleus-name><output-port><port-name>DEFAULT</port-name>
+    <output-destination><provider-name>sqldms</provider-name><destination-name>patchbay:/acme/Orders</destination-name>
+      <destination-type>Queue</destination-type></output-destination></output-port></message-source>
+  <message-sink><nucleus-name>/acme/Sink</nucleus-name><input-port><port-name>IN</port-name><input-destination>
+    <provider-name>sqldms</provider-name><destination-name>patchbay:/acme/Orders</destination-name>
+    <destination-type>Queue</destination-type><message-selector>a = 1</message-selector>
+    <redelivery><max-attempts>3</max-attempts><delay>60000</delay><failure-output-port>F</failure-output-port>
+    </redelivery></input-destination></input-port>
+    <redelivery-port><port-name>F</port-name><output-destination>
+      <destination-name>patchbay:/acme/Dead</destination-name><destination-type>Queue</destination-type>
+    </output-destination></redelivery-port></message-sink>
+  </patchbay><local-jms><jndi-prefix>/local</jndi-prefix><queue-name>/a</queue-name></local-jms>
+  <message-registry><message-family><message-family-name>f</message-family-name><message-type><jms-type>t</jms-type>
+    <message-class>x.Y</message-class></message-type></message-family></message-registry>
+</dynamo-message-system>""",
+}
+
+
+@pytest.mark.parametrize("name", sorted(REAL_SHAPES))
+def test_a_configuration_in_the_shape_of_a_real_one_draws_no_warning(name: str) -> None:
+    assert load_policies(REAL_SHAPES[name], strict=True).warnings == ()

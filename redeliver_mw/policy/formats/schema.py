@@ -55,6 +55,11 @@ class Schema:
         """The elements that are policies wherever they stand."""
         return frozenset(self.homes) - self.common
 
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """All names of the product's that are listed here."""
+        return frozenset(self.homes).union(*(place.foreign for place in self.places.values()))
+
     def place(self, parent: str, name: str) -> Place:
         """What may stand in the element `name` inside `parent`."""
         return self.places.get(f"{parent}/{name}") or self.places.get(name) or Place()
@@ -139,7 +144,7 @@ _ELSEWHERE = Place(open=True)  # inside what is not ours
 
 def _meant(name: str, place: Place, schema: Schema) -> str | None:
     if place.open:
-        return _near(name, tuple(schema.telling))
+        return None if name in schema.known else _near(name, tuple(schema.telling))
     if name in schema.attributes:
         return name
     return nearest(name, place.ours) or _near(name, tuple(schema.telling)) or nearest(name, place.foreign)
