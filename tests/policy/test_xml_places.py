@@ -202,6 +202,18 @@ def test_an_element_inside_itself_says_where_it_belongs(language: str, number: i
 
 
 @pytest.mark.parametrize(("language", "number"), CASES)
+def test_a_value_that_is_given_twice_says_so(language: str, number: int) -> None:
+    root, element, parent, _, schema = case(language, number)
+    if language == "activemq" or element.children or schema.place(parent.name, element.name).ours:
+        return
+    parent.children.append(case(language, number)[1])
+    said = told(written(root))
+    assert "a second one; leave one out" in said or "a second element of this name. Leave one out" in said
+    with pytest.raises(PolicyError, match="a second element of this name"):
+        load_policies(written(root), strict=True)
+
+
+@pytest.mark.parametrize(("language", "number"), CASES)
 def test_a_part_alone_is_read_or_says_where_it_belongs(language: str, number: int) -> None:
     element, schema = case(language, number)[1], SCHEMAS[language]
     said = told(written(element), language)
@@ -385,9 +397,10 @@ REAL_SHAPES = {
     </systemUsage></systemUsage>
     <plugins><authorizationPlugin><map><authorizationMap><authorizationEntries>
       <authorizationEntry queue="&gt;" read="a" write="a" admin="a"/></authorizationEntries>
-      <defaultEntry><authorizationEntry read="a"/></defaultEntry></authorizationMap></map></authorizationPlugin></plugins>
+      <defaultEntry><authorizationEntry read="a"/></defaultEntry></authorizationMap></map></authorizationPlugin>
+    </plugins>
     <transportConnectors><transportConnector name="stomp" uri="stomp://0.0.0.0:61613"/></transportConnectors>
-    <shutdownHooks><bean xmlns="http://www.springframework.org/schema/beans" class="x.SpringContextHook"/></shutdownHooks>
+    <shutdownHooks><bean xmlns="http://www.springframework.org/schema/beans" class="x.Hook"/></shutdownHooks>
   </broker>
   <import resource="jetty.xml"/>
 </beans>""",

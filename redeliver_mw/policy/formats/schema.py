@@ -43,11 +43,13 @@ class Schema:
     def homes(self) -> dict[str, list[str]]:
         """Where each element of ours belongs."""
         found: dict[str, list[str]] = {}
-        for key, place in self.places.items():
+        # where anything may stand is named only for what has no place of its own
+        for key, place in sorted(self.places.items(), key=lambda item: item[1].open):
             home = key.rpartition("/")[2]
             for name in place.ours:
-                if home not in found.setdefault(name, []):
-                    found[name].append(home)
+                homes = found.setdefault(name, [])
+                if home not in homes and not (place.open and homes):
+                    homes.append(home)
         return found
 
     @cached_property
@@ -81,7 +83,7 @@ class Finding:
 
 
 def tell(root: Element, schema: Schema, problems: Diagnostics, *, strict: bool, holds: bool) -> None:
-    """Tell of all elements that are unknown or out of place.
+    """Tell of all elements that are unknown, out of place, or a value that is given twice.
 
     They are warnings, or errors with `strict`; a file that holds no policy is always an error.
     """
@@ -102,7 +104,7 @@ def tell(root: Element, schema: Schema, problems: Diagnostics, *, strict: bool, 
 
 
 def findings(root: Element, schema: Schema) -> Iterator[Finding]:
-    """All elements that are unknown or out of place, in no order that counts."""
+    """All elements that are unknown, out of place or given twice, in no order that counts."""
     if root.name in schema.roots:
         waiting = [(root, schema.place("", root.name))]
     elif root.name in schema.homes:
@@ -118,11 +120,16 @@ def findings(root: Element, schema: Schema) -> Iterator[Finding]:
     while waiting:
         element, place = waiting.pop()
         inside: list[tuple[Element, Place]] = []
+        once: set[str] = set()
         for child in element.children:
             if schema.is_foreign(child, root):
                 continue
             if child.name in place.ours:
-                inside.append((child, schema.place(element.name, child.name)))
+                its = schema.place(element.name, child.name)
+                if child.name in once and its == _VALUE and not place.open:
+                    yield Finding(child.where, "a second one", "a second element of this name", "leave one out")
+                once.add(child.name)
+                inside.append((child, its))
             elif child.name in place.foreign:
                 inside.append((child, _ELSEWHERE))
             elif child.name in schema.homes and (not place.open or child.name in schema.telling):
@@ -135,11 +142,12 @@ def findings(root: Element, schema: Schema) -> Iterator[Finding]:
                 near = seen.get(key)
                 if near or not place.open:
                     yield _unknown(child, near, schema, place.ours)
-                inside.append((child, schema.places.get(near or "") or _ELSEWHERE))
+                inside.append((child, schema.place(element.name, near) if near in schema.homes else _ELSEWHERE))
         waiting.extend(reversed(inside))
 
 
 _ELSEWHERE = Place(open=True)  # inside what is not ours
+_VALUE = Place()  # inside an element that holds nothing but a text
 
 
 def _meant(name: str, place: Place, schema: Schema) -> str | None:
