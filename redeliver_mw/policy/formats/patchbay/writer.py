@@ -13,8 +13,8 @@ from ...flatten import flattened, translated
 from ...model import RedeliveryPolicy
 from ...patterns import Pattern
 from ...stops import AfterFailures
-from .. import delay_table
 from ..format_protocol import Conversion
+from ..total_time import one_delay
 from ..unsupported import limit, sayable
 from .reader import LANGUAGE, MOST_ATTEMPTS
 
@@ -87,14 +87,9 @@ def _attempts(policy: RedeliveryPolicy, missing: list[str]) -> int:
 
 
 def _delay(policy: RedeliveryPolicy, missing: list[str]) -> int:
-    table, left_out = delay_table.delay_table(policy)
-    first = delay_table.at(table, 1)
-    if any(seconds != first for _, seconds in table):
-        missing.append(f"delays ({policy.backoff}): one delay for all, here the first")
-    missing += left_out
-    if abs(round(first * 1000) - first * 1000) > 1e-6:
-        missing.append("fractions of a millisecond")
-    return round(first * 1000)
+    delay, lost = one_delay(policy)
+    missing += lost
+    return delay
 
 
 def _targets(source: Destination, policy: RedeliveryPolicy, missing: list[str]) -> list[Destination]:

@@ -19,6 +19,7 @@ from ...flatten import flattened, translated
 from ...model import RedeliveryPolicy
 from .. import delay_table, unsupported, values
 from ..format_protocol import Conversion
+from ..total_time import one_delay
 
 NAMESPACE = "http://xmlns.oracle.com/weblogic/weblogic-jms"
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
@@ -156,11 +157,6 @@ def _with(settings: list[str], overrides: list[str]) -> list[str]:
 
 
 def _delay(policy: RedeliveryPolicy, missing: list[str]) -> int:
-    table, jitter = delay_table.delay_table(policy)
-    missing += jitter
-    first = delay_table.at(table, 1)
-    if len(table) > 1 or (table and table[0][0] != 1):
-        missing.append(f"delays ({policy.backoff}): one for all, {first:g} s")
-    if abs(round(first * 1000) - first * 1000) > 1e-6:
-        missing.append("fractions of a millisecond")
-    return round(first * 1000)
+    delay, lost = one_delay(policy)
+    missing += lost
+    return delay
