@@ -17,7 +17,7 @@ from ...destinations import PolicyMap
 from ...flatten import flattened, translated
 from ...model import RedeliveryPolicy
 from ..format_protocol import Conversion
-from ..unsupported import limit, quoted, sayable, unsupported
+from ..unsupported import limit, of_messages, quoted, sayable, unsupported
 from .approximation import Fit, fitted
 from .options import DEAD_LETTER_QUEUE, LANGUAGE
 
@@ -95,7 +95,7 @@ def _block(tag: str, lines: Sequence[str]) -> list[str]:
 
 def _attributes(policy: RedeliveryPolicy, fit: Fit, where: str, lost: list[str]) -> str:
     backoff, missing = fit
-    lost += [f"{where}: {what}" for what in [*missing, *unsupported(policy)]]
+    lost += [f"{where}: {what}" for what in [*missing, *unsupported(policy), *of_messages(policy, LANGUAGE)]]
     given: dict[str, object] = {
         "maximumRedeliveries": _limit(policy, where, lost),
         "initialRedeliveryDelay": backoff.initial,
@@ -132,6 +132,8 @@ def _ending(where: str, policy: RedeliveryPolicy, kinds: Sequence[DestinationKin
         lost.append(
             f"{shown}: expiry {policy.expiry.action}: an expired message goes where a dead one goes, or nowhere"
         )
+    elif policy.expiry.time_to_live is not None:
+        lost.append(f"{shown}: expiry redirect for {policy.expiry.time_to_live:g} s: there the message never expires")
     if policy.on_dead == "discard":
         strategy = "<discarding/>"
     else:

@@ -16,6 +16,7 @@ from ...model import RedeliveryPolicy
 from ...stops import AfterFailures
 from .. import delay_table
 from ..format_protocol import Conversion
+from ..unsupported import of_messages
 from .reader import LARGEST_COUNT
 
 _SHOWN = 20  # entries of a map that are named one by one
@@ -59,6 +60,9 @@ def _unsaid(policy: RedeliveryPolicy) -> list[str]:
         lost.append(f"{end} for rejected and expired messages: a string in which no failure is the last has no end")
     elif policy.expiry.action == "log" or policy.expired() != Expiry().decide(policy.targets):
         lost.append(f"expiry {policy.expiry.action}: an expired message goes where a dead one goes")
+    elif policy.expiry.time_to_live is not None:
+        lost.append(f"expiry redirect for {policy.expiry.time_to_live:g} s: there the message never expires")
+    lost += of_messages(policy, "jmsjca")
     if not endless:
         lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
     return lost

@@ -23,6 +23,7 @@ from ...stops import AfterFailures, AfterSeconds, AllStops, AnyStop, Stop
 from .. import toml
 from ..delay_table import delay_table
 from ..format_protocol import Conversion
+from ..unsupported import of_messages
 from .values import FLAGS, GROWTH, RECURRENCE
 
 _RULES = ("retry_on", "fatal", "ignore")
@@ -40,6 +41,10 @@ def write(policies: PolicyMap) -> Conversion:
     if policies.build is not None:  # fields of another language
         policies, missing = flattened(policies)
         lost += missing
+    given = [("default", policies.default), *((str(entry), entry.given) for entry in policies.entries)]
+    for where, policy in given:
+        if isinstance(policy, RedeliveryPolicy):
+            lost += [f"{where}: {what}" for what in of_messages(policy, "native")]
     top: Pairs = {}
     if policies.entries and policies.syntax != "activemq":
         top["syntax"] = policies.syntax

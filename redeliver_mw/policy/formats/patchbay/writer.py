@@ -15,7 +15,7 @@ from ...patterns import Pattern
 from ...stops import AfterFailures
 from ..format_protocol import Conversion
 from ..total_time import one_delay
-from ..unsupported import limit, sayable
+from ..unsupported import limit, of_messages, sayable
 from .reader import LANGUAGE, MOST_ATTEMPTS
 
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
@@ -40,9 +40,10 @@ def write(policies: PolicyMap) -> Conversion:
                 sinks.append(_sink(Destination(name, kind), entry.given, len(sinks) + 1, lost))
     if limit(policies.default) or policies.default.backoff.longest(None) or _rules(policies.default):
         lost.append("default: a destination that is not named is tried again at once and for ever")
+    lost += [f"default: {what}" for what in of_messages(policies.default, LANGUAGE)]
     inside = "\n".join(sinks)
     text = f"<dynamo-message-system>\n  <patchbay>\n{inside}\n  </patchbay>\n</dynamo-message-system>\n"
-    return Conversion(text, tuple(dict.fromkeys(lost)))
+    return Conversion(text, tuple(dict.fromkeys(lost)), names_nothing=not sinks)
 
 
 def _sayable(name: str) -> bool:
@@ -50,7 +51,7 @@ def _sayable(name: str) -> bool:
 
 
 def _sink(source: Destination, policy: RedeliveryPolicy, number: int, lost: list[str]) -> str:
-    missing = _rules(policy)
+    missing = [*_rules(policy), *of_messages(policy, LANGUAGE)]
     redelivery = port = ""
     if limit(policy) is None:
         if policy.backoff.longest(None):

@@ -44,8 +44,10 @@ def write(policies: PolicyMap) -> Conversion:
     if not _like_nothing(everywhere):
         module.lost.append("all others: written as the template Default, which has to be put under each destination")
         module.template(everywhere)
+    else:
+        module.lost += [f"all others: {what}" for what in unsupported.of_messages(everywhere, "weblogic")]
     module.check()
-    return Conversion(module.text(), tuple(dict.fromkeys(module.lost)))
+    return Conversion(module.text(), tuple(dict.fromkeys(module.lost)), names_nothing=module.is_empty)
 
 
 def _like_nothing(policy: RedeliveryPolicy) -> bool:
@@ -83,6 +85,11 @@ class _Module:
             if kind != error.kind and (kind, error.name) in named:
                 self.lost.append(f"{where}: the target {error}: there is a {kind} of that name")
 
+    @property
+    def is_empty(self) -> bool:
+        """Is there neither a destination nor a template?"""
+        return not self._elements and not self._template
+
     def text(self) -> str:
         lines = unsupported.block("template", self._template, name="Default") if self._template else []
         # the schema wants the queues before the topics
@@ -94,7 +101,7 @@ class _Module:
         return "\n".join(unsupported.block("weblogic-jms", lines, xmlns=NAMESPACE)) + "\n"
 
     def _settings(self, policy: RedeliveryPolicy, source: Destination | None, where: str) -> list[str]:
-        missing = unsupported.unsupported(policy)
+        missing = [*unsupported.unsupported(policy), *unsupported.of_messages(policy, "weblogic")]
         end = unsupported.limit(policy)
         if end is not None and end - 1 > values.INT:
             missing.append(f"dead after {end} failures: at most {values.INT + 1} can be said")
