@@ -23,13 +23,18 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def unsupported(policy: RedeliveryPolicy) -> list[str]:
     """Rules by exception, an end by time, and all targets but the first."""
     lost = []
-    if not isinstance(policy.stop, AfterFailures):
+    if ends_by_time(policy):
         lost.append(f"{policy.stop}: only a number of failures can be the end")
     for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         if rule is not None:
             lost.append(f"{name} {rule}: there are no rules by exception")
     lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
     return lost
+
+
+def ends_by_time(policy: RedeliveryPolicy) -> bool:
+    """Is more than a number of failures its end? A message that is kept comes again, whenever that was decided."""
+    return policy.on_dead != "keep" and not isinstance(policy.stop, AfterFailures)
 
 
 def of_messages(policy: RedeliveryPolicy, target: str) -> list[str]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ....message import DestinationKind
 from ...decisions import DeadLetter, Target
 from ...destinations import PolicyMap
-from ...flatten import flattened, translated
+from ...flatten import flattened, leaves_nothing, translated
 from ...model import RedeliveryPolicy
 from ..format_protocol import Conversion
 from ..unsupported import limit, of_messages, quoted, sayable, unsupported
@@ -45,7 +45,10 @@ def write(policies: PolicyMap) -> Conversion:
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
                 page.entry(name, kind, entry.given, fit)
+    told = list(page.lost)
     page.default(policies.default)
+    if leaves_nothing(flat.policies):
+        page.lost = told  # nothing asks the default
     return Conversion(page.text(), tuple(dict.fromkeys(page.lost)))
 
 

@@ -13,10 +13,9 @@ from ...destinations import PolicyMap
 from ...expiry import Expiry
 from ...flatten import flattened, single
 from ...model import RedeliveryPolicy
-from ...stops import AfterFailures
 from .. import delay_table
 from ..format_protocol import Conversion
-from ..unsupported import of_messages
+from ..unsupported import ends_by_time, of_messages
 from .reader import LARGEST_COUNT
 
 _SHOWN = 20  # entries of a map that are named one by one
@@ -49,7 +48,7 @@ def _one(policies: PolicyMap, lost: list[str]) -> RedeliveryPolicy:
 
 def _unsaid(policy: RedeliveryPolicy) -> list[str]:
     lost = []
-    if not isinstance(policy.stop, AfterFailures):
+    if ends_by_time(policy):
         lost.append(f"{policy.stop}: only a number of failures can be the end")
     for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         if rule is not None:

@@ -17,7 +17,7 @@ from ...conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not, 
 from ...decisions import Target
 from ...destinations import Given, MapEntry, PolicyMap
 from ...expiry import Expiry
-from ...flatten import flattened
+from ...flatten import flattened, leaves_nothing
 from ...model import RedeliveryPolicy
 from ...stops import AfterFailures, AfterSeconds, AllStops, AnyStop, Stop
 from .. import toml
@@ -41,7 +41,11 @@ def write(policies: PolicyMap) -> Conversion:
     if policies.build is not None:  # fields of another language
         policies, missing = flattened(policies)
         lost += missing
-    given = [("default", policies.default), *((str(entry), entry.given) for entry in policies.entries)]
+    asked = not (policies.match == "best" and leaves_nothing(policies))
+    given = [
+        *([("default", policies.default)] if asked else []),
+        *((str(entry), entry.given) for entry in policies.entries),
+    ]
     for where, policy in given:
         if isinstance(policy, RedeliveryPolicy):
             lost += [f"{where}: {what}" for what in of_messages(policy, "native")]
@@ -52,7 +56,8 @@ def write(policies: PolicyMap) -> Conversion:
         top["match"] = policies.match
     blocks = [list(toml.table((), top))] if top else []
     default = policies.default
-    blocks += _tables(("default",), _pairs(default, "default", lost) | _arms(default, "default", lost))
+    told = lost if asked else []
+    blocks += _tables(("default",), _pairs(default, "default", told) | _arms(default, "default", told))
     for entry in policies.entries:
         blocks += _tables(("destinations", str(entry)), _entry(entry, policies, lost))
     return Conversion("\n\n".join("\n".join(block) for block in blocks) + "\n", tuple(lost))

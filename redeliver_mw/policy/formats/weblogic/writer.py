@@ -15,7 +15,7 @@ from typing import cast
 from ....message import Destination, DestinationKind
 from ...decisions import DeadLetter, Discard
 from ...destinations import MapEntry, PolicyMap
-from ...flatten import flattened, translated
+from ...flatten import flattened, leaves_nothing, translated
 from ...model import RedeliveryPolicy
 from .. import delay_table, unsupported, values
 from ..format_protocol import Conversion
@@ -31,7 +31,8 @@ def write(policies: PolicyMap) -> Conversion:
     if policies.language == "weblogic" and policies.native:
         return Conversion(policies.native)
     flat, lost = flattened(policies)
-    module, everywhere = _Module(list(lost)), flat.default
+    module = _Module(list(lost))
+    everywhere = None if leaves_nothing(flat) else flat.default
     for entry in flat.entries:
         assert isinstance(entry.given, RedeliveryPolicy)  # so flattened() has it
         name = translated(entry.pattern, flat.syntax, "activemq") or ""
@@ -41,10 +42,10 @@ def write(policies: PolicyMap) -> Conversion:
             module.lost.append(f"{entry}: a module names each destination by itself")
         else:
             module.destination(entry, name, [other.kind for other in flat.entries if other.pattern == entry.pattern])
-    if not _like_nothing(everywhere):
+    if everywhere is not None and not _like_nothing(everywhere):
         module.lost.append("all others: written as the template Default, which has to be put under each destination")
         module.template(everywhere)
-    else:
+    elif everywhere is not None:
         module.lost += [f"all others: {what}" for what in unsupported.of_messages(everywhere, "weblogic")]
     module.check()
     return Conversion(module.text(), tuple(dict.fromkeys(module.lost)), names_nothing=module.is_empty)
