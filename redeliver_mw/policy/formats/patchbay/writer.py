@@ -36,7 +36,8 @@ def write(policies: PolicyMap) -> Conversion:
             continue
         name = translated(entry.pattern, policies.syntax, "activemq")
         if name is None or not _sayable(name) or not Pattern(name, "activemq").literal:
-            lost.append(f"{entry}: only destinations by their names")
+            if _says_something(entry.given):
+                lost.append(f"{entry}: only destinations by their names")
             continue
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
@@ -48,6 +49,12 @@ def write(policies: PolicyMap) -> Conversion:
     inside = "\n".join(sinks)
     text = f"<dynamo-message-system>\n  <patchbay>\n{inside}\n  </patchbay>\n</dynamo-message-system>\n"
     return Conversion(text, tuple(dict.fromkeys(lost)), names_nothing=not sinks)
+
+
+def _says_something(policy: RedeliveryPolicy) -> bool:
+    # more than what becomes of a destination of which a file says nothing
+    rests = policy.backoff.longest(None)
+    return bool(limit(policy) or rests or _rules(policy) or of_messages(policy, LANGUAGE))
 
 
 def _sayable(name: str) -> bool:

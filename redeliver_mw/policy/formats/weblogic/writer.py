@@ -39,7 +39,8 @@ def write(policies: PolicyMap) -> Conversion:
         if name == ">" and entry.kind is None:
             everywhere = entry.given
         elif not unsupported.sayable(name) or any(mark in name for mark in "*>,"):
-            module.lost.append(f"{entry}: a module names each destination by itself")
+            if not _like_nothing(entry.given) or unsupported.of_messages(entry.given, "weblogic"):
+                module.lost.append(f"{entry}: a module names each destination by itself")
         else:
             module.destination(entry, name, [other.kind for other in flat.entries if other.pattern == entry.pattern])
     if everywhere is not None and not _like_nothing(everywhere):
