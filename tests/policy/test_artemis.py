@@ -395,7 +395,7 @@ def test_an_entry_for_one_kind_and_one_for_both_are_no_match_that_stands_twice(
     kinds: tuple[DestinationKind | None, ...],
 ) -> None:
     given = {"queue": RedeliveryPolicy(3, 1), None: RedeliveryPolicy(4, 1)}
-    written = writer.write(PolicyMap([MapEntry("A", kind, given[kind]) for kind in kinds]))
+    written = writer.write_with_prefixes(PolicyMap([MapEntry("A", kind, given[kind]) for kind in kinds]))
     again = reader.read(written.text)
     assert (again.resolve("A").dead_after, again.resolve("A", "topic").dead_after) == (3, 4)
     assert not any("twice" in line for line in again.warnings)
@@ -410,7 +410,7 @@ def test_plain_policies_lose_nothing() -> None:
         },
         RedeliveryPolicy(2, 0, "queue:$.x", "discard"),
     )
-    written = writer.write(policies)
+    written = writer.write_with_prefixes(policies)
     assert written.lost == ()
     again = reader.read(written.text)
     assert difference(policies, again) == ""
@@ -436,3 +436,21 @@ def test_what_address_settings_cannot_say_is_listed(policy: RedeliveryPolicy, lo
 
 def test_its_own_text_comes_back_as_it_was() -> None:
     assert writer.write(reader.read(EXAMPLE)).text == EXAMPLE
+
+
+def test_without_prefixes_an_address_has_the_setting_of_its_queue_and_the_topics_is_lost() -> None:
+    given = [MapEntry("A", "topic", RedeliveryPolicy(4, 1)), MapEntry("A", "queue", RedeliveryPolicy(3, 1))]
+    written = writer.write(PolicyMap(given))
+    assert 'match="A"' in written.text
+    assert "jms." not in written.text
+    assert reader.read(written.text).resolve("A").dead_after == 3
+    assert [line for line in written.lost if line.startswith("topic:A: an address has one setting")]
+    same = [MapEntry("A", "topic", RedeliveryPolicy(4, 1)), MapEntry("A", "queue", RedeliveryPolicy(4, 1))]
+    assert writer.write(PolicyMap(same)).lost == ()
+
+
+def test_with_prefixes_every_name_has_one() -> None:
+    written = writer.write_with_prefixes(PolicyMap({"A.B": RedeliveryPolicy(3, 1, "queue:dead")}))
+    assert 'match="jms.queue.A.B"' in written.text
+    assert 'match="jms.topic.A.B"' in written.text
+    assert ">jms.queue.dead<" in written.text

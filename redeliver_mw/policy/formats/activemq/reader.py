@@ -59,11 +59,9 @@ from __future__ import annotations
 from ....errors import PolicyError
 from ...destinations import PolicyMap
 from .options import LANGUAGE, PROPERTIES, ReportProblem
-from .url import NON_BLOCKING, PREFIX, read_url
+from .url import LONGEST_URL, NON_BLOCKING, PREFIX, misspelt, read_url
 from .writer import write
 from .xml import read_xml
-
-LONGEST_URL = 100_000  # characters
 
 __all__ = ["LONGEST_URL", "PROPERTIES", "read", "write"]
 
@@ -74,7 +72,9 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     if text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
         return read_xml(text, report)
     if PREFIX not in text and NON_BLOCKING not in text:
-        # a URL may hold a password: it is not shown
+        # a URL may hold a password: of it only the name of an option is shown
+        if near := misspelt(text):
+            raise PolicyError(f"{near[0]} is no option of ActiveMQ", where="URL", cure=f"Write {near[1]}")
         raise PolicyError("no policy of ActiveMQ in this text", cure=f"Add ?{PREFIX}maximumRedeliveries=4 to the URL")
     if len(text) > LONGEST_URL:
         raise PolicyError(f"a URL of more than {LONGEST_URL} characters", cure="Give the connection's URL alone")
