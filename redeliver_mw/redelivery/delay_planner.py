@@ -23,6 +23,7 @@ from .states import Signal, State
 from .tracking import NO_COPIES, SourcePlan, TrackedDelivery
 
 SLACK_US = 2_000  # an arrival this little before its time is on time
+LOOK_AGAIN = 0.05  # seconds that the last place is held while the way of its copy is being looked up
 
 
 class DelayPlanner(CopyOutcomes):
@@ -77,7 +78,7 @@ class DelayPlanner(CopyOutcomes):
         last_place = ways.spare is not None and taken >= ways.spare
         young = self._young(story, rest) if story.copyable else 0.0
         if young < 0:  # not known yet: a copy that waits for the look-up would keep the place
-            young = HOLD_MAX_ALONE if last_place else 0.0
+            young = LOOK_AGAIN if last_place else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
             ways = replace(ways, schedule=None)
         room = story.state is State.HELD or taken < ways.budget or self._displace(story, at.mono + rest, at)
@@ -101,7 +102,7 @@ class DelayPlanner(CopyOutcomes):
             return
         if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
-        elif last_place and way.how == "hold" and story.state is State.HELD and self._to_the_tail(story, at):
+        elif last_place and way.how == "hold" and _was_held(story) and self._to_the_tail(story, at):
             return
         if young > 0 and way.how == "hold":
             seconds = way.seconds if rest <= ways.hold_max else min(way.seconds, young)
@@ -212,6 +213,11 @@ class DelayPlanner(CopyOutcomes):
         if story.draft is not None:
             self._emit_record(story, None)
         self._step(story, Signal.LEAVE)
+
+
+def _was_held(story: TrackedDelivery) -> bool:
+    """Return whether it has been held for more than a look-up."""
+    return story.state is State.HELD and story.seconds > LOOK_AGAIN
 
 
 def _postponable(story: TrackedDelivery) -> bool:

@@ -17,7 +17,6 @@ The first six are pika's examples of the same names; the others are variants tha
 from __future__ import annotations
 
 import argparse
-import asyncio
 import functools
 import sys
 import threading
@@ -178,10 +177,6 @@ class AsyncioConsumer(LoopConsumer):
     """The same on an asyncio loop."""
 
     connection_class = AsyncioConnection
-
-    def run(self) -> None:
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        super().run()
 
     def loop(self) -> None:
         self.connection.ioloop.run_forever()

@@ -438,7 +438,7 @@ def test_each_consumer_on_a_wrapped_channel_has_the_policy_of_its_queue(rabbitmq
         channel.basic_consume(queue=other.name, on_message_callback=two)
         q.put("1")
         other.put("2")
-        wait(channel, lambda: len(two.bodies) == 2 and q.there(q.dlq) and other.there(other.dlq))
+        wait(channel, lambda: len(two.bodies) == 2 and a_letter_is_there(q) and a_letter_is_there(other))
         assert [h["redeliver_failures"] for _, h in (*dead(q, 1), *dead(other, 1))] == ["1", "2"]
         settle_down(channel)
         assert (left(channel, q), other.left()) == ([], [])
@@ -450,7 +450,7 @@ def test_a_message_through_an_exchange_needs_no_queue_on_a_wrapped_channel(rabbi
     q.put("1", exchange="amq.topic", key="shop.eu")
     with channel_on(rabbitmq) as channel:
         channel = start("channel", channel, q.name, seen, policy=TWICE)
-        wait(channel, lambda: len(seen.bodies) == 2 and q.there(q.dlq))
+        wait(channel, lambda: len(seen.bodies) == 2 and a_letter_is_there(q))
         [(_, headers)] = dead(q, 1)
         assert (seen.counts, headers["original-destination"]) == ([1, 2], q.name)
         settle_down(channel)
@@ -741,7 +741,7 @@ def test_a_message_that_came_by_its_cc_header_is_dead_lettered_as_one_of_the_que
         seen = Callback(raises)
         q.put("1", key=other.name, headers={"CC": [q.name]})
         channel = start("channel", channel, q.name, seen, policy=TWICE)
-        wait(channel, lambda: len(seen.bodies) == 2 and q.there(q.dlq))
+        wait(channel, lambda: len(seen.bodies) == 2 and a_letter_is_there(q))
         [(_, headers)] = dead(q, 1)
         assert headers["original-destination"] == q.name
         settle_down(channel)
