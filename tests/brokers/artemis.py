@@ -91,8 +91,8 @@ class Artemis(OwnBroker):
     """One broker on 127.0.0.1 with AMQP 1.0, STOMP and CORE at one port; one user, who may do everything.
 
     `address_settings`: XML of `<address-setting match="…">` elements, beside the one for `#` that `artemis create`
-    writes, unless there is one among them; `core`: any other XML inside `<core>`; `allow_anonymous`: whoever has no or a wrong password is a
-    guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
+    writes, unless there is one among them; `core`: any other XML inside `<core>`; `allow_anonymous`: whoever has no
+    or a wrong password is a guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
     """
 
     kind = "artemis"
