@@ -142,7 +142,12 @@ class Engine:
         from ..limbo.service import LimboService as Opened  # it brings SQLAlchemy along
 
         keeper = Opened(
-            self._settings.limbo, self.adapter, self._settings.app_name, self._clock, driven=self._drive is not None
+            self._settings.limbo,
+            self.adapter,
+            self._settings.app_name,
+            self._clock,
+            retry=self._settings.limbo_delivery_retry,
+            driven=self._drive is not None,
         )
         keeper.open()
         return keeper
