@@ -26,7 +26,8 @@ PIECE = 10_000  # characters that are read at once, where the root is all that i
 @dataclass(slots=True)
 class Element:
     """One element. `name` and the names of `attributes` are without namespace and prefix; `text` is what stands
-    directly in it, without blanks around it; `line` and `column` count from 1. `namespace` is empty without one."""
+    directly in it, without blanks around it; `line` and `column` count from 1. `namespace` is empty without one.
+    `file` is the included file it is in, and `called` what its place is called where it is no element of XML."""
 
     name: str
     attributes: dict[str, str]
@@ -36,6 +37,8 @@ class Element:
     column: int
     namespace: str = ""
     _parts: list[str] = field(default_factory=list, repr=False, compare=False)
+    file: str = ""
+    called: str = ""
 
     def all(self, name: str) -> list[Element]:
         """Its own children of that name."""
@@ -62,7 +65,10 @@ class Element:
     @property
     def where(self) -> str:
         """`line 3, column 5, <redelivery>`."""
-        return f"line {self.line}, column {self.column}, <{self.name:.100}>"
+        file = f"{self.file}, " if self.file else ""
+        if self.called:
+            return f"{file}line {self.line}, {self.called:.200}"
+        return f"{file}line {self.line}, column {self.column}, <{self.name:.100}>"
 
 
 def parse(text: str) -> Element:
