@@ -90,8 +90,11 @@ LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
 _DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _ENCODINGS = (b"iso-8859-1", b"iso-8859-15", b"latin-1", b"windows-1252")
 _HALF = re.compile("[\ud800-\udfff]")  # nothing that has one can be sent or hashed
+_INCLUDES = "http://www.w3.org/2001/XInclude"  # in a broker.xml of Artemis that is in several files
+_PROPERTIES = re.compile(r"^\s*a[A-Za-z]{7,24}\.", re.MULTILINE)  # addressSettings, perhaps misspelt
+_NO_PROPERTIES = (b"JMSJCA.", b"jms.redeliveryPolicy.", b"</")  # in a file that is called .properties
 _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
-_PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy)|[~.]{0,2}/[\w./~-]+")
+_PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy|properties)|[~.]{0,2}/[\w./~-]+")
 
 
 def load_policies(source: str | Path, language: str | None = None, *, strict: bool = False) -> PolicyMap:
@@ -108,9 +111,11 @@ def policies_in(found: bytes, path: Path, language: str | None = None, *, strict
     """The policies that the file `path` holds, `found` being all that is in it. Errors as of `load_policies`. Pure."""
     if language is None and path.suffix == ".toml":
         language = "native"  # a pyproject.toml may hold any text, another language's too
+    if language is None and path.suffix == ".properties" and not any(mark in found for mark in _NO_PROPERTIES):
+        language = "artemis"  # even one in which nothing is about redelivery
     try:
         # an editor ends the last line of a file; that is not part of the policy
-        return _read(_decoded(found).rstrip("\r\n"), language, strict)
+        return _read(_decoded(found).rstrip("\r\n"), language, strict, path)
     except UnicodeDecodeError as error:
         raise PolicyError(
             f"not {error.encoding.upper()}, at byte {error.start}", where=str(path), cure="Save it as UTF-8"
@@ -131,13 +136,18 @@ def parse(text: str, language: str | None = None, *, strict: bool = False) -> Re
     return policies.default
 
 
-def _read(text: str, language: str | None, strict: bool) -> PolicyMap:
+def _read(text: str, language: str | None, strict: bool, path: Path | None = None) -> PolicyMap:
     if not isinstance(text, str):
         raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
     if half := _HALF.search(text):
         line = text.count("\n", 0, half.start()) + 1
         raise PolicyError("half a character, U+D800 to U+DFFF", where=f"line {line}", cure="Read the text as UTF-8")
     chosen = detect(text) if language is None else language
+    if chosen == "artemis" and path is not None and _INCLUDES in text:
+        from .formats.artemis.reader import read_with_includes
+
+        folder = path.parent
+        return read_with_includes(text, strict, lambda parts: _text_below(folder, parts))
     if chosen in READERS:
         return READERS[chosen](text, strict)
     if chosen in LANGUAGES:
@@ -164,6 +174,11 @@ def detect(text: str) -> str:
             f"{text.strip()!r:.200} looks like a file, not like a policy",
             cure="Check that it exists; in Python, hand it over as a Path",
         )
+    if _PROPERTIES.search(text):
+        from .formats.artemis.properties import looks_like_properties  # most programs never need Artemis
+
+        if looks_like_properties(text):
+            return "artemis"
     return "native" if _TOML.search(text) else "jmsjca"
 
 
@@ -221,6 +236,22 @@ def _decoded(found: bytes) -> str:
         raise PolicyError(f"it is in {declared[1].decode('ascii'):.40}", cure="Save it as UTF-8, and say so inside")
     # as reading a text does: one way to end a line
     return found.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _text_below(folder: Path, parts: tuple[str, ...]) -> str:
+    path = folder.joinpath(*parts)
+    try:
+        below = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links that lead to each other
+        below = False
+    if not below:
+        raise PolicyError(
+            "a link that leads elsewhere", cure="Name a file below the folder of the one that includes it"
+        )
+    try:
+        return _decoded(bytes_of(path))
+    except UnicodeDecodeError as error:
+        raise PolicyError(f"not {error.encoding.upper()}, at byte {error.start}", cure="Save it as UTF-8") from None
 
 
 def _unreadable(path: Path, error: OSError) -> PolicyError:

@@ -454,3 +454,14 @@ def test_with_prefixes_every_name_has_one() -> None:
     assert 'match="jms.queue.A.B"' in written.text
     assert 'match="jms.topic.A.B"' in written.text
     assert ">jms.queue.dead<" in written.text
+
+
+def test_a_destination_named_with_the_prefix_of_hornetq_has_the_setting_of_its_name() -> None:
+    read = load_policies(
+        '<address-settings><address-setting match="jms.queue.exampleQueue"><max-delivery-attempts>3'
+        '</max-delivery-attempts></address-setting><address-setting match="jms.topic.exampleTopic">'
+        "<max-delivery-attempts>4</max-delivery-attempts></address-setting></address-settings>"
+    )
+    assert read.resolve("jms.queue.exampleQueue").dead_after == read.resolve("exampleQueue").dead_after == 3
+    assert read.resolve("jms.topic.exampleTopic").dead_after == read.resolve("exampleTopic", "topic").dead_after == 4
+    assert [read.resolve(name).dead_after for name in ("jms.queue.other", "jms.queue.", "exampleTopic")] == [10] * 3

@@ -28,7 +28,7 @@ WHOLE = {
   xmlns:amq="http://activemq.apache.org/schema/core">
   <broker xmlns="http://activemq.apache.org/schema/core" schedulerSupport="true">
     <persistenceAdapter><kahaDB directory="d"/></persistenceAdapter>
-    <plugins><redeliveryPlugin>
+    <plugins><discardingDLQBrokerPlugin dropAll="false" dropOnly="D"/><redeliveryPlugin>
       <redeliveryPolicyMap><redeliveryPolicyMap>
         <redeliveryPolicyEntries><redeliveryPolicy queue="A" maximumRedeliveries="2"/></redeliveryPolicyEntries>
         <defaultEntry><redeliveryPolicy maximumRedeliveries="5"/></defaultEntry>

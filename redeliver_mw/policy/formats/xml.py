@@ -26,7 +26,8 @@ PIECE = 10_000  # characters that are read at once, where the root is all that i
 @dataclass(slots=True)
 class Element:
     """One element. `name` and the names of `attributes` are without namespace and prefix; `text` is what stands
-    directly in it, without blanks around it; `line` and `column` count from 1. `namespace` is empty without one."""
+    directly in it, without blanks around it; `line` and `column` count from 1. `namespace` is empty without one.
+    `file` is the included file it is in, and `called` what its place is called where it is no element of XML."""
 
     name: str
     attributes: dict[str, str]
@@ -36,6 +37,8 @@ class Element:
     column: int
     namespace: str = ""
     _parts: list[str] = field(default_factory=list, repr=False, compare=False)
+    file: str = ""
+    called: str = ""
 
     def all(self, name: str) -> list[Element]:
         """Its own children of that name."""
@@ -62,27 +65,33 @@ class Element:
     @property
     def where(self) -> str:
         """`line 3, column 5, <redelivery>`."""
-        return f"line {self.line}, column {self.column}, <{self.name:.100}>"
+        file = f"{self.file}, " if self.file else ""
+        if self.called:
+            return f"{file}line {self.line}, {self.called:.200}"
+        return f"{file}line {self.line}, column {self.column}, <{self.name:.100}>"
 
 
-def parse(text: str) -> Element:
-    """The root element of an XML text; PolicyError with line and column if it is none, or is refused."""
-    return _parsed(text, None)
+def parse(text: str, *, doctype: bool = False) -> Element:
+    """The root element of an XML text; PolicyError with line and column if it is none, or is refused.
+
+    `doctype`: a document type may stand there. It is passed over: no file and no address that it names is looked at.
+    """
+    return _parsed(text, None, doctype)
 
 
 def root_of(text: str) -> Element:
     """The root element alone, without what is in it: no more of the text is read. PolicyError as of `parse`."""
-    return _parsed(text, PIECE)
+    return _parsed(text, PIECE, doctype=True)  # its language's reader may refuse it
 
 
-def _parsed(text: str, piece: int | None) -> Element:
+def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
     if len(text) > LARGEST:
         raise PolicyError(f"more than {LARGEST} characters", cure="Cut the file down to what concerns redelivery")
     # nothing may stand before an XML declaration; what stood there still counts for the places
     body = text.lstrip().lstrip("\ufeff").lstrip()
     before = text[: len(text) - len(body)]
     tree = _Tree(before.count("\n"), len(before) - before.rfind("\n") - 1)
-    parser: Any = DefusedXMLParser(target=tree, forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    parser: Any = DefusedXMLParser(target=tree, forbid_dtd=not doctype, forbid_entities=True, forbid_external=True)
     tree.expat = parser.parser
     # called by expat itself, without the detour over ElementTree's names; what is forbidden stays so
     tree.expat.StartElementHandler, tree.expat.EndElementHandler = tree.start, tree.end

@@ -62,7 +62,7 @@ _BROKER = words(
 _PLUGINS = words(
     """
     authorizationPlugin connectionDotFilePlugin destinationDotFilePlugin destinationPathSeparatorPlugin
-    destinationsPlugin discardingDLQBrokerPlugin forcePersistencyModeBroker forcePersistencyModeBrokerPlugin
+    destinationsPlugin forcePersistencyModeBroker forcePersistencyModeBrokerPlugin
     jaasAuthenticationPlugin jaasCertificateAuthenticationPlugin jaasDualAuthenticationPlugin loggingBrokerPlugin
     multicastTraceBrokerPlugin partitionBrokerPlugin runtimeConfigurationPlugin simpleAuthenticationPlugin
     statisticsBrokerPlugin timeStampingBrokerPlugin traceBrokerPathPlugin udpTraceBrokerPlugin
@@ -99,8 +99,9 @@ SCHEMA = Schema(
     {
         "broker": _BROKERS,
         "brokerService": _BROKERS,
-        "plugins": Place(("redeliveryPlugin",), _PLUGINS | _BEAN),
+        "plugins": Place(("redeliveryPlugin", "discardingDLQBrokerPlugin"), _PLUGINS | _BEAN),
         "redeliveryPlugin": Place(("redeliveryPolicyMap",), words("adminConnectionContext next")),
+        "discardingDLQBrokerPlugin": Place(("property",)),
         # the property of a plug-in or a factory holds the map, which has the same name; the map alone will do
         "redeliveryPolicyMap": Place((*_MAP, "redeliveryPolicyMap"), _BEAN),
         "redeliveryPolicyMap/redeliveryPolicyMap": Place(_MAP),

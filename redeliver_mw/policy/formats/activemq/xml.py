@@ -15,6 +15,7 @@ from ..schema import tell
 from ..unsupported import quoted
 from ..xml import Element, parse
 from .dead_letters import SHARED, read_endings, with_ending
+from .discarding import is_discarding, with_discarding
 from .names import IDENTITY, names_of
 from .options import LANGUAGE, PROPERTIES, ActiveMQOptions, ReportProblem, read_options, read_switch, unknown
 from .schema import SCHEMA
@@ -36,8 +37,10 @@ def read_xml(text: str, report: ReportProblem) -> PolicyMap:
     else:
         entries, default = _client(found, report)
     endings, last = read_endings(found.destination_policies, report)
+    endings, last = with_discarding(found.discarding, endings, last, report)
+    _about_the_order(found, report)
     entered = any(policy.find("policyEntry") for policy in found.destination_policies)
-    holds = bool(found.plugins or found.maps or found.connection or found.urls or entered)
+    holds = bool(found.plugins or found.maps or found.connection or found.urls or found.discarding or entered)
     tell(root, SCHEMA, report.problems, strict=report.strict, holds=holds)
     report.problems.close()
     if endings or last != SHARED:
@@ -53,6 +56,7 @@ class _Found:
     connection: list[Element] = field(default_factory=list)  # policies that stand outside any map
     urls: list[tuple[str, str]] = field(default_factory=list)  # with their places
     destination_policies: list[Element] = field(default_factory=list)
+    discarding: list[Element] = field(default_factory=list)  # plug-ins that drop what is dead
 
 
 def _gather(root: Element, found: _Found) -> None:
@@ -65,6 +69,8 @@ def _gather(root: Element, found: _Found) -> None:
         inner = any(child.name == element.name for child in element.children)
         if element.name == "redeliveryPlugin":
             found.plugins.append(element)
+        elif is_discarding(element):
+            found.discarding.append(element)
         elif element.name == "destinationPolicy":
             found.destination_policies.append(element)
         elif element.name == "redeliveryPolicyMap" and not inner:
@@ -74,6 +80,22 @@ def _gather(root: Element, found: _Found) -> None:
         else:
             found.urls += _urls(element)
             waiting.extend(reversed(element.children))
+
+
+def _about_the_order(found: _Found, report: ReportProblem) -> None:
+    # the broker asks the last plug-in first
+    after = [
+        one
+        for one in found.discarding
+        for plugin in found.plugins
+        if (plugin.line, plugin.column) < (one.line, one.column)
+    ]
+    if after:
+        report.doubt(
+            "a broker drops before a redeliveryPlugin that stands above this retries; here it is retried first",
+            where=after[0].where,
+            cure="Write it above the redeliveryPlugin",
+        )
 
 
 def _urls(element: Element) -> list[tuple[str, str]]:

@@ -42,6 +42,10 @@ Without a dead-letter address a message that has failed too often is dropped, as
 pattern is a warning. With auto-created resources the broker moves it through the address to a queue of the
 source's own, `DLQ.<source>`; here it is sent to that queue.
 
+What `<xi:include href="FILE">` names counts as written in its place: see `includes`.
+
+`broker.properties` has the same, in Java's syntax: `addressSettings.PATTERN.FIELD=VALUE`; see `properties`.
+
 `persist-delivery-count-before-delivery` in the same file is a warning: what it asks for is the application's
 `crash_safe`. What else Artemis' own schema has is passed over; any other element, and one that stands where it does
 not belong, is a warning, or with `strict` an error. A file without an `address-setting` is refused.
@@ -73,6 +77,8 @@ from .. import values
 from ..diagnostics import Diagnostics, nearest
 from ..schema import Schema, tell
 from ..xml import Element, parse
+from .includes import Includes, TextOf
+from .properties import SETTINGS, read_properties
 from .schema import ARTEMIS, COUNTED_BEFORE, DELAYS, FIELDS, FLAGS, HORNETQ, NUMBERS, WILDFLY
 
 ATTEMPTS = 10  # deliveries, where no setting says how many
@@ -82,12 +88,42 @@ PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a text with `address-setting` elements; PolicyError with line and column otherwise."""
+    return read_with_includes(text, strict, None)
+
+
+def read_with_includes(text: str, strict: bool, text_of: TextOf | None) -> PolicyMap:
+    """As `read`, with the texts of the files that are included."""
+    if not text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
+        return _read_properties(text, strict)
     root, problems = parse(text), Diagnostics()
+    Includes(text_of, problems).expand(root)
+    problems.close()
     settings = [_as_elements(element) for element in root.find("address-setting")]
     schema = _schema_of(root)
     tell(root, schema, problems, strict=strict, holds=bool(settings))
     for element in root.find("address-setting"):
         _unknown_attributes(element, schema, problems, strict)
+    entries = _entries(settings, problems, strict)
+    for element in root.find(COUNTED_BEFORE):
+        _counted_before(element, problems)
+    problems.close()
+    return _policies(entries, text, problems)
+
+
+def _read_properties(text: str, strict: bool) -> PolicyMap:
+    problems = Diagnostics()
+    found = read_properties(text, problems, strict=strict)
+    if not found.settings:
+        cure = f"Write {SETTINGS}.NAME.maxDeliveryAttempts=5, or put dots of the name between quotes"
+        problems.add("no address setting of Artemis in it", cure=cure)
+    entries = _entries(found.settings, problems, strict)
+    for element in found.counted_before:
+        _counted_before(element, problems)
+    problems.close()
+    return _policies(entries, text, problems)
+
+
+def _entries(settings: list[Element], problems: Diagnostics, strict: bool) -> list[MapEntry]:
     jms = any(element.attributes.get("match", "").startswith("jms.") for element in settings)
     entries: dict[tuple[str, DestinationKind | None], MapEntry] = {}
     for element in settings:
@@ -102,14 +138,18 @@ def read(text: str, strict: bool = False) -> PolicyMap:
         if jms or key not in entries:
             entries.pop(key, None)
             entries[key] = entry
-    problems.close()
-    for element in root.find(COUNTED_BEFORE):
-        if values.flag(element, problems):
-            problems.warn(f"{element.where}: counts that survive a crash are the application's: set crash_safe=True")
-    problems.close()
-    warnings = (*problems.warnings, *_ties(list(entries.values())), *_drops(list(entries.values())))
+    return list(entries.values())
+
+
+def _counted_before(element: Element, problems: Diagnostics) -> None:
+    if values.flag(element, problems):
+        problems.warn(f"{element.where}: counts that survive a crash are the application's: set crash_safe=True")
+
+
+def _policies(entries: list[MapEntry], text: str, problems: Diagnostics) -> PolicyMap:
+    warnings = (*problems.warnings, *_ties(entries), *_drops(entries))
     return PolicyMap(
-        list(entries.values()),
+        entries,
         build({}),
         syntax="artemis",
         match="merge",

@@ -21,6 +21,8 @@ queues `patchbay:/acme/OrderAlarm` and `patchbay:/acme/OrderDead`, the sink alwa
     failure 3   again after 30000 ms
     failure 4   a new message to OrderAlarm and one to OrderDead; the sink was called four times
 
+The file's DOCTYPE is passed over: the DTD that it names is never read, and entities are refused.
+
 An input destination without `redelivery`, and one that the file does not name, is tried again at once and for
 ever. Names are taken as they are written, `patchbay:/` included: write there what the destination is called on
 the broker. A policy is for a name and kind; where two sinks of one topic differ in it, the file is refused.
@@ -74,7 +76,7 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     `strict` refuses elements that are unknown or stand where they do not belong, and more attempts than the
     original's tables can count.
     """
-    root, problems = parse(text), Diagnostics()
+    root, problems = parse(text, doctype=True), Diagnostics()
     policies: dict[tuple[str, DestinationKind], RedeliveryPolicy] = {}
     sinks = [_Sink(element, problems, strict) for element in root.find("message-sink", "message-filter")]
     holds = any(sink.element.find("input-destination") for sink in sinks)
