@@ -24,7 +24,7 @@ from ..policy.destinations import MapEntry
 from ..policy.formats import LANGUAGES, WRITERS, WRITERS_WITH_PREFIXES, Conversion, FormatWriter
 from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
-from .arguments import Json, Language, Policy, Strict, read_policies
+from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
 from .explain import DestinationKindOption, source_of
 
 IN_PART = 3
@@ -144,8 +144,7 @@ def _json(to: str, policies: PolicyMap, written: Conversion, done: bool) -> dict
 
 
 def _tell(to: str, policies: PolicyMap, written: Conversion, done: bool) -> None:
-    for warning in policies.warnings:
-        print(f"warning: {redact(warning)}", file=sys.stderr)
+    print_warnings(policies)
     for what in written.lost:
         print(f"lost in {to}: {what}", file=sys.stderr)
     if written.names_nothing:

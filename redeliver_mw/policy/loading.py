@@ -89,6 +89,7 @@ _INSIDE = {
 LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
 _DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _ENCODINGS = (b"iso-8859-1", b"iso-8859-15", b"latin-1", b"windows-1252")
+_NOTHING = " \t\r\n\f\v\ufeff\0"  # of which a text may be full without saying anything
 _HALF = re.compile("[\ud800-\udfff]")  # nothing that has one can be sent or hashed
 _INCLUDES = "http://www.w3.org/2001/XInclude"  # in a broker.xml of Artemis that is in several files
 _PROPERTIES = re.compile(r"^\s*a[A-Za-z]{7,24}\.", re.MULTILINE)  # addressSettings, perhaps misspelt
@@ -139,6 +140,8 @@ def parse(text: str, language: str | None = None, *, strict: bool = False) -> Re
 def _read(text: str, language: str | None, strict: bool, path: Path | None = None) -> PolicyMap:
     if not isinstance(text, str):
         raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
+    if not text.strip(_NOTHING) and (path is not None or language != "jmsjca"):  # in JMSJCA, by its name, it means one
+        raise PolicyError("it is empty", cure="Write a policy, such as dead_after = 3")
     if half := _HALF.search(text):
         line = text.count("\n", 0, half.start()) + 1
         raise PolicyError("half a character, U+D800 to U+DFFF", where=f"line {line}", cure="Read the text as UTF-8")
