@@ -55,7 +55,9 @@ class App:
         url: str | None = None,
         *,
         policy: AnyPolicy | None = None,
+        strict_policies: bool = False,
         limbo: str | None = None,
+        limbo_delivery_retry: int | None = None,
         journal: str | os.PathLike[str] | None = None,
         journal_healthy: Healthy = "all",
         log_failures: bool = True,
@@ -74,7 +76,7 @@ class App:
         if not given:
             raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
         self._url: BrokerUrl = parse_url(given)
-        self._policies = PolicyResolver(self._url.policy, policy)
+        self._policies = PolicyResolver(self._url.policy, policy, strict=bool(strict_policies))
         self._journal = journal
         self._settings = Settings(
             app_name=app_name or Path(sys.argv[0] or "python").stem,
@@ -82,6 +84,7 @@ class App:
             declare=declare,
             ack_timeout=ack_timeout,
             limbo=limbo or None,
+            limbo_delivery_retry=limbo_delivery_retry,
             crash_safe=bool(crash_safe),
             breaker=Breaker.meant(breaker),
             broker_limit=broker_limit,

@@ -14,6 +14,7 @@ import typer
 from ..errors import ConfigError, PolicyError
 from ..policy import PolicyMap, load_policies
 from ..policy.formats import LANGUAGES
+from ..redaction import redact
 
 Policy = Annotated[
     str,
@@ -39,6 +40,12 @@ def read_policies(given: str, language: str | None, strict: bool) -> PolicyMap:
         return _from_stdin(language, strict)
     source = Path(given) if os.path.isfile(given) else given
     return load_policies(source, language, strict=strict)
+
+
+def print_warnings(policies: PolicyMap) -> None:
+    """Print to stderr what the reader of these policies warns of."""
+    for warning in policies.warnings:
+        print(f"warning: {redact(warning)}", file=sys.stderr)
 
 
 def read_url(given: str) -> str:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +14,7 @@ from ..policy import Arm, PolicyMap, RedeliveryPolicy
 from ..policy.description import describe
 from ..policy.flatten import flattened
 from ..redaction import redact
-from .arguments import Json, Language, Policy, Strict, read_policies
+from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
 from .output import print_table
 
 
@@ -37,8 +36,7 @@ def check(policy: Policy, language: Language = None, strict: Strict = False, as_
         print(f"valid {found.language}, version {found.version}: {describe(found)}")
     else:
         _print_map(policies)
-    for warning in policies.warnings:
-        print(f"warning: {redact(warning)}", file=sys.stderr)
+    print_warnings(policies)
 
 
 def _print_map(policies: PolicyMap) -> None:

@@ -3,7 +3,8 @@
 """`redeliver convert POLICY --to LANGUAGE`: the same policy in the words of another system.
 
 What that system cannot say is told on stderr, one line each, and nothing is written; with `--lossy` the nearest
-that can be said is. Exit 3 if something was lost and not allowed to be.
+that can be said is. A language that names each destination needs `--destination` for a policy that names none. Exit
+3 if something was lost and not allowed to be, or if the result would name no destination.
 """
 
 from __future__ import annotations
@@ -16,15 +17,19 @@ from typing import Annotated
 import typer
 
 from ..errors import ConfigError
+from ..message import Destination
 from ..message import DestinationKind as MessageKind
-from ..policy import PolicyMap, RedeliveryPolicy, Target
-from ..policy.formats import LANGUAGES, WRITERS, Conversion, FormatWriter
+from ..policy import Expiry, PolicyMap, RedeliveryPolicy, Target
+from ..policy.destinations import MapEntry
+from ..policy.formats import LANGUAGES, WRITERS, WRITERS_WITH_PREFIXES, Conversion, FormatWriter
 from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
-from .arguments import Json, Language, Policy, Strict, read_policies
+from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
 from .explain import DestinationKindOption, source_of
 
 IN_PART = 3
+NAMING = ("patchbay", "weblogic")  # languages that name each destination; these do nothing for all others
+_NOTHING = RedeliveryPolicy(None, 0.0, None, expiry=Expiry("discard"))
 
 
 def register(app: typer.Typer) -> None:
@@ -39,11 +44,17 @@ def convert(
     ],
     lossy: Annotated[bool, typer.Option("--lossy", help="Write the nearest where something cannot be said")] = False,
     destination: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Write only the policy of this source, as the one for all")
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Write only the policy of this source, as the one for all, or under its name"
+        ),
     ] = None,
     kind: Annotated[
         DestinationKindOption | None, typer.Option(help="Of --destination; else queue, unless it says topic:")
     ] = None,
+    prefixes: Annotated[
+        bool, typer.Option("--prefixes", help="Write jms.queue. and jms.topic. before names, for HornetQ and WildFly")
+    ] = False,
     language: Language = None,
     strict: Strict = False,
     as_json: Json = False,
@@ -53,16 +64,16 @@ def convert(
     What that language cannot say is listed on stderr, entry by entry; then nothing is written, and the exit code is
     3, unless --lossy is given.
     """
-    write = _writer(to)
+    write = _writer(to, prefixes=prefixes)
     policies = read_policies(policy, language, strict)
     if destination is not None:
         source = source_of(destination, kind)
         chosen = policies.resolve(source.name, source.kind)
         if policies.language != to:
             chosen = _of_kind(chosen, source.kind)
-        policies = PolicyMap(None, chosen, language=policies.language)
+        policies = _alone(chosen, source, policies, to)
     written = _without_secrets(write(policies), own=policies.language == to)
-    done = lossy or not written.lost
+    done = not written.names_nothing and (lossy or not written.lost)
     if as_json:
         print(json.dumps(_json(to, policies, written, done), ensure_ascii=False))
     elif done:
@@ -70,6 +81,17 @@ def convert(
     _tell(to, policies, written, done)
     if not done:
         raise typer.Exit(IN_PART)
+
+
+def _alone(policy: RedeliveryPolicy, source: Destination, policies: PolicyMap, to: str) -> PolicyMap:
+    """Return the policy as the one for all; in a language that names each destination, as that of the source."""
+    if to not in NAMING:
+        return PolicyMap(None, policy, language=policies.language, warnings=policies.warnings)
+    if wild := [word for word in source.name.split(".") if word in ("*", ">")] or [c for c in source.name if c == ","]:
+        cure = "Name one destination"
+        raise ConfigError(f"{wild[0]} stands for several in {source.name!r:.200}", where="--destination", cure=cure)
+    entry = MapEntry(source.name, source.kind, policy)
+    return PolicyMap([entry], _NOTHING, language=policies.language, warnings=policies.warnings)
 
 
 def _of_kind(policy: RedeliveryPolicy, kind: MessageKind) -> RedeliveryPolicy:
@@ -84,10 +106,17 @@ def _of_kind(policy: RedeliveryPolicy, kind: MessageKind) -> RedeliveryPolicy:
     targets = tuple(map(said, policy.targets))
     if (targets, expiry) == (policy.targets, policy.expiry):
         return policy
-    return policy.replace(dead_letter=targets or None, on_dead=policy.on_dead, expiry=expiry)
+    changes = {"dead_letter": targets or None, "on_dead": policy.on_dead, "expiry": expiry}
+    # what a message itself says to the policy's system hangs on the language
+    return policy.replace(**changes, language=policy.language, native=policy.native)
 
 
-def _writer(language: str) -> FormatWriter:
+def _writer(language: str, *, prefixes: bool) -> FormatWriter:
+    if prefixes and language not in WRITERS_WITH_PREFIXES:
+        cure = f"Leave it out, or use --to {', '.join(WRITERS_WITH_PREFIXES)}"
+        raise ConfigError(f"names have no prefixes in {language:.80}", where="--prefixes", cure=cure)
+    if prefixes:
+        return WRITERS_WITH_PREFIXES[language]
     if language in WRITERS:
         return WRITERS[language]
     if language in LANGUAGES:
@@ -101,7 +130,7 @@ def _writer(language: str) -> FormatWriter:
 def _without_secrets(written: Conversion, *, own: bool) -> Conversion:
     # a text in its own language comes back as it was, URL, password and all; what we put together has none
     text = redact(written.text) if own else written.text
-    return Conversion(text, tuple(redact(what) for what in written.lost))
+    return dataclasses.replace(written, text=text, lost=tuple(redact(what) for what in written.lost))
 
 
 def _json(to: str, policies: PolicyMap, written: Conversion, done: bool) -> dict[str, object]:
@@ -115,9 +144,10 @@ def _json(to: str, policies: PolicyMap, written: Conversion, done: bool) -> dict
 
 
 def _tell(to: str, policies: PolicyMap, written: Conversion, done: bool) -> None:
-    for warning in policies.warnings:
-        print(f"warning: {redact(warning)}", file=sys.stderr)
+    print_warnings(policies)
     for what in written.lost:
         print(f"lost in {to}: {what}", file=sys.stderr)
-    if not done:
+    if written.names_nothing:
+        print(f"Nothing is written: {to} names each destination. Use --destination NAME", file=sys.stderr)
+    elif not done:
         print("Nothing is written. Use --lossy to write the nearest", file=sys.stderr)

@@ -18,7 +18,7 @@ import typer
 from ..errors import ConfigError
 from ..message import Destination
 from ..policy import Arm, RedeliveryPolicy
-from .arguments import Json, Language, Policy, Strict, read_policies
+from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
 from .output import print_table
 from .timeline import (
     FAILURES_LIMIT,
@@ -70,11 +70,15 @@ def explain(
 ) -> None:
     """Show the timeline of a message that always fails, alone or beside another policy's."""
     source = source_of(destination, kind)
-    found = read_policies(policy, language, strict).resolve(source.name, source.kind)
+    policies = read_policies(policy, language, strict)
+    found = policies.resolve(source.name, source.kind)
     lanes = _lanes("A" if against else str(source), found, failures)
     others = []
+    print_warnings(policies)
     if against is not None:
-        others = _lanes("B", read_policies(against, None, strict).resolve(source.name, source.kind), failures)
+        second = read_policies(against, None, strict)
+        print_warnings(second)
+        others = _lanes("B", second.resolve(source.name, source.kind), failures)
     if drawing is not None:
         _draw([*lanes, *others], source, drawing)
     if as_json:

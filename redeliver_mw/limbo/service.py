@@ -12,7 +12,7 @@ from ..errors import RedeliverError
 from ..message import Delivery, Outgoing, SupportsImages
 from ..timers import SingleTimer
 from . import Limbo, LimboWorker, Parked, Parking
-from .store import LEASE
+from .store import LEASE, RETRY
 
 DRIVEN_LEASE = 1e6  # seconds: nobody else can be about, and no sign of life has to be given
 
@@ -20,14 +20,17 @@ DRIVEN_LEASE = 1e6  # seconds: nobody else can be about, and no sign of life has
 class LimboService:
     """Opened before anything is consumed, closed when everything is settled.
 
+    `retry`: how often a target may refuse a message before it stays in the tables; None: five times, as in Patch Bay.
     `driven`: by a clock that is moved by hand, so there is no thread. `park` may be called from any thread.
     """
 
-    def __init__(self, url: str, adapter: Adapter, app_name: str, clock: Clock, *, driven: bool = False) -> None:
+    def __init__(
+        self, url: str, adapter: Adapter, app_name: str, clock: Clock, *, retry: int | None = None, driven: bool = False
+    ) -> None:
         self._adapter, self._driven = adapter, driven
         self._clock = clock
         lease = DRIVEN_LEASE if driven else LEASE
-        self._limbo = Limbo(url, app=app_name, broker=adapter.broker, clock=clock, lease=lease)
+        self._limbo = Limbo(url, app=app_name, broker=adapter.broker, retry=retry or RETRY, clock=clock, lease=lease)
         self._clerk = LimboWorker(self._limbo, self._publish, clock=clock)
         self._open = False
         self._alarm = SingleTimer(adapter.call_later, self._turn)

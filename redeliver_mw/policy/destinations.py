@@ -117,6 +117,9 @@ class PolicyMap:
 
     def matching(self, name: str, kind: str = "queue") -> tuple[MapEntry, ...]:
         """The entries that speak of a source of that name; with `best`, at most the one that wins."""
+        if self.language == "artemis" and name.startswith(("jms.queue.", "jms.topic.")) and name[10:]:
+            # HornetQ's name of a destination: its reader has taken the prefix off the patterns as well
+            kind, name = name[4:9], name[10:]
         # Artemis: a queue has the settings of its address; one that is named whole has its own entry here
         address = name.partition("::")[0] if self.syntax == "artemis" else name
         words = address.split(".")

@@ -76,12 +76,17 @@ def apart(entries: Sequence[MapEntry], syntax: Syntax) -> list[Part] | None:
 
 def single(flat: PolicyMap) -> RedeliveryPolicy | None:
     """The one policy that every name and kind gets from a flattened map; None if there are several."""
-    given = {(entry.pattern, entry.kind) for entry in flat.entries}
-    everything = REST[flat.syntax]
-    covered = (everything, None) in given or {(everything, "queue"), (everything, "topic")} <= given
+    covered = leaves_nothing(flat)
     answers = [entry.given for entry in flat.entries if isinstance(entry.given, RedeliveryPolicy)]
     first, *others = answers if covered else [flat.default, *answers]
     return first if all(policy == first for policy in others) else None
+
+
+def leaves_nothing(flat: PolicyMap) -> bool:
+    """Has every name and kind an entry in a flattened map, so that its default is never asked?"""
+    given = {(entry.pattern, entry.kind) for entry in flat.entries}
+    everything = REST[flat.syntax]
+    return (everything, None) in given or {(everything, "queue"), (everything, "topic")} <= given
 
 
 def translated(pattern: str, source: Syntax, target: Syntax) -> str | None:

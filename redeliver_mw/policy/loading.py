@@ -16,30 +16,86 @@ from .formats import LANGUAGES, READERS
 from .model import RedeliveryPolicy
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_ROOT = re.compile(r"<(?:[\w.-]+:)?([\w.-]+)[\s/>]")
+# the root elements that are read, and the language of each
 _ROOTS = {
     "beans": "activemq",
     "broker": "activemq",
     "redeliveryPlugin": "activemq",
     "redeliveryPolicyMap": "activemq",
     "redeliveryPolicy": "activemq",
+    "connectionFactory": "activemq",
+    "destinationPolicy": "activemq",
+    "blueprint": "activemq",
     "dynamo-message-system": "patchbay",
-    "patch-bay": "patchbay",
     "patchbay": "patchbay",
+    "patch-bay": "patchbay",
     "message-sink": "patchbay",
     "message-filter": "patchbay",
     "weblogic-jms": "weblogic",
-    "address-settings": "artemis",
-    "address-setting": "artemis",
+    "template": "weblogic",
+    "queue": "weblogic",
+    "topic": "weblogic",
+    "uniform-distributed-queue": "weblogic",
+    "uniform-distributed-topic": "weblogic",
     "configuration": "artemis",
     "core": "artemis",
+    "address-settings": "artemis",
+    "address-setting": "artemis",
+    "server": "artemis",
+    "domain": "artemis",
+}
+# parts of these: their language's reader says where they belong
+_PARTS = {
+    "brokerService": "activemq",
+    "plugins": "activemq",
+    "redeliveryPolicyEntries": "activemq",
+    "policyMap": "activemq",
+    "policyEntries": "activemq",
+    "policyEntry": "activemq",
+    "deadLetterStrategy": "activemq",
+    "input-port": "patchbay",
+    "input-destination": "patchbay",
+    "redelivery": "patchbay",
+    "redelivery-port": "patchbay",
+    "delivery-failure-params": "weblogic",
+    "delivery-params-overrides": "weblogic",
+    "default-delivery-params": "weblogic",
+    "deployment": "artemis",
+    "redelivery-delay": "artemis",
+    "max-delivery-attempts": "artemis",
+    "dead-letter-address": "artemis",
+}
+# roots of many products: the parts of a namespace that make them ours
+_SHARED = {
+    "beans": ("springframework", "activemq"),
+    "blueprint": ("blueprint", "activemq"),
+    "broker": ("activemq", "springframework", "blueprint"),
+    "configuration": ("urn:activemq", "urn:hornetq", "urn:jboss"),
+    "core": ("urn:activemq", "urn:hornetq", "urn:jboss"),
+    "deployment": ("urn:hornetq", "urn:jboss:messaging", "urn:jboss-messaging"),
+    "server": ("urn:jboss:domain",),
+    "domain": ("urn:jboss:domain",),
+    **dict.fromkeys(("template", "queue", "topic"), ("weblogic", "bea.com")),
+}
+# and what is in such a root without one of these namespaces, if it is ours
+_INSIDE = {
+    "configuration": ("core", "address-settings", "address-setting", "persistence-enabled"),
+    **dict.fromkeys(("deployment", "server", "domain"), ("core", "address-settings", "address-setting")),
+    **dict.fromkeys(
+        ("template", "queue", "topic"),
+        ("delivery-failure-params", "delivery-params-overrides", "group-params", "sub-deployment-name"),
+    ),
 }
 LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
 _DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _ENCODINGS = (b"iso-8859-1", b"iso-8859-15", b"latin-1", b"windows-1252")
+_NOTHING = " \t\r\n\f\v\ufeff\0"  # of which a text may be full without saying anything
 _HALF = re.compile("[\ud800-\udfff]")  # nothing that has one can be sent or hashed
+_INCLUDES = "http://www.w3.org/2001/XInclude"  # in a broker.xml of Artemis that is in several files
+_PROPERTIES = re.compile(r"^\s*a[A-Za-z]{7,24}\.", re.MULTILINE)  # addressSettings, perhaps misspelt
+_NO_PROPERTIES = (b"JMSJCA.", b"jms.redeliveryPolicy.", b"</")  # in a file that is called .properties
 _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
-_PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy)|[~.]{0,2}/[\w./~-]+")
+_PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy|properties)|[~.]{0,2}/[\w./~-]+")
 
 
 def load_policies(source: str | Path, language: str | None = None, *, strict: bool = False) -> PolicyMap:
@@ -56,9 +112,11 @@ def policies_in(found: bytes, path: Path, language: str | None = None, *, strict
     """The policies that the file `path` holds, `found` being all that is in it. Errors as of `load_policies`. Pure."""
     if language is None and path.suffix == ".toml":
         language = "native"  # a pyproject.toml may hold any text, another language's too
+    if language is None and path.suffix == ".properties" and not any(mark in found for mark in _NO_PROPERTIES):
+        language = "artemis"  # even one in which nothing is about redelivery
     try:
         # an editor ends the last line of a file; that is not part of the policy
-        return _read(_decoded(found).rstrip("\r\n"), language, strict)
+        return _read(_decoded(found).rstrip("\r\n"), language, strict, path)
     except UnicodeDecodeError as error:
         raise PolicyError(
             f"not {error.encoding.upper()}, at byte {error.start}", where=str(path), cure="Save it as UTF-8"
@@ -79,13 +137,20 @@ def parse(text: str, language: str | None = None, *, strict: bool = False) -> Re
     return policies.default
 
 
-def _read(text: str, language: str | None, strict: bool) -> PolicyMap:
+def _read(text: str, language: str | None, strict: bool, path: Path | None = None) -> PolicyMap:
     if not isinstance(text, str):
         raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
+    if not text.strip(_NOTHING) and (path is not None or language != "jmsjca"):  # in JMSJCA, by its name, it means one
+        raise PolicyError("it is empty", cure="Write a policy, such as dead_after = 3")
     if half := _HALF.search(text):
         line = text.count("\n", 0, half.start()) + 1
         raise PolicyError("half a character, U+D800 to U+DFFF", where=f"line {line}", cure="Read the text as UTF-8")
     chosen = detect(text) if language is None else language
+    if chosen == "artemis" and path is not None and _INCLUDES in text:
+        from .formats.artemis.reader import read_with_includes
+
+        folder = path.parent
+        return read_with_includes(text, strict, lambda parts: _text_below(folder, parts))
     if chosen in READERS:
         return READERS[chosen](text, strict)
     if chosen in LANGUAGES:
@@ -96,12 +161,12 @@ def _read(text: str, language: str | None, strict: bool) -> PolicyMap:
 
 def detect(text: str) -> str:
     """The language of a text, by its content; PolicyError if it cannot be any. Pure."""
+    if text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
+        return _detect_xml(text)
     if "JMSJCA.redeliveryhandling=" in text:
         return "jmsjca"
     if "jms.redeliveryPolicy." in text:
         return "activemq"
-    if text.lstrip().startswith("<"):
-        return _detect_xml(text)
     if _URL.match(text.lstrip()):
         raise PolicyError(
             "this URL carries no policy",
@@ -112,6 +177,11 @@ def detect(text: str) -> str:
             f"{text.strip()!r:.200} looks like a file, not like a policy",
             cure="Check that it exists; in Python, hand it over as a Path",
         )
+    if _PROPERTIES.search(text):
+        from .formats.artemis.properties import looks_like_properties  # most programs never need Artemis
+
+        if looks_like_properties(text):
+            return "artemis"
     return "native" if _TOML.search(text) else "jmsjca"
 
 
@@ -121,12 +191,28 @@ def looks_like_a_file(text: str) -> bool:
 
 
 def _detect_xml(text: str) -> str:
-    for root in _ROOT.findall(text):
-        if root in _ROOTS:
-            return _ROOTS[root]
+    # by the root element and its namespace: a comment or a text inside may speak of anything
+    from .formats.diagnostics import nearest
+    from .formats.xml import Element, root_of
+    from .formats.xml import parse as parse_xml  # most programs never need XML
+
+    root: Element = root_of(text)
+    language = _ROOTS.get(root.name) or _PARTS.get(root.name)
+    ours = _SHARED.get(root.name)
+    if ours and not any(part in root.namespace for part in ours) and (root.namespace or root.name in _INSIDE):
+        # another product's, unless it holds what only ours does
+        inside = parse_xml(text).children if root.name in _INSIDE else []
+        if not any(nearest(child.name, _INSIDE[root.name], alike=0.8) for child in inside):
+            language = None
+    if language:
+        return language
+    near = nearest(root.name, _ROOTS, alike=0.8)
+    meant = f"Did you mean <{near}>? " if near and near != root.name else ""
+    namespace = f" of the namespace {root.namespace:.100}" if root.namespace else ""
     raise PolicyError(
-        "no policy of a known system in this XML",
-        cure=f"It needs one of these elements: {', '.join(_ROOTS)}; or name the language",
+        f"no policy of a known system in this XML: its root is <{root.name:.100}>{namespace}",
+        where=root.where,
+        cure=f"{meant}The roots that are read: {', '.join(_ROOTS)}; or name the language",
     )
 
 
@@ -153,6 +239,22 @@ def _decoded(found: bytes) -> str:
         raise PolicyError(f"it is in {declared[1].decode('ascii'):.40}", cure="Save it as UTF-8, and say so inside")
     # as reading a text does: one way to end a line
     return found.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _text_below(folder: Path, parts: tuple[str, ...]) -> str:
+    path = folder.joinpath(*parts)
+    try:
+        below = path.resolve().is_relative_to(folder.resolve())
+    except (OSError, RuntimeError):  # links that lead to each other
+        below = False
+    if not below:
+        raise PolicyError(
+            "a link that leads elsewhere", cure="Name a file below the folder of the one that includes it"
+        )
+    try:
+        return _decoded(bytes_of(path))
+    except UnicodeDecodeError as error:
+        raise PolicyError(f"not {error.encoding.upper()}, at byte {error.start}", cure="Save it as UTF-8") from None
 
 
 def _unreadable(path: Path, error: OSError) -> PolicyError:

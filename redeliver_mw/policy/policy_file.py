@@ -36,13 +36,14 @@ class Reading:
 class PolicyFile:
     """Serves where a PolicyMap does, with the policies that were taken last. One caller at a time, but for `read`.
 
-    Read when it is made: PolicyError or ConfigError as of `load_policies`.
+    Read when it is made: PolicyError or ConfigError as of `load_policies`; with `strict` also for misplaced elements.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, strict: bool = False) -> None:
         self.path = path.absolute()  # not resolved: a link that leads elsewhere later is a change
         self.content = ""
-        first = self._reading(empty=True)
+        self._strict = strict
+        first = self.read()
         if first.policies is None:
             raise first.error or PolicyError("it is being written to", where=str(path), cure="Try again")
         self.policies = first.policies
@@ -76,20 +77,15 @@ class PolicyFile:
     def read(self) -> Reading:
         """Read and parse it, which may take a while; changes nothing here. Never raises.
 
-        An empty file, which would stand for the default policy in TOML, is refused: a full disk leaves one behind.
+        An empty file is refused: a full disk leaves one behind.
         """
-        return self._reading(empty=False)
-
-    def _reading(self, *, empty: bool) -> Reading:
         before, content = self._stamp(), ""
         try:
             found = bytes_of(self.path)
             content = hashlib.sha256(found).hexdigest()[:12]
             if content == self.content:
                 return Reading(self._unless_changed(before), content)
-            if not (empty or found.strip()):
-                raise PolicyError("it is empty", where=str(self.path), cure="Write the policies into it")
-            policies = policies_in(found, self.path)
+            policies = policies_in(found, self.path, strict=self._strict)
         except ConfigError as error:
             return Reading(self._unless_changed(before), content, error=error)
         except Exception as error:  # a fault of ours, and no reason to stop watching

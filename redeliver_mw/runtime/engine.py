@@ -40,7 +40,7 @@ from .policy_reload import ActivePlans, PolicyReloader
 from .runner import Runner, StartGivenUp, StopReport
 from .settings import Settings
 from .slow_handlers import watch_handlers
-from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_limits
+from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_findings, warn_of_limits
 from .tasks import AsyncPool, LoopThread
 from .workers import InlinePool, PoolListener, ThreadPool, WorkerPool
 
@@ -95,6 +95,7 @@ class Engine:
 
     def start(self) -> None:
         """Returns when every source is consumed. ConfigError, PolicyError, BrokerError: nothing was started then."""
+        warn_of_findings(self._specs)
         try:
             self.adapter.start(self)
             self._await(lambda: self._capabilities is not None, "connect")
@@ -142,7 +143,12 @@ class Engine:
         from ..limbo.service import LimboService as Opened  # it brings SQLAlchemy along
 
         keeper = Opened(
-            self._settings.limbo, self.adapter, self._settings.app_name, self._clock, driven=self._drive is not None
+            self._settings.limbo,
+            self.adapter,
+            self._settings.app_name,
+            self._clock,
+            retry=self._settings.limbo_delivery_retry,
+            driven=self._drive is not None,
         )
         keeper.open()
         return keeper

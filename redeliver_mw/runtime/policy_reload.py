@@ -28,6 +28,7 @@ from ..redaction import clean, redact, trim_utf8
 from ..redelivery.tracking import SourcePlan
 from .handler import HandlerSpec
 from .policy_checks import check_together, ladder_of, target_refused, targets_of
+from .policy_resolver import findings
 
 log = logging.getLogger("redeliver_mw")
 LOOK_EVERY = 1.0  # seconds
@@ -232,6 +233,8 @@ class PolicyReloader:
         self._stage.plans.update(fresh)
         file.take(reading)
         self._refused.pop(file, None)
+        for text in findings(file):
+            log.warning("a policy may not be what was meant: %s", redact(text))
         if not fresh:
             return log.debug("%s: what it says of the sources here is the same as before", file)
         changes = [f"{source} {old[source]} -> {new[source]}" for source in fresh]

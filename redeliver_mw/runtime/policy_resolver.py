@@ -16,10 +16,12 @@ from ..policy.policy_file import PolicyFile
 class PolicyResolver:
     """`in_url`: the file that the broker URL names, or nothing. ConfigError for what is no policy."""
 
-    def __init__(self, in_url: str | None, of_app: AnyPolicy | None) -> None:
+    def __init__(self, in_url: str | None, of_app: AnyPolicy | None, *, strict: bool = False) -> None:
+        """`strict`: what a reader warns of is a PolicyError."""
+        self._strict = strict
         self._files: dict[Path, PolicyFile] = {}
         self._of_app = None if of_app is None else self._meant(of_app)
-        self._in_url = load_policies(in_url) if in_url else None
+        self._in_url = load_policies(in_url, strict=strict) if in_url else None
 
     def of(self, own: AnyPolicy | None, fn: Callable[..., Any]) -> RedeliveryPolicy | PolicyMap | PolicyFile:
         given = None if own is None else self._meant(own)
@@ -27,9 +29,18 @@ class PolicyResolver:
 
     def _meant(self, policy: AnyPolicy) -> RedeliveryPolicy | PolicyMap | PolicyFile:
         """A file is read once however often it is named, so that all who name it change together."""
+        if isinstance(policy, str):
+            return load_policies(policy, strict=self._strict)
         if not isinstance(policy, Path):
             return policy_of(policy)
         path = policy.absolute()
         if path not in self._files:
-            self._files[path] = PolicyFile(path)
+            self._files[path] = PolicyFile(path, strict=self._strict)
         return self._files[path]
+
+
+def findings(policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:
+    """Return what the reader of a policy warns of, each with the file that it is about."""
+    if isinstance(policy, PolicyFile):
+        return [f"{policy}: {warning}" for warning in policy.policies.warnings]
+    return list(policy.warnings) if isinstance(policy, PolicyMap) else []

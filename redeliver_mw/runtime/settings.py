@@ -34,6 +34,7 @@ class Settings:
     ack_timeout: float | None = None
     seed: int | None = None  # of the jitter; for tests
     limbo: str | None = None  # the URL of its database
+    limbo_delivery_retry: int | None = None  # how often a target may refuse what comes out of limbo
     crash_safe: bool = False
     breaker: Breaker | None = None
     journal_healthy: Healthy = "all"
@@ -45,7 +46,13 @@ class Settings:
         one_of("delay", self.delay, OPTIONS)
         one_of("declare", self.declare, DECLARE)
         log_failures_option(self.log_failures)
-        for said, needs in (("delay='park'", self.delay == "park"), ("crash_safe=True", self.crash_safe)):
+        if self.limbo_delivery_retry is not None:
+            at_least("limbo_delivery_retry", whole("limbo_delivery_retry", self.limbo_delivery_retry), 1)
+        for said, needs in (
+            ("delay='park'", self.delay == "park"),
+            ("crash_safe=True", self.crash_safe),
+            ("limbo_delivery_retry", self.limbo_delivery_retry is not None),
+        ):
             if needs and not self.limbo:
                 raise ConfigError(f"{said} needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
         if self.ack_timeout is not None:

@@ -91,8 +91,8 @@ class Artemis(OwnBroker):
     """One broker on 127.0.0.1 with AMQP 1.0, STOMP and CORE at one port; one user, who may do everything.
 
     `address_settings`: XML of `<address-setting match="…">` elements, beside the one for `#` that `artemis create`
-    writes; `core`: any other XML inside `<core>`; `allow_anonymous`: whoever has no or a wrong password is a
-    guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
+    writes, unless there is one among them; `core`: any other XML inside `<core>`; `allow_anonymous`: whoever has no
+    or a wrong password is a guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
     """
 
     kind = "artemis"
@@ -152,6 +152,8 @@ class Artemis(OwnBroker):
 
     def _write_files(self, address_settings: str, core: str, allow_anonymous: bool) -> None:
         guest = _GUEST if allow_anonymous else ""
+        if 'match="#"' not in address_settings:
+            address_settings = _ANY_ADDRESS + address_settings
         files = {
             "broker.xml": _BROKER.format(port=self.port, address_settings=address_settings, core=core),
             "bootstrap.xml": _BOOTSTRAP.format(configuration=f"file:{self.data}/broker.xml"),
@@ -188,6 +190,14 @@ _PERMISSIONS = "\n".join(
         *("createNonDurableQueue", "deleteNonDurableQueue", "send", "consume", "browse", "manage"),
     )
 )
+_ANY_ADDRESS = """<address-setting match="#">
+        <dead-letter-address>DLQ</dead-letter-address>
+        <expiry-address>ExpiryQueue</expiry-address>
+        <address-full-policy>PAGE</address-full-policy>
+        <auto-delete-queues>false</auto-delete-queues>
+        <auto-delete-addresses>false</auto-delete-addresses>
+      </address-setting>
+      """
 #: What `artemis create` writes, as far as it is not Artemis's default anyway, without its further ports, and with
 #: expired messages looked for more often.
 _BROKER = f"""<configuration xmlns="urn:activemq">
@@ -210,13 +220,6 @@ _BROKER = f"""<configuration xmlns="urn:activemq">
       </security-setting>
     </security-settings>
     <address-settings>
-      <address-setting match="#">
-        <dead-letter-address>DLQ</dead-letter-address>
-        <expiry-address>ExpiryQueue</expiry-address>
-        <address-full-policy>PAGE</address-full-policy>
-        <auto-delete-queues>false</auto-delete-queues>
-        <auto-delete-addresses>false</auto-delete-addresses>
-      </address-setting>
       {{address_settings}}
     </address-settings>
     <addresses>

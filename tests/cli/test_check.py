@@ -95,7 +95,7 @@ def test_of_a_map_every_entry_is_told_with_what_it_takes_over_from_others(capsys
 
 
 def test_warnings_go_to_stderr_and_into_the_json(capsys: Capture) -> None:
-    assert run(["check", "", "--language", "native", "--json"]) == 0
+    assert run(["check", "# nothing yet", "--language", "native", "--json"]) == 0
     out, err = capsys.readouterr()
     assert err.startswith("warning: it says nothing")
     assert json.loads(out)["warnings"] == [err.removeprefix("warning: ").strip()]

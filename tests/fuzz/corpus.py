@@ -29,7 +29,8 @@ def seeds(language: str) -> list[str]:
     own += [WRITERS[language](load_policies(text)).text for text in spelled]
     for path in sorted((ROOT / "tests" / "policy").glob(f"test_{language}*.py")):
         own += _strings(path)
-    own += _strings(ROOT / "tests" / "policy" / "test_conversion.py")
+    for name in ("test_conversion.py", "test_xml_places.py"):
+        own += _strings(ROOT / "tests" / "policy" / name)
     page = ROOT / "docs" / ("policies.md" if language == "native" else f"from-{language}.md")
     own += _FENCE.findall(page.read_text(encoding="utf-8"))
     return [text for text in dict.fromkeys(own) if text and len(text) <= LONGEST]

@@ -87,6 +87,35 @@ def test_under_auto_a_short_rest_is_held_and_a_long_one_parked_where_the_broker_
     assert [record.mechanism for record in records] == ["hold", "park", None]
 
 
+@pytest.mark.parametrize("retry", [None, 2])
+def test_what_its_target_refuses_as_often_as_limbo_delivery_retry_says_stays_in_limbo(
+    retry: int | None, tmp_path: Path
+) -> None:
+    """Patch Bay tries five times unless its `limboDeliveryRetry` says otherwise."""
+    sick = Sick()
+    policy = RedeliveryPolicy(3, [3600.0], "queue:dead")
+    app = app_of(tmp_path, sick, policy, delay="park", limbo_delivery_retry=retry)
+    faults = Faults()
+    with TestApp(app, faults=faults) as sick.test:
+        sick.test.send("orders", b"sick")
+        sick.test.advance(60.0)
+        faults.refuse("orders", times=100)
+        sick.test.advance(100 * 3600.0)
+    with sqlite3.connect(tmp_path / "limbo.db") as connection:
+        assert connection.execute("SELECT delivery_count - 1 FROM dms_limbo_msg").fetchall() == [(retry or 5,)]
+
+
+@pytest.mark.parametrize("retry", [0, -1, 1.5, "5"])
+def test_a_limbo_delivery_retry_that_is_no_count_is_refused(retry: object, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="limbo_delivery_retry"):
+        app_of(tmp_path, Sick(), RedeliveryPolicy(), limbo_delivery_retry=retry)
+
+
+def test_a_limbo_delivery_retry_without_a_limbo_is_refused() -> None:
+    with pytest.raises(ConfigError, match="needs a limbo"):
+        App("memory://", limbo_delivery_retry=3)
+
+
 def test_without_a_limbo_parking_is_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="needs a limbo") as refused:
         App("memory://", delay="park")

@@ -293,7 +293,7 @@ def test_redelivery_plugin_test_without_a_scheduler_is_a_warning_and_refused_by_
 @pytest.mark.parametrize(
     ("origin", "text", "kind", "grave"),
     [
-        ("DeadLetterTest", endings(), "queue", "queue:ActiveMQ.DLQ"),
+        ("DeadLetterTest", endings(ending('queue="B"', "")), "queue", "queue:ActiveMQ.DLQ"),
         (
             "IndividualDeadLetterTest",
             endings(ending('queue="x"', "<individualDeadLetterStrategy/>")),
@@ -454,12 +454,11 @@ def test_what_activemq_takes_and_does_not_do_is_a_warning_and_refused_by_strict(
 @pytest.mark.parametrize(
     "text",
     [
-        "<beans/>",
         client('<redeliveryPolicy tempQueue="true"/>'),
         endings(ending('queue="A"', '<sharedDeadLetterStrategy expiration="5000"/>')),
         endings(ending('queue="A"', '<sharedDeadLetterStrategy processNonPersistent="false"/>')),
         endings(ending('topic="A"', '<individualDeadLetterStrategy destinationPerDurableSubscriber="true"/>')),
-        endings(ending('queue="A"', "<bean/>")),
+        endings(ending('queue="A"', "<bean/>")),  # a strategy of the application's own
         "tcp://h:1?jms.redeliverypolicy.maximumRedeliveries=1&jms.redeliveryPolicy.redeliveryDelay=1",
     ],
 )

@@ -208,10 +208,12 @@ def test_the_worked_example_of_the_module() -> None:
 
 
 def test_an_address_that_nothing_matches_has_the_defaults_of_the_broker() -> None:
-    policies = reader.read('<core xmlns="urn:activemq:core"/>')
+    policies = reader.read(
+        f'<core xmlns="urn:activemq:core"><address-settings>{setting("b")}</address-settings></core>'
+    )
     assert policies.resolve("a").decide(10) == Discard("exhausted")
     assert isinstance(policies.resolve("a").decide(9), Redeliver)
-    assert "no address-setting matches" in policies.warnings[0]
+    assert "no address-setting matches" in policies.warnings[-1]
 
 
 @pytest.mark.parametrize("root", ["urn:hornetq", "urn:jbm"])
@@ -304,7 +306,8 @@ def test_contradictions_of_equal_rank_are_a_warning(one: str, other: str, told: 
 
 
 def test_counts_before_delivery_are_a_warning_that_names_crash_safe() -> None:
-    core = "<core><persist-delivery-count-before-delivery>true</persist-delivery-count-before-delivery></core>"
+    core = "<core><persist-delivery-count-before-delivery>true</persist-delivery-count-before-delivery>"
+    core += f"<address-settings>{setting('#')}</address-settings></core>"
     assert "crash_safe" in reader.read(core).warnings[0]
     assert "crash_safe" not in "".join(reader.read(core.replace("true", "false")).warnings)
 
@@ -392,7 +395,7 @@ def test_an_entry_for_one_kind_and_one_for_both_are_no_match_that_stands_twice(
     kinds: tuple[DestinationKind | None, ...],
 ) -> None:
     given = {"queue": RedeliveryPolicy(3, 1), None: RedeliveryPolicy(4, 1)}
-    written = writer.write(PolicyMap([MapEntry("A", kind, given[kind]) for kind in kinds]))
+    written = writer.write_with_prefixes(PolicyMap([MapEntry("A", kind, given[kind]) for kind in kinds]))
     again = reader.read(written.text)
     assert (again.resolve("A").dead_after, again.resolve("A", "topic").dead_after) == (3, 4)
     assert not any("twice" in line for line in again.warnings)
@@ -407,7 +410,7 @@ def test_plain_policies_lose_nothing() -> None:
         },
         RedeliveryPolicy(2, 0, "queue:$.x", "discard"),
     )
-    written = writer.write(policies)
+    written = writer.write_with_prefixes(policies)
     assert written.lost == ()
     again = reader.read(written.text)
     assert difference(policies, again) == ""
@@ -433,3 +436,32 @@ def test_what_address_settings_cannot_say_is_listed(policy: RedeliveryPolicy, lo
 
 def test_its_own_text_comes_back_as_it_was() -> None:
     assert writer.write(reader.read(EXAMPLE)).text == EXAMPLE
+
+
+def test_without_prefixes_an_address_has_the_setting_of_its_queue_and_the_topics_is_lost() -> None:
+    given = [MapEntry("A", "topic", RedeliveryPolicy(4, 1)), MapEntry("A", "queue", RedeliveryPolicy(3, 1))]
+    written = writer.write(PolicyMap(given))
+    assert 'match="A"' in written.text
+    assert "jms." not in written.text
+    assert reader.read(written.text).resolve("A").dead_after == 3
+    assert [line for line in written.lost if line.startswith("topic:A: an address has one setting")]
+    same = [MapEntry("A", "topic", RedeliveryPolicy(4, 1)), MapEntry("A", "queue", RedeliveryPolicy(4, 1))]
+    assert writer.write(PolicyMap(same)).lost == ()
+
+
+def test_with_prefixes_every_name_has_one() -> None:
+    written = writer.write_with_prefixes(PolicyMap({"A.B": RedeliveryPolicy(3, 1, "queue:dead")}))
+    assert 'match="jms.queue.A.B"' in written.text
+    assert 'match="jms.topic.A.B"' in written.text
+    assert ">jms.queue.dead<" in written.text
+
+
+def test_a_destination_named_with_the_prefix_of_hornetq_has_the_setting_of_its_name() -> None:
+    read = load_policies(
+        '<address-settings><address-setting match="jms.queue.exampleQueue"><max-delivery-attempts>3'
+        '</max-delivery-attempts></address-setting><address-setting match="jms.topic.exampleTopic">'
+        "<max-delivery-attempts>4</max-delivery-attempts></address-setting></address-settings>"
+    )
+    assert read.resolve("jms.queue.exampleQueue").dead_after == read.resolve("exampleQueue").dead_after == 3
+    assert read.resolve("jms.topic.exampleTopic").dead_after == read.resolve("exampleTopic", "topic").dead_after == 4
+    assert [read.resolve(name).dead_after for name in ("jms.queue.other", "jms.queue.", "exampleTopic")] == [10] * 3

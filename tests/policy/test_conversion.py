@@ -8,14 +8,16 @@ losses and all; what is read back is a random policy of that language's own, and
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, Phase, event, given, settings
 from hypothesis import strategies as st
 
+from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination, DestinationKind
 from redeliver_mw.policy import (
     Backoff,
@@ -32,11 +34,16 @@ from redeliver_mw.policy.activemq_delays import ActiveMQDelays
 from redeliver_mw.policy.artemis_delays import ArtemisDelays
 from redeliver_mw.policy.backoff import Linear
 from redeliver_mw.policy.destinations import MapEntry
-from redeliver_mw.policy.formats import READERS, WRITERS, Conversion
+from redeliver_mw.policy.formats import READERS, WRITERS
 from redeliver_mw.policy.stops import AfterFailures, AfterSeconds, AnyStop
 from tests.policy.examples import EXAMPLES
+from tests.policy.playing import LISTED, Pairs, differing, lost_of
 
+# over all pairs: 500 cases, or as many as REDELIVER_CONVERSIONS says
+EACH = -(-int(os.environ.get("REDELIVER_CONVERSIONS", "500")) // len(READERS.keys() & WRITERS.keys()) ** 2)
+UNSHRUNK = (Phase.explicit, Phase.reuse, Phase.generate)  # making a failing policy small takes minutes
 FAILURES = range(1, 101)
+NOTHING = dict.fromkeys(("patchbay", "weblogic"), RedeliveryPolicy(None, 0, None, expiry=Expiry("discard")))
 KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 WRITABLE = sorted(READERS.keys() & WRITERS.keys())
 ASKED = (
@@ -167,25 +174,46 @@ def unequal(one: RedeliveryPolicy, other: RedeliveryPolicy) -> Iterator[tuple[in
 def converted(policies: PolicyMap, language: str) -> tuple[PolicyMap, tuple[str, ...]]:
     """Written and read again; whatever is lost, it is a text that can be read, and nothing is lost in it twice."""
     written = WRITERS[language](policies)
-    found = READERS[language](written.text, False)
+    try:
+        found = READERS[language](written.text, False)
+    except PolicyError as error:
+        # a language that names each destination says nothing of none; a text without a policy is refused
+        if "no policy of" not in error.what:
+            raise
+        found = PolicyMap({}, NOTHING[language], language=language)
     assert found.language == language
     return found, written.lost
 
 
 @pytest.mark.parametrize("target", WRITABLE)
 @pytest.mark.parametrize("source", WRITABLE)
-@settings(max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=EACH, phases=UNSHRUNK, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(policies=maps())
-def test_what_one_language_says_another_says_the_same_or_says_what_is_lost(
-    source: str, target: str, policies: PolicyMap
-) -> None:
+def test_whatever_differs_is_listed_as_lost(source: str, target: str, policies: PolicyMap) -> None:
     said, lost = converted(policies, source)
-    if not lost:
-        assert_same(policies, said)
+    assert_listed(policies, said, lost)
     again, missing = converted(said, target)
     event(f"{'all' if not missing else 'part'} of it can be said")
-    if not missing:
-        assert_same(said, again)
+    assert_listed(said, again, missing)
+
+
+def assert_listed(ours: PolicyMap, theirs: PolicyMap, lines: tuple[str, ...]) -> None:
+    """Each side that differs is listed for its destination.
+
+    Not yet the other way round: a line may be about two policies that differ in their spelling alone. An event counts
+    such lines.
+    """
+    lost = [lost_of(line) for line in lines]
+    names = dict.fromkeys((*ASKED, *(name for one in lost for name in one.examples)))
+    seen: set[str] = set()
+    known: Pairs = {}
+    for name, kind in product(names, KINDS):
+        one, other = ours.resolve(name, kind), theirs.resolve(name, kind)
+        for side in differing(one, other, Destination(name, kind), theirs.language, known):
+            about = [each.line for each in lost if side in each.sides and each.speaks_of(name, kind)]
+            assert about or side not in LISTED, (f"{kind}:{name}: {side} differs and is not listed", one, other, lines)
+            seen.update(about)
+    event("a line, and nothing that differs" if set(lines) - seen else "each line is about what differs")
 
 
 @pytest.mark.parametrize("target", sorted(WRITERS))
@@ -225,7 +253,8 @@ def test_where_a_language_has_no_arms_each_is_lost_and_the_policy_itself_is_writ
         if isinstance(entry.given, RedeliveryPolicy)
     ]
     plain = PolicyMap(alone, policies.default.alone, syntax=policies.syntax, match=policies.match)
-    assert WRITERS[language](plain) == Conversion(written.text, written.lost[len(arms) :])
+    again = WRITERS[language](plain)
+    assert (again.text, again.lost) == (written.text, written.lost[len(arms) :])
 
 
 @given(policies=maps() | maps_with_arms())

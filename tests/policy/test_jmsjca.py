@@ -19,7 +19,7 @@ QUEUE1 = Destination("Queue1")
 
 def milliseconds(text: str, count: int) -> list[float]:
     """The delays after failures 1 to `count`, as the handler always fails; stops at the end of the message."""
-    return list(_delays(RedeliveryPolicy.parse(text), count))
+    return list(_delays(RedeliveryPolicy.parse(text, "jmsjca"), count))
 
 
 def _delays(policy: RedeliveryPolicy, count: int) -> Iterator[float]:

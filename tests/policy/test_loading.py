@@ -121,9 +121,71 @@ def test_a_language_that_nobody_knows_is_refused_with_the_known_ones() -> None:
     assert "jmsjca" in caught.value.cure
 
 
-def test_xml_of_nobody_is_refused() -> None:
-    with pytest.raises(PolicyError, match="no policy of a known system"):
-        load_policies("<html><body/></html>")
+SETTING = '<address-setting match="#"><dead-letter-address>D</dead-letter-address></address-setting>'
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        (f"<!-- see <beans> and <weblogic-jms> -->{SETTING}", "artemis"),
+        (f"<?xml version='1.0'?>\n<!-- <broker/> -->\n<!-- 2 -->{SETTING}", "artemis"),
+        (f"\ufeff\n{SETTING}", "artemis"),
+        (
+            "<weblogic-jms><notes>tcp://h?jms.redeliveryPolicy.maximumRedeliveries=4</notes></weblogic-jms>",
+            "weblogic",
+        ),
+        (
+            "<weblogic-jms><notes>tcp://h?JMSJCA.redeliveryhandling=3:1000</notes></weblogic-jms>",
+            "weblogic",
+        ),
+        ("<weblogic-jms><notes><![CDATA[<beans>]]></notes></weblogic-jms>", "weblogic"),
+        ('<c:configuration xmlns:c="urn:activemq"/>', "artemis"),
+        ('<configuration xmlns="urn:hornetq"/>', "artemis"),
+        ("<configuration><core/></configuration>", "artemis"),
+        ("<configuration><adress-settings/></configuration>", "artemis"),
+        ("<deployment><address-settings/></deployment>", "artemis"),
+        ('<beans xmlns="http://www.springframework.org/schema/beans"/>', "activemq"),
+        ('<a:broker xmlns:a="http://activemq.apache.org/schema/core"/>', "activemq"),
+        ('<template name="T"><delivery-failure-params/></template>', "weblogic"),
+        ('<queue name="Q"><delivery-failure-param/></queue>', "weblogic"),
+        ('<server xmlns="urn:jboss:domain:20.0"/>', "artemis"),
+        ("<redeliveryPolicy/>", "activemq"),
+        ("<redelivery/>", "patchbay"),
+        ("<delivery-failure-params/>", "weblogic"),
+    ],
+)
+def test_the_language_of_xml_is_told_by_its_root(text: str, language: str) -> None:
+    assert detect(text) == language
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html><body/></html>",
+        '<project xmlns="http://maven.apache.org/POM/4.0.0"><!-- <beans> --></project>',
+        "<configuration><appender name='a'/><root level='info'/></configuration>",
+        "<configuration/>",
+        '<configuration xmlns="urn:other"><appender/></configuration>',
+        '<beans xmlns="http://xmlns.jcp.org/xml/ns/javaee"/>',
+        "<project><description>tcp://h?jms.redeliveryPolicy.maximumRedeliveries=4</description></project>",
+        "<queue name='Q'/>",
+        "<server><Service/></server>",
+        "<domain xmlns='http://xmlns.oracle.com/weblogic/domain'/>",
+    ],
+)
+def test_xml_of_nobody_is_refused_with_the_roots_that_are_read(text: str) -> None:
+    with pytest.raises(PolicyError, match="no policy of a known system") as caught:
+        load_policies(text)
+    assert "line 1, column 1" in caught.value.where
+    for root in ("broker", "address-settings", "weblogic-jms", "patchbay"):
+        assert root in caught.value.cure
+
+
+def test_a_misspelt_root_says_its_name() -> None:
+    with pytest.raises(PolicyError, match="Did you mean <address-settings>"):
+        load_policies(f"<adress-settings>{SETTING}</adress-settings>")
+    found = load_policies(f"<adress-settings>{SETTING}</adress-settings>", "artemis")
+    assert "<adress-settings>: passed over; did you mean address-settings?" in found.warnings[0]
 
 
 @pytest.mark.parametrize("text", ["policies.toml", "/etc/redeliver/orders.xml", "./orders", "conf/orders.policy"])

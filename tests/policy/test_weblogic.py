@@ -255,8 +255,9 @@ def test_unknown_elements_are_warnings_inside_the_blocks_and_nothing_elsewhere()
     policies = module(
         f'<queue name="Q"><maximum-message-size>9</maximum-message-size>{failing(redelivry_limit=1)}</queue>'
     )
-    assert len(policies.warnings) == 1
+    assert len(policies.warnings) == 2
     assert "did you mean redelivery-limit?" in policies.warnings[0]
+    assert "nothing about redelivery" in policies.warnings[1]
 
 
 ANYTHING = st.text(max_size=12) | st.integers().map(str) | st.sampled_from(["Redirect", "Log", "E", "Q", "T"])
@@ -294,6 +295,10 @@ def test_what_is_written_and_loses_nothing_decides_alike_when_it_is_read(policie
     if plain:
         policies = PolicyMap(policies.entries, RedeliveryPolicy(None, 0, None, expiry=Expiry("discard")))
     written = writer.write(policies)
+    if "name=" not in written.text:  # no destination: a module without any is refused
+        with pytest.raises(PolicyError, match="no policy of weblogic"):
+            reader.read(written.text)
+        return
     again = reader.read(written.text)
     if not written.lost:
         assert difference(policies, again) == ""
@@ -330,7 +335,8 @@ def test_policies_of_named_destinations_lose_nothing() -> None:
 def test_what_a_module_cannot_say_is_listed(policies: PolicyMap, lost: str) -> None:
     written = writer.write(policies)
     assert any(lost in line for line in written.lost)
-    reader.read(written.text)
+    if "name=" in written.text:
+        reader.read(written.text)
 
 
 def test_its_own_text_comes_back_as_it_was() -> None:

@@ -58,6 +58,27 @@ def test_what_is_no_xml_or_is_dangerous_is_refused(text: str, what: str) -> None
     assert caught.value.cure
 
 
+@pytest.mark.parametrize("before", ["", "\n", "\n\n\n", "  \n\t\n", "\ufeff\n\n", "\ufeff", "   "])
+def test_lines_and_columns_before_the_root_count(before: str) -> None:
+    root = xml.parse(f"{before}<a>\n  <b/></a>")
+    lines = before.count("\n")
+    columns = len(before) if not lines else 0
+    assert (root.line, root.column) == (lines + 1, columns + 1)
+    assert root.children[0].where == f"line {lines + 2}, column 3, <b>"
+    with pytest.raises(PolicyError) as caught:
+        xml.parse(f"{before}<a></b>")
+    assert caught.value.where.startswith(f"line {lines + 1}, column {columns + 6}")
+
+
+def test_the_root_alone_is_read_without_the_rest() -> None:
+    text = f"\n<?xml version='1.0'?><!-- <x> --><p:a xmlns:p='urn:a' b='1'>{'<c/>' * 10_000}</wrong>"
+    root = xml.root_of(text)
+    assert (root.name, root.namespace, root.attributes, root.line) == ("a", "urn:a", {"b": "1"}, 2)
+    assert xml.root_of("<a/>").namespace == ""
+    with pytest.raises(PolicyError):
+        xml.root_of("<!-- -->")
+
+
 def test_five_megabytes_of_text_are_read() -> None:
     root = xml.parse("<a>" + "x" * 5_000_000 + "</a>")
     assert len(root.text) == 5_000_000
@@ -82,6 +103,16 @@ def test_one_problem_is_told_as_it_is_and_several_are_counted() -> None:
         problems.close()
     assert str(caught.value).startswith("12 problems: (1) line 1: wrong. Right it; (2) wrong 0; ")
     assert str(caught.value).endswith("(10) wrong 8; and 2 more")
+
+
+def test_what_is_suspect_is_a_warning_and_told_with_what_is_wrong() -> None:
+    problems = Diagnostics()
+    problems.suspect("hm", PolicyError("strange", where="line 1"))
+    problems.close()
+    assert problems.warnings == ("hm",)
+    problems.add("wrong")
+    with pytest.raises(PolicyError, match=r"2 problems: \(1\) line 1: strange; \(2\) wrong"):
+        problems.close()
 
 
 def test_a_warning_is_told_once_and_is_no_problem() -> None:

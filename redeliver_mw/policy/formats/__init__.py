@@ -27,9 +27,9 @@ def _reader(module: str, name: str = "read") -> FormatReader:
     return read
 
 
-def _writer(module: str) -> FormatWriter:
+def _writer(module: str, name: str = "write") -> FormatWriter:
     def write(policies: PolicyMap) -> Conversion:
-        return cast(FormatWriter, import_module(f".{module}", __name__).write)(policies)
+        return cast(FormatWriter, getattr(import_module(f".{module}", __name__), name))(policies)
 
     return write
 
@@ -50,5 +50,9 @@ WRITERS: dict[str, FormatWriter] = {
     "native": _writer("native.writer"),
     "patchbay": without_arms(_writer("patchbay.writer")),
 }
+# Languages that have two ways to write names: with the prefixes of JMS, too.
+WRITERS_WITH_PREFIXES: dict[str, FormatWriter] = {
+    "artemis": without_arms(_writer("artemis.writer", "write_with_prefixes"))
+}
 
-__all__ = ["LANGUAGES", "READERS", "WRITERS", "Conversion", "FormatReader", "FormatWriter"]
+__all__ = ["LANGUAGES", "READERS", "WRITERS", "WRITERS_WITH_PREFIXES", "Conversion", "FormatReader", "FormatWriter"]

@@ -17,7 +17,7 @@ class Diagnostics:
 
     def __init__(self) -> None:
         self._errors: list[PolicyError] = []
-        self._warnings: dict[str, None] = {}
+        self._warnings: dict[str, PolicyError | None] = {}
 
     def add(self, what: str, *, where: str = "", cure: str = "") -> None:
         """This is wrong."""
@@ -30,7 +30,11 @@ class Diagnostics:
 
     def warn(self, text: str) -> None:
         """This is valid, and yet may not be what was meant; the same text is told once."""
-        self._warnings[text] = None
+        self._warnings.setdefault(text, None)
+
+    def suspect(self, text: str, error: PolicyError) -> None:
+        """As `warn`; where something else is wrong, this may be why, and is told with it, as this error."""
+        self._warnings[text] = error
 
     def nearest(self, word: str, allowed: Iterable[str]) -> str | None:
         """As `nearest()`, while what is told of it will be shown: among the names of a long file that takes long."""
@@ -48,15 +52,16 @@ class Diagnostics:
         """Nothing if nothing was wrong; else one PolicyError: the problem, or the first ten of them."""
         if not self._errors:
             return
-        if len(self._errors) == 1:
-            raise self._errors[0]
-        told = "; ".join(f"({at}) {error}" for at, error in enumerate(self._errors[:SHOWN], 1))
-        more = len(self._errors) - SHOWN
-        raise PolicyError(f"{len(self._errors)} problems: {told}" + (f"; and {more} more" if more > 0 else ""))
+        errors = [error for error in self._warnings.values() if error is not None] + self._errors
+        if len(errors) == 1:
+            raise errors[0]
+        told = "; ".join(f"({at}) {error}" for at, error in enumerate(errors[:SHOWN], 1))
+        more = len(errors) - SHOWN
+        raise PolicyError(f"{len(errors)} problems: {told}" + (f"; and {more} more" if more > 0 else ""))
 
 
-def nearest(word: str, allowed: Iterable[str]) -> str | None:
-    """The allowed word that is spelled most like this one; None if none is near."""
+def nearest(word: str, allowed: Iterable[str], alike: float = 0.6) -> str | None:
+    """The allowed word that is spelled most like this one; None if none is as much `alike`, from 0 to 1."""
     plain = {one.lower(): one for one in allowed}
-    found = difflib.get_close_matches(word[:100].lower(), plain, n=1)
+    found = difflib.get_close_matches(word[:100].lower(), plain, n=1, cutoff=alike)
     return plain[found[0]] if found else None

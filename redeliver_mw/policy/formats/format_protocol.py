@@ -14,10 +14,14 @@ FormatReader = Callable[[str, bool], PolicyMap]  # text, strict; raises one Poli
 
 @dataclass(frozen=True)
 class Conversion:
-    """A text in the target's language, and, entry by entry, what that language cannot say."""
+    """A text in the target's language, and, entry by entry, what that language cannot say.
+
+    `names_nothing`: the language names each destination, and the text names none, so that it is no policy.
+    """
 
     text: str
     lost: tuple[str, ...] = ()
+    names_nothing: bool = False
 
 
 FormatWriter = Callable[[PolicyMap], Conversion]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What neither WebLogic nor Artemis can say of a policy, and how XML is written. Pure."""
+"""What a language cannot say of another's policy, and how XML is written. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ from xml.sax.saxutils import escape, quoteattr
 from ..model import RedeliveryPolicy
 from ..stops import AfterFailures
 
+_OF_MESSAGES = {
+    "jmsjca": "the _JMSJCA_ properties: a handler cannot set them, and a dead letter does not carry them",
+    "weblogic": "JMS_BEA_RedeliveryLimit: a sender's own limit is not looked at, so a message is tried for ever",
+    "patchbay": "DELIVERY_DATE: a sender's delivery date is not looked at, so a message is handled at once",
+}
 _PLAIN = re.compile(r"[\w.,:/ -]*")  # what needs no entity
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -18,13 +23,28 @@ _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def unsupported(policy: RedeliveryPolicy) -> list[str]:
     """Rules by exception, an end by time, and all targets but the first."""
     lost = []
-    if not isinstance(policy.stop, AfterFailures):
+    if ends_by_time(policy):
         lost.append(f"{policy.stop}: only a number of failures can be the end")
     for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         if rule is not None:
             lost.append(f"{name} {rule}: there are no rules by exception")
     lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
     return lost
+
+
+def ends_by_time(policy: RedeliveryPolicy) -> bool:
+    """Is more than a number of failures its end? A message that is kept comes again, whenever that was decided."""
+    return policy.on_dead != "keep" and not isinstance(policy.stop, AfterFailures)
+
+
+def of_messages(policy: RedeliveryPolicy, target: str) -> list[str]:
+    """What a message itself says to the system of the policy, and not to the target's.
+
+    WebLogic looks at a sender's limit only where the destination has none.
+    """
+    if policy.language == target or (policy.language == "weblogic" and policy.dead_after is not None):
+        return []
+    return [_OF_MESSAGES[policy.language]] if policy.language in _OF_MESSAGES else []
 
 
 def limit(policy: RedeliveryPolicy) -> int | None:

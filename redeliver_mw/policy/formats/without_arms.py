@@ -17,7 +17,7 @@ def without_arms(write: FormatWriter) -> FormatWriter:
     def written(policies: PolicyMap) -> Conversion:
         lost: list[str] = []
         found = write(_plain(policies, lost))
-        return Conversion(found.text, (*lost, *found.lost))
+        return replace(found, lost=(*lost, *found.lost))
 
     return written
 

@@ -20,12 +20,14 @@ from ...errors import PolicyError
 LARGEST = 10_000_000  # characters
 DEEPEST = 100
 MOST = 200_000  # elements
+PIECE = 10_000  # characters that are read at once, where the root is all that is asked for
 
 
 @dataclass(slots=True)
 class Element:
     """One element. `name` and the names of `attributes` are without namespace and prefix; `text` is what stands
-    directly in it, without blanks around it; `line` and `column` count from 1."""
+    directly in it, without blanks around it; `line` and `column` count from 1. `namespace` is empty without one.
+    `file` is the included file it is in, and `called` what its place is called where it is no element of XML."""
 
     name: str
     attributes: dict[str, str]
@@ -33,7 +35,10 @@ class Element:
     text: str
     line: int
     column: int
+    namespace: str = ""
     _parts: list[str] = field(default_factory=list, repr=False, compare=False)
+    file: str = ""
+    called: str = ""
 
     def all(self, name: str) -> list[Element]:
         """Its own children of that name."""
@@ -60,25 +65,48 @@ class Element:
     @property
     def where(self) -> str:
         """`line 3, column 5, <redelivery>`."""
-        return f"line {self.line}, column {self.column}, <{self.name:.100}>"
+        file = f"{self.file}, " if self.file else ""
+        if self.called:
+            return f"{file}line {self.line}, {self.called:.200}"
+        return f"{file}line {self.line}, column {self.column}, <{self.name:.100}>"
 
 
-def parse(text: str) -> Element:
-    """The root element of an XML text; PolicyError with line and column if it is none, or is refused."""
+def parse(text: str, *, doctype: bool = False) -> Element:
+    """The root element of an XML text; PolicyError with line and column if it is none, or is refused.
+
+    `doctype`: a document type may stand there. It is passed over: no file and no address that it names is looked at.
+    """
+    return _parsed(text, None, doctype)
+
+
+def root_of(text: str) -> Element:
+    """The root element alone, without what is in it: no more of the text is read. PolicyError as of `parse`."""
+    return _parsed(text, PIECE, doctype=True)  # its language's reader may refuse it
+
+
+def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
     if len(text) > LARGEST:
         raise PolicyError(f"more than {LARGEST} characters", cure="Cut the file down to what concerns redelivery")
-    tree = _Tree()
-    parser: Any = DefusedXMLParser(target=tree, forbid_dtd=True, forbid_entities=True, forbid_external=True)
+    # nothing may stand before an XML declaration; what stood there still counts for the places
+    body = text.lstrip().lstrip("\ufeff").lstrip()
+    before = text[: len(text) - len(body)]
+    tree = _Tree(before.count("\n"), len(before) - before.rfind("\n") - 1)
+    parser: Any = DefusedXMLParser(target=tree, forbid_dtd=not doctype, forbid_entities=True, forbid_external=True)
     tree.expat = parser.parser
     # called by expat itself, without the detour over ElementTree's names; what is forbidden stays so
     tree.expat.StartElementHandler, tree.expat.EndElementHandler = tree.start, tree.end
     try:
-        parser.feed(text.lstrip())  # nothing may stand before an XML declaration
+        for start in range(0, len(body) if piece else 0, piece or 1):
+            parser.feed(body[start : start + (piece or 0)])
+            if tree.root is not None:
+                return tree.root
+        if not piece:
+            parser.feed(body)
         parser.close()
     except ParseError as error:
-        line, column = error.position
+        line, column = tree.place(*error.position)
         what = str(error).partition(":")[0]
-        raise PolicyError(f"not XML: {what}", where=f"line {line}, column {column + 1}", cure="Correct it") from None
+        raise PolicyError(f"not XML: {what}", where=f"line {line}, column {column}", cure="Correct it") from None
     except DefusedXmlException:
         raise PolicyError(
             "a document type or an entity of its own",
@@ -95,7 +123,8 @@ def parse(text: str) -> Element:
 class _Tree:
     """What the parser calls; makes Elements with places."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: int, columns: int) -> None:
+        self._lines, self._columns = lines, columns  # that stand before the first character that is parsed
         self.root: Element | None = None
         self.expat: Any = None
         self._open: list[Element] = []
@@ -103,7 +132,12 @@ class _Tree:
 
     @property
     def where(self) -> str:
-        return f"line {self.expat.CurrentLineNumber}, column {self.expat.CurrentColumnNumber + 1}"
+        line, column = self.place(self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber)
+        return f"line {line}, column {column}"
+
+    def place(self, line: int, column: int) -> tuple[int, int]:
+        """Line and column of the text, from 1, of what expat counts in its part of it."""
+        return line + self._lines, column + 1 + (self._columns if line == 1 else 0)
 
     def start(self, tag: str, attributes: list[str]) -> None:
         self._count += 1
@@ -111,8 +145,9 @@ class _Tree:
             raise PolicyError(f"more than {DEEPEST} levels of elements", where=self.where, cure="Flatten it")
         if self._count > MOST:
             raise PolicyError(f"more than {MOST} elements", where=self.where, cure="Split the file")
-        line, column = self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber + 1
-        element = Element(_local(tag), _plain(attributes) if attributes else {}, [], "", line, column)
+        line, column = self.place(self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber)
+        namespace, _, name = tag.rpartition("}")
+        element = Element(name, _plain(attributes) if attributes else {}, [], "", line, column, namespace)
         if self._open:
             self._open[-1].children.append(element)
         else:

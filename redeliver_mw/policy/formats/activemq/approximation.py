@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 
 from ...activemq_delays import FARTHEST, ActiveMQDelays
 from ...backoff import LONGEST, Backoff
 from ...decisions import Keep, Redeliver
 from ...model import RedeliveryPolicy
 from .. import delay_table
+from ..total_time import MULTIPLIERS, Rests, rests_of
 
 _COMPARED = 200  # failures that are compared one by one
 _FAR = (500, 1000, 10_000)
@@ -39,7 +40,9 @@ def fitted(policy: RedeliveryPolicy) -> Fit:
         return ActiveMQDelays(), lost
     best = min(_candidates(backoff, wanted), key=lambda one: _distance(one, counts, wanted))
     if _distance(best, counts, wanted):
-        lost.append(f"delays ({backoff}): the nearest are {best}")
+        rests = rests_of(policy)
+        best = rests.nearest(chain([best], _as_long(rests, backoff)), _walked)
+        lost.append(f"delays ({backoff}): the nearest are {best}; {rests.kept(_walked(best))}")
     return _jittered(best, policy, counts, lost), lost
 
 
@@ -59,6 +62,39 @@ def _candidates(backoff: Backoff, wanted: list[int]) -> Iterator[ActiveMQDelays]
             for cap in (None, wanted[-1]):
                 delay = start if cap is None else min(start, cap)
                 yield ActiveMQDelays(first, delay, multiplier, cap)
+
+
+def _as_long(rests: Rests, backoff: Backoff) -> Iterator[ActiveMQDelays]:
+    # delays that come to the same sum: without growth, and growing from the first delay, or from the second
+    delays = rests.delays
+    if len(delays) > 1:
+        others = len(delays) - 1 + rests.more
+        for delay in {(rests.total - delays[0]) // others, rests.total // others}:
+            for first in (delays[0], rests.total - others * delay):
+                yield ActiveMQDelays(first, max(delay, 0))
+    for multiplier in sorted({*MULTIPLIERS, *(one for one in _multipliers(backoff) if one > 1)}):
+        for cap in sorted({max(delays), delays[-1]} - {0}):
+            yield from _growing(rests, multiplier, cap)
+
+
+def _growing(rests: Rests, multiplier: float, cap: int) -> Iterator[ActiveMQDelays]:
+    def from_the_first(start: int) -> ActiveMQDelays:
+        return ActiveMQDelays(start, min(start, cap), multiplier, cap)
+
+    def from_the_second(start: int) -> ActiveMQDelays:
+        return ActiveMQDelays(0, min(start, cap), multiplier, cap)
+
+    for make in (from_the_first, from_the_second) if not rests.delays[0] else (from_the_first,):
+        yield from rests.as_long(make, _walked)
+
+
+def _walked(candidate: ActiveMQDelays) -> Iterator[int]:
+    delay = candidate.initial
+    while True:
+        yield min(max(delay, 0), int(LONGEST) * 1000)
+        before, delay = delay, candidate.following(delay)
+        if delay == before:
+            yield from repeat(min(max(delay, 0), int(LONGEST) * 1000))
 
 
 def _multipliers(part: object) -> Iterator[float]:

@@ -15,6 +15,7 @@ from ...model import RedeliveryPolicy
 from ..xml import Element
 from .names import names_of
 from .options import DEAD_LETTER_QUEUE, ReportProblem, read_switch, unknown
+from .schema import STRATEGIES
 
 _COMMON = (
     "processExpired",
@@ -36,7 +37,6 @@ _INDIVIDUAL = (
     "destinationPerDurableSubscriber",
     *_COMMON,
 )
-_STRATEGIES = ("sharedDeadLetterStrategy", "individualDeadLetterStrategy", "discarding")
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 
 SHARED = RedeliveryPolicy(1, 0.0, f"queue:{DEAD_LETTER_QUEUE}")
@@ -86,9 +86,9 @@ def _ending(entry: Element, kind: DestinationKind, report: ReportProblem) -> Red
     given = entry.first("deadLetterStrategy")
     if given is None:
         return SHARED
-    strategy = next((child for child in given.children if child.name in _STRATEGIES), None)
+    strategy = next((child for child in given.children if child.name in STRATEGIES), None)
     if strategy is None:
-        report.problems.warn(f"{given.where}: no strategy known here; {', '.join(_STRATEGIES)} are. Taken: the shared")
+        report.problems.warn(f"{given.where}: no strategy known here; {', '.join(STRATEGIES)} are. Taken: the shared")
         return SHARED
     if strategy.name == "discarding":
         _known(strategy, _COMMON, report)

@@ -31,6 +31,8 @@ _SWITCHES = ("useExponentialBackOff", "useCollisionAvoidance", "preDispatchCheck
 _FRACTIONS = ("backOffMultiplier", "collisionAvoidanceFactor")
 PROPERTIES = (*_WHOLE, *_SWITCHES, *_FRACTIONS)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_UNITS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_WITH_UNIT = re.compile(r"([0-9]{1,15})\s*(ms|sec|s|min|m|h)", re.ASCII | re.IGNORECASE)
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?", re.ASCII)
 
 
@@ -108,7 +110,7 @@ def read_options(given: Mapping[str, str], where: str, report: ReportProblem) ->
         if name in _SWITCHES:
             values[_FIELDS[name]] = read_switch(text, place, report)
         elif name in _WHOLE:
-            values[_FIELDS[name]] = _whole(text, _WHOLE[name], place, report)
+            values[_FIELDS[name]] = _whole(text, _WHOLE[name], place, report, is_delay=_WHOLE[name] == _LONG)
         else:
             values[_FIELDS[name]] = _fraction(text, place, report)
         if name == "collisionAvoidancePercent" and values["factor"] is not None:
@@ -137,11 +139,16 @@ def unknown(name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
     return f"unknown property {name!r:.80}", f"{meant}Known here: {', '.join(allowed)}"
 
 
-def _whole(text: str, limit: int, where: str, report: ReportProblem) -> int | None:
+def _whole(text: str, limit: int, where: str, report: ReportProblem, *, is_delay: bool) -> int | None:
     match = _INTEGER.fullmatch(text.strip())
     if match and -limit <= int(match[0]) < limit:
         return int(match[0])
-    _wrong(text, where, f"Give a whole number from {-limit} to {limit - 1}", report)
+    unit = " of milliseconds" if is_delay else ""
+    cure = f"Give a whole number{unit} from {-limit} to {limit - 1}"
+    if is_delay and (timed := _WITH_UNIT.fullmatch(text.strip())):
+        milliseconds = int(timed[1]) * _UNITS[timed[2].lower()]
+        cure = f"Write {milliseconds}: a delay is a whole number of milliseconds, without a unit"
+    _wrong(text, where, cure, report)
     return None
 
 

@@ -46,7 +46,8 @@ with `fallbackToDeadLetter="false"`. The policies of clients are not read beside
 What is different here: no consumer waits behind a message that rests (`jms.nonBlockingRedelivery` or not), and
 a non-persistent message that is dead is dead-lettered like any other, where ActiveMQ drops it unless
 `processNonPersistent="true"`. `strict` refuses what ActiveMQ takes without doing what it looks like, unknown
-properties in XML among it; else those are warnings.
+properties and elements in XML among it, and elements that stand where they do not belong; else those are warnings.
+What else ActiveMQ's own schema has is passed over. XML without a policy is refused.
 
 What the language cannot say: delays from a table, jitter of the first delay or cut by the cap, targets of its
 own choice but by prefix and suffix or one for all, several targets, keeping a dead message, rules by exception,
@@ -58,11 +59,9 @@ from __future__ import annotations
 from ....errors import PolicyError
 from ...destinations import PolicyMap
 from .options import LANGUAGE, PROPERTIES, ReportProblem
-from .url import NON_BLOCKING, PREFIX, read_url
+from .url import LONGEST_URL, NON_BLOCKING, PREFIX, misspelt, read_url
 from .writer import write
 from .xml import read_xml
-
-LONGEST_URL = 100_000  # characters
 
 __all__ = ["LONGEST_URL", "PROPERTIES", "read", "write"]
 
@@ -70,10 +69,12 @@ __all__ = ["LONGEST_URL", "PROPERTIES", "read", "write"]
 def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a URL or of XML; one PolicyError that tells everything that is wrong."""
     report = ReportProblem(strict)
-    if text.lstrip("\ufeff \t\r\n").startswith("<"):
+    if text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
         return read_xml(text, report)
     if PREFIX not in text and NON_BLOCKING not in text:
-        # a URL may hold a password: it is not shown
+        # a URL may hold a password: of it only the name of an option is shown
+        if near := misspelt(text):
+            raise PolicyError(f"{near[0]} is no option of ActiveMQ", where="URL", cure=f"Write {near[1]}")
         raise PolicyError("no policy of ActiveMQ in this text", cure=f"Add ?{PREFIX}maximumRedeliveries=4 to the URL")
     if len(text) > LONGEST_URL:
         raise PolicyError(f"a URL of more than {LONGEST_URL} characters", cure="Give the connection's URL alone")

@@ -4,19 +4,29 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote_plus
 
 from ..diagnostics import nearest
 from .options import PROPERTIES, ActiveMQOptions, ReportProblem, read_options, read_switch, unknown
 
+LONGEST_URL = 100_000  # characters
 PREFIX = "jms.redeliveryPolicy."
 NON_BLOCKING = "jms.nonBlockingRedelivery"
+_ESCAPED = re.compile(r"&(?:amp;|#38;|#x26;)+", re.IGNORECASE)  # & as XML has it, perhaps escaped more than once
 
 
 def read_url(url: str, report: ReportProblem, where: str = "") -> tuple[ActiveMQOptions, str]:
     """What a URL says, and its options as they were written, without the rest of the URL: that may hold a password."""
     given: dict[str, str] = {}
     kept: list[str] = []
+    if escaped := _ESCAPED.search(url):
+        report.doubt(
+            f"{escaped[0]:.20} between two options is read as &",
+            where=where or "URL",
+            cure="Write & there: &amp; is its spelling inside XML",
+        )
+        url = _ESCAPED.sub("&", url)
     for part in _query(url, report, where).split("&"):
         name, _, value = part.partition("=")
         name = _decoded(name, report, where)
@@ -26,9 +36,31 @@ def read_url(url: str, report: ReportProblem, where: str = "") -> tuple[ActiveMQ
         elif name == NON_BLOCKING:
             kept.append(part)
             read_switch(_decoded(value, report, where), _join(where, name), report)
-        elif name.startswith("jms.") and nearest(name.partition(".")[2], ("redeliveryPolicy", "nonBlockingRedelivery")):
-            report.problems.warn(f"{_join(where, name)[:200]} is not read: it is spelled {PREFIX}... or {NON_BLOCKING}")
+        elif meant := _meant(name):
+            report.problems.warn(f"{_join(where, name)[:200]} is not read: it is spelled {meant}")
     return read_options(given, where or "URL", report), "&".join(kept)
+
+
+def misspelt(url: str) -> tuple[str, str] | None:
+    """The first option that is nearly one of ActiveMQ's, without its value, and how that is spelled."""
+    for part in re.split("[?&]", _ESCAPED.sub("&", url[:LONGEST_URL])):
+        name = unquote_plus(part.partition("=")[0])
+        if "://" not in name and (meant := _meant(name)):
+            return name[:80], meant
+    return None
+
+
+def _meant(name: str) -> str | None:
+    # letters in another case are a mistake, too: Java compares them
+    head, dot, rest = name.partition(".")
+    if not dot or head.lower() != "jms" or name.startswith(PREFIX) or name == NON_BLOCKING:
+        return None
+    word, _, last = rest.partition(".")
+    if nearest(rest, (NON_BLOCKING.partition(".")[2],)):
+        return NON_BLOCKING
+    if not nearest(word, ("redeliveryPolicy",)):
+        return None
+    return PREFIX + (nearest(last, PROPERTIES) or "...")
 
 
 def _take(name: str, value: str, given: dict[str, str], report: ReportProblem, where: str) -> None:

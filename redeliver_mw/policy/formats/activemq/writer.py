@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from ....message import DestinationKind
 from ...decisions import DeadLetter, Target
 from ...destinations import PolicyMap
-from ...flatten import flattened, translated
+from ...flatten import flattened, leaves_nothing, translated
 from ...model import RedeliveryPolicy
 from ..format_protocol import Conversion
-from ..unsupported import limit, quoted, sayable, unsupported
+from ..unsupported import limit, of_messages, quoted, sayable, unsupported
 from .approximation import Fit, fitted
 from .options import DEAD_LETTER_QUEUE, LANGUAGE
 
@@ -45,7 +45,10 @@ def write(policies: PolicyMap) -> Conversion:
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
                 page.entry(name, kind, entry.given, fit)
+    told = list(page.lost)
     page.default(policies.default)
+    if leaves_nothing(flat.policies):
+        page.lost = told  # nothing asks the default
     return Conversion(page.text(), tuple(dict.fromkeys(page.lost)))
 
 
@@ -95,7 +98,7 @@ def _block(tag: str, lines: Sequence[str]) -> list[str]:
 
 def _attributes(policy: RedeliveryPolicy, fit: Fit, where: str, lost: list[str]) -> str:
     backoff, missing = fit
-    lost += [f"{where}: {what}" for what in [*missing, *unsupported(policy)]]
+    lost += [f"{where}: {what}" for what in [*missing, *unsupported(policy), *of_messages(policy, LANGUAGE)]]
     given: dict[str, object] = {
         "maximumRedeliveries": _limit(policy, where, lost),
         "initialRedeliveryDelay": backoff.initial,
@@ -132,6 +135,8 @@ def _ending(where: str, policy: RedeliveryPolicy, kinds: Sequence[DestinationKin
         lost.append(
             f"{shown}: expiry {policy.expiry.action}: an expired message goes where a dead one goes, or nowhere"
         )
+    elif policy.expiry.time_to_live is not None:
+        lost.append(f"{shown}: expiry redirect for {policy.expiry.time_to_live:g} s: there the message never expires")
     if policy.on_dead == "discard":
         strategy = "<discarding/>"
     else:

@@ -11,11 +11,14 @@ from ....errors import PolicyError
 from ...destinations import MapEntry, PolicyMap
 from ...flatten import apart
 from ...model import RedeliveryPolicy
+from ..schema import tell
 from ..unsupported import quoted
 from ..xml import Element, parse
 from .dead_letters import SHARED, read_endings, with_ending
+from .discarding import is_discarding, with_discarding
 from .names import IDENTITY, names_of
 from .options import LANGUAGE, PROPERTIES, ActiveMQOptions, ReportProblem, read_options, read_switch, unknown
+from .schema import SCHEMA
 from .url import PREFIX, read_url
 
 SHORTEST_MS = 1000  # the plugin refuses policies with shorter delays
@@ -34,8 +37,11 @@ def read_xml(text: str, report: ReportProblem) -> PolicyMap:
     else:
         entries, default = _client(found, report)
     endings, last = read_endings(found.destination_policies, report)
-    if not (found.plugins or found.maps or found.connection or found.urls or found.destination_policies):
-        report.problems.warn("nothing about redelivery in it: ActiveMQ's own defaults")
+    endings, last = with_discarding(found.discarding, endings, last, report)
+    _about_the_order(found, report)
+    entered = any(policy.find("policyEntry") for policy in found.destination_policies)
+    holds = bool(found.plugins or found.maps or found.connection or found.urls or found.discarding or entered)
+    tell(root, SCHEMA, report.problems, strict=report.strict, holds=holds)
     report.problems.close()
     if endings or last != SHARED:
         entries = _joined(entries, default, endings, last)
@@ -50,15 +56,21 @@ class _Found:
     connection: list[Element] = field(default_factory=list)  # policies that stand outside any map
     urls: list[tuple[str, str]] = field(default_factory=list)  # with their places
     destination_policies: list[Element] = field(default_factory=list)
+    discarding: list[Element] = field(default_factory=list)  # plug-ins that drop what is dead
 
 
 def _gather(root: Element, found: _Found) -> None:
     waiting = [root]
     while waiting:
         element = waiting.pop()
+        if SCHEMA.is_foreign(element, root):  # a policy of Camel's has the same name
+            waiting.extend(reversed(element.children))
+            continue
         inner = any(child.name == element.name for child in element.children)
         if element.name == "redeliveryPlugin":
             found.plugins.append(element)
+        elif is_discarding(element):
+            found.discarding.append(element)
         elif element.name == "destinationPolicy":
             found.destination_policies.append(element)
         elif element.name == "redeliveryPolicyMap" and not inner:
@@ -68,6 +80,22 @@ def _gather(root: Element, found: _Found) -> None:
         else:
             found.urls += _urls(element)
             waiting.extend(reversed(element.children))
+
+
+def _about_the_order(found: _Found, report: ReportProblem) -> None:
+    # the broker asks the last plug-in first
+    after = [
+        one
+        for one in found.discarding
+        for plugin in found.plugins
+        if (plugin.line, plugin.column) < (one.line, one.column)
+    ]
+    if after:
+        report.doubt(
+            "a broker drops before a redeliveryPlugin that stands above this retries; here it is retried first",
+            where=after[0].where,
+            cure="Write it above the redeliveryPlugin",
+        )
 
 
 def _urls(element: Element) -> list[tuple[str, str]]:
@@ -135,7 +163,6 @@ def _maps(
     for element in maps:
         for each in (one for several in element.all("redeliveryPolicyEntries") for one in several.children):
             if not _is_policy(each):
-                report.problems.warn(f"{each.where}: not read; <redeliveryPolicy> is")
                 continue
             policy = _policy(each, report, entry=True, plugin=plugin)
             for name, kind in names_of(each, report):

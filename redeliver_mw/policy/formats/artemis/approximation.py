@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import fields, is_dataclass
-from itertools import pairwise
+from dataclasses import fields, is_dataclass, replace
+from itertools import chain, count, pairwise, repeat
 
 from ...artemis_delays import ArtemisDelays
 from ...backoff import Backoff, DelaySpan
 from ...model import RedeliveryPolicy
+from ..total_time import MULTIPLIERS, Rests, rests_of
 
 _COMPARED = (*range(1, 201), 500, 1000, 10_000, 10**6)
+_SHRINKING = (0.5, 0.75, 0.9)  # multipliers
 _CLOSE = 1e-9  # seconds, for each second
 
 
@@ -28,7 +30,44 @@ def fitted(policy: RedeliveryPolicy) -> tuple[ArtemisDelays, list[str]]:
     best = min(_candidates(backoff, spans), key=lambda one: _distance(one, spans))
     if all(_same(best.span(count), span) for count, span in spans.items()):
         return best, []
-    return best, [f"delays ({backoff}): the nearest are {best}"]
+    if all(_same_base(best.span(failures), span) for failures, span in spans.items()):
+        return best, [f"delays ({backoff}): the nearest are {best}"]
+    rests = rests_of(policy)
+    plain = rests.nearest(chain([replace(best, factor=0.0)], _as_long(rests, backoff)), _walked)
+    if best.factor:
+        # jitter comes before the cap, which must not cut it off
+        plain = replace(plain, factor=best.factor, cap=round((plain.cap or 0) * (1 + best.factor)))
+    return plain, [f"delays ({backoff}): the nearest are {plain}; {rests.kept(_walked(plain))}"]
+
+
+def _as_long(rests: Rests, backoff: Backoff) -> Iterator[ArtemisDelays]:
+    # delays that come to the same sum: without growth, growing and shrinking
+    delays = rests.delays
+    yield ArtemisDelays(rests.mean, 1.0, rests.mean)
+    shrinking = _SHRINKING if delays[-1] < delays[0] else ()
+    for multiplier in sorted({*MULTIPLIERS, *shrinking, *_numbers(backoff, "multiplier")} - {0.0, 1.0}):
+        for cap in sorted({max(delays), delays[-1]} - {0}) if multiplier > 1 else (rests.total,):
+            yield from _growing(rests, multiplier, cap)
+
+
+def _growing(rests: Rests, multiplier: float, cap: int) -> Iterator[ArtemisDelays]:
+    def made(start: int) -> ArtemisDelays:
+        return ArtemisDelays(start, multiplier, cap)
+
+    return rests.as_long(made, _walked)
+
+
+def _walked(candidate: ArtemisDelays) -> Iterator[int]:
+    # once the cap or nothing is reached, so it stays: growth to the thousandth power need not be asked for
+    for failures in count(1):
+        delay = round(candidate.after(failures) * 1000)
+        yield delay
+        if candidate.multiplier == 1 or delay == (0 if candidate.multiplier < 1 else candidate.cap):
+            yield from repeat(delay)
+
+
+def _same_base(one: DelaySpan, other: DelaySpan) -> bool:
+    return abs(one.base - other.base) <= _CLOSE * max(other.base, 1)
 
 
 def _spans(policy: RedeliveryPolicy) -> dict[int, DelaySpan]:

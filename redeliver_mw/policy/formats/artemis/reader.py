@@ -22,6 +22,9 @@ equally long Artemis takes either, by the hash of their texts; here it is the la
 with the same pattern are not merged: Artemis ignores the later one, HornetQ the earlier, and so does a file with
 names of theirs. A queue `ADDRESS::QUEUE` has the settings of its address.
 
+WildFly's `standalone.xml` has the fields as attributes of `<address-setting name="PATTERN">`, and the multiplier as
+`redelivery-multiplier`; the other subsystems are passed over.
+
 HornetQ and JBoss Messaging write JMS names as `jms.queue.NAME` and `jms.topic.NAME`; that prefix is taken off, here
 and in the addresses, and narrows a setting to queues or topics.
 
@@ -39,8 +42,13 @@ Without a dead-letter address a message that has failed too often is dropped, as
 pattern is a warning. With auto-created resources the broker moves it through the address to a queue of the
 source's own, `DLQ.<source>`; here it is sent to that queue.
 
+What `<xi:include href="FILE">` names counts as written in its place: see `includes`.
+
+`broker.properties` has the same, in Java's syntax: `addressSettings.PATTERN.FIELD=VALUE`; see `properties`.
+
 `persist-delivery-count-before-delivery` in the same file is a warning: what it asks for is the application's
-`crash_safe`. What else stands in a broker's file is passed over.
+`crash_safe`. What else Artemis' own schema has is passed over; any other element, and one that stands where it does
+not belong, is a warning, or with `strict` an error. A file without an `address-setting` is refused.
 
 What the language cannot say: an end by time, a table of delays, several targets, `$` inside a name, rules by
 exception, keeping a message, logging an expired one.
@@ -51,6 +59,7 @@ exception, keeping a message, logging an expired one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from itertools import chain, combinations, islice, product
 from typing import Any, cast
 
@@ -66,38 +75,55 @@ from ...model import RedeliveryPolicy
 from ...patterns import Pattern, pattern_of, precedence_key
 from .. import values
 from ..diagnostics import Diagnostics, nearest
+from ..schema import Schema, tell
 from ..xml import Element, parse
+from .includes import Includes, TextOf
+from .properties import SETTINGS, read_properties
+from .schema import ARTEMIS, COUNTED_BEFORE, DELAYS, FIELDS, FLAGS, HORNETQ, NUMBERS, WILDFLY
 
 ATTEMPTS = 10  # deliveries, where no setting says how many
-DELAYS = ("redelivery-delay", "max-redelivery-delay")
-FLAGS = ("auto-create-dead-letter-resources", "auto-create-expiry-resources")
-AFFIXES = ("dead-letter-queue-prefix", "dead-letter-queue-suffix", "expiry-queue-prefix", "expiry-queue-suffix")
-ADDRESSES = ("dead-letter-address", "expiry-address")
-NUMBERS = ("redelivery-delay-multiplier", "redelivery-collision-avoidance-factor")
-FIELDS = (*DELAYS, *NUMBERS, "max-delivery-attempts", *ADDRESSES, *FLAGS, *AFFIXES)
-COUNTED_BEFORE = "persist-delivery-count-before-delivery"
 QUEUE, TOPIC = "jms.queue.", "jms.topic."
 PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large file is read in bounded time
-# what an address-setting may hold besides: close enough to a field to be taken for a misspelling of it
-_BESIDE = (
-    "redistribution-delay",
-    "expiry-delay",
-    "min-expiry-delay",
-    "max-expiry-delay",
-    "no-expiry",
-    "send-to-dla-on-no-route",
-    "auto-delete-queues-delay",
-    "auto-delete-addresses-delay",
-    "auto-create-queues",
-    "auto-create-addresses",
-    "default-max-consumers",
-)
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a text with `address-setting` elements; PolicyError with line and column otherwise."""
+    return read_with_includes(text, strict, None)
+
+
+def read_with_includes(text: str, strict: bool, text_of: TextOf | None) -> PolicyMap:
+    """As `read`, with the texts of the files that are included."""
+    if not text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
+        return _read_properties(text, strict)
     root, problems = parse(text), Diagnostics()
-    settings = list(root.find("address-setting"))
+    Includes(text_of, problems).expand(root)
+    problems.close()
+    settings = [_as_elements(element) for element in root.find("address-setting")]
+    schema = _schema_of(root)
+    tell(root, schema, problems, strict=strict, holds=bool(settings))
+    for element in root.find("address-setting"):
+        _unknown_attributes(element, schema, problems, strict)
+    entries = _entries(settings, problems, strict)
+    for element in root.find(COUNTED_BEFORE):
+        _counted_before(element, problems)
+    problems.close()
+    return _policies(entries, text, problems)
+
+
+def _read_properties(text: str, strict: bool) -> PolicyMap:
+    problems = Diagnostics()
+    found = read_properties(text, problems, strict=strict)
+    if not found.settings:
+        cure = f"Write {SETTINGS}.NAME.maxDeliveryAttempts=5, or put dots of the name between quotes"
+        problems.add("no address setting of Artemis in it", cure=cure)
+    entries = _entries(found.settings, problems, strict)
+    for element in found.counted_before:
+        _counted_before(element, problems)
+    problems.close()
+    return _policies(entries, text, problems)
+
+
+def _entries(settings: list[Element], problems: Diagnostics, strict: bool) -> list[MapEntry]:
     jms = any(element.attributes.get("match", "").startswith("jms.") for element in settings)
     entries: dict[tuple[str, DestinationKind | None], MapEntry] = {}
     for element in settings:
@@ -112,14 +138,18 @@ def read(text: str, strict: bool = False) -> PolicyMap:
         if jms or key not in entries:
             entries.pop(key, None)
             entries[key] = entry
-    problems.close()
-    for element in root.find(COUNTED_BEFORE):
-        if values.flag(element, problems):
-            problems.warn(f"{element.where}: counts that survive a crash are the application's: set crash_safe=True")
-    problems.close()
-    warnings = (*problems.warnings, *_ties(list(entries.values())), *_drops(list(entries.values())))
+    return list(entries.values())
+
+
+def _counted_before(element: Element, problems: Diagnostics) -> None:
+    if values.flag(element, problems):
+        problems.warn(f"{element.where}: counts that survive a crash are the application's: set crash_safe=True")
+
+
+def _policies(entries: list[MapEntry], text: str, problems: Diagnostics) -> PolicyMap:
+    warnings = (*problems.warnings, *_ties(entries), *_drops(entries))
     return PolicyMap(
-        list(entries.values()),
+        entries,
         build({}),
         syntax="artemis",
         match="merge",
@@ -163,6 +193,38 @@ def without_prefix(name: str) -> tuple[str, DestinationKind | None]:
     return name.removeprefix("jms.") if name == "jms.#" else name, None
 
 
+def _as_elements(setting: Element) -> Element:
+    # WildFly writes its fields as attributes
+    if "messaging-activemq" not in setting.namespace:
+        return setting
+    given = dict(setting.attributes)
+    match = given.pop("name", given.pop("match", ""))
+    if "redelivery-multiplier" in given:
+        given["redelivery-delay-multiplier"] = given.pop("redelivery-multiplier")
+    children = [Element(name, {}, [], text, setting.line, setting.column) for name, text in given.items()]
+    return replace(setting, attributes={"match": match}, children=[*setting.children, *children])
+
+
+def _unknown_attributes(setting: Element, schema: Schema, problems: Diagnostics, strict: bool) -> None:
+    place = schema.places["address-setting"]
+    for name in setting.attributes if "messaging-activemq" in setting.namespace else ():
+        if name in ("name", "match", "redelivery-multiplier", *place.ours) or name in place.foreign:
+            continue
+        near = nearest(name, (*place.ours, *place.foreign))
+        if strict:
+            problems.add(f"unknown attribute {name!r:.80}", where=setting.where, cure=f"Did you mean {near}?")
+        else:
+            problems.warn(f"{setting.where}: {name:.80} is passed over" + (f"; did you mean {near}?" if near else ""))
+
+
+def _schema_of(root: Element) -> Schema:
+    if root.name in WILDFLY.roots:
+        return WILDFLY
+    # in HornetQ's configuration there is no core around the settings
+    artemis = root.namespace.startswith("urn:activemq") or root.first("core") is not None
+    return ARTEMIS if artemis else HORNETQ
+
+
 def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | None:
     match, colons, _ = element.attributes.get("match", "").partition("::")
     if match and colons:
@@ -177,8 +239,6 @@ def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | 
     for child in element.children:
         if child.name in FIELDS:
             fields[child.name] = _value(child, problems, strict)
-        elif child.name not in _BESIDE and (near := nearest(child.name, FIELDS)):
-            problems.warn(f"{child.where}: passed over; did you mean {near}?")
     return MapEntry(pattern, kind, fields) if None not in fields.values() else None
 
 

@@ -2,44 +2,58 @@
 # SPDX-License-Identifier: Apache-2.0
 """Policies as `address-settings`. Pure.
 
-Every setting says all that any of them says, so that nothing is inherited. Where queues and topics differ, names
-are written as HornetQ's JMS names, `jms.queue.NAME` and `jms.topic.NAME`: addresses have no other way to tell them
-apart. A message that is kept is written as one that is tried for ever: both rest, and come again.
+Every setting says all that any of them says, so that nothing is inherited. An address of Artemis 2 has the name of
+its queue or topic, and one setting. HornetQ, JBoss Messaging and the server that WildFly embeds put `jms.queue.` and
+`jms.topic.` before the names; with those prefixes, queues and topics of one name can differ. A message that is kept
+is written as one that is tried for ever: both rest, and come again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from ....message import Destination, DestinationKind
 from ...decisions import DeadLetter, Target
 from ...destinations import MapEntry, PolicyMap
-from ...flatten import flattened, translated
+from ...flatten import REST, flattened, translated
 from ...model import RedeliveryPolicy
 from ...patterns import Pattern
 from .. import unsupported, values
 from ..format_protocol import Conversion
 from .approximation import fitted
-from .reader import FIELDS, QUEUE, TOPIC
+from .reader import QUEUE, TOPIC, without_prefix
+from .schema import FIELDS
 
 ADDRESS = "DLA"  # what auto-created queues stand behind
 _ALWAYS = ("redelivery-delay", "max-redelivery-delay", "max-delivery-attempts")
+_KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 _PREFIX: dict[DestinationKind, str] = {"queue": QUEUE, "topic": TOPIC}
 
 
 def write(policies: PolicyMap) -> Conversion:
-    """The settings, and what is lost, entry by entry. Artemis' own text is given back as it was."""
+    """Return the settings of an Artemis 2, and what is lost, entry by entry. Its own text is given back as it was."""
+    return _written(policies, prefixes=False)
+
+
+def write_with_prefixes(policies: PolicyMap) -> Conversion:
+    """Return the same with the JMS prefixes of HornetQ before the names."""
+    return _written(policies, prefixes=True)
+
+
+def _written(policies: PolicyMap, *, prefixes: bool) -> Conversion:
     if policies.language == "artemis" and policies.native:
         return Conversion(policies.native)
     flat, lost = flattened(policies)
     told = list(lost)
     entries = list(_entries(flat, told))
-    if not any(entry.pattern == "#" and entry.kind is None for entry in entries):
+    if not prefixes:
+        entries = _addresses(entries, flat, told)
+    if not any(entry.pattern == "#" and (entry.kind is None or not prefixes) for entry in entries):
         entries.insert(0, MapEntry("#", None, flat.default))
-    jms = any(entry.kind is not None for entry in entries)
-    own = {(entry.pattern, entry.kind) for entry in entries}
-    settings = [(match, _fields(entry, kind, told)) for entry in entries for match, kind in _matches(entry, jms, own)]
+    matches = _prefixed(entries) if prefixes else entries
+    settings = [_setting(entry, prefixes, told) for entry in matches]
     used = {name for _, fields in settings for name, value in fields.items() if value != _UNSET[name]}
     lines = []
     for match, fields in settings:
@@ -74,23 +88,62 @@ def _entries(flat: PolicyMap, lost: list[str]) -> Iterator[MapEntry]:
             yield MapEntry(pattern, entry.kind, entry.given)
 
 
-def _matches(
-    entry: MapEntry, jms: bool, own: set[tuple[str, DestinationKind | None]]
-) -> Iterator[tuple[str, DestinationKind | None]]:
-    if not jms or (entry.kind is None and entry.pattern == "#"):
-        yield entry.pattern, None
-        return
-    kinds: tuple[DestinationKind, ...] = ("queue", "topic") if entry.kind is None else (entry.kind,)
-    for kind in kinds:
-        if entry.kind is not None or (entry.pattern, kind) not in own:  # a match that stands twice counts once
-            yield _PREFIX[kind] + entry.pattern, kind
+def _prefixed(entries: Iterable[MapEntry]) -> Iterator[MapEntry]:
+    # each for one kind, but for what holds where nothing else does
+    own = {(entry.pattern, entry.kind) for entry in entries}
+    for entry in entries:
+        if entry.kind is not None or entry.pattern == "#":
+            yield entry
+        else:
+            # a match that stands twice counts once
+            yield from (replace(entry, kind=kind) for kind in _KINDS if (entry.pattern, kind) not in own)
 
 
-def _fields(entry: MapEntry, kind: DestinationKind | None, lost: list[str]) -> dict[str, Any]:
+def _addresses(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> list[MapEntry]:
+    """Return one entry for each pattern: that of queues, if there is one."""
+    by_pattern: dict[str, dict[DestinationKind | None, MapEntry]] = {}
+    for entry in entries:
+        by_pattern.setdefault(entry.pattern, {})[entry.kind] = entry
+    found = []
+    for pattern, given in by_pattern.items():
+        chosen = given.get("queue") or given.get(None) or given["topic"]
+        others: list[DestinationKind] = []
+        for kind in _KINDS:
+            own = given.get(kind) or given.get(None)
+            policy = own.given if own else flat.resolve(_example(pattern, flat), kind)
+            if policy != chosen.given:
+                others.append(kind)
+        only = next((kind for kind in _KINDS if kind not in others), None) if others else None
+        chosen = replace(chosen, kind=only)
+        lost += [
+            f"{kind}:{pattern}: an address has one setting, here that of {chosen}; prefixes would tell them apart"
+            for kind in others
+        ]
+        found.append(chosen)
+    return found
+
+
+def _example(pattern: str, flat: PolicyMap) -> str:
+    # a name that no narrower pattern matches: it has words that stand in none, and more of them
+    words = [word for entry in flat.entries for word in entry.pattern.split(".")]
+    spare = "x" * (1 + max(map(len, words)))
+    longest = max(entry.pattern.count(".") for entry in flat.entries) + 2
+    said = []
+    for word in pattern.split("."):
+        said += [spare] * longest if word == REST["artemis"] else [spare if word == "*" else word]
+    return ".".join(said)
+
+
+def _setting(entry: MapEntry, prefixes: bool, lost: list[str]) -> tuple[str, dict[str, Any]]:
+    prefix = _PREFIX[entry.kind] if prefixes and entry.kind else ""
+    return prefix + entry.pattern, _fields(entry, prefixes, lost)
+
+
+def _fields(entry: MapEntry, prefixes: bool, lost: list[str]) -> dict[str, Any]:
     policy = entry.given
     assert isinstance(policy, RedeliveryPolicy)  # so flattened() has it
     growth, missing = fitted(policy)
-    missing += unsupported.unsupported(policy)
+    missing += [*unsupported.unsupported(policy), *unsupported.of_messages(policy, "artemis")]
     end = unsupported.limit(policy)
     if end is not None and end > values.INT:
         missing.append(f"dead after {end} failures: at most {values.INT} can be said")
@@ -103,10 +156,10 @@ def _fields(entry: MapEntry, kind: DestinationKind | None, lost: list[str]) -> d
         "max-delivery-attempts": -1 if end is None else end,
     }
     if policy.targets:
-        fields |= _address(policy.targets[0], "dead-letter", entry, kind, missing)
+        fields |= _address(policy.targets[0], "dead-letter", entry, prefixes, missing)
     expired = policy.expired()
     if isinstance(expired, DeadLetter):
-        fields |= _address(expired.targets[0], "expiry", entry, kind, missing)
+        fields |= _address(expired.targets[0], "expiry", entry, prefixes, missing)
     if policy.expiry.action == "log":
         missing.append("expiry log: an expired message is dropped and not logged")
     if policy.expiry.time_to_live is not None:
@@ -115,9 +168,8 @@ def _fields(entry: MapEntry, kind: DestinationKind | None, lost: list[str]) -> d
     return fields
 
 
-def _address(
-    target: Target, which: str, entry: MapEntry, kind: DestinationKind | None, missing: list[str]
-) -> dict[str, Any]:
+def _address(target: Target, which: str, entry: MapEntry, prefixes: bool, missing: list[str]) -> dict[str, Any]:
+    kind = entry.kind
     if target.kind == "same" and kind is None:
         missing.append(f"the target {target}: is taken for a queue's")
     ours: DestinationKind = (kind or "queue") if target.kind == "same" else target.kind
@@ -131,7 +183,13 @@ def _address(
     if "$" in name or not unsupported.sayable(name):
         name = "".join(part for part in name.replace("$", "").split() if unsupported.sayable(part)) or ADDRESS
         missing.append(f"the target {target}: written as {name}")
-    return {f"{which}-address": name if ours == "queue" and not name.startswith("jms.") else _PREFIX[ours] + name}
+    if prefixes:
+        return {f"{which}-address": _PREFIX[ours] + name}
+    if ours == "topic":
+        missing.append(f"the target {target}: an address, which is taken for a queue; prefixes would tell")
+    if without_prefix(name) != (name, None):
+        missing.append(f"the target {target}: its name is read as one with a prefix")
+    return {f"{which}-address": name}
 
 
 def _bare(text: str) -> bool:

@@ -13,9 +13,9 @@ from ...destinations import PolicyMap
 from ...expiry import Expiry
 from ...flatten import flattened, single
 from ...model import RedeliveryPolicy
-from ...stops import AfterFailures
 from .. import delay_table
 from ..format_protocol import Conversion
+from ..unsupported import ends_by_time, of_messages
 from .reader import LARGEST_COUNT
 
 _SHOWN = 20  # entries of a map that are named one by one
@@ -48,7 +48,7 @@ def _one(policies: PolicyMap, lost: list[str]) -> RedeliveryPolicy:
 
 def _unsaid(policy: RedeliveryPolicy) -> list[str]:
     lost = []
-    if not isinstance(policy.stop, AfterFailures):
+    if ends_by_time(policy):
         lost.append(f"{policy.stop}: only a number of failures can be the end")
     for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         if rule is not None:
@@ -59,6 +59,9 @@ def _unsaid(policy: RedeliveryPolicy) -> list[str]:
         lost.append(f"{end} for rejected and expired messages: a string in which no failure is the last has no end")
     elif policy.expiry.action == "log" or policy.expired() != Expiry().decide(policy.targets):
         lost.append(f"expiry {policy.expiry.action}: an expired message goes where a dead one goes")
+    elif policy.expiry.time_to_live is not None:
+        lost.append(f"expiry redirect for {policy.expiry.time_to_live:g} s: there the message never expires")
+    lost += of_messages(policy, "jmsjca")
     if not endless:
         lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
     return lost

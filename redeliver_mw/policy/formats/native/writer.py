@@ -17,12 +17,13 @@ from ...conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not, 
 from ...decisions import Target
 from ...destinations import Given, MapEntry, PolicyMap
 from ...expiry import Expiry
-from ...flatten import flattened
+from ...flatten import flattened, leaves_nothing
 from ...model import RedeliveryPolicy
 from ...stops import AfterFailures, AfterSeconds, AllStops, AnyStop, Stop
 from .. import toml
 from ..delay_table import delay_table
 from ..format_protocol import Conversion
+from ..unsupported import of_messages
 from .values import FLAGS, GROWTH, RECURRENCE
 
 _RULES = ("retry_on", "fatal", "ignore")
@@ -40,6 +41,14 @@ def write(policies: PolicyMap) -> Conversion:
     if policies.build is not None:  # fields of another language
         policies, missing = flattened(policies)
         lost += missing
+    asked = not (policies.match == "best" and leaves_nothing(policies))
+    given = [
+        *([("default", policies.default)] if asked else []),
+        *((str(entry), entry.given) for entry in policies.entries),
+    ]
+    for where, policy in given:
+        if isinstance(policy, RedeliveryPolicy):
+            lost += [f"{where}: {what}" for what in of_messages(policy, "native")]
     top: Pairs = {}
     if policies.entries and policies.syntax != "activemq":
         top["syntax"] = policies.syntax
@@ -47,7 +56,8 @@ def write(policies: PolicyMap) -> Conversion:
         top["match"] = policies.match
     blocks = [list(toml.table((), top))] if top else []
     default = policies.default
-    blocks += _tables(("default",), _pairs(default, "default", lost) | _arms(default, "default", lost))
+    told = lost if asked else []
+    blocks += _tables(("default",), _pairs(default, "default", told) | _arms(default, "default", told))
     for entry in policies.entries:
         blocks += _tables(("destinations", str(entry)), _entry(entry, policies, lost))
     return Conversion("\n\n".join("\n".join(block) for block in blocks) + "\n", tuple(lost))

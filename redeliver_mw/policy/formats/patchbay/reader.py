@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """ATG's Patch Bay, `dynamoMessagingSystem.xml`: redelivery of the messages of an input destination.
 
-Grammar (elements in any order; everything else in the file is passed over)::
+Grammar (elements in any order; what else Patch Bay has is passed over, and all other elements are warnings, or errors
+with `strict`; a file without an input destination is refused)::
 
     message-sink | message-filter :=
         input-port/input-destination     destination-name, destination-type (Queue | Topic), and perhaps
@@ -19,6 +20,8 @@ queues `patchbay:/acme/OrderAlarm` and `patchbay:/acme/OrderDead`, the sink alwa
     failure 2   again after 30000 ms
     failure 3   again after 30000 ms
     failure 4   a new message to OrderAlarm and one to OrderDead; the sink was called four times
+
+The file's DOCTYPE is passed over: the DTD that it names is never read, and entities are refused.
 
 An input destination without `redelivery`, and one that the file does not name, is tried again at once and for
 ever. Names are taken as they are written, `patchbay:/` included: write there what the destination is called on
@@ -48,16 +51,15 @@ from ...destinations import MapEntry, PolicyMap
 from ...expiry import Expiry
 from ...model import RedeliveryPolicy
 from .. import values
-from ..diagnostics import Diagnostics, nearest
+from ..diagnostics import Diagnostics
+from ..schema import tell
 from ..xml import Element, parse
+from .schema import REDELIVERY, SCHEMA
 
 LANGUAGE = "patchbay"
 MOST_ATTEMPTS = 99  # as many as the column of the original's table holds
 DELIVERY_DATE = "atg.dms.patchbay.MessageLimbo.DELIVERY_DATE"
 FOR_EVER = RedeliveryPolicy(None, 0.0, None, expiry=Expiry("discard"), language=LANGUAGE)
-_REDELIVERY = ("max-attempts", "delay", "failure-output-port")
-_PORT = ("port-name", "output-destination")
-_BESIDE = ("description", "display-name", "icon")
 
 
 @dataclass
@@ -71,11 +73,14 @@ class _Sink:
 def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a file, one for each input destination; one PolicyError that tells everything that is wrong.
 
-    `strict` refuses more attempts than the original's tables can count.
+    `strict` refuses elements that are unknown or stand where they do not belong, and more attempts than the
+    original's tables can count.
     """
-    root, problems = parse(text), Diagnostics()
+    root, problems = parse(text, doctype=True), Diagnostics()
     policies: dict[tuple[str, DestinationKind], RedeliveryPolicy] = {}
     sinks = [_Sink(element, problems, strict) for element in root.find("message-sink", "message-filter")]
+    holds = any(sink.element.find("input-destination") for sink in sinks)
+    tell(root, SCHEMA, problems, strict=strict, holds=holds)
     for sink in sinks:
         inside = sink.element.find("redelivery-port", "input-destination")
         _read_ports([element for element in inside if element.name == "redelivery-port"], sink)
@@ -88,8 +93,8 @@ def read(text: str, strict: bool = False) -> PolicyMap:
                     where=source.where,
                     cure="Make them the same, or write a file for each sink",
                 )
-    if not sinks:
-        problems.warn("no message-sink in it: everything is tried again at once and for ever")
+    if not root.find("redelivery"):
+        problems.warn("no redelivery in it: everything is tried again at once and for ever")
     problems.close()
     entries = [MapEntry(name, kind, policy) for (name, kind), policy in policies.items()]
     return PolicyMap(entries, FOR_EVER, language=LANGUAGE, native=text, warnings=problems.warnings)
@@ -109,7 +114,6 @@ def rest_until_due(properties: Mapping[str, object], now: float) -> float:
 
 def _read_ports(ports: list[Element], sink: _Sink) -> None:
     for port in ports:
-        _known(port, _PORT, sink.problems)
         name = port.first("port-name")
         outputs = [_destination(output, sink.problems) for output in port.all("output-destination")]
         if name is None or not name.text:
@@ -140,8 +144,7 @@ def _policy(source: Element, sink: _Sink) -> RedeliveryPolicy:
     redelivery, problems = source.first("redelivery"), sink.problems
     if redelivery is None:
         return FOR_EVER
-    _known(redelivery, _REDELIVERY, problems)
-    given = {name: redelivery.first(name) for name in _REDELIVERY}
+    given = {name: redelivery.first(name) for name in REDELIVERY}
     for name, element in given.items():
         if element is None:
             problems.add(f"{name} is missing", where=redelivery.where, cure=f"Write <{name}>")
@@ -169,10 +172,3 @@ def _targets(port: Element, sink: _Sink) -> tuple[Target, ...]:
     cure = f"Did you mean {near}?" if near else "Add a <redelivery-port> with that <port-name> to this sink"
     sink.problems.add(f"there is no redelivery-port {port.text!r:.200}", where=port.where, cure=cure)
     return ()
-
-
-def _known(element: Element, allowed: tuple[str, ...], problems: Diagnostics) -> None:
-    for child in element.children:
-        if child.name not in (*allowed, *_BESIDE):
-            near = nearest(child.name, allowed)
-            problems.warn(f"{child.where}: passed over" + (f"; did you mean {near}?" if near else ""))

@@ -9,13 +9,12 @@ from xml.sax.saxutils import escape
 from ....message import Destination, DestinationKind
 from ...decisions import Discard, Target
 from ...destinations import PolicyMap
-from ...flatten import flattened, translated
+from ...flatten import REST, flattened, leaves_nothing, translated
 from ...model import RedeliveryPolicy
 from ...patterns import Pattern
-from ...stops import AfterFailures
-from .. import delay_table
 from ..format_protocol import Conversion
-from ..unsupported import limit, sayable
+from ..total_time import one_delay
+from ..unsupported import ends_by_time, limit, of_messages, sayable
 from .reader import LANGUAGE, MOST_ATTEMPTS
 
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
@@ -28,21 +27,34 @@ def write(policies: PolicyMap) -> Conversion:
     flat = flattened(policies)
     lost = list(flat.lost)
     sinks: list[str] = []
+    everywhere = None if leaves_nothing(flat.policies) else policies.default
     own = {(entry.pattern, entry.kind) for entry in flat.entries}
     for entry in flat.entries:
         assert isinstance(entry.given, RedeliveryPolicy)  # so flattened() has it
+        if entry.pattern == REST[policies.syntax] and entry.kind is None:
+            everywhere = entry.given
+            continue
         name = translated(entry.pattern, policies.syntax, "activemq")
         if name is None or not _sayable(name) or not Pattern(name, "activemq").literal:
-            lost.append(f"{entry}: only destinations by their names")
+            if _says_something(entry.given):
+                lost.append(f"{entry}: only destinations by their names")
             continue
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
                 sinks.append(_sink(Destination(name, kind), entry.given, len(sinks) + 1, lost))
-    if limit(policies.default) or policies.default.backoff.longest(None) or _rules(policies.default):
-        lost.append("default: a destination that is not named is tried again at once and for ever")
+    if everywhere is not None:
+        if limit(everywhere) or everywhere.backoff.longest(None) or _rules(everywhere):
+            lost.append("default: a destination that is not named is tried again at once and for ever")
+        lost += [f"default: {what}" for what in of_messages(everywhere, LANGUAGE)]
     inside = "\n".join(sinks)
     text = f"<dynamo-message-system>\n  <patchbay>\n{inside}\n  </patchbay>\n</dynamo-message-system>\n"
-    return Conversion(text, tuple(dict.fromkeys(lost)))
+    return Conversion(text, tuple(dict.fromkeys(lost)), names_nothing=not sinks)
+
+
+def _says_something(policy: RedeliveryPolicy) -> bool:
+    # more than what becomes of a destination of which a file says nothing
+    rests = policy.backoff.longest(None)
+    return bool(limit(policy) or rests or _rules(policy) or of_messages(policy, LANGUAGE))
 
 
 def _sayable(name: str) -> bool:
@@ -50,7 +62,7 @@ def _sayable(name: str) -> bool:
 
 
 def _sink(source: Destination, policy: RedeliveryPolicy, number: int, lost: list[str]) -> str:
-    missing = _rules(policy)
+    missing = [*_rules(policy), *of_messages(policy, LANGUAGE)]
     redelivery = port = ""
     if limit(policy) is None:
         if policy.backoff.longest(None):
@@ -87,14 +99,9 @@ def _attempts(policy: RedeliveryPolicy, missing: list[str]) -> int:
 
 
 def _delay(policy: RedeliveryPolicy, missing: list[str]) -> int:
-    table, left_out = delay_table.delay_table(policy)
-    first = delay_table.at(table, 1)
-    if any(seconds != first for _, seconds in table):
-        missing.append(f"delays ({policy.backoff}): one delay for all, here the first")
-    missing += left_out
-    if abs(round(first * 1000) - first * 1000) > 1e-6:
-        missing.append("fractions of a millisecond")
-    return round(first * 1000)
+    delay, lost = one_delay(policy)
+    missing += lost
+    return delay
 
 
 def _targets(source: Destination, policy: RedeliveryPolicy, missing: list[str]) -> list[Destination]:
@@ -110,7 +117,7 @@ def _targets(source: Destination, policy: RedeliveryPolicy, missing: list[str]) 
 def _rules(policy: RedeliveryPolicy) -> list[str]:
     rules = (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore))
     missing = [f"{name} {rule}: there are no rules by exception" for name, rule in rules if rule is not None]
-    if not isinstance(policy.stop, AfterFailures):
+    if ends_by_time(policy):
         missing.append(f"{policy.stop}: only a number of failures can be the end")
     if policy.expiry.action == "log" or not isinstance(policy.expired(), Discard):
         missing.append(f"expiry {policy.expiry.action}: what expires is dropped")

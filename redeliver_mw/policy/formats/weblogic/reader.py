@@ -40,7 +40,11 @@ deployment (uniform distributed or not), or, of a distributed one, of another su
 What the language cannot say: patterns and a default for destinations that are not named, growth, jitter, an end
 by time, several targets, `$` inside a name, rules by exception, keeping a message at its limit.
 
-`strict` refuses items of the logging policy that are none, as `%header` without its second per cent sign.
+An element that is unknown, or stands where it does not belong, is a warning; what WebLogic's own schema has besides is
+passed over. A module with neither a template nor a destination, and no default delay, is refused.
+
+`strict` refuses those elements, and items of the logging policy that are none, as `%header` without its second per
+cent sign.
 """
 
 from __future__ import annotations
@@ -58,7 +62,9 @@ from ...expiry import ALL_HEADERS, ALL_PROPERTIES, Expiry
 from ...model import RedeliveryPolicy
 from .. import values
 from ..diagnostics import Diagnostics, nearest
+from ..schema import tell
 from ..xml import Element, parse
+from .schema import FAILURE, OVERRIDES, PARTS, SCHEMA
 
 SENDERS_LIMIT = "JMS_BEA_RedeliveryLimit"  # the sender's own limit, a property of the message
 KINDS: dict[str, DestinationKind] = {
@@ -68,9 +74,6 @@ KINDS: dict[str, DestinationKind] = {
     "uniform-distributed-topic": "topic",
 }
 POLICIES = ("None", "Discard", "Log", "Redirect")
-FAILURE = ("error-destination", "redelivery-limit", "expiration-policy", "expiration-logging-policy")
-OVERRIDES = ("redelivery-delay", "time-to-live")
-_BESIDE = ("delivery-mode", "time-to-deliver", "priority", "template-bean")
 
 
 @dataclass
@@ -99,7 +102,9 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     """The policies of a module; PolicyError with line and column if it cannot be read, or is illegal."""
     root, problems = parse(text), Diagnostics()
     modules = root.find("weblogic-jms") or [root]
-    elements = [child for module in modules for child in module.children]
+    elements = [root] if root.name in PARTS else [child for module in modules for child in module.children]
+    holds = any(element.name in ("template", *KINDS) or _own_delay(element) for element in elements)
+    tell(root, SCHEMA, problems, strict=strict, holds=holds)
     templates = {place.name: place for place in _places(elements, ("template",), problems, strict)}
     places = {(place.kind, place.name): place for place in _places(elements, tuple(KINDS), problems, strict)}
     problems.close()
@@ -112,6 +117,10 @@ def read(text: str, strict: bool = False) -> PolicyMap:
         policy = _policy(place, fields, delay, target, lives, problems)
         entries.append(MapEntry(place.name, place.kind, policy))
     problems.close()
+    if not delay and not any(place.fields or place.groups for place in (*templates.values(), *places.values())):
+        problems.warn("nothing about redelivery in it: everything is tried again at once and for ever")
+    elif templates and not entries:
+        problems.warn(f"no destination in it uses {', '.join(templates):.200}: everything is tried again for ever")
     return PolicyMap(entries, _never(delay), language="weblogic", native=text, warnings=problems.warnings)
 
 
@@ -155,9 +164,6 @@ def _fill(place: _Place, block: str, names: tuple[str, ...], problems: Diagnosti
     for child in (child for found in place.element.all(block) for child in found.children):
         if child.name in names:
             place.fields[child.name] = _value(child, problems, strict)
-        elif child.name not in _BESIDE:
-            near = nearest(child.name, names)
-            problems.warn(f"{child.where}: passed over" + (f"; did you mean {near}?" if near else ""))
 
 
 def _value(child: Element, problems: Diagnostics, strict: bool) -> object:
@@ -188,15 +194,20 @@ def _items(child: Element, problems: Diagnostics, strict: bool) -> str:
 
 def _consumers_delay(elements: list[Element], problems: Diagnostics) -> int:
     found: dict[int, Element] = {}
-    for factory in (element for element in elements if element.name == "connection-factory"):
-        for params in factory.all("default-delivery-params"):
-            for child in params.all("default-redelivery-delay"):
-                delay = values.whole(child, problems, 0, values.LONG)
-                found |= {delay: child} if delay is not None else {}
+    for child in (child for element in elements for child in _own_delay(element)):
+        delay = values.whole(child, problems, 0, values.LONG)
+        found |= {delay: child} if delay is not None else {}
     if len(found) > 1:
         delays = " and ".join(map(str, found))
         problems.warn(f"connection factories differ in default-redelivery-delay: {delays}; 0 is taken")
     return next(iter(found)) if len(found) == 1 else 0
+
+
+def _own_delay(factory: Element) -> list[Element]:
+    if factory.name != "connection-factory":
+        return []
+    blocks = factory.all("default-delivery-params")
+    return [child for params in blocks for child in params.all("default-redelivery-delay")]
 
 
 def _settled(place: _Place, templates: Mapping[str, _Place], problems: Diagnostics) -> dict[str, Any]:

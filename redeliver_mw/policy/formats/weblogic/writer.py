@@ -15,10 +15,11 @@ from typing import cast
 from ....message import Destination, DestinationKind
 from ...decisions import DeadLetter, Discard
 from ...destinations import MapEntry, PolicyMap
-from ...flatten import flattened, translated
+from ...flatten import flattened, leaves_nothing, translated
 from ...model import RedeliveryPolicy
 from .. import delay_table, unsupported, values
 from ..format_protocol import Conversion
+from ..total_time import one_delay
 
 NAMESPACE = "http://xmlns.oracle.com/weblogic/weblogic-jms"
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
@@ -30,21 +31,25 @@ def write(policies: PolicyMap) -> Conversion:
     if policies.language == "weblogic" and policies.native:
         return Conversion(policies.native)
     flat, lost = flattened(policies)
-    module, everywhere = _Module(list(lost)), flat.default
+    module = _Module(list(lost))
+    everywhere = None if leaves_nothing(flat) else flat.default
     for entry in flat.entries:
         assert isinstance(entry.given, RedeliveryPolicy)  # so flattened() has it
         name = translated(entry.pattern, flat.syntax, "activemq") or ""
         if name == ">" and entry.kind is None:
             everywhere = entry.given
         elif not unsupported.sayable(name) or any(mark in name for mark in "*>,"):
-            module.lost.append(f"{entry}: a module names each destination by itself")
+            if not _like_nothing(entry.given) or unsupported.of_messages(entry.given, "weblogic"):
+                module.lost.append(f"{entry}: a module names each destination by itself")
         else:
             module.destination(entry, name, [other.kind for other in flat.entries if other.pattern == entry.pattern])
-    if not _like_nothing(everywhere):
+    if everywhere is not None and not _like_nothing(everywhere):
         module.lost.append("all others: written as the template Default, which has to be put under each destination")
         module.template(everywhere)
+    elif everywhere is not None:
+        module.lost += [f"all others: {what}" for what in unsupported.of_messages(everywhere, "weblogic")]
     module.check()
-    return Conversion(module.text(), tuple(dict.fromkeys(module.lost)))
+    return Conversion(module.text(), tuple(dict.fromkeys(module.lost)), names_nothing=module.is_empty)
 
 
 def _like_nothing(policy: RedeliveryPolicy) -> bool:
@@ -82,6 +87,11 @@ class _Module:
             if kind != error.kind and (kind, error.name) in named:
                 self.lost.append(f"{where}: the target {error}: there is a {kind} of that name")
 
+    @property
+    def is_empty(self) -> bool:
+        """Is there neither a destination nor a template?"""
+        return not self._elements and not self._template
+
     def text(self) -> str:
         lines = unsupported.block("template", self._template, name="Default") if self._template else []
         # the schema wants the queues before the topics
@@ -93,7 +103,7 @@ class _Module:
         return "\n".join(unsupported.block("weblogic-jms", lines, xmlns=NAMESPACE)) + "\n"
 
     def _settings(self, policy: RedeliveryPolicy, source: Destination | None, where: str) -> list[str]:
-        missing = unsupported.unsupported(policy)
+        missing = [*unsupported.unsupported(policy), *unsupported.of_messages(policy, "weblogic")]
         end = unsupported.limit(policy)
         if end is not None and end - 1 > values.INT:
             missing.append(f"dead after {end} failures: at most {values.INT + 1} can be said")
@@ -156,11 +166,6 @@ def _with(settings: list[str], overrides: list[str]) -> list[str]:
 
 
 def _delay(policy: RedeliveryPolicy, missing: list[str]) -> int:
-    table, jitter = delay_table.delay_table(policy)
-    missing += jitter
-    first = delay_table.at(table, 1)
-    if len(table) > 1 or (table and table[0][0] != 1):
-        missing.append(f"delays ({policy.backoff}): one for all, {first:g} s")
-    if abs(round(first * 1000) - first * 1000) > 1e-6:
-        missing.append("fractions of a millisecond")
-    return round(first * 1000)
+    delay, lost = one_delay(policy)
+    missing += lost
+    return delay

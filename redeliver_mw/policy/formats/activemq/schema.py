@@ -1,0 +1,130 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What may stand where in the XML of ActiveMQ's brokers and clients.
+
+The lists are those of the schemas of ActiveMQ 5.18 and 6.3. Spring's own elements may stand around all of it.
+"""
+
+from __future__ import annotations
+
+from ..schema import Place, Schema, words
+from .options import PROPERTIES
+
+STRATEGIES = ("sharedDeadLetterStrategy", "individualDeadLetterStrategy", "discarding")
+_DESTINATIONS = ("queue", "topic", "tempQueue", "tempTopic")
+_FACTORIES = ("connectionFactory", "xaConnectionFactory")
+_BEAN = frozenset(("bean", "ref"))
+_GLOBAL = words(
+    """
+    abortSlowAckConsumerStrategy abortSlowConsumerStrategy authenticationUser authorizationEntry authorizationMap
+    authorizationPlugin axionJDBCAdapter blobJDBCAdapter bytesJDBCAdapter cachedLDAPAuthorizationMap
+    cachedMessageGroupMapFactory chainMessageInterceptorStrategy clientIdFilterDispatchPolicy
+    compositeDemandForwardingBridge compositeQueue compositeTopic conditionalNetworkBridgeFilterFactory
+    connectionDotFilePlugin constantPendingMessageLimitStrategy database-locker db2JDBCAdapter
+    defaultIOExceptionHandler defaultJDBCAdapter defaultNetworkBridgeFilterFactory defaultUsageCapacity
+    demandForwardingBridge destinationDotFilePlugin destinationEntry destinationPathSeparatorPlugin
+    destinationsPlugin discardingDLQBrokerPlugin fileCursor fileDurableSubscriberCursor fileQueueCursor
+    filteredDestination filteredKahaDB fixedCountSubscriptionRecoveryPolicy fixedSizedSubscriptionRecoveryPolicy
+    forcePersistencyModeBroker forcePersistencyModeBrokerPlugin forwardingBridge h2-jdbc-adapter
+    headerMessageInterceptorStrategy hsqldb-jdbc-adapter imageBasedJDBCAdaptor inboundQueueBridge inboundTopicBridge
+    informixJDBCAdapter jDBCIOExceptionHandler jaasAuthenticationPlugin jaasCertificateAuthenticationPlugin
+    jaasDualAuthenticationPlugin jdbcPersistenceAdapter jmsQueueConnector jmsTopicConnector jobSchedulerUsage
+    journalPersistenceAdapter journalPersistenceAdapterFactory journaledJDBC kahaDB lDAPAuthorizationMap
+    lastImageSubscriptionRecoveryPolicy ldapNetworkConnector lease-database-locker leaseLockerIOExceptionHandler
+    loggingBrokerPlugin mKahaDB managementContext maxdb-jdbc-adapter memoryPersistenceAdapter memoryUsage
+    messageGroupHashBucketFactory mirroredQueue multicastNetworkConnector multicastTraceBrokerPlugin
+    mysql-jdbc-adapter networkConnector noSubscriptionRecoveryPolicy oldestMessageEvictionStrategy
+    oldestMessageWithLowestPriorityEvictionStrategy oracleBlobJDBCAdapter oracleJDBCAdapter outboundQueueBridge
+    outboundTopicBridge pListStoreImpl partitionBrokerPlugin pooledConnectionFactory postgresql-jdbc-adapter
+    prefetchPolicy prefetchRatePendingMessageLimitStrategy priorityDispatchPolicy priorityNetworkDispatchPolicy
+    proxyConnector publishedAddressPolicy queryBasedSubscriptionRecoveryPolicy queue queueDispatchSelector
+    reconnectionPolicy retainedMessageSubscriptionRecoveryPolicy roundRobinDispatchPolicy runtimeConfigurationPlugin
+    shared-file-locker simpleAuthenticationPlugin simpleAuthorizationMap simpleDispatchPolicy simpleDispatchSelector
+    simpleJmsMessageConvertor simpleMessageGroupMapFactory sqlServerJDBCAdapter sslContext statements
+    statisticsBrokerPlugin storeCursor storeDurableSubscriberCursor storeUsage streamJDBCAdapter
+    strictOrderDispatchPolicy sybase-jdbc-adapter systemUsage taskRunnerFactory tempDestinationAuthorizationEntry
+    tempQueue tempTopic tempUsage timeStampingBrokerPlugin timedSubscriptionRecoveryPolicy topic
+    traceBrokerPathPlugin transact-database-locker transact-jdbc-adapter transportConnector udpTraceBrokerPlugin
+    uniquePropertyMessageEvictionStrategy usageCapacity virtualDestinationInterceptor
+    virtualSelectorCacheBrokerPlugin virtualTopic vmCursor vmDurableCursor vmQueueCursor
+    """
+)
+_BROKER = words(
+    """
+    adminView brokerContext brokerObjectName consumerSystemUsage dataDirectoryFile destinationFactory
+    destinationInterceptors destinations ioExceptionHandler jmsBridgeConnectors jobSchedulerStore
+    managementContext messageAuthorizationPolicy networkConnectorURIs networkConnectors persistenceAdapter
+    persistenceFactory persistenceTaskRunnerFactory producerSystemUsage proxyConnectors regionBroker
+    schedulerDirectoryFile services shutdownHooks sslContext startException systemUsage taskRunnerFactory
+    tempDataStore tmpDataDirectory transportConnectorURIs transportConnectors vmConnectorURI
+    """
+)
+_PLUGINS = words(
+    """
+    authorizationPlugin connectionDotFilePlugin destinationDotFilePlugin destinationPathSeparatorPlugin
+    destinationsPlugin forcePersistencyModeBroker forcePersistencyModeBrokerPlugin
+    jaasAuthenticationPlugin jaasCertificateAuthenticationPlugin jaasDualAuthenticationPlugin loggingBrokerPlugin
+    multicastTraceBrokerPlugin partitionBrokerPlugin runtimeConfigurationPlugin simpleAuthenticationPlugin
+    statisticsBrokerPlugin timeStampingBrokerPlugin traceBrokerPathPlugin udpTraceBrokerPlugin
+    virtualSelectorCacheBrokerPlugin
+    """
+)
+_FACTORY = words(
+    """
+    blobTransferPolicy clientIdGenerator clientInternalExceptionListener connectionIdGenerator exceptionListener
+    prefetchPolicy properties rejectedTaskHandler sessionTaskRunner transformer transportListener trustedPackages
+    """
+)
+_ENTRY = words(
+    """
+    dispatchPolicy messageEvictionStrategy messageGroupMapFactory messageInterceptorStrategy
+    networkBridgeFilterFactory pendingDurableSubscriberPolicy pendingMessageLimitStrategy pendingQueuePolicy
+    pendingSubscriberPolicy slowConsumerStrategy subscriptionRecoveryPolicy
+    """
+)
+_SPRING = words("bean property constructor-arg list set map entry array value ref props beans argument reference")
+_ANYWHERE = ("broker", "brokerService", *_FACTORIES, "redeliveryPolicyMap", "redeliveryPolicy", "redeliveryPlugin")
+# what a bean of Spring's is made of may be any element of ActiveMQ's that is a whole object
+_AROUND = Place((*_ANYWHERE, "policyMap", "policyEntry", *STRATEGIES, *_SPRING), _GLOBAL, open=True)
+_POLICY_ITSELF = Place(("destination", "property"))
+_STRATEGY = Place(("deadLetterQueue",))
+_BROKERS = Place(("plugins", "destinationPolicy"), _BROKER | _BEAN)
+_FACTORIES_PLACE = Place(("redeliveryPolicy", "redeliveryPolicyMap"), _FACTORY | _BEAN)
+_MAP = ("redeliveryPolicyEntries", "defaultEntry")
+
+SCHEMA = Schema(
+    "activemq",
+    "a <redeliveryPolicyMap>, a <redeliveryPolicy> or a <destinationPolicy> with a <policyEntry>",
+    ("beans", "blueprint", "bean", *_ANYWHERE, "destinationPolicy", "policyMap"),
+    {
+        "broker": _BROKERS,
+        "brokerService": _BROKERS,
+        "plugins": Place(("redeliveryPlugin", "discardingDLQBrokerPlugin"), _PLUGINS | _BEAN),
+        "redeliveryPlugin": Place(("redeliveryPolicyMap",), words("adminConnectionContext next")),
+        "discardingDLQBrokerPlugin": Place(("property",)),
+        # the property of a plug-in or a factory holds the map, which has the same name; the map alone will do
+        "redeliveryPolicyMap": Place((*_MAP, "redeliveryPolicyMap"), _BEAN),
+        "redeliveryPolicyMap/redeliveryPolicyMap": Place(_MAP),
+        "redeliveryPolicyEntries": Place(("redeliveryPolicy",), _BEAN),
+        "redeliveryPolicyMap/defaultEntry": Place(("redeliveryPolicy",), _BEAN),
+        "connectionFactory": _FACTORIES_PLACE,
+        "xaConnectionFactory": _FACTORIES_PLACE,
+        "redeliveryPolicy": _POLICY_ITSELF,
+        "connectionFactory/redeliveryPolicy": Place(("redeliveryPolicy", "destination", "property"), _BEAN),
+        "xaConnectionFactory/redeliveryPolicy": Place(("redeliveryPolicy", "destination", "property"), _BEAN),
+        "destinationPolicy": Place(("policyMap",), _BEAN),
+        "policyMap": Place(("policyEntries", "defaultEntry"), frozenset(("entries",))),
+        "policyMap/defaultEntry": Place(("policyEntry",)),
+        "policyEntries": Place(("policyEntry",), _BEAN),
+        "policyEntry": Place(("deadLetterStrategy", "destination"), _ENTRY),
+        "deadLetterStrategy": Place(STRATEGIES, _BEAN),
+        "destination": Place(_DESTINATIONS),
+        "deadLetterQueue": Place(_DESTINATIONS),
+        **dict.fromkeys(STRATEGIES, _STRATEGY),
+        "blueprint": _AROUND,
+        **dict.fromkeys(sorted(_SPRING), _AROUND),
+    },
+    frozenset((*_DESTINATIONS, "destination", "property", "defaultEntry", "plugins", *_SPRING)),
+    ("activemq", "springframework.org/schema/beans", "blueprint"),
+    PROPERTIES,
+)

@@ -1,0 +1,188 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Which element may stand where in a policy language, and what is told of one that stands elsewhere. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from ...errors import PolicyError
+from .diagnostics import Diagnostics, nearest
+from .xml import Element
+
+MOST_TOLD = 100  # findings of one file: more help nobody, and the nearest name takes time
+MOST_COMPARED = 2_000  # names of one file that are compared with ours, which takes time
+_ALIKE = 0.8  # how near a foreign name must be to one of ours to be taken for a misspelling of it
+_HOMES = 3  # places that are named as the right ones
+
+
+@dataclass(frozen=True)
+class Place:
+    """What may stand straight inside one element."""
+
+    ours: tuple[str, ...] = ()  # what the reader reads
+    foreign: frozenset[str] = frozenset()  # what the product has there besides: passed over without a word
+    open: bool = False  # other products' elements may stand there too, as in Spring's XML
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The elements of a language. A place is found by `PARENT/NAME`, or else by `NAME`; one without is empty."""
+
+    language: str
+    needed: str  # what a file without a policy lacks
+    roots: tuple[str, ...]
+    places: Mapping[str, Place]
+    common: frozenset[str]  # names of ours that mean something else elsewhere in the product's files
+    namespaces: tuple[str, ...] = ()  # parts of the namespaces that are its own; none: all are
+    attributes: tuple[str, ...] = field(default=())  # words that are attributes, and no elements
+
+    @cached_property
+    def homes(self) -> dict[str, list[str]]:
+        """Where each element of ours belongs."""
+        found: dict[str, list[str]] = {}
+        # where anything may stand is named only for what has no place of its own
+        for key, place in sorted(self.places.items(), key=lambda item: item[1].open):
+            home = key.rpartition("/")[2]
+            for name in place.ours:
+                homes = found.setdefault(name, [])
+                if home not in homes and not (place.open and homes):
+                    homes.append(home)
+        return found
+
+    @cached_property
+    def telling(self) -> frozenset[str]:
+        """The elements that are policies wherever they stand."""
+        return frozenset(self.homes) - self.common
+
+    @cached_property
+    def known(self) -> frozenset[str]:
+        """All names of the product's that are listed here."""
+        return frozenset(self.homes).union(*(place.foreign for place in self.places.values()))
+
+    def place(self, parent: str, name: str) -> Place:
+        """What may stand in the element `name` inside `parent`."""
+        return self.places.get(f"{parent}/{name}") or self.places.get(name) or Place()
+
+    def is_foreign(self, element: Element, root: Element) -> bool:
+        """Is it another product's, by its namespace?"""
+        own = element.namespace in ("", root.namespace) or not self.namespaces
+        return not own and not any(part in element.namespace for part in self.namespaces)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """An element that is not read, or not where it should be."""
+
+    where: str
+    what: str
+    error: str
+    hint: str
+
+
+def tell(root: Element, schema: Schema, problems: Diagnostics, *, strict: bool, holds: bool) -> None:
+    """Tell of all elements that are unknown, out of place, or a value that is given twice.
+
+    They are warnings, or errors with `strict`; a file that holds no policy is always an error.
+    """
+    found: dict[Finding, None] = {}
+    for finding in findings(root, schema):
+        found[finding] = None
+        if len(found) >= MOST_TOLD:
+            break
+    for finding in found:
+        cure = finding.hint[:1].upper() + finding.hint[1:]
+        if strict:
+            problems.add(finding.error, where=finding.where, cure=cure)
+        else:
+            error = PolicyError(finding.error, where=finding.where, cure=cure)
+            problems.suspect(f"{finding.where}: {finding.what}; {finding.hint}", error)
+    if not holds:
+        problems.add(f"no policy of {schema.language} in it", where=root.where, cure=f"Write {schema.needed}")
+
+
+def findings(root: Element, schema: Schema) -> Iterator[Finding]:
+    """All elements that are unknown, out of place or given twice, in no order that counts."""
+    if root.name in schema.roots:
+        waiting = [(root, schema.place("", root.name))]
+    elif root.name in schema.homes:
+        yield _misplaced(root, schema)
+        waiting = [(root, schema.place("", root.name))]
+    else:
+        # no root of the language: something around parts of it
+        near = _near(root.name, tuple(schema.telling | set(schema.roots)))
+        if near:
+            yield _unknown(root, near, schema, (near,))
+        waiting = [(root, schema.places.get(near or "") or Place((*schema.roots, *schema.telling), open=True))]
+    seen: dict[tuple[str, int], str | None] = {}
+    while waiting:
+        element, place = waiting.pop()
+        inside: list[tuple[Element, Place]] = []
+        once: set[str] = set()
+        for child in element.children:
+            if schema.is_foreign(child, root):
+                continue
+            if child.name in place.ours:
+                its = schema.place(element.name, child.name)
+                if child.name in once and its == _VALUE and not place.open:
+                    yield Finding(child.where, "a second one", "a second element of this name", "leave one out")
+                once.add(child.name)
+                inside.append((child, its))
+            elif child.name in place.foreign:
+                inside.append((child, _ELSEWHERE))
+            elif child.name in schema.homes and (not place.open or child.name in schema.telling):
+                yield _misplaced(child, schema)
+                inside.append((child, schema.place("", child.name)))
+            else:
+                key = (child.name, id(place))
+                if key not in seen and len(seen) < MOST_COMPARED:
+                    seen[key] = _meant(child.name, place, schema)
+                near = seen.get(key)
+                if near or not place.open:
+                    yield _unknown(child, near, schema, place.ours)
+                inside.append((child, schema.place(element.name, near) if near in schema.homes else _ELSEWHERE))
+        waiting.extend(reversed(inside))
+
+
+_ELSEWHERE = Place(open=True)  # inside what is not ours
+_VALUE = Place()  # inside an element that holds nothing but a text
+
+
+def _meant(name: str, place: Place, schema: Schema) -> str | None:
+    if place.open:
+        return None if name in schema.known else _near(name, tuple(schema.telling))
+    if name in schema.attributes:
+        return name
+    return nearest(name, place.ours) or _near(name, tuple(schema.telling)) or nearest(name, place.foreign)
+
+
+def _near(name: str, allowed: tuple[str, ...]) -> str | None:
+    return nearest(name, allowed, _ALIKE)
+
+
+def _unknown(element: Element, near: str | None, schema: Schema, here: tuple[str, ...]) -> Finding:
+    if near in schema.attributes:
+        hint = f'write it as an attribute, {near}="..."'
+    elif near is None:
+        hint = "it is not known here"
+    elif near in here or near not in schema.homes:
+        hint = f"did you mean {near}?"
+    else:
+        hint = f"did you mean {near}? It belongs in {_homes(near, schema)}"
+    return Finding(element.where, "passed over", "an unknown element", hint)
+
+
+def _misplaced(element: Element, schema: Schema) -> Finding:
+    hint = f"it belongs in {_homes(element.name, schema)}"
+    return Finding(element.where, "out of its place", "an element out of its place", hint)
+
+
+def _homes(name: str, schema: Schema) -> str:
+    return " or ".join(f"<{home}>" for home in schema.homes[name][:_HOMES])
+
+
+def words(text: str) -> frozenset[str]:
+    """The names in a text, with blanks between them."""
+    return frozenset(text.split())

@@ -1,0 +1,99 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""How long all attempts of a policy take, and which delays of a poorer language take as long. Pure.
+
+A language that cannot say the delays of a policy still keeps the number of attempts. Of the delays that the language
+can say, those are the nearest whose sum is nearest; of equally near sums, those that differ least one by one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice, repeat
+from typing import TypeVar
+
+from ..model import RedeliveryPolicy
+from .delay_table import at, delay_table
+
+WALKED = 1000  # delays that are looked at one by one
+MULTIPLIERS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
+
+Candidate = TypeVar("Candidate")
+
+
+@dataclass(frozen=True)
+class Rests:
+    """All delays of a policy before jitter, in milliseconds; of more than WALKED the last one stands for the others."""
+
+    delays: tuple[int, ...]
+    more: int = 0  # delays behind those, each as long as the last of them
+    endless: bool = False
+
+    @property
+    def total(self) -> int:
+        return self.sum_of(self.delays)
+
+    @property
+    def mean(self) -> int:
+        """The one delay with which all attempts take as long."""
+        return round(self.total / (len(self.delays) + self.more)) if self.delays else 0
+
+    def sum_of(self, delays: Iterable[int]) -> int:
+        """How long the attempts of this policy take with other delays."""
+        found = list(islice(delays, len(self.delays)))
+        return sum(found) + self.more * (found[-1] if found else 0)
+
+    def rank(self, delays: Iterable[int]) -> tuple[float, int]:
+        """How far other delays are from these: in their sum, to the per mille, and one by one."""
+        found = list(islice(delays, len(self.delays)))
+        off = abs(self.sum_of(found) - self.total) / max(self.total, 1)
+        return round(off, 3), sum(abs(one - other) for one, other in zip(found, self.delays, strict=True))
+
+    def as_long(
+        self, make: Callable[[int], Candidate], delays: Callable[[Candidate], Iterable[int]]
+    ) -> Iterator[Candidate]:
+        """The two candidates between which the sum is this one's; a longer start makes every delay longer."""
+        most = max(self.total, 1)
+        above = bisect_left(range(most), self.total, key=lambda start: self.sum_of(delays(make(start))))
+        return (make(start) for start in (above - 1, above) if start >= 0)
+
+    def nearest(self, candidates: Iterable[Candidate], delays: Callable[[Candidate], Iterable[int]]) -> Candidate:
+        """The candidate of the lowest rank, the first of equals."""
+        return min(candidates, key=lambda one: self.rank(delays(one)))
+
+    def kept(self, delays: Iterable[int]) -> str:
+        """What other delays keep of these, for the list of what is lost."""
+        kept, wanted = self.sum_of(delays) / 1000, self.total / 1000
+        time = f"{kept:.10g} s" + ("" if kept == wanted else f" instead of {wanted:.10g} s")
+        if self.endless:
+            return f"the first {len(self.delays)} delays come to {time}"
+        return f"{len(self.delays) + self.more + 1} attempts are kept, over {time}"
+
+
+def rests_of(policy: RedeliveryPolicy) -> Rests:
+    """The delays of a policy. One that keeps its dead messages rests for ever as before its limit."""
+    limit = policy.dead_after
+    if limit is None or policy.on_dead == "keep":
+        last = WALKED if limit is None else max(limit - 1, 1)
+        return Rests(_milliseconds(policy, [min(count, last) for count in range(1, WALKED + 1)]), endless=True)
+    counts = range(1, min(limit - 1, WALKED) + 1)
+    return Rests(_milliseconds(policy, counts), more=limit - 1 - len(counts))
+
+
+def one_delay(policy: RedeliveryPolicy) -> tuple[int, list[str]]:
+    """The one delay, in milliseconds, of a language that has no more, and what it does not say of the policy."""
+    table, lost = delay_table(policy)
+    rests = rests_of(policy)
+    if len(table) > 1 or (table and table[0][0] != 1):
+        kept = rests.kept(repeat(rests.mean))
+        return rests.mean, [*lost, f"delays ({policy.backoff}): one delay for all, {rests.mean / 1000:.10g} s; {kept}"]
+    delay = at(table, 1)
+    if abs(round(delay * 1000) - delay * 1000) > 1e-6:
+        lost.append("fractions of a millisecond")
+    return round(delay * 1000), lost
+
+
+def _milliseconds(policy: RedeliveryPolicy, counts: Sequence[int]) -> tuple[int, ...]:
+    return tuple(round(policy.backoff.span(count).base * 1000) for count in counts)

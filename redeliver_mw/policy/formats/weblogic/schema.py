@@ -1,0 +1,66 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What may stand where in a JMS module of WebLogic."""
+
+from __future__ import annotations
+
+from ..schema import Place, Schema, words
+
+DESTINATIONS = ("queue", "topic", "uniform-distributed-queue", "uniform-distributed-topic")
+FAILURE = ("error-destination", "redelivery-limit", "expiration-policy", "expiration-logging-policy")
+OVERRIDES = ("redelivery-delay", "time-to-live")
+PARTS = ("template", *DESTINATIONS, "connection-factory")
+
+_MODULE = words(
+    """
+    version notes name quota destination-key foreign-server distributed-queue distributed-topic
+    saf-imported-destinations saf-remote-context saf-error-handling
+    """
+)
+_PARAMS = words(
+    """
+    notes destination-key thresholds message-logging-params attach-sender production-paused-at-startup
+    insertion-paused-at-startup consumption-paused-at-startup maximum-message-size quota default-unit-of-order
+    saf-export-policy multicast topic-subscription-params messaging-performance-preference
+    unit-of-work-handling-policy incomplete-work-expiration-time default-targeting-enabled
+    """
+)
+_OF_A_DESTINATION = words(
+    """
+    jndi-name local-jndi-name jms-create-destination-identifier load-balancing-policy unit-of-order-routing
+    forward-delay forwarding-policy reset-delivery-count-on-forward
+    """
+)
+_FACTORY = words(
+    """
+    name notes sub-deployment-name default-targeting-enabled jndi-name local-jndi-name client-params
+    transaction-params flow-control-params load-balancing-params security-params
+    """
+)
+_OF_A_FACTORY = words(
+    """
+    default-delivery-mode default-time-to-deliver default-time-to-live default-priority send-timeout
+    default-compression-threshold default-unit-of-order
+    """
+)
+_BLOCKS = ("delivery-params-overrides", "delivery-failure-params", "sub-deployment-name", "name")
+_DESTINATION = Place((*_BLOCKS, "template"), _PARAMS | _OF_A_DESTINATION)
+
+SCHEMA = Schema(
+    "weblogic",
+    'a <queue name="..."> or <topic name="..."> with <delivery-failure-params>',
+    ("weblogic-jms", *PARTS),
+    {
+        "weblogic-jms": Place(PARTS, _MODULE),
+        "template": Place((*_BLOCKS, "group-params"), _PARAMS),
+        **{f"{name}/template": Place() for name in DESTINATIONS},
+        **dict.fromkeys(DESTINATIONS, _DESTINATION),
+        "delivery-failure-params": Place(FAILURE, words("template-bean")),
+        "delivery-params-overrides": Place(OVERRIDES, words("delivery-mode time-to-deliver priority template-bean")),
+        "group-params": Place(("sub-deployment-name", "error-destination")),
+        "connection-factory": Place(("default-delivery-params",), _FACTORY),
+        "default-delivery-params": Place(("default-redelivery-delay",), _OF_A_FACTORY),
+    },
+    frozenset(("name", "sub-deployment-name", "template", "queue", "topic", "connection-factory")),
+    ("weblogic-jms", "bea.com"),
+)

@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a reader finds is told wherever a policy is read; and an empty text is no policy anywhere."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.cli.main import run
+from redeliver_mw.errors import ConfigError, PolicyError
+from redeliver_mw.policy import load_policies
+from redeliver_mw.testing import TestApp
+
+# The second <redelivery-delay> stands where it means nothing: in WebLogic it belongs to <delivery-params-overrides>.
+MISPLACED = """<weblogic-jms>
+  <queue name="orders">
+    <redelivery-delay>7000</redelivery-delay>
+    <delivery-failure-params><redelivery-limit>2</redelivery-limit><expiration-policy>Redirect</expiration-policy>
+      <error-destination>dead</error-destination></delivery-failure-params>
+  </queue>
+  <queue name="dead"/>
+</weblogic-jms>"""
+EMPTY = [b"", b" \n\t\r\n", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\0\0", b"\xef\xbb\xbf\n\n"]
+
+
+def handle(delivery: Delivery) -> None:
+    raise ValueError("no")
+
+
+def app_of(policy: object, **options: object) -> App:
+    app = App("memory://", policy=policy, **options)
+    app.handler("orders")(handle)
+    return app
+
+
+@pytest.fixture(params=["text", "file"])
+def policy(request: pytest.FixtureRequest, tmp_path: Path) -> str | Path:
+    if request.param == "text":
+        return MISPLACED
+    (tmp_path / "module.xml").write_text(MISPLACED, "utf-8")
+    return tmp_path / "module.xml"
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "convert"])
+def test_a_finding_is_printed_by_each_command_and_strict_makes_it_an_error(
+    command: str, policy: str | Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = ["--to", "native", "--lossy"] if command == "convert" else []
+    assert run([command, str(policy), *more]) == 0
+    told = capsys.readouterr().err
+    assert "<redelivery-delay>" in told
+    assert "line 3" in told
+    assert run([command, str(policy), *more, "--strict"]) == 2
+    assert "<redelivery-delay>" in capsys.readouterr().err
+
+
+def test_explain_prints_the_findings_of_the_policy_beside_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "3:1000", "--against", MISPLACED, "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert "<redelivery-delay>" in err
+    assert set(json.loads(out)) == {"a", "b", "first_difference"}
+
+
+def test_an_app_logs_each_finding_once_at_its_start(policy: str | Path, caplog: pytest.LogCaptureFixture) -> None:
+    app = app_of(policy)
+    app.handler("billing")(handle)
+    with caplog.at_level(logging.WARNING, "redeliver_mw"), TestApp(app) as test:
+        test.broker.declare("dead")
+    (line,) = [record.getMessage() for record in caplog.records if "<redelivery-delay>" in record.getMessage()]
+    assert "line 3" in line
+    assert isinstance(policy, str) or str(policy) in line
+
+
+def test_with_strict_policies_an_app_refuses_a_policy_with_a_finding(policy: str | Path) -> None:
+    with pytest.raises(PolicyError, match="redelivery-delay"):
+        app_of(policy, strict_policies=True)
+
+
+def test_a_finding_in_a_changed_file_is_logged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "policy"
+    file.write_text("2:1000; 3:move(queue:dead)", "utf-8")
+    with TestApp(app_of(file)) as test:
+        test.advance(3)
+        file.write_text(MISPLACED, "utf-8")
+        test.advance(3)
+    assert [r for r in caplog.records if "<redelivery-delay>" in r.getMessage() and r.levelno == logging.WARNING]
+
+
+# -- empty ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", EMPTY)
+@pytest.mark.parametrize("name", ["policy", "policy.toml", "broker.xml", "broker.properties"])
+def test_an_empty_file_is_an_error(
+    name: str, content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        load_policies(file)
+    assert str(file) in str(refused.value)
+    with pytest.raises(ConfigError):
+        app_of(file)
+    for command in ("check", "explain"):
+        assert run([command, str(file)]) == 2
+        assert str(file) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["", "  \n", "\ufeff"])
+def test_an_empty_text_is_an_error(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for read in (load_policies, RedeliveryPolicy.parse, app_of):
+        with pytest.raises(PolicyError, match="empty"):
+            read(text)
+    assert run(["check", text]) == 2
+    assert "it is empty" in capsys.readouterr().err
+
+
+def test_by_its_name_jmsjca_has_an_empty_policy_which_tries_again_at_once_for_ever() -> None:
+    policy = RedeliveryPolicy.parse("", "jmsjca")
+    assert (policy.dead_after, policy.longest_delay) == (None, 0)
+
+
+@pytest.mark.parametrize("content", EMPTY)
+def test_a_running_app_keeps_its_policy_when_the_file_is_emptied(
+    content: bytes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "policy"
+    file.write_text("2:1000; 3:move(queue:dead)", "utf-8")
+    app = app_of(file)
+    with TestApp(app) as test:
+        test.advance(3)
+        file.write_bytes(content)
+        test.advance(3)
+        test.send("orders", b"one")
+        test.advance(10)
+        assert test.depth("dead") == 1
+    assert [r for r in caplog.records if r.levelno == logging.ERROR and str(file) in r.getMessage()]
