@@ -21,6 +21,7 @@ from ..message import Destination
 from ..message import DestinationKind as MessageKind
 from ..policy import Expiry, PolicyMap, RedeliveryPolicy, Target
 from ..policy.destinations import MapEntry
+from ..policy.findings import findings_of
 from ..policy.formats import LANGUAGES, WRITERS, WRITERS_WITH_PREFIXES, Conversion, FormatWriter
 from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
@@ -139,7 +140,7 @@ def _json(to: str, policies: PolicyMap, written: Conversion, done: bool) -> dict
         "to": to,
         "text": written.text if done else None,
         "lost": list(written.lost),
-        "warnings": [redact(warning) for warning in policies.warnings],
+        "warnings": [redact(text) for text in findings_of(policies)],
     }
 
 

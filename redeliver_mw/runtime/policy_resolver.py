@@ -10,6 +10,7 @@ from typing import Any
 
 from ..decorator import policy_on
 from ..policy import AnyPolicy, PolicyMap, RedeliveryPolicy, load_policies, policy_of
+from ..policy.findings import findings_of
 from ..policy.policy_file import PolicyFile
 
 
@@ -40,7 +41,7 @@ class PolicyResolver:
 
 
 def findings(policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:
-    """Return what the reader of a policy warns of, each with the file that it is about."""
+    """Return the findings of a policy, each with the file that it is about."""
     if isinstance(policy, PolicyFile):
-        return [f"{policy}: {warning}" for warning in policy.policies.warnings]
-    return list(policy.warnings) if isinstance(policy, PolicyMap) else []
+        return [f"{policy}: {text}" for text in findings_of(policy.policies)]
+    return findings_of(policy)
