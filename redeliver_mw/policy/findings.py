@@ -7,8 +7,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ..message import Destination
+from ..message import Destination, DestinationKind
 from .destinations import PolicyMap
+from .formats.diagnostics import nearest
 from .model import RedeliveryPolicy
 from .patterns import Pattern
 
@@ -29,6 +30,25 @@ def findings_of(policies: RedeliveryPolicy | PolicyMap) -> list[str]:
                 found += [f"{entry}: {text}" for text in _of_one(policy, source)]
     found += _of_one(policies.default, None)
     return list(dict.fromkeys(found))
+
+
+def no_entry_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> str:
+    """Return a sentence if the default alone applies to a source, though there are entries; else an empty text."""
+    if isinstance(policies, RedeliveryPolicy) or not policies.entries or policies.matching(source.name, source.kind):
+        return ""
+    return f"no entry is for {source}, so the default applies"
+
+
+def meant_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> str:
+    """Return which entry may have been meant for a source that none is for; empty if none is like it."""
+    if isinstance(policies, RedeliveryPolicy) or not no_entry_for(source, policies):
+        return ""
+    other: DestinationKind = "topic" if source.kind == "queue" else "queue"
+    if policies.matching(source.name, other):
+        return f"There is one for {other}:{source.name}"
+    names = [entry.pattern for entry in policies.entries if entry.kind in (None, source.kind)]
+    near = nearest(source.name, names, alike=0.8)
+    return f"Did you mean {near}?" if near else ""
 
 
 def _of_one(policy: RedeliveryPolicy, source: Destination | None) -> Iterator[str]:

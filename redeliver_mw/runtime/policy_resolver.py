@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ..decorator import policy_on
+from ..message import Destination
 from ..policy import AnyPolicy, PolicyMap, RedeliveryPolicy, load_policies, policy_of
-from ..policy.findings import findings_of
+from ..policy.findings import findings_of, meant_for, no_entry_for
 from ..policy.policy_file import PolicyFile
 
 
@@ -38,6 +39,13 @@ class PolicyResolver:
         if path not in self._files:
             self._files[path] = PolicyFile(path, strict=self._strict)
         return self._files[path]
+
+
+def near_miss(source: Destination, policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> str:
+    """Return a sentence if no entry is for a source, but one may have been meant for it; else an empty text."""
+    policies = policy.policies if isinstance(policy, PolicyFile) else policy
+    meant = meant_for(source, policies)
+    return f"{no_entry_for(source, policies)}. {meant}" if meant else ""
 
 
 def findings(policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:

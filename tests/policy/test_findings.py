@@ -241,3 +241,46 @@ def test_what_is_no_file_of_policies_is_refused_by_its_name(
         app_of(path)
     assert str(path) in str(refused.value)
     assert refused.value.cure
+
+
+# -- a name without an entry ------------------------------------------------------------------------------
+
+ENTRIES = """<redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>
+  <redeliveryPolicy queue="shop.orders" maximumRedeliveries="2" redeliveryDelay="3000"/>
+  <redeliveryPolicy topic="shop.prices" maximumRedeliveries="4" redeliveryDelay="3000"/>
+</redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("shop.ordres", "Did you mean shop.orders?"),
+        ("shop.prices", "There is one for topic:shop.prices"),
+        ("topic:shop.orders", "There is one for queue:shop.orders"),
+        ("billing", "so the default applies\n"),
+    ],
+)
+def test_explain_says_that_no_entry_is_for_a_name(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", ENTRIES, "--destination", name]) == 0
+    err = capsys.readouterr().err
+    assert "no entry is for" in err
+    assert hint in err
+
+
+@pytest.mark.parametrize("more", [[], ["--destination", "shop.orders"], ["--destination", "topic:shop.prices"]])
+def test_explain_says_nothing_of_a_name_that_has_an_entry(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", ENTRIES, *more]) == 0
+    assert "no entry" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "told"), [("shop.ordres", 1), ("shop.prices", 1), ("shop.orders", 0), ("billing", 0)]
+)
+def test_an_app_logs_a_handler_whose_name_nearly_has_an_entry(
+    source: str, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App("memory://", policy=ENTRIES)
+    app.handler(source)(handle)
+    with TestApp(app):
+        pass
+    assert len([r for r in caplog.records if "no entry is for" in r.getMessage()]) == told
