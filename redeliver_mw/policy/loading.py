@@ -7,9 +7,7 @@ The only module here that reads a file, and only when it is handed a `Path`.
 
 from __future__ import annotations
 
-import os
 import re
-import stat
 from pathlib import Path
 
 from ..errors import ConfigError, PolicyError
@@ -228,16 +226,10 @@ def _detect_xml(text: str) -> str:
 def bytes_of(path: Path) -> bytes:
     """All that is in a file. PolicyError if it cannot be read, or is too large for one of policies."""
     try:
-        # without waiting: a pipe would not open before somebody writes into it
-        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-        try:
-            mode = os.fstat(opened).st_mode
-            if not stat.S_ISREG(mode):
-                raise _no_file(path, mode)
-            with open(opened, "rb", closefd=False) as file:
-                found = file.read(LARGEST + 1)
-        finally:
-            os.close(opened)
+        if path.exists() and not path.is_file():  # a pipe would not open before somebody writes into it
+            raise _no_file(path)
+        with path.open("rb") as file:
+            found = file.read(LARGEST + 1)
     except OSError as error:
         raise _unreadable(path, error) from None
     if len(found) > LARGEST:
@@ -276,9 +268,9 @@ def _text_below(folder: Path, parts: tuple[str, ...]) -> str:
         raise PolicyError(f"not {error.encoding.upper()}, at byte {error.start}", cure="Save it as UTF-8") from None
 
 
-def _no_file(path: Path, mode: int) -> PolicyError:
-    kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
-    kind = kinds.get(stat.S_IFMT(mode), "a device")
+def _no_file(path: Path) -> PolicyError:
+    kinds = {"a directory": path.is_dir(), "a pipe": path.is_fifo(), "a socket": path.is_socket()}
+    kind = next((kind for kind, fits in kinds.items() if fits), "a device")
     return PolicyError(f"it is {kind}, and no file", where=str(path), cure="Name a file, or - for the standard input")
 
 
