@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +14,6 @@ import typer
 
 from ..errors import ConfigError, PolicyError
 from ..policy import PolicyMap, load_policies
-from ..policy.findings import findings_of
 from ..policy.formats import LANGUAGES
 from ..redaction import redact
 
@@ -42,9 +42,9 @@ def read_policies(given: str, language: str | None, strict: bool) -> PolicyMap:
     return load_policies(Path(given) if os.path.lexists(given) else given, language, strict=strict)
 
 
-def print_warnings(policies: PolicyMap) -> None:
-    """Print the findings of these policies to stderr."""
-    for text in findings_of(policies):
+def print_warnings(findings: Iterable[str]) -> None:
+    """Print findings to stderr."""
+    for text in findings:
         print(f"warning: {redact(text)}", file=sys.stderr)
 
 

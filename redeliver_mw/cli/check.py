@@ -37,7 +37,7 @@ def check(policy: Policy, language: Language = None, strict: Strict = False, as_
         print(f"valid {found.language}, version {found.version}: {describe(found)}")
     else:
         _print_map(policies)
-    print_warnings(policies)
+    print_warnings(findings_of(policies))
 
 
 def _print_map(policies: PolicyMap) -> None:

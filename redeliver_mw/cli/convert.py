@@ -21,7 +21,6 @@ from ..message import Destination
 from ..message import DestinationKind as MessageKind
 from ..policy import Expiry, PolicyMap, RedeliveryPolicy, Target
 from ..policy.destinations import MapEntry
-from ..policy.findings import findings_of
 from ..policy.formats import LANGUAGES, WRITERS, WRITERS_WITH_PREFIXES, Conversion, FormatWriter
 from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
@@ -140,12 +139,12 @@ def _json(to: str, policies: PolicyMap, written: Conversion, done: bool) -> dict
         "to": to,
         "text": written.text if done else None,
         "lost": list(written.lost),
-        "warnings": [redact(text) for text in findings_of(policies)],
+        "warnings": [redact(text) for text in policies.warnings],
     }
 
 
 def _tell(to: str, policies: PolicyMap, written: Conversion, done: bool) -> None:
-    print_warnings(policies)
+    print_warnings(policies.warnings)
     for what in written.lost:
         print(f"lost in {to}: {what}", file=sys.stderr)
     if written.names_nothing:

@@ -18,7 +18,7 @@ import typer
 from ..errors import ConfigError
 from ..message import Destination
 from ..policy import Arm, PolicyMap, RedeliveryPolicy
-from ..policy.findings import meant_for, no_entry_for
+from ..policy.findings import findings_of, meant_for, no_entry_for
 from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
 from .output import print_table
 from .timeline import (
@@ -91,10 +91,10 @@ def explain(
 
 
 def _tell(policies: PolicyMap, source: Destination) -> None:
-    """Print to stderr what was found in the policies, and that none of their entries is for the source."""
-    print_warnings(policies)
+    """Print to stderr what was found in the policies and in that of the source, and that no entry is for it."""
+    print_warnings([*policies.warnings, *findings_of(policies.resolve(source.name, source.kind))])
     if source.name != "$" and (text := no_entry_for(source, policies)):
-        print(f"warning: {'. '.join(filter(None, (text, meant_for(source, policies))))}", file=sys.stderr)
+        print_warnings([". ".join(filter(None, (text, meant_for(source, policies))))])
 
 
 def source_of(destination: str, kind: DestinationKindOption | None) -> Destination:

@@ -13,6 +13,7 @@ from .formats.diagnostics import nearest
 from .model import RedeliveryPolicy
 from .patterns import Pattern
 
+NAMING = ("patchbay", "weblogic")  # languages that name each destination: their default is of none that was written
 LATE = 10**9  # failures after which no backoff changes any more; above every count that a language can say
 
 
@@ -28,7 +29,8 @@ def findings_of(policies: RedeliveryPolicy | PolicyMap) -> list[str]:
             policy = policies.resolve(entry.pattern, kind) if exact else entry.given
             if isinstance(policy, RedeliveryPolicy):
                 found += [f"{entry}: {text}" for text in _of_one(policy, source)]
-    found += _of_one(policies.default, None)
+    if policies.language not in NAMING:
+        found += _of_one(policies.default, None)
     return list(dict.fromkeys(found))
 
 

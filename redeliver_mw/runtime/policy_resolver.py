@@ -49,7 +49,13 @@ def near_miss(source: Destination, policy: RedeliveryPolicy | PolicyMap | Policy
 
 
 def findings(policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:
-    """Return the findings of a policy, each with the file that it is about."""
+    """Return what the reader of a policy found, each with the file that it is about."""
     if isinstance(policy, PolicyFile):
-        return [f"{policy}: {text}" for text in findings_of(policy.policies)]
-    return findings_of(policy)
+        return [f"{policy}: {warning}" for warning in policy.policies.warnings]
+    return list(policy.warnings) if isinstance(policy, PolicyMap) else []
+
+
+def findings_at(source: Destination, policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:
+    """Return what the policy of a source comes to, and that an entry may have been meant for it, if none is."""
+    own = findings_of(policy.resolve(source.name, source.kind))
+    return [f"{source}: {text}" for text in own] + list(filter(None, [near_miss(source, policy)]))
