@@ -284,3 +284,11 @@ def test_an_app_logs_a_handler_whose_name_nearly_has_an_entry(
     with TestApp(app):
         pass
     assert len([r for r in caplog.records if "no entry is for" in r.getMessage()]) == told
+
+
+def test_an_app_logs_endless_retries_without_a_last_delay_at_its_own_sources(caplog: pytest.LogCaptureFixture) -> None:
+    text = '<weblogic-jms><queue name="orders"/><queue name="billing"/></weblogic-jms>'
+    with TestApp(app_of(text)):
+        pass
+    (line,) = [r.getMessage() for r in caplog.records if "at once for ever" in r.getMessage()]
+    assert "queue:orders" in line
