@@ -13,6 +13,10 @@ from .formats.diagnostics import nearest
 from .model import RedeliveryPolicy
 from .patterns import Pattern
 
+HURRY = (
+    "a message that always fails is tried again at once for ever, thousands of times a second. Give a limit, or a last "
+    "delay above 0"
+)
 NAMING = ("patchbay", "weblogic")  # languages that name each destination: their default is of none that was written
 LATE = 10**9  # failures after which no backoff changes any more; above every count that a language can say
 
@@ -56,10 +60,7 @@ def meant_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> st
 def _of_one(policy: RedeliveryPolicy, source: Destination | None) -> Iterator[str]:
     """What one policy comes to; `source` None: whatever it is called."""
     if hurries_for_ever(policy):
-        yield (
-            "a message that always fails is tried again at once for ever, thousands of times a second. Give a limit, "
-            "or a last delay above 0"
-        )
+        yield HURRY
     for target in policy.places:
         known = source or Destination("$", "queue" if target.kind == "same" else target.kind)
         if target.resolve(known) == known:

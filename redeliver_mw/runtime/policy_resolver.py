@@ -11,7 +11,7 @@ from typing import Any
 from ..decorator import policy_on
 from ..message import Destination
 from ..policy import AnyPolicy, PolicyMap, RedeliveryPolicy, load_policies, policy_of
-from ..policy.findings import findings_of, meant_for, no_entry_for
+from ..policy.findings import HURRY, hurries_for_ever, meant_for, no_entry_for
 from ..policy.policy_file import PolicyFile
 
 
@@ -56,6 +56,9 @@ def findings(policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:
 
 
 def findings_at(source: Destination, policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:
-    """Return what the policy of a source comes to, and that an entry may have been meant for it, if none is."""
-    own = findings_of(policy.resolve(source.name, source.kind))
-    return [f"{source}: {text}" for text in own] + list(filter(None, [near_miss(source, policy)]))
+    """Return whether a source is tried for ever at once, and whether an entry may have been meant for it, if none is.
+
+    Dead letters that go where they come from are refused by the start.
+    """
+    hurry = f"{source}: {HURRY}" if hurries_for_ever(policy.resolve(source.name, source.kind)) else ""
+    return list(filter(None, [hurry, near_miss(source, policy)]))
