@@ -39,6 +39,7 @@ from .runtime.settings import (
     subscribed,
 )
 from .runtime.signals import run_until_signal
+from .runtime.startup_checks import warn_of_findings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -233,6 +234,7 @@ class App:
         if not self._specs:
             raise ConfigError("no handler is registered", cure='Write @app.handler("orders") above a function')
         policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
+        warn_of_findings(self._specs.values())
         settings = replace(self._settings, seed=0) if drive else self._settings
         self._engine = Engine(
             adapter,

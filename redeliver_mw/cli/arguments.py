@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -38,14 +39,13 @@ def read_policies(given: str, language: str | None, strict: bool) -> PolicyMap:
     """The policies that a POLICY argument means; PolicyError or ConfigError where it cannot be read."""
     if given == "-":
         return _from_stdin(language, strict)
-    source = Path(given) if os.path.isfile(given) else given
-    return load_policies(source, language, strict=strict)
+    return load_policies(Path(given) if os.path.lexists(given) else given, language, strict=strict)
 
 
-def print_warnings(policies: PolicyMap) -> None:
-    """Print to stderr what the reader of these policies warns of."""
-    for warning in policies.warnings:
-        print(f"warning: {redact(warning)}", file=sys.stderr)
+def print_warnings(findings: Iterable[str]) -> None:
+    """Print findings to stderr."""
+    for text in findings:
+        print(f"warning: {redact(text)}", file=sys.stderr)
 
 
 def read_url(given: str) -> str:

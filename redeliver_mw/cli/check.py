@@ -12,6 +12,7 @@ import typer
 
 from ..policy import Arm, PolicyMap, RedeliveryPolicy
 from ..policy.description import describe
+from ..policy.findings import findings_of
 from ..policy.flatten import flattened
 from ..redaction import redact
 from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
@@ -36,7 +37,7 @@ def check(policy: Policy, language: Language = None, strict: Strict = False, as_
         print(f"valid {found.language}, version {found.version}: {describe(found)}")
     else:
         _print_map(policies)
-    print_warnings(policies)
+    print_warnings(findings_of(policies))
 
 
 def _print_map(policies: PolicyMap) -> None:
@@ -56,7 +57,7 @@ def _json(policies: PolicyMap) -> dict[str, Any]:
         "language": policies.language,
         **_facts(policies.default),
         "entries": [{"destination": name, **_facts(found)} for name, found in _whole(policies)],
-        "warnings": [redact(warning) for warning in policies.warnings],
+        "warnings": [redact(text) for text in findings_of(policies)],
     }
 
 

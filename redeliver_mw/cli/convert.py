@@ -139,12 +139,12 @@ def _json(to: str, policies: PolicyMap, written: Conversion, done: bool) -> dict
         "to": to,
         "text": written.text if done else None,
         "lost": list(written.lost),
-        "warnings": [redact(warning) for warning in policies.warnings],
+        "warnings": [redact(text) for text in policies.warnings],
     }
 
 
 def _tell(to: str, policies: PolicyMap, written: Conversion, done: bool) -> None:
-    print_warnings(policies)
+    print_warnings(policies.warnings)
     for what in written.lost:
         print(f"lost in {to}: {what}", file=sys.stderr)
     if written.names_nothing:

@@ -17,7 +17,8 @@ import typer
 
 from ..errors import ConfigError
 from ..message import Destination
-from ..policy import Arm, RedeliveryPolicy
+from ..policy import Arm, PolicyMap, RedeliveryPolicy
+from ..policy.findings import findings_of, meant_for, no_entry_for
 from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
 from .output import print_table
 from .timeline import (
@@ -74,10 +75,10 @@ def explain(
     found = policies.resolve(source.name, source.kind)
     lanes = _lanes("A" if against else str(source), found, failures)
     others = []
-    print_warnings(policies)
+    _tell(policies, source)
     if against is not None:
         second = read_policies(against, None, strict)
-        print_warnings(second)
+        _tell(second, source)
         others = _lanes("B", second.resolve(source.name, source.kind), failures)
     if drawing is not None:
         _draw([*lanes, *others], source, drawing)
@@ -87,6 +88,13 @@ def explain(
         _print_both(lanes, others, source)
     else:
         _print(lanes, source)
+
+
+def _tell(policies: PolicyMap, source: Destination) -> None:
+    """Print to stderr what was found in the policies and in that of the source, and that no entry is for it."""
+    print_warnings([*policies.warnings, *findings_of(policies.resolve(source.name, source.kind))])
+    if source.name != "$" and (text := no_entry_for(source, policies)):
+        print_warnings([". ".join(filter(None, (text, meant_for(source, policies))))])
 
 
 def source_of(destination: str, kind: DestinationKindOption | None) -> Destination:

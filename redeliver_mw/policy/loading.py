@@ -86,6 +86,7 @@ _INSIDE = {
         ("delivery-failure-params", "delivery-params-overrides", "group-params", "sub-deployment-name"),
     ),
 }
+MARKED = 4096  # bytes by which UTF-16 shows
 LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
 _DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _ENCODINGS = (b"iso-8859-1", b"iso-8859-15", b"latin-1", b"windows-1252")
@@ -94,6 +95,7 @@ _HALF = re.compile("[\ud800-\udfff]")  # nothing that has one can be sent or has
 _INCLUDES = "http://www.w3.org/2001/XInclude"  # in a broker.xml of Artemis that is in several files
 _PROPERTIES = re.compile(r"^\s*a[A-Za-z]{7,24}\.", re.MULTILINE)  # addressSettings, perhaps misspelt
 _NO_PROPERTIES = (b"JMSJCA.", b"jms.redeliveryPolicy.", b"</")  # in a file that is called .properties
+_ODD_OPTION = re.compile(r"\bJMSJCA\s*\.\s*redelivery_?handling\s*[=:]", re.IGNORECASE)
 _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
 _PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy|properties)|[~.]{0,2}/[\w./~-]+")
 
@@ -165,6 +167,11 @@ def detect(text: str) -> str:
         return _detect_xml(text)
     if "JMSJCA.redeliveryhandling=" in text:
         return "jmsjca"
+    if odd := _ODD_OPTION.search(text):
+        raise PolicyError(
+            f"{odd[0]!r:.80} is not how JMSJCA's option is spelled",
+            cure="Write JMSJCA.redeliveryhandling= exactly so, with the string right behind it",
+        )
     if "jms.redeliveryPolicy." in text:
         return "activemq"
     if _URL.match(text.lstrip()):
@@ -219,6 +226,8 @@ def _detect_xml(text: str) -> str:
 def bytes_of(path: Path) -> bytes:
     """All that is in a file. PolicyError if it cannot be read, or is too large for one of policies."""
     try:
+        if path.exists() and not path.is_file():  # a pipe would not open before somebody writes into it
+            raise _no_file(path)
         with path.open("rb") as file:
             found = file.read(LARGEST + 1)
     except OSError as error:
@@ -233,6 +242,8 @@ def _decoded(found: bytes) -> str:
     # a policy is UTF-8; an XML file may say that it is something else
     encoding = "utf-16" if found.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     declared = _DECLARED.match(found)
+    if encoding == "utf-8-sig" and b"\0" in found[:MARKED] and found.strip(b"\0"):
+        raise PolicyError("every other byte is 0, as in UTF-16, which says so by a mark", cure="Save it as UTF-8")
     if declared and declared[1].lower() in _ENCODINGS:
         encoding = declared[1].decode("ascii")
     elif declared and declared[1].lower() not in (b"utf-8", b"us-ascii", b"ascii"):
@@ -255,6 +266,12 @@ def _text_below(folder: Path, parts: tuple[str, ...]) -> str:
         return _decoded(bytes_of(path))
     except UnicodeDecodeError as error:
         raise PolicyError(f"not {error.encoding.upper()}, at byte {error.start}", cure="Save it as UTF-8") from None
+
+
+def _no_file(path: Path) -> PolicyError:
+    kinds = {"a directory": path.is_dir(), "a pipe": path.is_fifo(), "a socket": path.is_socket()}
+    kind = next((kind for kind, fits in kinds.items() if fits), "a device")
+    return PolicyError(f"it is {kind}, and no file", where=str(path), cure="Name a file, or - for the standard input")
 
 
 def _unreadable(path: Path, error: OSError) -> PolicyError:

@@ -40,7 +40,7 @@ from .policy_reload import ActivePlans, PolicyReloader
 from .runner import Runner, StartGivenUp, StopReport
 from .settings import Settings
 from .slow_handlers import watch_handlers
-from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_findings, warn_of_limits
+from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_limits
 from .tasks import AsyncPool, LoopThread
 from .workers import InlinePool, PoolListener, ThreadPool, WorkerPool
 
@@ -95,7 +95,6 @@ class Engine:
 
     def start(self) -> None:
         """Returns when every source is consumed. ConfigError, PolicyError, BrokerError: nothing was started then."""
-        warn_of_findings(self._specs)
         try:
             self.adapter.start(self)
             self._await(lambda: self._capabilities is not None, "connect")

@@ -19,7 +19,7 @@ from ..redelivery.broker_limits import limit_meant, limit_warning, unknown, unkn
 from ..redelivery.tracking import SourcePlan
 from .handler import HandlerSpec
 from .policy_checks import check_together, target_refused, targets_of
-from .policy_resolver import findings
+from .policy_resolver import findings, findings_at
 
 log = logging.getLogger("redeliver_mw")
 FoundCapabilities = TypeVar("FoundCapabilities")
@@ -110,7 +110,9 @@ def _log_once(limit: BrokerLimit) -> str:
 
 def warn_of_findings(specs: Iterable[HandlerSpec]) -> None:
     """Log once, at start, what the readers of the policies found, as `redeliver check` prints it."""
-    for text in dict.fromkeys(text for spec in specs for text in findings(spec.policy)):
+    specs = list(specs)
+    read = [text for spec in specs for text in findings(spec.policy)]
+    for text in dict.fromkeys([*read, *(text for spec in specs for text in findings_at(spec.source, spec.policy))]):
         log.warning("a policy may not be what was meant: %s", redact(text))
 
 

@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
 from redeliver_mw.message import Destination
-from redeliver_mw.policy import DeadLetter, Decision, Discard, PolicyMap, Redeliver, RedeliveryPolicy, Target
+from redeliver_mw.policy import (
+    DeadLetter,
+    Decision,
+    Discard,
+    PolicyMap,
+    Redeliver,
+    RedeliveryPolicy,
+    Target,
+    load_policies,
+)
 from redeliver_mw.policy.artemis_delays import ArtemisDelays
 from redeliver_mw.policy.backoff import Linear
 from redeliver_mw.policy.formats.activemq import reader
@@ -617,3 +626,28 @@ def test_the_jitter_of_a_message_that_is_kept_at_its_first_failure_is_not_lost_i
     kept: RedeliveryPolicy,
 ) -> None:
     assert any("jitter" in line for line in reader.write(PolicyMap({}, default=kept)).lost)
+
+
+@pytest.mark.parametrize("name", ["backOffMultiplier=3", "maximumRedeliveryDelay=9000"])
+def test_growth_without_exponential_back_off_is_a_finding(name: str) -> None:
+    url = f"tcp://h?jms.redeliveryPolicy.{name}"
+    (finding,) = load_policies(url).warnings
+    assert name.partition("=")[0] in finding
+    assert "useExponentialBackOff" in finding
+    assert load_policies(f"{url}&jms.redeliveryPolicy.useExponentialBackOff=true").warnings == ()
+
+
+BESIDE = """<beans xmlns="http://www.springframework.org/schema/beans">
+  <broker xmlns="http://activemq.apache.org/schema/core" schedulerSupport="true"><plugins><redeliveryPlugin>
+    <redeliveryPolicyMap><redeliveryPolicyMap><defaultEntry>
+      <redeliveryPolicy maximumRedeliveries="4" initialRedeliveryDelay="2000" redeliveryDelay="2000"/>
+    </defaultEntry></redeliveryPolicyMap></redeliveryPolicyMap></redeliveryPlugin></plugins></broker>
+  <connectionFactory xmlns="http://activemq.apache.org/schema/core"><redeliveryPolicy>
+    <redeliveryPolicy maximumRedeliveries="LIMIT"/></redeliveryPolicy></connectionFactory></beans>"""
+
+
+@pytest.mark.parametrize(("limit", "findings"), [("0", 0), ("1", 1), ("-1", 1)])
+def test_a_consumers_limit_of_0_beside_the_plugin_is_as_its_manual_says(limit: str, findings: int) -> None:
+    policies = load_policies(BESIDE.replace("LIMIT", limit))
+    assert len([text for text in policies.warnings if "client's own policies" in text]) == findings
+    assert policies.resolve("orders").dead_after == 5

@@ -398,7 +398,7 @@ def test_what_cannot_be_read_is_refused_and_taken_once_it_can(tmp_path: Path, lo
         shop.file.mkdir()
         shop.test.advance(60)
         (line,) = errors(log)
-        assert f"{shop.file}: cannot be read: Is a directory" in line
+        assert f"{shop.file}: it is a directory, and no file" in line
         shop.file.rmdir()
         shop.change(TWO)
     refused, applied = shop.changes
@@ -599,24 +599,32 @@ def test_an_app_with_threads_takes_a_new_version(tmp_path: Path, log: Log) -> No
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_stop_while_a_file_is_being_read_waits_for_nothing_and_nothing_comes_of_it(tmp_path: Path, log: Log) -> None:
+def test_a_stop_while_a_file_is_being_read_waits_for_nothing_and_nothing_comes_of_it(
+    tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (file := tmp_path / "policy").write_text("1:move(queue:one.$)", "utf-8")
     app, broker = on_threads("stopped", file, tmp_path / "journal")
+
+    begun, go_on, read = threading.Event(), threading.Event(), READERS["jmsjca"]
+
+    def slow(text: str, strict: bool) -> PolicyMap:
+        begun.set()
+        assert go_on.wait(20)
+        return read(text, strict)
 
     def readers() -> list[threading.Thread]:
         return [thread for thread in threading.enumerate() if thread.name == "redeliver-policy-file"]
 
     with app:
-        os.mkfifo(tmp_path / "beside")
-        (tmp_path / "beside").rename(file)  # who reads this waits for a writer
-        end = os.open(file, os.O_WRONLY)  # which waits for the reader
+        monkeypatch.setitem(READERS, "jmsjca", slow)
+        file.write_text("1:move(queue:two.$)", "utf-8")
+        assert begun.wait(10)
         (reader,) = readers()
         broker.send("orders", b"1")  # and nothing else waits for it
         report = app.stop(5.0)
         assert report.clean
         assert report.seconds < 4.0
-    os.write(end, TWO.encode())
-    os.close(end)
+    go_on.set()
     reader.join(10)
     assert not reader.is_alive()
     assert list(read_policy_changes(tmp_path / "journal")) == []

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,153 @@ def test_a_running_app_keeps_its_policy_when_the_file_is_emptied(
         test.advance(10)
         assert test.depth("dead") == 1
     assert [r for r in caplog.records if r.levelno == logging.ERROR and str(file) in r.getMessage()]
+
+
+# -- what a policy comes to -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3:0",
+        "1:5000; 4:0",
+        '<weblogic-jms><queue name="orders"><delivery-failure-params><redelivery-limit>-1</redelivery-limit>'
+        "</delivery-failure-params></queue></weblogic-jms>",
+        '<address-settings><address-setting match="orders"><max-delivery-attempts>-1</max-delivery-attempts>'
+        "</address-setting></address-settings>",
+        "tcp://h:61616?jms.redeliveryPolicy.maximumRedeliveries=-1&jms.redeliveryPolicy.redeliveryDelay=0"
+        "&jms.redeliveryPolicy.initialRedeliveryDelay=0",
+    ],
+)
+def test_endless_retries_without_a_last_delay_are_a_finding(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", text]) == 0
+    assert "tried again at once for ever" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["3:1000", "1:0; 4:1000", "3:0; 9:delete", "1:0; 9:move(queue:dead)"])
+def test_retries_that_end_or_wait_in_the_end_are_no_finding(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", text]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "3:1000; 4:move(queue:$)",
+        "3:1000; 4:move(same:$)",
+        MISPLACED.replace("<error-destination>dead<", "<error-destination>orders<").replace(
+            "<redelivery-delay>7000</redelivery-delay>", ""
+        ),
+        '<address-settings><address-setting match="orders"><max-delivery-attempts>3</max-delivery-attempts>'
+        "<dead-letter-address>orders</dead-letter-address></address-setting></address-settings>",
+    ],
+)
+def test_dead_letters_that_go_to_their_own_source_are_a_finding(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["check", text]) == 0
+    assert "where they come from" in capsys.readouterr().err
+
+
+# -- what is no file of policies --------------------------------------------------------------------------
+
+
+def folder(path: Path) -> None:
+    path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to(path.with_name("nothing"))
+
+
+def device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def huge(path: Path) -> None:
+    path.touch()
+    os.truncate(path, 2**30)  # a hole: it takes no space on the disk
+
+
+def utf16(path: Path) -> None:
+    path.write_bytes("3:1000; 5:move(queue:dead)".encode("utf-16-le"))
+
+
+def bomb(path: Path) -> None:
+    entities = "".join(f'<!ENTITY e{n} "{f"&e{n - 1};" * 10}">' for n in range(1, 10))
+    path.write_text(f'<!DOCTYPE a [<!ENTITY e0 "ha">{entities}]><weblogic-jms>&e9;</weblogic-jms>')
+
+
+@pytest.mark.parametrize("make", [folder, pipe, link_to_itself, link_to_nothing, device, huge, utf16, bomb])
+@pytest.mark.parametrize("name", ["policy", "broker.xml"])
+def test_what_is_no_file_of_policies_is_refused_by_its_name(
+    make: Callable[[Path], None], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / name
+    make(path)
+    for command in (["check"], ["explain"], ["convert", "--to", "native"]):
+        assert run([command[0], str(path), *command[1:]]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"error: {path}: ")
+        assert "Traceback" not in err
+    with pytest.raises(ConfigError) as refused:
+        app_of(path)
+    assert str(path) in str(refused.value)
+    assert refused.value.cure
+
+
+# -- a name without an entry ------------------------------------------------------------------------------
+
+ENTRIES = """<redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>
+  <redeliveryPolicy queue="shop.orders" maximumRedeliveries="2" redeliveryDelay="3000"/>
+  <redeliveryPolicy topic="shop.prices" maximumRedeliveries="4" redeliveryDelay="3000"/>
+</redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap>"""
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("shop.ordres", "Did you mean shop.orders?"),
+        ("shop.prices", "There is one for topic:shop.prices"),
+        ("topic:shop.orders", "There is one for queue:shop.orders"),
+        ("billing", "so the default applies\n"),
+    ],
+)
+def test_explain_says_that_no_entry_is_for_a_name(name: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", ENTRIES, "--destination", name]) == 0
+    err = capsys.readouterr().err
+    assert "no entry is for" in err
+    assert hint in err
+
+
+@pytest.mark.parametrize("more", [[], ["--destination", "shop.orders"], ["--destination", "topic:shop.prices"]])
+def test_explain_says_nothing_of_a_name_that_has_an_entry(more: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", ENTRIES, *more]) == 0
+    assert "no entry" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("source", "told"), [("shop.ordres", 1), ("shop.prices", 1), ("shop.orders", 0), ("billing", 0)]
+)
+def test_an_app_logs_a_handler_whose_name_nearly_has_an_entry(
+    source: str, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App("memory://", policy=ENTRIES)
+    app.handler(source)(handle)
+    with TestApp(app):
+        pass
+    assert len([r for r in caplog.records if "no entry is for" in r.getMessage()]) == told
+
+
+def test_an_app_logs_endless_retries_without_a_last_delay_at_its_own_sources(caplog: pytest.LogCaptureFixture) -> None:
+    text = '<weblogic-jms><queue name="orders"/><queue name="billing"/></weblogic-jms>'
+    with TestApp(app_of(text)):
+        pass
+    (line,) = [r.getMessage() for r in caplog.records if "at once for ever" in r.getMessage()]
+    assert "queue:orders" in line

@@ -11,7 +11,7 @@ import pytest
 
 from redeliver_mw.errors import PolicyError, Reject
 from redeliver_mw.message import Destination
-from redeliver_mw.policy import DeadLetter, Discard, Keep, Redeliver, RedeliveryPolicy
+from redeliver_mw.policy import DeadLetter, Discard, Keep, Redeliver, RedeliveryPolicy, load_policies
 from redeliver_mw.policy.formats.jmsjca.reader import DEFAULT, JmsjcaError
 
 QUEUE1 = Destination("Queue1")
@@ -266,3 +266,45 @@ def test_a_rejected_message_of_a_string_without_an_end_is_kept() -> None:
     assert RedeliveryPolicy.parse("3:1000").decide(4, error=Reject("no")) == Keep(
         1.0, 1.0, 1.0, reason="rejected", detail="no"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "cure"),
+    [
+        ("1;", "no colon", "3:1000"),
+        (":1", "no count", "such as 3:1"),
+        ("x:1", "'x' is no whole number", "Count failures"),
+        ("1:10;52:", "nothing stands behind the colon", "move(queue:NAME)"),
+        ("1:10;;2:20", "between two separators", "one of the ;"),
+        ("1:1052:20", "two entries", "Write a ;"),
+        ("3:5s", "'5s' is no whole number of milliseconds", "Write 3:5000"),
+        ("3:1.5 s", "no whole number of milliseconds", "Write 3:1500"),
+        ("3:2min", "no whole number of milliseconds", "Write 3:120000"),
+        (" 3:10", "a blank", "Write 3:10"),
+        ("3 :10", "a blank", "Write 3:10"),
+        ("3:Delete", "neither a delay nor delete nor move", "3:delete"),
+        ("3:MOVE(queue:a)", "neither a delay nor delete nor move", "3:move(queue:NAME)"),
+        ("3:move queue:a", "not in brackets", "3:move(queue:NAME)"),
+        ("3:banana", "'banana' is neither", "milliseconds, delete or move"),
+    ],
+)
+def test_each_way_to_miss_an_entry_has_words_of_its_own(text: str, what: str, cure: str) -> None:
+    with pytest.raises(JmsjcaError) as refused:
+        RedeliveryPolicy.parse(text, "jmsjca")
+    assert refused.value.code == "E102"
+    assert what in refused.value.what
+    assert cure in refused.value.cure
+
+
+def test_two_places_in_one_move_are_one_name_and_a_finding() -> None:
+    policies = load_policies("3:move(queue:a, queue:b)")
+    assert policies.default.targets[0].resolve(Destination("s")).name == "a, queue:b"
+    (finding,) = policies.warnings
+    assert "is one queue" in finding
+
+
+@pytest.mark.parametrize("text", ["JMSJCA.redeliveryhandling = 3:1000", "jmsjca.RedeliveryHandling=3:1000"])
+def test_another_spelling_of_the_option_says_the_right_one(text: str) -> None:
+    with pytest.raises(PolicyError, match="is not how JMSJCA's option is spelled") as refused:
+        load_policies(text)
+    assert "JMSJCA.redeliveryhandling=" in refused.value.cure

@@ -36,13 +36,13 @@ def test_names_are_local_and_places_count_from_one() -> None:
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("", "no element found"),
-        ("<a><b></a>", "mismatched tag"),
+        ("", "ends before an element"),
+        ("<a><b></a>", "another element than <b> of line 1"),
         ("<a>\0</a>", "invalid token"),
         ("<a>\ud800</a>", "not XML"),
-        ("<p:a/>", "unbound prefix"),
-        ("<a/><b/>", "junk after document element"),
-        ("<a>&unknown;</a>", "undefined entity"),
+        ("<p:a/>", "a prefix that no xmlns:"),
+        ("<a/><b/>", "behind the end of the root"),
+        ("<a>&unknown;</a>", "an entity that nothing declares"),
         ('<!DOCTYPE a SYSTEM "http://localhost/x.dtd"><a/>', "document type"),
         ('<!DOCTYPE a [<!ENTITY x SYSTEM "file:///etc/passwd">]><a>&x;</a>', "document type"),
         ('<!DOCTYPE a [<!ENTITY x "xxxxxxxxxx"><!ENTITY y "&x;&x;">]><a>&y;</a>', "document type"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree.ElementTree import ParseError
+from xml.parsers.expat import errors as expat_errors
 
 from defusedxml.common import DefusedXmlException
 from defusedxml.ElementTree import DefusedXMLParser
@@ -105,8 +106,8 @@ def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
         parser.close()
     except ParseError as error:
         line, column = tree.place(*error.position)
-        what = str(error).partition(":")[0]
-        raise PolicyError(f"not XML: {what}", where=f"line {line}, column {column}", cure="Correct it") from None
+        what, cure = tree.why(error)
+        raise PolicyError(f"not XML: {what}", where=f"line {line}, column {column}", cure=cure) from None
     except DefusedXmlException:
         raise PolicyError(
             "a document type or an entity of its own",
@@ -138,6 +139,31 @@ class _Tree:
     def place(self, line: int, column: int) -> tuple[int, int]:
         """Line and column of the text, from 1, of what expat counts in its part of it."""
         return line + self._lines, column + 1 + (self._columns if line == 1 else 0)
+
+    def why(self, error: ParseError) -> tuple[str, str]:
+        """What is wrong at the place of an error, and the cure."""
+        inside = self._open[-1] if self._open else None
+        opened = f"<{inside.name:.100}> of line {inside.line}" if inside else ""
+        close = f"Write </{inside.name:.100}>" if inside else "Name a file with XML in it"
+        match expat_errors.messages.get(error.code):
+            case expat_errors.XML_ERROR_NO_ELEMENTS | expat_errors.XML_ERROR_UNCLOSED_TOKEN if inside:
+                return f"it ends before {opened} is closed", f"{close}; the rest of the file may be missing"
+            case expat_errors.XML_ERROR_NO_ELEMENTS | expat_errors.XML_ERROR_UNCLOSED_TOKEN:
+                return "it ends before an element is complete", close
+            case expat_errors.XML_ERROR_TAG_MISMATCH:
+                return f"another element than {opened} is closed here", f"{close} first, or correct the name"
+            case expat_errors.XML_ERROR_JUNK_AFTER_DOC_ELEMENT:
+                return "something stands behind the end of the root element", "Take it out, or put it inside"
+            case expat_errors.XML_ERROR_DUPLICATE_ATTRIBUTE:
+                return "an attribute is given twice", "Leave one of the two out"
+            case expat_errors.XML_ERROR_UNDEFINED_ENTITY:
+                return "an entity that nothing declares", "Write its character, or &amp; for an & of its own"
+            case expat_errors.XML_ERROR_UNBOUND_PREFIX:
+                return "a prefix that no xmlns: declares", "Declare it at the root, or leave it out"
+            case _:
+                within = f", inside {opened}" if opened else ""
+                cure = "Look for a < or & that should be &lt; or &amp;, a missing quote or a missing >"
+                return f"{str(error).partition(':')[0]}{within}", cure
 
     def start(self, tag: str, attributes: list[str]) -> None:
         self._count += 1

@@ -28,6 +28,7 @@ _WHOLE = {
     "collisionAvoidancePercent": _SHORT,
 }
 _SWITCHES = ("useExponentialBackOff", "useCollisionAvoidance", "preDispatchCheck")
+_GROWTH = ("backOffMultiplier", "maximumRedeliveryDelay")  # say nothing of delays that do not grow
 _FRACTIONS = ("backOffMultiplier", "collisionAvoidanceFactor")
 PROPERTIES = (*_WHOLE, *_SWITCHES, *_FRACTIONS)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -119,6 +120,11 @@ def read_options(given: Mapping[str, str], where: str, report: ReportProblem) ->
         _about_the_factor(given, where, report)
     options = ActiveMQOptions(**{name: value for name, value in values.items() if value is not None})
     _doubts(options, where, report)
+    if idle := [name for name in _GROWTH if name in given and not options.exponential]:
+        report.problems.warn(
+            f"{where}: {' and '.join(idle)} without useExponentialBackOff: the delay does not grow. "
+            "Set useExponentialBackOff to true, or leave it out"
+        )
     return options
 
 

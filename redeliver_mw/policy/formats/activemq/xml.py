@@ -120,6 +120,15 @@ def _client(found: _Found, report: ReportProblem) -> tuple[list[MapEntry], Redel
     return entries, own or default
 
 
+def _without_retries(found: _Found) -> bool:
+    """Return whether each client's policy has the limit 0, as ActiveMQ's manual says beside a redeliveryPlugin."""
+    silent = ReportProblem(strict=False)
+    policies = [*found.connection, *(each for one in found.maps for each in one.find("redeliveryPolicy", "bean"))]
+    limits = [_policy(each, silent).dead_after for each in policies if _is_policy(each)]
+    limits += [read_url(url, silent, where)[0].policy("").dead_after for url, where in found.urls]
+    return all(limit == 1 for limit in limits)
+
+
 def _plugin(found: _Found, root: Element, report: ReportProblem) -> tuple[list[MapEntry], RedeliveryPolicy]:
     plugin = found.plugins[0]
     if len(found.plugins) > 1:
@@ -128,7 +137,7 @@ def _plugin(found: _Found, root: Element, report: ReportProblem) -> tuple[list[M
         if name not in _PLUGIN:
             what, cure = unknown(name, _PLUGIN)
             report.doubt(what, where=plugin.where, cure=cure)
-    if found.maps or found.connection or found.urls:
+    if (found.maps or found.connection or found.urls) and not _without_retries(found):
         report.problems.warn("the client's own policies are not read beside a redeliveryPlugin: set its limit to 0")
     for broker in root.find("broker"):
         if broker.attributes.get("schedulerSupport", "").strip().lower() != "true":

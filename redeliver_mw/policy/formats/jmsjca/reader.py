@@ -54,6 +54,7 @@ from ...backoff import LONGEST, Steps
 from ...decisions import Target, TargetKind
 from ...destinations import PolicyMap
 from ...model import RedeliveryPolicy
+from ..diagnostics import nearest
 
 DEFAULT = "3:25; 5:50; 10:100; 20:1000; 50:5000"
 LARGEST_COUNT = 50_000_000
@@ -64,6 +65,11 @@ _ENTRY = re.compile(r"([0-9]+):\s?(?:([0-9]+)|(delete)|move\((.*)\))", re.DOTALL
 _TARGET = re.compile(r"(queue|topic|same)\s?:\s?(.+)", re.DOTALL | re.ASCII)
 _URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
 _BLANKS = " \t\n\r\f\v"
+_DIGITS = re.compile(r"[0-9]+", re.ASCII)
+_AMOUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([A-Za-z]*)", re.ASCII)
+_UNITS = {"ms": 1, "s": 1000, "sec": 1000, "seconds": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_NEXT = re.compile(r"[0-9]\s*:", re.ASCII)  # the count of another entry
+_SEVERAL = re.compile(r",\s*(queue|topic|same)\s?:")
 
 
 class JmsjcaError(PolicyError):
@@ -104,7 +110,13 @@ def read(text: str, strict: bool = False) -> RedeliveryPolicy:
 def read_map(text: str, strict: bool = False) -> PolicyMap:
     """The same for every destination, which is all that the language can say."""
     policy = read(text, strict)
-    return PolicyMap(None, policy, language="jmsjca", native=policy.native)
+    warnings = tuple(
+        f"move({target}) is one {target.kind}, whose name has the comma in it: JMSJCA moves a message to one place. "
+        "Name one"
+        for target in policy.targets
+        if _SEVERAL.search(target.template)
+    )
+    return PolicyMap(None, policy, language="jmsjca", native=policy.native, warnings=warnings)
 
 
 def from_url(url: str) -> str:
@@ -155,7 +167,7 @@ class _Place:
 def _read_entry(part: str, place: _Place, strict: bool) -> _Entry:
     match = _ENTRY.fullmatch(part)
     if match is None:
-        place.fail("E102", "not an entry", "Write COUNT:MILLISECONDS, COUNT:delete or COUNT:move(queue:NAME)")
+        place.fail("E102", *_no_entry(part))
     count, delay, delete, target = match.groups()
     at = _count(count, place)
     if delay is not None:
@@ -164,6 +176,42 @@ def _read_entry(part: str, place: _Place, strict: bool) -> _Entry:
     if place.number < place.count:
         place.fail(ends, f"{'delete' if delete else 'move'} is not the last entry", "Put it at the end")
     return _Entry(at) if delete else _Entry(at, target=_target(target, place))
+
+
+def _no_entry(part: str) -> tuple[str, str]:
+    """What is wrong with what is no entry, and the cure."""
+    count, colon, action = part.partition(":")
+    word = action.strip(_BLANKS)
+    if not part.strip():
+        return "nothing stands between two separators", "Leave one of the ; out"
+    if not colon:
+        return "there is no colon behind the count", "Write COUNT:MILLISECONDS, such as 3:1000"
+    if not count.strip():
+        return "there is no count before the colon", f"Write from which failure on it holds, such as 3:{word:.40}"
+    if count != count.strip(_BLANKS) or action.rstrip(_BLANKS) != action or action[:2].strip(_BLANKS) == "":
+        if word:
+            return "a blank where none may stand", f"Write {count.strip(_BLANKS):.40}:{word:.40}"
+        return "nothing stands behind the colon", "Write milliseconds, delete or move(queue:NAME) there"
+    if not _DIGITS.fullmatch(count):
+        return f"the count {count!r:.40} is no whole number", "Count failures from 1"
+    if amount := _AMOUNT.fullmatch(word):
+        factor = _UNITS.get((amount[2] or "ms").lower())
+        return (
+            f"{word!r:.40} is no whole number of milliseconds",
+            f"Write {count}:{round(float(amount[1]) * factor)}" if factor else "Write whole milliseconds",
+        )
+    if _NEXT.search(action):
+        return "two entries without a separator", "Write a ; between them"
+    kind = word.partition("(")[0].strip().lower()
+    if word.startswith("move"):
+        return "the place to move to is not in brackets", f"Write {count}:move(queue:NAME)"
+    if near := nearest(kind.split(" ")[0], ("delete", "move")):
+        right = "delete" if near == "delete" else "move(queue:NAME)"
+        return f"{word!r:.40} is neither a delay nor delete nor move", f"Write {count}:{right}, in small letters"
+    return (
+        f"{word!r:.40} is neither a delay nor delete nor move",
+        "Write milliseconds, delete or move(queue:NAME) behind the colon",
+    )
 
 
 def _count(digits: str, place: _Place) -> int:

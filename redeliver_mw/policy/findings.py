@@ -1,0 +1,74 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What is valid in a policy, and yet may not be what was meant: what its reader found, and what it comes to. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from ..message import Destination, DestinationKind
+from .destinations import PolicyMap
+from .formats.diagnostics import nearest
+from .model import RedeliveryPolicy
+from .patterns import Pattern
+
+HURRY = (
+    "a message that always fails is tried again at once for ever, thousands of times a second. Give a limit, or a last "
+    "delay above 0"
+)
+NAMING = ("patchbay", "weblogic")  # languages that name each destination: their default is of none that was written
+LATE = 10**9  # failures after which no backoff changes any more; above every count that a language can say
+
+
+def findings_of(policies: RedeliveryPolicy | PolicyMap) -> list[str]:
+    """Return the findings of policies, each a sentence with its cure; the reader's come first."""
+    if isinstance(policies, RedeliveryPolicy):
+        return list(_of_one(policies, None))
+    found = list(policies.warnings)
+    for entry in policies.entries:
+        exact = Pattern(entry.pattern, policies.syntax).literal
+        for kind in (entry.kind,) if entry.kind else ("queue", "topic"):
+            source = Destination(entry.pattern, kind) if exact else None
+            policy = policies.resolve(entry.pattern, kind) if exact else entry.given
+            if isinstance(policy, RedeliveryPolicy):
+                found += [f"{entry}: {text}" for text in _of_one(policy, source)]
+    if policies.language not in NAMING:
+        found += _of_one(policies.default, None)
+    return list(dict.fromkeys(found))
+
+
+def no_entry_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> str:
+    """Return a sentence if the default alone applies to a source, though there are entries; else an empty text."""
+    if isinstance(policies, RedeliveryPolicy) or not policies.entries or policies.matching(source.name, source.kind):
+        return ""
+    return f"no entry is for {source}, so the default applies"
+
+
+def meant_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> str:
+    """Return which entry may have been meant for a source that none is for; empty if none is like it."""
+    if isinstance(policies, RedeliveryPolicy) or not no_entry_for(source, policies):
+        return ""
+    other: DestinationKind = "topic" if source.kind == "queue" else "queue"
+    if policies.matching(source.name, other):
+        return f"There is one for {other}:{source.name}"
+    names = [entry.pattern for entry in policies.entries if entry.kind in (None, source.kind)]
+    near = nearest(source.name, names, alike=0.8)
+    return f"Did you mean {near}?" if near else ""
+
+
+def _of_one(policy: RedeliveryPolicy, source: Destination | None) -> Iterator[str]:
+    """What one policy comes to; `source` None: whatever it is called."""
+    if hurries_for_ever(policy):
+        yield HURRY
+    for target in policy.places:
+        known = source or Destination("$", "queue" if target.kind == "same" else target.kind)
+        if target.resolve(known) == known:
+            yield f"its dead letters go to {target}, where they come from. Name another place for them"
+
+
+def hurries_for_ever(policy: RedeliveryPolicy) -> bool:
+    """Return whether a message that always fails is never given up, and in the end tried again without a delay."""
+    return any(
+        not arm.policy.stop.met(LATE, math.inf) and arm.policy.backoff.span(LATE).high == 0 for arm in policy.apart
+    )
