@@ -42,6 +42,19 @@ Int32 = Annotated[int, "int32"]
 Int64 = Annotated[int, "int64"]
 
 
+class Bounds(NamedTuple):
+    """Holds the least and the largest number that a field may have, both included; of a text, how long it may be."""
+
+    least: float
+    most: float | None = None
+
+
+Count32 = Annotated[int, "int32", Bounds(0)]
+Span64 = Annotated[int, "int64", Bounds(0)]  # microseconds
+Named = Annotated[str, "string", Bounds(1)]
+Share = Annotated[float, "double", Bounds(5e-324, 1.0)]  # of all messages: above 0
+
+
 @dataclass(slots=True, kw_only=True)
 class _Record:
     """What is said first of attempts: the line's version and id, when, by whom, and where."""
@@ -53,7 +66,7 @@ class _Record:
     host: str
     broker: str
     broker_kind: str
-    destination: str
+    destination: Named
     destination_kind: DestinationKind
 
 
@@ -68,8 +81,8 @@ class AttemptRecord(_Record):
     message_id: str | None = None
     message_key: str  # stable across copies
     group_id: str | None = None
-    generation: Int32
-    delivery_count: Int32  # 1 on the first delivery
+    generation: Count32
+    delivery_count: Annotated[int, "int32", Bounds(1)]  # 1 on the first delivery
     broker_redelivered: bool
     outcome: AttemptOutcome
     reason: AttemptReason | None = None
@@ -79,19 +92,19 @@ class AttemptRecord(_Record):
     error_frames: Sequence[str] | None = None  # normalised; with the type they make the fingerprint
     error_text: str | None = None  # redacted, at most 64 KiB
     mechanism: DelayMechanism | None = None
-    delay_us: Int64 | None = None
-    delay_base_us: Int64 | None = None  # before jitter
+    delay_us: Span64 | None = None
+    delay_base_us: Span64 | None = None  # before jitter
     policy: str
     policy_version: str
     policy_arm: str | None = None
-    propensity: float | None = None
-    handler_us: Int64
-    queue_us: Int64
+    propensity: Share | None = None
+    handler_us: Span64
+    queue_us: Span64
     settle_us: Int64 | None = None
     first_attempt_us: Int64
     last_failure_us: Int64 | None = None
-    attempts_total: Int32
-    payload_bytes: Int32
+    attempts_total: Count32
+    payload_bytes: Count32
     targets: Sequence[str] | None = None
     replay_id: str | None = None
 
@@ -145,6 +158,7 @@ class FieldType(NamedTuple):
     type: str
     nullable: bool
     words: tuple[str, ...] = ()  # where only certain strings are allowed
+    bounds: Bounds | None = None
 
 
 def _field_type(hint: Any) -> FieldType:
@@ -153,7 +167,8 @@ def _field_type(hint: Any) -> FieldType:
         held = next(arm for arm in get_args(hint) if arm is not type(None))
         return _field_type(held)._replace(nullable=True)
     if get_origin(hint) is Annotated:
-        return FieldType(get_args(hint)[1], False)
+        _, name, *bounds = get_args(hint)
+        return FieldType(name, False, bounds=bounds[0] if bounds else None)
     if get_origin(hint) is Literal:
         return FieldType("string", False, get_args(hint))
     return FieldType({str: "string", bool: "bool", float: "double"}.get(hint, "list<string>"), False)
@@ -253,7 +268,23 @@ def _checked(line: bytes, schema: Schema, kind: str | None) -> dict[str, Any]:
     for name, value in known.items():
         if not _fits(value, schema[name]):
             raise ValueError(f"field {name!r} holds {str(value)[:80]!r}, which is no {_wanted(schema[name])}")
+        bounds = schema[name].bounds
+        if bounds is not None and not _is_within(value, bounds):
+            told = "which is empty" if value == "" else _outside(bounds)
+            raise ValueError(f"field {name!r} is {value!r:.80}, {told}")
     return known
+
+
+def _is_within(value: Any, bounds: Bounds) -> bool:
+    if isinstance(value, str):
+        return len(value) >= bounds.least
+    return bool(bounds.least <= value and (bounds.most is None or value <= bounds.most))
+
+
+def _outside(bounds: Bounds) -> str:
+    if bounds.most is not None:
+        return f"and not above 0 and at most {bounds.most:g}"
+    return f"which is less than {bounds.least:g}"
 
 
 def _fits(value: object, wanted: FieldType) -> bool:

@@ -40,7 +40,7 @@ def missing_spark(error: ImportError) -> MissingExtra:
 def lake_error(error: OSError, where: str) -> LakeError:
     """The same trouble of a disk, told with its place and its cure."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return LakeError("the disk is full", where=where, cure="Make room and run it again; the lake is as it was")
+        return LakeError("the disk is full", where=where, cure="Make room and run it again")
     what = f"cannot be read or written: {error.strerror or error}"
     return LakeError(what, where=where, cure="See to it that it is there, and that this user may read and write it")
 

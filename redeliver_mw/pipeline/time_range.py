@@ -38,6 +38,14 @@ class TimeRange(NamedTuple):
         )
 
 
+def before_us(moment: TimeBound) -> int:
+    """Return the instant that `--before` names. ConfigError for what is no time."""
+    try:
+        return micros(moment)
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{moment!r} is no time", where="--before", cure=_CURE) from None
+
+
 def span(since: TimeBound | None = None, until: TimeBound | None = None) -> TimeRange:
     """ConfigError for what is no time, and for an end that is not behind the beginning."""
     found = TimeRange(_bound(since, "since"), _bound(until, "until"))

@@ -9,14 +9,16 @@ import json
 import os
 from pathlib import Path
 
+import proton
 import pytest
 
 from redeliver_mw.pipeline import Lake, LakeError
 from redeliver_mw.pipeline.draining import commit
-from redeliver_mw.pipeline.draining.commit import gather_looked
-from redeliver_mw.pipeline.draining.staging import STAGING, batches
+from redeliver_mw.pipeline.draining.commit import gather, gather_looked
+from redeliver_mw.pipeline.draining.staging import STAGING, TABLE, batches
+from redeliver_mw.pipeline.lake.retention import forget
 from tests.disks import fill, small_disk_at
-from tests.pipeline.letters import DIED_US, Task, gathered, ids, letter, table
+from tests.pipeline.letters import DIED_US, OURS, Task, gathered, ids, letter, table
 
 BODY = b"\x00\xff no text"
 
@@ -46,6 +48,13 @@ def test_a_letter_that_nobody_can_send_back_is_kept_with_its_problem(lake: Lake)
     assert table(lake, "original_destination, problem, owner") == [
         ("", "no dead letter: no original destination", "lake")
     ]
+
+
+def test_numbers_of_amqp_are_told_as_numbers(lake: Lake) -> None:
+    headers = {"a": proton.int32(8), "b": proton.ulong(9), "c": proton.float32(0.5), "d": proton.symbol("s")}
+    Task(lake).keep(letter(BODY, headers), sure=True)
+    gathered(lake)
+    assert table(lake, "headers['a'], headers['b'], headers['c'], headers['d']") == [("8", "9", "0.5", "s")]
 
 
 def test_values_that_are_no_text_are_told_as_text(lake: Lake) -> None:
@@ -139,6 +148,28 @@ def test_staging_is_gone_once_it_is_in_the_table(lake: Lake) -> None:
     assert lake.files.entries(STAGING) == []
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_batch_that_was_torn_by_a_kill_is_gone_after_the_next_drain(whole: bool, lake: Lake) -> None:
+    Task(lake).keep(letter(b"secret", message_id="1"))
+    (batch,) = batches(lake.files)
+    path = Path(lake.files.url(batch.path))
+    content = path.read_bytes()
+    path.rename(path.with_name(f"_0a1b2c3d-{path.name}"))
+    path.with_name(f"_0a1b2c3d-{path.name}").write_bytes(content if whole else content[: len(content) // 2])
+    Task(lake).keep(letter(b"other", message_id="2"))
+    assert gathered(lake) == (1, 0)
+    assert [str(found) for found in Path(lake.root).rglob("_*.parquet")] == []
+    assert lake.files.entries(STAGING) == []
+
+
+def test_forgetting_takes_what_a_drain_that_died_has_staged_with_it(lake: Lake) -> None:
+    Task(lake).keep(letter(b"staged", OURS, message_id="1"))
+    found = forget(lake, "2026-11-30", execute=True)
+    assert found.letters == 1
+    assert batches(lake.files) == []
+    assert list(Path(lake.root).rglob("*.parquet")) == []
+
+
 def test_who_dies_between_the_manifest_and_the_cleaning_up_has_done_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -182,10 +213,14 @@ def test_a_full_disk_leaves_what_was_staged(tmp_path: Path) -> None:
     with small_disk_at(tmp_path / "disk", "512k") as disk:
         lake = Lake(disk / "lake", create=True)
         Task(lake).keep(letter(os.urandom(60_000), message_id="1"))
-        with pytest.raises(OSError, match="No space left"):
-            fill(disk / "ballast")
-        with pytest.raises(LakeError, match="the disk is full"):
-            gathered(lake)
+        with lake.locked(TABLE):
+            with pytest.raises(OSError, match="No space left"):
+                fill(disk / "ballast")
+            with pytest.raises(LakeError, match="the disk is full") as refused:
+                gather(lake)
+        assert f"1 letter taken off the queue lie in {lake.files.url(STAGING)}" in str(refused.value)
+        assert "the next drain puts them into the table" in refused.value.cure
+        assert "the lake is as it was" not in str(refused.value)
         (disk / "ballast").unlink()
         assert gathered(lake) == (1, 0)
 

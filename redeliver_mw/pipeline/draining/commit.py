@@ -18,14 +18,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..errors import told
+from ...policy.description import counted
+from ..errors import LakeError, told
 from ..lake.lake import Lake
 from ..lake.parquet_writer import DayWriter
 from ..manifests import DataFile, new_run, now_us
 from .dedupe import Matched, Staged, StagedLetter, doubt_of, match
 from .manifests import BROKER, Gathered, doubts_of, read_all, to_json
 from .rows import LETTERS
-from .staging import TABLE, StagedBatch, batches, remove
+from .staging import STAGING, TABLE, StagedBatch, batches, remove, remove_torn
 
 _ORDINAL: Final = r"-[0-9]+$"
 _LOOKED_AT: Final = ["dl_id", "broker", "dlq", "original_destination", "body_sha256", "known_by", "may_be_back"]
@@ -40,11 +41,32 @@ def gather(lake: Lake, *, seen_empty: str = "") -> Gathered | None:
     """Puts all that is staged into the table, and tells what that was; None if there was nothing to do.
 
     `seen_empty`: a queue in which nothing is left, so that nothing more of it can come back. The caller has the lock.
-    LakeError: then what was staged still is.
+    LakeError, which tells where the letters are: then what was staged still is.
     """
+    try:
+        return _gathered(lake, seen_empty)
+    except LakeError as error:
+        raise _with_staged(lake, error) from None
+
+
+def _with_staged(lake: Lake, error: LakeError) -> LakeError:
+    """Say where the letters are that are off their queue and not in the table yet."""
+    try:
+        staged = sum(batch.rows for batch in batches(lake.files))
+    except OSError:
+        staged = 0
+    if not staged:
+        return error
+    what = f"{error.what}; {counted(staged, 'letter')} taken off the queue lie in {lake.files.url(STAGING)}"
+    cure = "Keep that folder, see to the disk, and drain again: the next drain puts them into the table"
+    return LakeError(what, where=error.where, cure=cure)
+
+
+def _gathered(lake: Lake, seen_empty: str) -> Gathered | None:
     with told(lake.root):
         manifests = read_all(lake.files)
         _remove_dead(lake, {one.run for one in manifests})
+        remove_torn(lake.files)
         known = {name for one in manifests for name in one.staged}
         found = batches(lake.files)
         remove(lake.files, [batch for batch in found if batch.name in known])

@@ -22,6 +22,7 @@ from ...dead_letters import DeadLetterInfo, Packed, letter_of, pack
 from ...errors import NotCopyable
 from ...message import Death, Delivery, Destination
 from ...redelivery.ledger import PREFIX, message_key, read_history_headers
+from ...storage.header_values import without_class
 from ..manifests import now_us
 from ..schemas import DEAD_LETTERS
 
@@ -167,7 +168,7 @@ def _text(value: Any) -> str:
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, dict | list):
         return json.dumps(value, default=_text, ensure_ascii=False)
-    return str(value)
+    return str(without_class(value))
 
 
 def _text_or_none(value: Any) -> str | None:

@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 _ABOUT: Final = "_lake.json"
+_RESTORE: Final = (
+    'Put back the one of a backup; if no other release has ever written to this lake, write {"format": %d} into it'
+)
 _COMPACT: Final = "Run `redeliver pipeline compact JOURNAL LAKE`"
 _TABLES: Final = schemas.MARTS | {"backtest": schemas.BACKTEST}
 
@@ -202,7 +205,7 @@ def _check(files: Files) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise no_lake(f"no lake is here: {_ABOUT} is missing", files.url(), _COMPACT) from None
     except (ValueError, KeyError, TypeError):
-        raise no_lake(f"{_ABOUT} is damaged", files.url(), 'Write {"format": 1} into it') from None
+        raise no_lake(f"{_ABOUT} is damaged", files.url(), _RESTORE % FORMAT) from None
     if not isinstance(found, int) or found > FORMAT:
         raise no_lake(
             f"the lake has the format {found!r}, and this release knows {FORMAT}", files.url(), "Upgrade redeliver-mw"

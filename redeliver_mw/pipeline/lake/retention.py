@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
+from ..draining.commit import gather
 from ..draining.manifests import BROKER, Gathered, read_all, to_json
 from ..draining.staging import TABLE
 from ..errors import told
 from ..manifests import DataFile, now_us
 from ..replaying.registry import all_begun, remove_borrowed, sent_letters
-from ..time_range import DAY_US, TimeBound, day_of, span
+from ..time_range import DAY_US, TimeBound, before_us, day_of
 from .lake import Lake
 
 if TYPE_CHECKING:
@@ -49,12 +50,14 @@ def forget(
     """Letters that died before a day, in UTC, leave the table: all of their rows, or `bodies_only`.
 
     Without `execute` it is only counted. A letter without its body stays to be counted and cannot be sent back. Each
-    run of a drain is changed as a whole; killed in between, this does the rest when it is run again. ConfigError for
-    what is no day, LakeError.
+    run of a drain is changed as a whole; killed in between, this does the rest when it is run again. What a drain that
+    died has staged is put into the table first. ConfigError for what is no day, LakeError.
     """
     until_us = _day(before)
     place = lake if isinstance(lake, Lake) else Lake(lake)
     with place.locked(TABLE), told(place.root):
+        if execute:
+            gather(place)
         manifests = read_all(place.files)
         concerned = [(one, file) for one in manifests for file in one.files if _concerns(file, until_us, bodies_only)]
         found = Forgotten(
@@ -74,8 +77,8 @@ def forget(
 
 
 def _day(before: TimeBound) -> int:
-    until_us = span(until=before).until_us
-    if until_us is None or until_us % DAY_US:
+    until_us = before_us(before)
+    if until_us % DAY_US:
         cure = "Give a day, as in 2026-11-30: letters lie by days"
         raise ConfigError(f"{before} is no beginning of a day in UTC", where="--before", cure=cure)
     return until_us

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-from ...journal.records import FIELDS, POLICY_SCHEMA, SCHEMA, VERSION, AttemptRecord, OtherKind, from_line
+from ...journal.records import FIELDS, POLICY_SCHEMA, SCHEMA, VERSION, AttemptRecord, Bounds, OtherKind, from_line
 from ..time_range import micros
 from .line_reader import HEAD, LONGEST, has_overlong
 
@@ -146,11 +146,21 @@ def _holds(name: str, column: pa.ChunkedArray) -> bool:
         return limits["min"] is None or (limits["min"] >= _FIRST_US and limits["max"] < _BEYOND_US)
     if name in _KEYS:
         return not pc.any(pc.equal(column, "")).as_py()
+    if kind.bounds is not None and not _within(column, kind.bounds):
+        return False
     if kind.words:
         return not pc.any(pc.invert(pc.is_in(column.drop_null(), pa.array(kind.words)))).as_py()
     if kind.type == "list<string>":
         return bool(pc.list_flatten(column).null_count == 0)
     return True
+
+
+def _within(column: pa.ChunkedArray, bounds: Bounds) -> bool:
+    numbers = pc.utf8_length(column) if pa.types.is_string(column.type) else column
+    limits = pc.min_max(numbers).as_py()
+    if limits["min"] is None:
+        return True
+    return bool(limits["min"] >= bounds.least and (bounds.most is None or limits["max"] <= bounds.most))
 
 
 def one_by_one(data: bytes, offset: int) -> Checked:

@@ -26,6 +26,15 @@ _OF_A_VALUE: Final = re.compile(
     r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|ARITHMETIC_OVERFLOW|INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|"
     r"MAP_KEY_DOES_NOT_EXIST|CANNOT_PARSE_TIMESTAMP|INVALID_EXTRACT_\w+|MALFORMED_\w+)[^\]]*\] ([^\n]+)"
 )
+# A quoted name, a raw text, a text.
+_QUOTED: Final = re.compile(
+    r"`(?P<name>[^`]*)`|\b[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL
+)
+_COMMENT: Final = re.compile(r"--|/\*")
+# Functions that call a class of Java's, and queries, which may run a script.
+_FOREIGN: Final = re.compile(
+    r"\b(?P<function>(?:try_)?reflect|java_method)\s*\(|\b(?P<word>select|using)\b", re.IGNORECASE
+)
 _TAIL: Final = re.compile(r"\s*(SQLSTATE: \w+.*|;.*)$", re.DOTALL)
 
 
@@ -51,6 +60,7 @@ def condition(
     if where is not None:
         if not where.strip():
             raise ConfigError("an empty condition", where="--where", cure="Leave it out for all letters")
+        _refuse_foreign(where)
         parts.append(f"({where.strip()})" if parts else where.strip())
     return " AND ".join(parts) or None
 
@@ -65,6 +75,20 @@ def check_condition(spark: SparkSession, where: str) -> None:
             _ = empty.where(where).schema  # over Connect nothing is looked at before
     except PySparkException as error:
         raise _told(error, where, empty.columns) from None
+
+
+def _refuse_foreign(where: str) -> None:
+    """Raise ConfigError for a condition that runs code outside of Spark SQL, or hides a part of itself in a comment.
+
+    A condition may come from somebody else than whoever runs it.
+    """
+    bare = _QUOTED.sub(lambda quoted: re.sub(r"\W", "_", quoted["name"]) if quoted["name"] else "''", where)
+    if found := _COMMENT.search(bare):
+        raise ConfigError(f"a comment, {found[0]}", where=f"--where {where}", cure="Leave it out")
+    if found := _FOREIGN.search(bare):
+        word = found["function"] or found["word"]
+        what = f"{word.lower()} runs what is no part of Spark SQL, or reads other tables"
+        raise ConfigError(what, where=f"--where {where}", cure=_CURE)
 
 
 @contextmanager
