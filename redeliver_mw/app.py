@@ -28,6 +28,7 @@ from .runtime.engine import Engine
 from .runtime.handler import HandlerSpec
 from .runtime.partition import ProcessShare, partition_sources
 from .runtime.policy_checks import check_policies
+from .runtime.policy_findings import FindingRules
 from .runtime.policy_resolver import PolicyResolver
 from .runtime.runner import StopReport
 from .runtime.settings import (
@@ -39,7 +40,7 @@ from .runtime.settings import (
     subscribed,
 )
 from .runtime.signals import run_until_signal
-from .runtime.startup_checks import warn_of_findings
+from .telemetry.finding_log import log_findings
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -57,6 +58,7 @@ class App:
         *,
         policy: AnyPolicy | None = None,
         strict_policies: bool = False,
+        allow_hot_loop: bool = False,
         limbo: str | None = None,
         limbo_delivery_retry: int | None = None,
         journal: str | os.PathLike[str] | None = None,
@@ -91,6 +93,7 @@ class App:
             broker_limit=broker_limit,
             journal_healthy=journal_healthy_option(journal_healthy, journal),
             log_failures=log_failures,
+            finding_rules=FindingRules(bool(strict_policies), bool(allow_hot_loop)),
         )
         self._prefetch = at_least("prefetch", prefetch, 1)
         self._workers = at_least("workers", workers, 1)
@@ -234,7 +237,7 @@ class App:
         if not self._specs:
             raise ConfigError("no handler is registered", cure='Write @app.handler("orders") above a function')
         policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
-        warn_of_findings(self._specs.values())
+        log_findings(self._findings())
         settings = replace(self._settings, seed=0) if drive else self._settings
         self._engine = Engine(
             adapter,
@@ -253,6 +256,15 @@ class App:
         except BaseException:
             self._engine = None
             raise
+
+    def _findings(self) -> list[str]:
+        """Return what is to be logged of the policies. PolicyError for what is refused."""
+        sources: dict[int, list[Destination]] = {}
+        policies = {id(spec.policy): spec.policy for spec in self._specs.values()}
+        for spec in self._specs.values():
+            sources.setdefault(id(spec.policy), []).append(spec.source)
+        rules = self._settings.finding_rules
+        return [text for key, policy in policies.items() for text in rules.check(policy, sources[key])]
 
     def _open_journal(self) -> RecordSink | None:
         if self._journal is None:

@@ -105,6 +105,7 @@ class Properties:
     user_id: str | None = None
     expires_at_us: int | None = None
     ttl_us: int | None = None
+    persistent: bool | None = None  # as its sender sent it; every copy is
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +220,7 @@ class Delivery:
         self.own_key: str | None = None  # `counting.own_key`, once it was asked for
         self.known = False  # the interceptor has a story of it
         self.outbox: Any = None  # of the run that it is in; None: there was none
-        self.plan: Any = None  # what was to hold for it when it arrived; None: what holds when it is asked for
+        self.plan: Any = None  # what held for its source when its last attempt began; None: there was none
         self._body: bytes | None = None
         self._headers: dict[str, Any] | None = None
         self._properties: Properties | None = None

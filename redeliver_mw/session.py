@@ -28,8 +28,10 @@ from .policy import PolicyMap, RedeliveryPolicy, load_policies, policy_of
 from .redelivery.delays import Option
 from .runtime.engine import Engine
 from .runtime.handler import HandlerSpec
+from .runtime.policy_findings import FindingRules
 from .runtime.settings import Settings, subscribed
 from .runtime.workers import PullPool
+from .telemetry.finding_log import log_findings
 
 T = TypeVar("T")
 ANSWER_TIMEOUT = 60.0  # seconds; the adapter's own patience with a silent broker is shorter
@@ -102,7 +104,9 @@ class Session:
             declare=declare,
             limbo=limbo,
             log_failures=log_failures,
+            finding_rules=FindingRules(allow_hot_loop=True),
         )
+        log_findings(settings.finding_rules.check(given, [destination]))
         policies = {destination: given.resolve(destination.name, destination.kind)}
         engine = Engine(adapter_for(self._url), [spec], policies, settings, SystemClock(), crew=PullPool)
         engine.start()

@@ -67,6 +67,7 @@ class PikaReader:
             app_id=p.app_id,
             user_id=p.user_id,
             ttl_us=_ttl_us(p.expiration),
+            persistent=p.delivery_mode == PERSISTENT,
         )
 
     def identity(self, native: Native, /) -> Identity:

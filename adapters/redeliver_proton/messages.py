@@ -80,6 +80,7 @@ class ProtonReader:
             user_id=_text(native.field("user_id")),
             expires_at_us=int(expiry) * 1000 if expiry else None,
             ttl_us=int(ttl) * 1000 if ttl and not expiry else None,
+            persistent=bool(native.header(0)),
         )
 
     def identity(self, native: Received, /) -> Identity:

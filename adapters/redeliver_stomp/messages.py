@@ -86,6 +86,7 @@ class StompReader:
             priority=_whole(h.get("priority")),
             user_id=h.get("JMSXUserID"),
             expires_at_us=expires * 1000 if expires else None,
+            persistent=h.get("persistent") == "true",
         )
 
     def identity(self, native: Frame, /) -> Identity:

@@ -14,6 +14,7 @@ import typer
 
 from ..errors import ConfigError, PolicyError
 from ..policy import PolicyMap, load_policies
+from ..policy.findings import refuse
 from ..policy.formats import LANGUAGES
 from ..redaction import redact
 
@@ -24,7 +25,7 @@ Policy = Annotated[
 Url = Annotated[str, typer.Argument(metavar="URL", help="The broker's, or env:NAME for the variable that holds it")]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Refuse what the original system's manual refuses though its program takes it"),
+    typer.Option("--strict", help="Refuse whatever is warned of, and what the original system's manual refuses"),
 ]
 Language = Annotated[
     str | None,
@@ -32,19 +33,32 @@ Language = Annotated[
         "--language", metavar="LANGUAGE", help=f"Of POLICY, one of: {', '.join(LANGUAGES)}; else told by its content"
     ),
 ]
+Layers = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--layer", metavar="FILE", help="A file that lies over POLICY on ATG's configuration path; may be repeated"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout")]
 
 
-def read_policies(given: str, language: str | None, strict: bool) -> PolicyMap:
+def read_policies(given: str, language: str | None, strict: bool, layers: list[Path] | None = None) -> PolicyMap:
     """The policies that a POLICY argument means; PolicyError or ConfigError where it cannot be read."""
+    if layers:
+        return load_policies([Path(given), *layers], language, strict=strict)
     if given == "-":
         return _from_stdin(language, strict)
     return load_policies(Path(given) if os.path.lexists(given) else given, language, strict=strict)
 
 
+def refuse_findings(findings: Iterable[str], given: str) -> None:
+    """Raise a PolicyError that tells of all findings in the policies of a POLICY argument, if there are any."""
+    refuse(findings, given if os.path.lexists(given) else "")
+
+
 def print_warnings(findings: Iterable[str]) -> None:
     """Print findings to stderr."""
-    for text in findings:
+    for text in dict.fromkeys(findings):
         print(f"warning: {redact(text)}", file=sys.stderr)
 
 

@@ -15,7 +15,7 @@ from ..policy.description import describe
 from ..policy.findings import findings_of
 from ..policy.flatten import flattened
 from ..redaction import redact
-from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
+from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
 from .output import print_table
 
 
@@ -24,20 +24,25 @@ def register(app: typer.Typer) -> None:
     app.command("check")(check)
 
 
-def check(policy: Policy, language: Language = None, strict: Strict = False, as_json: Json = False) -> None:
+def check(
+    policy: Policy, language: Language = None, strict: Strict = False, layer: Layers = None, as_json: Json = False
+) -> None:
     """Say whether a policy is valid, or what is wrong where, and the cure.
 
     Warnings go to stderr. The exit code is 2 for what is not valid.
     """
-    policies = read_policies(policy, language, strict)
+    policies = read_policies(policy, language, strict, layer)
+    found = findings_of(policies)
+    if strict:
+        refuse_findings(found, policy)
     if as_json:
-        print(json.dumps(_json(policies), ensure_ascii=False))
+        print(json.dumps(_json(policies, found), ensure_ascii=False))
     elif not policies.entries:
-        found = policies.default
-        print(f"valid {found.language}, version {found.version}: {describe(found)}")
+        one = policies.default
+        print(f"valid {one.language}, version {one.version}: {describe(one)}")
     else:
         _print_map(policies)
-    print_warnings(findings_of(policies))
+    print_warnings(found)
 
 
 def _print_map(policies: PolicyMap) -> None:
@@ -51,13 +56,13 @@ def _default(policies: PolicyMap) -> tuple[str, str, str]:
     return "any other", policies.default.version, describe(policies.default)
 
 
-def _json(policies: PolicyMap) -> dict[str, Any]:
+def _json(policies: PolicyMap, findings: list[str]) -> dict[str, Any]:
     return {
         "valid": True,
         "language": policies.language,
         **_facts(policies.default),
         "entries": [{"destination": name, **_facts(found)} for name, found in _whole(policies)],
-        "warnings": [redact(text) for text in findings_of(policies)],
+        "warnings": [redact(text) for text in findings],
     }
 
 

@@ -18,17 +18,17 @@ import typer
 
 from ..errors import ConfigError
 from ..message import Destination
-from ..message import DestinationKind as MessageKind
-from ..policy import Expiry, PolicyMap, RedeliveryPolicy, Target
+from ..policy import Expiry, PolicyMap, RedeliveryPolicy
 from ..policy.destinations import MapEntry
+from ..policy.findings import NAMING, findings_at, findings_of
+from ..policy.flatten import of_kind
 from ..policy.formats import LANGUAGES, WRITERS, WRITERS_WITH_PREFIXES, Conversion, FormatWriter
 from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
-from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
+from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
 from .explain import DestinationKindOption, source_of
 
 IN_PART = 3
-NAMING = ("patchbay", "weblogic")  # languages that name each destination; these do nothing for all others
 _NOTHING = RedeliveryPolicy(None, 0.0, None, expiry=Expiry("discard"))
 
 
@@ -57,6 +57,7 @@ def convert(
     ] = False,
     language: Language = None,
     strict: Strict = False,
+    layer: Layers = None,
     as_json: Json = False,
 ) -> None:
     """Write a policy in another language.
@@ -65,20 +66,24 @@ def convert(
     3, unless --lossy is given.
     """
     write = _writer(to, prefixes=prefixes)
-    policies = read_policies(policy, language, strict)
-    if destination is not None:
-        source = source_of(destination, kind)
+    policies = read_policies(policy, language, strict, layer)
+    source = None if destination is None else source_of(destination, kind)
+    found = findings_of(policies) if source is None else findings_at(source, policies)
+    if strict:
+        refuse_findings(found, policy)
+    if source is not None:
         chosen = policies.resolve(source.name, source.kind)
         if policies.language != to:
-            chosen = _of_kind(chosen, source.kind)
+            chosen = of_kind(chosen, source.kind)
         policies = _alone(chosen, source, policies, to)
     written = _without_secrets(write(policies), own=policies.language == to)
     done = not written.names_nothing and (lossy or not written.lost)
     if as_json:
-        print(json.dumps(_json(to, policies, written, done), ensure_ascii=False))
+        print(json.dumps(_json(to, policies.language, written, done, found), ensure_ascii=False))
     elif done:
         print(written.text.rstrip("\n"))
-    _tell(to, policies, written, done)
+    print_warnings(found)
+    _tell(to, written, done)
     if not done:
         raise typer.Exit(IN_PART)
 
@@ -92,23 +97,6 @@ def _alone(policy: RedeliveryPolicy, source: Destination, policies: PolicyMap, t
         raise ConfigError(f"{wild[0]} stands for several in {source.name!r:.200}", where="--destination", cure=cure)
     entry = MapEntry(source.name, source.kind, policy)
     return PolicyMap([entry], _NOTHING, language=policies.language, warnings=policies.warnings)
-
-
-def _of_kind(policy: RedeliveryPolicy, kind: MessageKind) -> RedeliveryPolicy:
-    """A target of the source's kind, which not every language can say, as one of the kind that was named."""
-
-    def said(target: Target) -> Target:
-        return Target(kind, target.template) if target.kind == "same" else target
-
-    expiry = policy.expiry
-    if expiry.target is not None:
-        expiry = dataclasses.replace(expiry, target=said(expiry.target))
-    targets = tuple(map(said, policy.targets))
-    if (targets, expiry) == (policy.targets, policy.expiry):
-        return policy
-    changes = {"dead_letter": targets or None, "on_dead": policy.on_dead, "expiry": expiry}
-    # what a message itself says to the policy's system hangs on the language
-    return policy.replace(**changes, language=policy.language, native=policy.native)
 
 
 def _writer(language: str, *, prefixes: bool) -> FormatWriter:
@@ -133,18 +121,17 @@ def _without_secrets(written: Conversion, *, own: bool) -> Conversion:
     return dataclasses.replace(written, text=text, lost=tuple(redact(what) for what in written.lost))
 
 
-def _json(to: str, policies: PolicyMap, written: Conversion, done: bool) -> dict[str, object]:
+def _json(to: str, language: str, written: Conversion, done: bool, findings: list[str]) -> dict[str, object]:
     return {
-        "from": policies.language,
+        "from": language,
         "to": to,
         "text": written.text if done else None,
         "lost": list(written.lost),
-        "warnings": [redact(text) for text in policies.warnings],
+        "warnings": [redact(text) for text in findings],
     }
 
 
-def _tell(to: str, policies: PolicyMap, written: Conversion, done: bool) -> None:
-    print_warnings(policies.warnings)
+def _tell(to: str, written: Conversion, done: bool) -> None:
     for what in written.lost:
         print(f"lost in {to}: {what}", file=sys.stderr)
     if written.names_nothing:

@@ -17,9 +17,9 @@ import typer
 
 from ..errors import ConfigError
 from ..message import Destination
-from ..policy import Arm, PolicyMap, RedeliveryPolicy
-from ..policy.findings import findings_of, meant_for, no_entry_for
-from .arguments import Json, Language, Policy, Strict, print_warnings, read_policies
+from ..policy import Arm, RedeliveryPolicy
+from ..policy.findings import findings_at
+from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
 from .output import print_table
 from .timeline import (
     FAILURES_LIMIT,
@@ -67,18 +67,23 @@ def explain(
     drawing: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file")] = None,
     language: Language = None,
     strict: Strict = False,
+    layer: Layers = None,
     as_json: Json = False,
 ) -> None:
     """Show the timeline of a message that always fails, alone or beside another policy's."""
     source = source_of(destination, kind)
-    policies = read_policies(policy, language, strict)
+    policies = read_policies(policy, language, strict, layer)
+    second = None if against is None else read_policies(against, None, strict)
+    if strict:
+        refuse_findings(findings_at(source, policies), policy)
+        if second is not None and against is not None:
+            refuse_findings(findings_at(source, second), against)
     found = policies.resolve(source.name, source.kind)
     lanes = _lanes("A" if against else str(source), found, failures)
     others = []
-    _tell(policies, source)
-    if against is not None:
-        second = read_policies(against, None, strict)
-        _tell(second, source)
+    print_warnings(findings_at(source, policies))
+    if second is not None:
+        print_warnings(findings_at(source, second))
         others = _lanes("B", second.resolve(source.name, source.kind), failures)
     if drawing is not None:
         _draw([*lanes, *others], source, drawing)
@@ -88,13 +93,6 @@ def explain(
         _print_both(lanes, others, source)
     else:
         _print(lanes, source)
-
-
-def _tell(policies: PolicyMap, source: Destination) -> None:
-    """Print to stderr what was found in the policies and in that of the source, and that no entry is for it."""
-    print_warnings([*policies.warnings, *findings_of(policies.resolve(source.name, source.kind))])
-    if source.name != "$" and (text := no_entry_for(source, policies)):
-        print_warnings([". ".join(filter(None, (text, meant_for(source, policies))))])
 
 
 def source_of(destination: str, kind: DestinationKindOption | None) -> Destination:

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..message import Delivery
 from ..redaction import redact
+from ..storage.header_values import without_class
 
 CUT = 80  # characters of a text in a table
 HEX_BYTES = 256  # of a body that is no text
@@ -70,7 +71,7 @@ def body_of(body: bytes) -> dict[str, str]:
 def _value(name: str, value: Any) -> Any:
     """What a name gives away as a secret is one, whatever it looks like."""
     if isinstance(value, bool | int | None) or (isinstance(value, float) and math.isfinite(value)):
-        return value
+        return without_class(value)
     if isinstance(value, list):
         return [_value(name, item) for item in value]
     if isinstance(value, dict):

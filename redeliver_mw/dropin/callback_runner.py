@@ -59,6 +59,7 @@ class CallbackRunner(CommandHandling):
         called before the first message where the driver tells of a subscription. LimboError for a limbo that cannot be
         opened."""
         plan = self.terms.plan(source, self.capabilities)
+        self.terms.log_findings(source)
         if self.terms.limbo is not None:
             self.terms.limbo.open()
         self._ledgers[source] = ledger.ledger_of(self._ground.ledger_scope, source)

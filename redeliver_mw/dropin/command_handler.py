@@ -188,7 +188,7 @@ class CommandHandling(ABC):
         if c.due_us is None:
             self._post.store(c.out, c.after, hop if self._post.elsewhere else answered, alive)
         elif self.terms.limbo is not None:
-            self.terms.limbo.park(c.out, c.due_us / 1e6, hop)
+            self.terms.limbo.park(c.out, c.due_us / 1e6, hop, c.terms)
 
     def transact(self, c: PublishAndSettle) -> None:
         """Only where the capabilities have `atomic_move`, which a post elsewhere takes away."""

@@ -12,6 +12,7 @@ from ..adapter.protocol import Adapter, OnAnswer
 from ..adapter.registry import adapter_for
 from ..clock import Clock, SystemClock
 from ..message import Outgoing
+from ..redelivery.copies import RetryTerms
 from .companion import NullSink
 
 if TYPE_CHECKING:
@@ -62,9 +63,9 @@ class DropinLimbo:
             keeper.close(GOODBYE)
             adapter.close(GOODBYE)
 
-    def park(self, out: Outgoing, due: float, answer: OnAnswer) -> None:
-        """As `Park.park`; the answer comes on a thread that is not the driver's."""
+    def park(self, out: Outgoing, due: float, answer: OnAnswer, terms: RetryTerms | None = None) -> None:
+        """Park a copy as `LimboService.park` does. The answer comes on a thread that is not the driver's."""
         keeper = self._keeper
         if keeper is None:
             return answer("refused", "the limbo is closed")
-        keeper.park(out, due, answer)
+        keeper.park(out, due, answer, terms)

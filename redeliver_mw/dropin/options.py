@@ -19,10 +19,12 @@ from ..journal.recorder import Recorder, RecordSink, journal_healthy_option
 from ..journal.records import Healthy
 from ..message import Destination
 from ..policy import AnyPolicy, RedeliveryPolicy, policy_of
+from ..policy.findings import doubts, hot_loops
 from ..redelivery.copies import Provenance
 from ..redelivery.delays import Option, delay_options
 from ..redelivery.tracking import SourcePlan
 from ..telemetry.failure_log import FailureLog, log_failures_option
+from ..telemetry.finding_log import log_findings
 from .limbo import DropinLimbo
 
 WhenSettled = Literal["return", "callback"]  # by returning; by the callback's own settlement
@@ -83,6 +85,7 @@ class DropinOptions:
         _check(delay, settle, hold_max, parks=limbo is not None)
         self._given = None if policy is None else policy_of(policy)
         self._policy = RedeliveryPolicy() if self._given is None else self._given
+        self._logged: set[Destination] = set()  # sources whose findings were logged; shared by copies
         self._delay, self._hold_max = delay, hold_max
         self.settle = settle
         self.app_name = app_name or Path(sys.argv[0] or "python").stem
@@ -108,6 +111,12 @@ class DropinOptions:
         found = copy.copy(self)
         found._policy = marked
         return found
+
+    def log_findings(self, source: Destination) -> None:
+        """Log, once for each source, in what its policy may not be what was meant."""
+        if source not in self._logged:
+            self._logged.add(source)
+            log_findings([*doubts([source], self._policy), *hot_loops([source], self._policy)])
 
     def plan(self, source: Destination, capabilities: Capabilities) -> SourcePlan:
         """ConfigError or PolicyError for a policy that cannot be had here."""

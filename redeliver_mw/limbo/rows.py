@@ -43,10 +43,12 @@ _PROPERTIES = (
     "app_id",
     "user_id",
     "ttl_us",
+    "persistent",
 )  # # those that have no documented column to be read back from
 _CLASS, _CLASS_TYPE = "javax.jms.BytesMessage", 1
 _LAST_MS = 2**63 - 1
 _OURS, _THEIRS = 1, 2
+FAILURES = "redeliver_failures"  # a message that is merely sent later has none
 LONGEST_NAME = 255  # characters of a property's name in a documented table: PostgreSQL's indexes have their limit
 
 
@@ -134,7 +136,7 @@ def lines_of(parking: Parking, now_us: int) -> ParkedRow:
         },
         body=bytes(out.body),
         reply_to=None if reply_to is None else reply_to.encode(),
-        delay=_delay(parking) if "redeliver_not_before" in marks else None,
+        delay=_delay(parking) if "redeliver_not_before" in marks and _number(marks.get(FAILURES, "")) else None,
         props=props,
     )
 
@@ -188,7 +190,7 @@ def _about(out: Outgoing, marks: Mapping[str, str]) -> dict[str, Any]:
         "lineage": marks.get("redeliver_lineage", ""),
         "generation": _number(marks.get("redeliver_generation", "")),
         "hop": _number(marks.get("redeliver_hop", "")),
-        "failures": _number(marks.get("redeliver_failures", "")),
+        "failures": _number(marks.get(FAILURES, "")),
         "source": f"{kind}:{counted or name}" if counted or name else "",
         "reason": marks.get("redeliver_reason", ""),
     }

@@ -10,6 +10,7 @@ from ..adapter.protocol import Adapter, OnAnswer, Verdict
 from ..clock import Clock
 from ..errors import RedeliverError
 from ..message import Delivery, Outgoing, SupportsImages
+from ..redelivery.copies import RetryTerms
 from ..timers import SingleTimer
 from . import Limbo, LimboWorker, Parked, Parking
 from .store import LEASE, RETRY
@@ -47,9 +48,10 @@ class LimboService:
         else:
             self._clerk.start()
 
-    def park(self, out: Outgoing, due: float, answer: OnAnswer, /) -> None:
+    def park(self, out: Outgoing, due: float, answer: OnAnswer, /, terms: RetryTerms | None = None) -> None:
         """Keep it until `due`, seconds since 1970; one answer: `ok` when it is on the disk."""
-        self._clerk.park(Parking(out, due, _image(out)), answer)
+        told = (terms.delay, terms.max_attempts, terms.failure_port) if terms is not None else ()
+        self._clerk.park(Parking(out, due, _image(out), *told), answer)
         self._hurry()
 
     def close(self, timeout: float) -> None:
@@ -71,6 +73,10 @@ class LimboService:
         if due is not None:
             rest = max(min(rest, 0.1), due - self._clock.now().wall)
             self._alarm.set(rest)
+
+    def look(self) -> None:
+        """Look at the tables again: somebody may have changed them by SQL. The service's own thread does so anyway."""
+        self._hurry()
 
     def _hurry(self) -> None:
         if self._driven:

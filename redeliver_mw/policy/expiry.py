@@ -17,6 +17,7 @@ from .decisions import DeadLetter, Discard, Target
 
 Action = Literal["dead-letter", "discard", "log", "redirect"]
 MESSAGE_ID = "JMSMessageID"  # always logged
+HIGHEST = 9  # priority of JMS
 ALL_HEADERS, ALL_PROPERTIES = "%header%", "%properties%"  # in any case; other names as they are written
 
 
@@ -26,13 +27,14 @@ class Expiry:
 
     `log` says what to write beside the message id: `%header%`, `%properties%` or a name, with commas between.
     A redirected message keeps body, properties and headers, and expires anew after `time_to_live` seconds, or
-    never (None).
+    never (None); it keeps its own priority, or gets `priority` (0 to 9).
     """
 
     action: Action = "dead-letter"
     target: Target | None = None
     log: str = ""
     time_to_live: float | None = None
+    priority: int | None = None
 
     def __post_init__(self) -> None:
         if self.action not in ("dead-letter", "discard", "log", "redirect"):
@@ -52,11 +54,18 @@ class Expiry:
             if self.action != "redirect":
                 raise PolicyError("a time to live goes with redirect", where="expiry", cure="Leave it out")
             object.__setattr__(self, "time_to_live", seconds_of(self.time_to_live, "the time to live"))
+        if self.priority is not None:
+            if self.action != "redirect":
+                raise PolicyError("a priority goes with redirect", where="expiry", cure="Leave it out")
+            if type(self.priority) is not int or not 0 <= self.priority <= HIGHEST:
+                raise PolicyError(f"{self.priority!r:.200} is no priority", where="expiry", cure="Give 0 to 9")
 
     def __str__(self) -> str:
         words = [self.action, self.log] if self.log else [self.action]
         words += [f"to {self.target}"] if self.target is not None else []
-        return " ".join([*words, *([f"for {self.time_to_live} s"] if self.time_to_live is not None else [])])
+        words += [f"for {self.time_to_live} s"] if self.time_to_live is not None else []
+        words += [f"with priority {self.priority}"] if self.priority is not None else []
+        return " ".join(words)
 
     @property
     def fields(self) -> tuple[str, ...]:

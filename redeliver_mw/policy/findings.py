@@ -5,15 +5,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from ..message import Destination, DestinationKind
-from .destinations import PolicyMap
-from .formats.diagnostics import nearest
+from ..redaction import redact
+from .destinations import MapEntry, PolicyMap
+from .formats.diagnostics import Diagnostics, nearest
 from .model import RedeliveryPolicy
 from .patterns import Pattern
 
-HURRY = (
+HOT_LOOP = (
     "a message that always fails is tried again at once for ever, thousands of times a second. Give a limit, or a last "
     "delay above 0"
 )
@@ -26,7 +27,7 @@ def findings_of(policies: RedeliveryPolicy | PolicyMap) -> list[str]:
     if isinstance(policies, RedeliveryPolicy):
         return list(_of_one(policies, None))
     found = list(policies.warnings)
-    for entry in policies.entries:
+    for entry in _spoken_for(policies):
         exact = Pattern(entry.pattern, policies.syntax).literal
         for kind in (entry.kind,) if entry.kind else ("queue", "topic"):
             source = Destination(entry.pattern, kind) if exact else None
@@ -36,6 +37,53 @@ def findings_of(policies: RedeliveryPolicy | PolicyMap) -> list[str]:
     if policies.language not in NAMING:
         found += _of_one(policies.default, None)
     return list(dict.fromkeys(found))
+
+
+def _spoken_for(policies: PolicyMap) -> Iterator[MapEntry]:
+    """Yield the entries, but for destinations that are named only to take the dead letters of others."""
+    letters = {
+        target.resolve(Destination(entry.pattern, entry.kind or "queue"))
+        for entry in policies.entries
+        if isinstance(entry.given, RedeliveryPolicy)
+        for target in entry.given.places
+    }
+    for entry in policies.entries:
+        silent = isinstance(entry.given, RedeliveryPolicy) and entry.given.version == policies.default.version
+        if not (silent and Destination(entry.pattern, entry.kind or "queue") in letters):
+            yield entry
+
+
+def findings_at(source: Destination, policies: PolicyMap) -> list[str]:
+    """Return the findings in policies, and in that of one source; one is that no entry is for it.
+
+    A source that is called `$` is any, of which no entry needs to be.
+    """
+    found = [*policies.warnings, *_of_one(policies.resolve(source.name, source.kind), None)]
+    if source.name != "$" and (text := no_entry_for(source, policies)):
+        found.append(". ".join(filter(None, (text, meant_for(source, policies)))))
+    return list(dict.fromkeys(found))
+
+
+def hot_loops(sources: Iterable[Destination], policies: RedeliveryPolicy | PolicyMap) -> list[str]:
+    """Return a sentence for each source at which endless retries end in no delay at all."""
+    return [f"{one}: {HOT_LOOP}" for one in sources if is_hot_loop(policies.resolve(one.name, one.kind))]
+
+
+def doubts(sources: Iterable[Destination], policies: RedeliveryPolicy | PolicyMap) -> list[str]:
+    """Return what the reader of policies found, and each source that an entry may have been meant for, but is not."""
+    found = [] if isinstance(policies, RedeliveryPolicy) else list(policies.warnings)
+    for one in sources:
+        if meant := meant_for(one, policies):
+            found.append(f"{no_entry_for(one, policies)}. {meant}")
+    return found
+
+
+def refuse(findings: Iterable[str], where: str = "", cure: str = "") -> None:
+    """Raise one PolicyError that tells of all findings, if there are any; `where` is the file that they are in."""
+    problems = Diagnostics()
+    for text in findings:
+        problems.add(redact(text), where=where, cure=cure)
+    problems.close()
 
 
 def no_entry_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> str:
@@ -59,15 +107,15 @@ def meant_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> st
 
 def _of_one(policy: RedeliveryPolicy, source: Destination | None) -> Iterator[str]:
     """What one policy comes to; `source` None: whatever it is called."""
-    if hurries_for_ever(policy):
-        yield HURRY
+    if is_hot_loop(policy):
+        yield HOT_LOOP
     for target in policy.places:
         known = source or Destination("$", "queue" if target.kind == "same" else target.kind)
         if target.resolve(known) == known:
             yield f"its dead letters go to {target}, where they come from. Name another place for them"
 
 
-def hurries_for_ever(policy: RedeliveryPolicy) -> bool:
+def is_hot_loop(policy: RedeliveryPolicy) -> bool:
     """Return whether a message that always fails is never given up, and in the end tried again without a delay."""
     return any(
         not arm.policy.stop.met(LATE, math.inf) and arm.policy.backoff.span(LATE).high == 0 for arm in policy.apart

@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..message import DestinationKind
+from ..message import Destination, DestinationKind
+from .decisions import Target
 from .destinations import MapEntry, PolicyMap
 from .model import RedeliveryPolicy
 from .patterns import Pattern, Syntax, from_inside, pattern_of, patterns_of
@@ -43,8 +44,34 @@ def flattened(policies: PolicyMap) -> Flat:
     if parts is None:
         lost += [f"{entry}: its overlaps with other patterns are too many" for entry in plain.entries]
         return Flat(_map([], policies), lost)
-    entries = [MapEntry(part.pattern, part.kind, plain.resolve(part.name, part.asked)) for part in parts]
+    entries = []
+    for part in parts:
+        policy = plain.resolve(part.name, part.asked)
+        if part.kind is not None:
+            policy = of_kind(policy, part.kind, literal(part.pattern, plain.syntax))
+        entries.append(MapEntry(part.pattern, part.kind, policy))
     return Flat(_map(entries, policies), lost)
+
+
+def of_kind(policy: RedeliveryPolicy, kind: DestinationKind, name: str | None = None) -> RedeliveryPolicy:
+    """Return the policy with each place of the source's kind as one of the kind that is known.
+
+    Where the name of the source is known as well, two templates that make one place of it become the first of them.
+    """
+    first: dict[Destination | Target, Target] = {}
+
+    def known(target: Target) -> Target:
+        own = Target(kind, target.template) if target.kind == "same" else target
+        return first.setdefault(own if name is None else own.resolve(Destination(name, kind)), own)
+
+    for target in policy.targets:
+        known(target)
+    return policy.with_places(known)
+
+
+def literal(pattern: str, syntax: Syntax) -> str | None:
+    """Return the one name that a pattern matches; None if it may match several."""
+    return pattern if Pattern(pattern, syntax).literal else None
 
 
 class Part(NamedTuple):

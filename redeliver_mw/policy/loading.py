@@ -8,6 +8,7 @@ The only module here that reads a file, and only when it is handed a `Path`.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import ConfigError, PolicyError
@@ -100,14 +101,53 @@ _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
 _PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy|properties)|[~.]{0,2}/[\w./~-]+")
 
 
-def load_policies(source: str | Path, language: str | None = None, *, strict: bool = False) -> PolicyMap:
+def load_policies(
+    source: str | Path | Sequence[Path], language: str | None = None, *, strict: bool = False
+) -> PolicyMap:
     """The policies of a text or URL (`str`) or of a file (`Path`), told apart by content.
 
+    Several files lie over each other along a configuration path, the lowest first: only Patch Bay has that.
     One PolicyError with file, line or element, what is wrong and the cure; ConfigError for what is not built.
     """
+    if not isinstance(source, str | Path):
+        return _read_layers(list(source), language, strict)
     if isinstance(source, str):
         return _read(source, language, strict)
     return policies_in(bytes_of(source), source, language, strict=strict)
+
+
+def _read_layers(files: list[Path], language: str | None, strict: bool) -> PolicyMap:
+    if len(files) == 1:
+        return load_policies(files[0], language, strict=strict)
+    layers = []
+    for file in files:
+        if not isinstance(file, Path):
+            raise PolicyError(f"{file!r:.200} is no file", cure="Give several files as Paths")
+        text = _text_of(bytes_of(file), file)
+        try:
+            found = language or detect(text)
+        except PolicyError as error:
+            error.where = f"{file}: {error.where}" if error.where else str(file)
+            raise
+        if found != "patchbay":
+            cure = "Name one file; only Patch Bay's lie over each other"
+            raise PolicyError(f"it is in {found:.80}", where=str(file), cure=cure)
+        layers.append((str(file), text))
+    from .formats.patchbay.reader import read_layers
+
+    return read_layers(layers, strict)
+
+
+def _text_of(found: bytes, path: Path) -> str:
+    try:
+        # an editor ends the last line of a file; that is not part of the policy
+        return _decoded(found).rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        what = f"not {error.encoding.upper()}, at byte {error.start}"
+        raise PolicyError(what, where=str(path), cure="Save it as UTF-8") from None
+    except PolicyError as error:
+        error.where = str(path)
+        raise
 
 
 def policies_in(found: bytes, path: Path, language: str | None = None, *, strict: bool = False) -> PolicyMap:
@@ -116,13 +156,9 @@ def policies_in(found: bytes, path: Path, language: str | None = None, *, strict
         language = "native"  # a pyproject.toml may hold any text, another language's too
     if language is None and path.suffix == ".properties" and not any(mark in found for mark in _NO_PROPERTIES):
         language = "artemis"  # even one in which nothing is about redelivery
+    text = _text_of(found, path)
     try:
-        # an editor ends the last line of a file; that is not part of the policy
-        return _read(_decoded(found).rstrip("\r\n"), language, strict, path)
-    except UnicodeDecodeError as error:
-        raise PolicyError(
-            f"not {error.encoding.upper()}, at byte {error.start}", where=str(path), cure="Save it as UTF-8"
-        ) from None
+        return _read(text, language, strict, path)
     except ConfigError as error:
         error.where = f"{path}: {error.where}" if error.where else str(path)
         raise
@@ -172,12 +208,13 @@ def detect(text: str) -> str:
             f"{odd[0]!r:.80} is not how JMSJCA's option is spelled",
             cure="Write JMSJCA.redeliveryhandling= exactly so, with the string right behind it",
         )
-    if "jms.redeliveryPolicy." in text:
+    if "jms.redeliveryPolicy." in text or _has_misspelt_option(text):
         return "activemq"
     if _URL.match(text.lstrip()):
         raise PolicyError(
             "this URL carries no policy",
-            cure="Add ?JMSJCA.redeliveryhandling=3:1000; 6:5000; 8:move(queue:dlq.$), spelled exactly so",
+            cure="Add ?jms.redeliveryPolicy.maximumRedeliveries=7, as ActiveMQ spells it, "
+            "or ?JMSJCA.redeliveryhandling=3:1000; 6:5000; 8:move(queue:dlq.$)",
         )
     if looks_like_a_file(text):
         raise PolicyError(
@@ -190,6 +227,15 @@ def detect(text: str) -> str:
         if looks_like_properties(text):
             return "artemis"
     return "native" if _TOML.search(text) else "jmsjca"
+
+
+def _has_misspelt_option(text: str) -> bool:
+    """Return whether a URL has an option that is nearly one of ActiveMQ's. The reader of ActiveMQ says its spelling."""
+    if "://" not in text or "jms." not in text.lower():
+        return False
+    from .formats.activemq.url import misspelt  # most programs never need ActiveMQ
+
+    return misspelt(text) is not None
 
 
 def looks_like_a_file(text: str) -> bool:

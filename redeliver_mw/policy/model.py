@@ -28,7 +28,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -224,6 +225,21 @@ class RedeliveryPolicy:
         late = () if self.expiry.target is None else (self.expiry.target,)
         others = (place for arm in self.arms for place in arm.policy.places)
         return tuple(dict.fromkeys((*self.targets, *late, *others)))
+
+    def with_places(self, change: Callable[[Target], Target]) -> RedeliveryPolicy:
+        """Return the same policy, in the same language, with each of its own places changed; of two alike one is left.
+
+        The arms stay as they are.
+        """
+        expiry = self.expiry
+        if expiry.target is not None:
+            expiry = replace(expiry, target=change(expiry.target))
+        targets = tuple(dict.fromkeys(map(change, self.targets)))
+        if (targets, expiry) == (self.targets, self.expiry):
+            return self
+        changes = {"dead_letter": targets or None, "on_dead": self.on_dead, "expiry": expiry}
+        # what a message itself says to the policy's system hangs on the language
+        return self.replace(**changes, language=self.language, native=self.native)
 
     def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
         """Itself, for every destination: a policy serves where a PolicyMap does."""

@@ -17,7 +17,7 @@ from ..adapter.protocol import Adapter, SupportsDelayedRelease, TransferVerdict
 from ..clock import Moment
 from ..failure import Failure
 from ..message import Delivery, Destination, Outgoing, Past
-from .copies import Provenance
+from .copies import Provenance, RetryTerms
 from .outbox import QueuedSend
 
 Token = int  # of one story
@@ -178,6 +178,7 @@ class PublishCopy:
     out: Outgoing
     after: float
     due_us: int | None = None
+    terms: RetryTerms | None = None  # of a retry copy that is parked
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,11 +51,20 @@ class Provenance:
 
 
 @dataclass(frozen=True, slots=True)
+class RetryTerms:
+    """Tells readers of the limbo's tables under which terms of its policy a parked message waits."""
+
+    delay: float  # seconds between its last failure and its next attempt
+    max_attempts: int  # 0: the policy never gives up
+    failure_port: str  # where its dead letters go, with commas between; empty: nowhere
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """A verdict that sends something: copies to `targets`, each after `after` seconds; then settle the original.
 
     `outcome` and `reason` are the record's. `not_before_us` is set on retry copies only. What was
-    redirected because it expired `lives` for so many seconds from `decided_us` on, or for ever.
+    redirected because it expired `lives` for so many seconds from `decided_us` on, or for ever, with `priority`.
     """
 
     outcome: str
@@ -67,6 +76,7 @@ class Transfer:
     not_before_us: int | None = None
     failure: Failure | None = None
     lives: float | None = None
+    priority: int | None = None  # None: its own
     decided_us: int = 0
     sends: tuple[QueuedSend, ...] = ()  # a success that sends: these, and no copies
 
@@ -98,6 +108,8 @@ def copies_of(
     ttl_us = None if move.lives is None else round(move.lives * 1e6)
     expires_at_us = None if ttl_us is None else move.decided_us + ttl_us
     properties = replace(delivery.properties, user_id=None, expires_at_us=expires_at_us, ttl_us=ttl_us)
+    if move.priority is not None:
+        properties = replace(properties, priority=move.priority)
     outs = []
     for target in move.targets:
         id_of_copy = copy_id(lineage, past.generation, past.hop + 1, target)

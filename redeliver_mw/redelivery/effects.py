@@ -26,7 +26,7 @@ from .commands import (
     Settle,
     StartTimer,
 )
-from .copies import Transfer, copies_of
+from .copies import RetryTerms, Transfer, copies_of
 from .delays import DelayOptions
 from .outbox import sends_of
 from .pauses import LIMBO, SourcePauses
@@ -149,7 +149,9 @@ class Effects(TrackedDeliveries):
         story.wave = story.open = frozenset(out.copy_id for out in missing)
         for out in missing:
             if (sender := self._flying.setdefault(out.copy_id, story)) is story:
-                self._out.append(PublishCopy(story.token, out, *when[out.copy_id]))
+                after, due_us = when[out.copy_id]
+                terms = _terms(story) if due_us is not None and _is_retry(move) else None
+                self._out.append(PublishCopy(story.token, out, after, due_us, terms))
             else:
                 self._await(out.copy_id, story, sender)
 
@@ -291,6 +293,14 @@ class Effects(TrackedDeliveries):
 
     def _lift(self, source: Destination, cause: object) -> None:
         self._out += self._pauses.lift(source, cause)
+
+
+def _terms(story: TrackedDelivery) -> RetryTerms:
+    """Return what its policy says of a message whose retry copy is parked."""
+    policy, past, source = story.plan.policy, story.past, story.plan.source
+    delay_us = (past.not_before_us or 0) - past.last_failed_us if past.last_failed_us is not None else 0
+    port = ",".join(str(target.resolve(source)) for target in policy.targets)
+    return RetryTerms(max(delay_us, 0) / 1e6, policy.dead_after or 0, port)
 
 
 def _is_retry(move: Transfer | None) -> bool:

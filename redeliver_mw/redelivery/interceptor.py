@@ -140,6 +140,12 @@ class Interceptor(DelayPlanner):
             return self._verdict(story, decision, at, 0.0)
         self._step(story, Signal.RUN)
 
+    def _begin_again(self, story: TrackedDelivery, at: Moment) -> None:
+        """Go on after a delay under the policy that holds now: its file may have changed meanwhile."""
+        plan = self.plans[story.delivery.destination]
+        story.plan = plan.for_message(story.delivery, story.past, story.lineage)
+        self._begin(story, at)
+
     # -- results of handlers ----------------------------------------------------------------------
 
     def _story_of_run(self, delivery: Delivery) -> TrackedDelivery | None:
@@ -152,8 +158,12 @@ class Interceptor(DelayPlanner):
 
     def _open_running(self, delivery: Delivery) -> TrackedDelivery:
         """Of a delivery that had no story until its handler was over, or is lost."""
-        plan = delivery.plan or self.plans[delivery.destination]
-        return self._open(delivery, plan, delivery.past, State.RUNNING)
+        return self._open(delivery, self._plan_of_run(delivery), delivery.past, State.RUNNING)
+
+    def _plan_of_run(self, delivery: Delivery) -> SourcePlan:
+        """Return what held for its source when its attempt began; now, if that is not known."""
+        plan: SourcePlan = delivery.plan or self.plans[delivery.destination]
+        return plan
 
     def _handled(self, x: HandlerSucceeded) -> None:
         story = self._story_of_run(x.delivery)
@@ -161,6 +171,7 @@ class Interceptor(DelayPlanner):
             story = self._open_running(x.delivery)
         if story is None:
             return
+        story.plan = self._plan_of_run(x.delivery).for_message(story.delivery, story.past, story.lineage)
         self._draft(story, "accepted", x.at, ran=x.ran)
         if not x.sends:
             return self._end(story, Signal.HANDLED, x.at)
@@ -188,7 +199,8 @@ class Interceptor(DelayPlanner):
         story.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
         if story.entry is not None:
             story.entry.failure = story.failure
-        story.plan = story.plan.for_message(story.delivery, past, story.lineage)  # the handler may have said more
+        plan = self._plan_of_run(x.delivery)  # a policy file may have changed, and the handler may have said more
+        story.plan = plan.for_message(story.delivery, past, story.lineage)
         self._verdict(story, self._decide(story, x), x.at, x.u, x)
 
     def _decide(self, story: TrackedDelivery, x: HandlerFailed) -> Decision:
@@ -223,14 +235,15 @@ class Interceptor(DelayPlanner):
                 self._end(story, Signal.DROP, at)
             case DeadLetter():
                 targets = tuple(t.resolve(story.plan.source) for t in decision.targets)
-                lives = story.plan.policy.expiry.time_to_live if decision.reason == "expired" else None
+                expiry = story.plan.policy.expiry if decision.reason == "expired" else None
                 story.move = Transfer(
                     "dead_lettered",
                     targets,
                     reason=decision.reason,
                     detail=decision.detail,
                     failure=failure,
-                    lives=lives,
+                    lives=expiry.time_to_live if expiry else None,
+                    priority=expiry.priority if expiry else None,
                     decided_us=at.us,
                 )
                 draft("dead_lettered", reason=decision.reason, targets=targets)
@@ -269,7 +282,7 @@ class Interceptor(DelayPlanner):
         if story.state is State.BACKING_OFF and story.move is not None:
             if self._nobody_took(story, story.move, x.at):
                 self._keep_here(story)
-                return self._begin(story, x.at)
+                return self._begin_again(story, x.at)
             story.move = self._rest_of(story.move, story, x.at)
             return self._step(story, Signal.AGAIN)
         if story.state is not State.HELD:
@@ -283,7 +296,7 @@ class Interceptor(DelayPlanner):
             self._step(story, Signal.RELEASE)
         else:
             story.past.not_before_us = None
-            self._begin(story, x.at)
+            self._begin_again(story, x.at)
 
     def _left(self, x: NotRun) -> None:
         """It is not, or not to the end, run: by our own stop, or because its generation is over."""

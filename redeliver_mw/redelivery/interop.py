@@ -28,6 +28,7 @@ HANDLING = "_JMSJCA_RedeliveryHandling"
 ROLLBACK_DATA = "_JMSJCA_UserRollbackData"
 STOP = "_JMSJCA_StopMessageDelivery"
 COUNT = "_JMSJCA_RedeliveryCount"
+DELIVERY_TIME = "JMS_BEA_DeliveryTime"  # milliseconds since 1970, where its sender gave WebLogic one
 TRACE_BYTES = 2048
 LINE_BYTES = 8192  # of an expired message's log line
 
@@ -105,7 +106,8 @@ def expired_line(policy: RedeliveryPolicy, delivery: Delivery) -> str:
     """What is logged of an expired message that is dropped; empty where the policy does not ask for it."""
     if policy.expiry.action != "log":
         return ""
-    logged = policy.expiry.logged(_jms_headers(delivery), delivery.headers)
+    properties = {**delivery.headers, "JMSXDeliveryCount": delivery.past.failures + 1}
+    logged = policy.expiry.logged(_jms_headers(delivery, policy), properties)
     told = ", ".join(f"{name}={_text(value)}" for name, value in logged.items() if value is not None)
     return trim_utf8(f"{delivery.destination}: an expired message is dropped: {redact(clean(told))}", LINE_BYTES)
 
@@ -167,14 +169,22 @@ def _handling(text: str) -> RedeliveryPolicy | None:
         return None
 
 
-def _jms_headers(delivery: Delivery) -> dict[str, object]:
-    """The standard headers by their JMS names, as far as they are known here; times in milliseconds."""
+def _jms_headers(delivery: Delivery, policy: RedeliveryPolicy) -> dict[str, object]:
+    """Return the standard headers and WebLogic's own by their JMS names, as far as they are known here.
+
+    Times are in milliseconds. A message that was not sent for later has the time of its sending as JMSDeliveryTime.
+    """
     p = delivery.properties
+    sent = None if p.timestamp_us is None else p.timestamp_us // 1000
+    later = _whole(_headers(delivery).get(DELIVERY_TIME))
     return {
         "JMSMessageID": delivery.message_id,
         "JMSCorrelationID": delivery.correlation_id,
         "JMSDestination": str(delivery.destination),
-        "JMSTimestamp": None if p.timestamp_us is None else p.timestamp_us // 1000,
+        "JMSTimestamp": sent,
+        "JMSDeliveryMode": None if p.persistent is None else "PERSISTENT" if p.persistent else "NON_PERSISTENT",
+        "JMSDeliveryTime": sent if later is None else later,
+        "JMSRedeliveryLimit": -1 if policy.dead_after is None else policy.dead_after - 1,
         "JMSExpiration": None if p.expires_at_us is None else p.expires_at_us // 1000,
         "JMSPriority": p.priority,
         "JMSReplyTo": p.reply_to,

@@ -63,9 +63,6 @@ class Admission:
             else:
                 fresh.setdefault(d.destination, []).append(d)
         for source, deliveries in fresh.items():
-            plan = self._plans[source]
-            for d in deliveries:
-                d.plan = plan
             self._crews[source].put(deliveries)
 
     def set_aside(self, delivery: Delivery, rest: float, /) -> None:
@@ -76,7 +73,6 @@ class Admission:
         """What was lost meanwhile is the broker's again, and comes back."""
         with self._lock:
             if not self.stopping and delivery.generation in self._live:
-                delivery.plan = self._plans[delivery.destination]
                 self.feed(Arrived(delivery, self._clock.now(), aside))
 
     def waiting(self, source: Destination) -> int:
@@ -101,9 +97,6 @@ class Admission:
     def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None:
         """It is on record that a handler has these."""
         source = batch[0].destination
-        plan = self._plans[source]
-        for delivery in batch:
-            delivery.plan = delivery.plan or plan
         self._crews[source].put(batch, first=first)
 
     def can_run(self, source: Destination, /) -> bool:

@@ -29,6 +29,7 @@ from ..redelivery.commands import (
     TransactionAnswered,
     send_settlement,
 )
+from ..redelivery.copies import RetryTerms
 from ..telemetry.failure_log import FailureLog
 from ..timers import Timers
 from .admission import Admission
@@ -37,9 +38,11 @@ log = logging.getLogger("redeliver_mw")
 
 
 class CopyStore(Protocol):
-    """Where copies wait that neither we nor the broker should hold. Implemented by `limbo.service.Keeper`."""
+    """Keeps copies that neither we nor the broker should hold. Implemented by `limbo.service.LimboService`."""
 
-    def park(self, out: Outgoing, due: float, answer: Callable[[Any, str], None], /) -> None: ...  # one answer, once
+    def park(
+        self, out: Outgoing, due: float, answer: Callable[[Any, str], None], /, terms: RetryTerms | None = None
+    ) -> None: ...  # one answer, once
 
 
 class CommandExecution(Admission):
@@ -77,7 +80,7 @@ class CommandExecution(Admission):
         if c.due_us is None:
             self._adapter.publish(c.out, answered, after=c.after)
         elif self._limbo is not None:
-            self._limbo.park(c.out, c.due_us / 1e6, answered)
+            self._limbo.park(c.out, c.due_us / 1e6, answered, c.terms)
 
     def transact(self, c: PublishAndSettle) -> None:
         def answered(verdict: TransferVerdict, why: str) -> None:

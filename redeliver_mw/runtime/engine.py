@@ -187,7 +187,7 @@ class Engine:
         if timeouts and self._drive is None:
             watch_handlers(self.runner, self.adapter, self._clock, timeouts)
         ladders = {plan.source: ladder_of(plan) for plan in plans.values()}
-        stage = ActivePlans(plans, ladders, self._plan, declare=self._settings.declare != "none")
+        stage = ActivePlans(plans, ladders, self._plan, self._settings.declare != "none", self._settings.finding_rules)
         recorder, clock = self._recorder, self._clock
         return PolicyReloader(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
 
@@ -291,6 +291,11 @@ class Engine:
         with self._changed:
             self._error = error
             self._changed.notify_all()
+
+    def look_at_limbo(self) -> None:
+        """Let a hand-driven limbo see what somebody has changed in its tables by SQL."""
+        if self._keeper is not None:
+            self._keeper.look()
 
     # -- stop -------------------------------------------------------------------------------------
 

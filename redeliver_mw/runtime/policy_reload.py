@@ -22,13 +22,14 @@ from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Recorder
 from ..journal.records import PolicyRecord
 from ..message import Destination
-from ..policy import RedeliveryPolicy
+from ..policy import PolicyMap, RedeliveryPolicy
 from ..policy.policy_file import PolicyFile, Reading
 from ..redaction import clean, redact, trim_utf8
 from ..redelivery.tracking import SourcePlan
+from ..telemetry.finding_log import log_findings
 from .handler import HandlerSpec
 from .policy_checks import check_together, ladder_of, target_refused, targets_of
-from .policy_resolver import findings
+from .policy_findings import FindingRules
 
 log = logging.getLogger("redeliver_mw")
 LOOK_EVERY = 1.0  # seconds
@@ -48,6 +49,7 @@ class ActivePlans:
     ladders: dict[Destination, float]
     plan: Callable[[HandlerSpec, RedeliveryPolicy], SourcePlan]  # ConfigError for a policy that cannot be had
     declare: bool  # dead-letter targets that are missing
+    rules: FindingRules
 
 
 class PolicyReloader:
@@ -132,6 +134,7 @@ class PolicyReloader:
 
     def _consider(self, file: PolicyFile, reading: Reading, *, asked: bool = False) -> None:
         try:
+            found = self._findings(file, reading)
             fresh = self._fresh(file, reading)
             check_together(self._stage.plans | fresh)
         except ConfigError as error:
@@ -141,16 +144,21 @@ class PolicyReloader:
         if questions:
             self._ask(file, reading, questions)
         else:
+            log_findings(found)
             self._apply(file, reading, fresh)
+
+    def _findings(self, file: PolicyFile, reading: Reading) -> list[str]:
+        """Return what is to be logged of a new version. ConfigError if it cannot be read, or is refused."""
+        sources = [spec.source for spec in self._files[file]]
+        return self._stage.rules.check(_policies_in(reading), sources, str(file))
 
     def _fresh(self, file: PolicyFile, reading: Reading) -> dict[Destination, SourcePlan]:
         """A plan for each source whose policy is another now. ConfigError tells of all that cannot be had."""
-        if reading.policies is None:
-            raise reading.error or PolicyError("it cannot be read")
+        policies = _policies_in(reading)
         fresh: dict[Destination, SourcePlan] = {}
         wrong: list[RedeliverError] = []
         for spec in self._files[file]:
-            policy = reading.policies.resolve(spec.source.name, spec.source.kind)
+            policy = policies.resolve(spec.source.name, spec.source.kind)
             if policy == self._stage.plans[spec.source].policy:
                 continue
             try:
@@ -233,8 +241,6 @@ class PolicyReloader:
         self._stage.plans.update(fresh)
         file.take(reading)
         self._refused.pop(file, None)
-        for text in findings(file):
-            log.warning("a policy may not be what was meant: %s", redact(text))
         if not fresh:
             return log.debug("%s: what it says of the sources here is the same as before", file)
         changes = [f"{source} {old[source]} -> {new[source]}" for source in fresh]
@@ -275,6 +281,13 @@ class PolicyReloader:
                 error=error,
             )
         )
+
+
+def _policies_in(reading: Reading) -> PolicyMap:
+    """Return the policies of a new version. ConfigError if it could not be read."""
+    if reading.policies is None:
+        raise reading.error or PolicyError("it cannot be read")
+    return reading.policies
 
 
 def _all_of(errors: list[RedeliverError]) -> RedeliverError:

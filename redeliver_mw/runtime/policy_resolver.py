@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..decorator import policy_on
-from ..message import Destination
 from ..policy import AnyPolicy, PolicyMap, RedeliveryPolicy, load_policies, policy_of
-from ..policy.findings import HURRY, hurries_for_ever, meant_for, no_entry_for
 from ..policy.policy_file import PolicyFile
 
 
@@ -39,26 +37,3 @@ class PolicyResolver:
         if path not in self._files:
             self._files[path] = PolicyFile(path, strict=self._strict)
         return self._files[path]
-
-
-def near_miss(source: Destination, policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> str:
-    """Return a sentence if no entry is for a source, but one may have been meant for it; else an empty text."""
-    policies = policy.policies if isinstance(policy, PolicyFile) else policy
-    meant = meant_for(source, policies)
-    return f"{no_entry_for(source, policies)}. {meant}" if meant else ""
-
-
-def findings(policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:
-    """Return what the reader of a policy found, each with the file that it is about."""
-    if isinstance(policy, PolicyFile):
-        return [f"{policy}: {warning}" for warning in policy.policies.warnings]
-    return list(policy.warnings) if isinstance(policy, PolicyMap) else []
-
-
-def findings_at(source: Destination, policy: RedeliveryPolicy | PolicyMap | PolicyFile) -> list[str]:
-    """Return whether a source is tried for ever at once, and whether an entry may have been meant for it, if none is.
-
-    Dead letters that go where they come from are refused by the start.
-    """
-    hurry = f"{source}: {HURRY}" if hurries_for_ever(policy.resolve(source.name, source.kind)) else ""
-    return list(filter(None, [hurry, near_miss(source, policy)]))

@@ -116,6 +116,7 @@ class Runner(CommandExecution):
     def begin(self, delivery: Delivery, /) -> bool:
         self.running[delivery] = self._tick() if self._timed else 0.0
         if not self.stopping and delivery.generation in self._live:
+            delivery.plan = self._plans[delivery.destination]
             if delivery.plan.policy.language == "jmsjca":
                 self._spoken.begin(delivery)
             delivery.outbox = self._outbox()

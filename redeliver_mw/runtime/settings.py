@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import string
 import tomllib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..message import Destination
 from ..policy.loading import looks_like_a_file
 from ..redelivery.delays import OPTIONS, Option
 from ..telemetry.failure_log import log_failures_option
+from .policy_findings import FindingRules
 
 DECLARE = ("own", "all", "none")
 SUBSCRIPTION_CHARACTERS = frozenset(string.ascii_letters + string.digits + ".-_")
@@ -39,6 +40,7 @@ class Settings:
     breaker: Breaker | None = None
     journal_healthy: Healthy = "all"
     log_failures: bool = True
+    finding_rules: FindingRules = field(default_factory=FindingRules)
     broker_limit: int | None = None  # the counted return that none survives; 0: there is no limit
 
     def __post_init__(self) -> None:

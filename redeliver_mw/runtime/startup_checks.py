@@ -14,12 +14,9 @@ from ..adapter.capabilities import BrokerLimit, Capabilities, SourceCapabilities
 from ..adapter.protocol import Adapter, SupportsDelayedRelease, SupportsLimits, Verdict
 from ..errors import RedeliverError
 from ..message import Destination
-from ..redaction import redact
 from ..redelivery.broker_limits import limit_meant, limit_warning, unknown, unknown_delays
 from ..redelivery.tracking import SourcePlan
-from .handler import HandlerSpec
 from .policy_checks import check_together, target_refused, targets_of
-from .policy_resolver import findings, findings_at
 
 log = logging.getLogger("redeliver_mw")
 FoundCapabilities = TypeVar("FoundCapabilities")
@@ -106,14 +103,6 @@ def _limits(asking: BrokerQueries, sources: list[Destination]) -> dict[Destinati
 
 def _log_once(limit: BrokerLimit) -> str:
     return limit.spelled or "there is no limit"
-
-
-def warn_of_findings(specs: Iterable[HandlerSpec]) -> None:
-    """Log once, at start, what the readers of the policies found, as `redeliver check` prints it."""
-    specs = list(specs)
-    read = [text for spec in specs for text in findings(spec.policy)]
-    for text in dict.fromkeys([*read, *(text for spec in specs for text in findings_at(spec.source, spec.policy))]):
-        log.warning("a policy may not be what was meant: %s", redact(text))
 
 
 def warn_of_limits(plans: Iterable[SourcePlan], able: Mapping[Destination, SourceCapabilities]) -> None:

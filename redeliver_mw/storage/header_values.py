@@ -53,6 +53,13 @@ BAD = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, stru
 # -- there --------------------------------------------------------------------------------------------
 
 
+def without_class(value: Any) -> Any:
+    """Return a number or a text of a driver's own class as Python's own: `int32(8)` of AMQP 1.0 is 8."""
+    if type(value) in (bool, int, float, str):
+        return value
+    return next((base(value) for base in (int, float, str) if isinstance(value, base)), value)
+
+
 def is_plain(text: str) -> bool:
     """Can every store keep it as a text? Not a NUL, not half a surrogate."""
     if not text.isascii():

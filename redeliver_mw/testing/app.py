@@ -66,8 +66,13 @@ class TestApp:
         self.clock.run_until_idle()
 
     def advance(self, seconds: float) -> None:
-        """Move time; everything that falls due on the way happens, each at its own instant."""
+        """Move time; everything that falls due on the way happens, each at its own instant.
+
+        What was changed in the limbo's tables by SQL is seen first.
+        """
         self.start()
+        if self.app._engine is not None:
+            self.app._engine.look_at_limbo()
         self.clock.advance(seconds)
 
     def dead_letters(self, source: str | Destination) -> list[StoredMessage]:

@@ -4,12 +4,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 
+import pika
+import proton
 import pytest
+import stomp
+from proton.utils import BlockingConnection
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.adapter.registry import parse_url
 from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.policy import Expiry, Target
 from redeliver_mw.session import connect
@@ -72,7 +78,7 @@ def test_a_message_that_jmsjca_moved_says_so_to_whoever_takes_it(broker: Broker)
 
 
 def test_a_senders_limit_is_read_from_the_message(broker: Broker) -> None:
-    app, counts = App(broker.url, policy=WEBLOGIC), list[int]()
+    app, counts = App(broker.url, policy=WEBLOGIC, allow_hot_loop=True), list[int]()
 
     @app.handler(SOURCE)
     def on_order(delivery: Delivery) -> None:
@@ -89,7 +95,7 @@ def test_a_senders_limit_is_read_from_the_message(broker: Broker) -> None:
 
 
 def test_a_delivery_date_is_waited_for(broker: Broker) -> None:
-    app, handled = App(broker.url, policy=PATCH_BAY), dict[bytes, float]()
+    app, handled = App(broker.url, policy=PATCH_BAY, allow_hot_loop=True), dict[bytes, float]()
 
     @app.handler(SOURCE)
     def on_order(delivery: Delivery) -> None:
@@ -111,7 +117,7 @@ def test_a_delivery_date_is_waited_for(broker: Broker) -> None:
 
 def redirected(broker: Broker, lives: float) -> tuple[Delivery, int]:
     """What is in the other queue after a message with 1.5 s to live has failed and rested for two; and its birth."""
-    policy = RedeliveryPolicy(9, 2.0, expiry=Expiry("redirect", Target("queue", DEAD), time_to_live=lives))
+    policy = RedeliveryPolicy(9, 2.0, expiry=Expiry("redirect", Target("queue", DEAD), time_to_live=lives, priority=7))
     app, done = App(broker.url, policy=policy), threading.Event()
     app.handler(SOURCE)(lambda delivery: 1 / 0)
     app.on_attempt(lambda record: done.set() if record.reason == "expired" else None)
@@ -130,6 +136,39 @@ def test_a_redirected_message_expires_anew_where_the_policy_says_when(broker: Br
     left = late.properties
     ends = left.expires_at_us if left.expires_at_us is not None else time.time_ns() // 1000 + (left.ttl_us or 0)
     assert 60 <= (ends - at_us) / 1e6 <= 60 + PATIENCE
+    assert (left.priority, left.persistent) == (7, True)
+
+
+def send_transient(url: str, body: bytes) -> None:
+    """Send a message that its broker need not keep, as a plain client does."""
+    place = parse_url(url)
+    (host, port), auth = place.hosts[0], (place.user, place.password)
+    if place.dialect == "rabbitmq+pika":
+        parameters = pika.ConnectionParameters(host, port, credentials=pika.PlainCredentials(*auth))
+        with contextlib.closing(pika.BlockingConnection(parameters)) as connection:
+            connection.channel().basic_publish("", SOURCE, body, pika.BasicProperties(delivery_mode=1))
+    elif place.dialect == "activemq+stomp":
+        client = stomp.Connection([(host, port)])
+        client.connect(*auth, wait=True)
+        client.send(f"/queue/{SOURCE}", body, headers={"content-length": len(body), "receipt": "sent"})
+        client.disconnect()
+    else:
+        with contextlib.closing(BlockingConnection(f"{host}:{port}", user=auth[0], password=auth[1])) as connection:
+            sender = connection.create_sender(SOURCE)
+            sender.send(proton.Message(body, durable=False))
+
+
+def test_it_is_read_whether_a_message_was_sent_to_be_kept(broker: Broker) -> None:
+    with connect(broker.url) as session:
+        session.publish(SOURCE, b"kept")
+        send_transient(broker.url, b"transient")
+        found = {}
+        for _ in range(2):
+            delivery = session.receive(SOURCE, PATIENCE)
+            assert delivery is not None
+            found[delivery.body] = delivery.properties.persistent
+            session.settle(delivery)
+    assert found == {b"kept": True, b"transient": False}
 
 
 def test_a_new_life_that_is_longer_than_a_broker_can_count_is_no_obstacle(broker: Broker) -> None:

@@ -68,8 +68,7 @@ def test_a_parked_message_comes_back_as_it_was_when_it_is_due(broker: Broker, tm
     with connect(broker.url) as session:
         session.publish(SOURCE, body, HEADERS, correlation_id="c-1", content_type="application/octet-stream")
         with app:
-            until(lambda: parked(tmp_path) == 1, PATIENCE, "it is not parked")
-            assert session.depth(SOURCE) == 0
+            until(lambda: parked(tmp_path) == 1 and session.depth(SOURCE) == 0, PATIENCE, "it is not parked")
             assert dead.wait(PATIENCE)
     (letter,) = take(broker, DEAD)
     for delivery in [letter, *(delivery for _, delivery in fails.runs)]:

@@ -9,6 +9,7 @@ import logging
 import sqlite3
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,10 +42,25 @@ def app_of(folder: Path, sick: Sick, policy: RedeliveryPolicy, **options: object
     return app
 
 
-def parked(folder: Path) -> int:
+def sql(folder: Path, statement: str) -> list[tuple[Any, ...]]:
     with sqlite3.connect(folder / "limbo.db") as connection:
-        (count,) = connection.execute("SELECT count(*) FROM dms_limbo_msg").fetchone()
-    return int(count)
+        return connection.execute(statement).fetchall()
+
+
+def parked(folder: Path) -> int:
+    return int(sql(folder, "SELECT count(*) FROM dms_limbo_msg")[0][0])
+
+
+def refused(folder: Path, sick: Sick, retry: int | None, times: int, seconds: float) -> TestApp:
+    """An App with a message in limbo that its target has refused so often, and time has gone on since."""
+    app = app_of(folder, sick, RedeliveryPolicy(2, [3600.0], "queue:dead"), delay="park", limbo_delivery_retry=retry)
+    faults = Faults()
+    sick.test = TestApp(app, faults=faults)
+    sick.test.send("orders", b"sick")
+    sick.test.advance(60.0)
+    faults.refuse("orders", times=times)
+    sick.test.advance(seconds)
+    return sick.test
 
 
 def rests_of(times: list[float]) -> list[float]:
@@ -92,17 +108,49 @@ def test_what_its_target_refuses_as_often_as_limbo_delivery_retry_says_stays_in_
     retry: int | None, tmp_path: Path
 ) -> None:
     """Patch Bay tries five times unless its `limboDeliveryRetry` says otherwise."""
+    with refused(tmp_path, Sick(), retry, 100, 100 * 3600.0):
+        pass
+    assert sql(tmp_path, "SELECT delivery_count - 1 FROM dms_limbo_msg") == [(retry or 5,)]
+
+
+def test_a_repair_by_sql_is_seen_when_time_moves_on(tmp_path: Path) -> None:
+    """What the manual of Patch Bay says: `UPDATE dms_limbo_msg SET delivery_count=1`."""
+    with refused(tmp_path, Sick(), 2, 2, 10 * 3600.0) as test:
+        assert parked(tmp_path) == 1
+        sql(tmp_path, "UPDATE dms_limbo_msg SET delivery_count=1")
+        test.advance(3.0)
+        assert [letter.body for letter in test.dead_letters("orders")] == [b"sick"]
+    assert parked(tmp_path) == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "told"),
+    [
+        (RedeliveryPolicy(7, [3600.0, 60.0], "queue:dead"), (3_600_000, 7, "queue:dead")),
+        (RedeliveryPolicy(None, 90.0), (90_000, 0, "queue:DLQ.orders")),
+        (RedeliveryPolicy(3, 90.0, ["queue:a.$", "topic:b"]), (90_000, 3, "queue:a.orders,topic:b")),
+        (RedeliveryPolicy(3, 90.0, None, "discard"), (90_000, 3, "")),
+    ],
+)
+def test_the_columns_of_a_retry_tell_its_delay_its_attempts_and_where_it_goes_in_the_end(
+    policy: RedeliveryPolicy, told: tuple[int, int, str], tmp_path: Path
+) -> None:
     sick = Sick()
-    policy = RedeliveryPolicy(3, [3600.0], "queue:dead")
-    app = app_of(tmp_path, sick, policy, delay="park", limbo_delivery_retry=retry)
-    faults = Faults()
-    with TestApp(app, faults=faults) as sick.test:
+    with TestApp(app_of(tmp_path, sick, policy, delay="park")) as sick.test:
         sick.test.send("orders", b"sick")
-        sick.test.advance(60.0)
-        faults.refuse("orders", times=100)
-        sick.test.advance(100 * 3600.0)
-    with sqlite3.connect(tmp_path / "limbo.db") as connection:
-        assert connection.execute("SELECT delivery_count - 1 FROM dms_limbo_msg").fetchall() == [(retry or 5,)]
+        sick.test.advance(10.0)
+        assert sql(tmp_path, "SELECT delay, max_attempts, failure_port FROM dms_limbo_delay") == [told]
+
+
+def test_a_retry_in_an_arm_is_told_with_the_terms_of_that_arm(tmp_path: Path) -> None:
+    sick = Sick()
+    policy = RedeliveryPolicy(7, 3600.0, "queue:dead", arms={"patient": (0.5, {"dead_after": 9, "backoff": 60.0})})
+    with TestApp(app_of(tmp_path, sick, policy, delay="park")) as sick.test:
+        for number in range(40):
+            sick.test.send("orders", b"sick", message_id=str(number))
+        sick.test.advance(10.0)
+        rows = sql(tmp_path, "SELECT DISTINCT delay, max_attempts FROM dms_limbo_delay")
+    assert sorted(rows) == [(60_000, 9), (3_600_000, 7)]
 
 
 @pytest.mark.parametrize("retry", [0, -1, 1.5, "5"])

@@ -26,7 +26,7 @@ WORDS: tuple[tuple[str, frozenset[Side]], ...] = (
     (r"the _JMSJCA_ properties|JMS_BEA_RedeliveryLimit|DELIVERY_DATE", frozenset({"messages"})),
     (r"delays |jitter |fractions of a millisecond", frozenset({"delays", "hardly"})),
     (r"expiry |.* for rejected and expired messages", frozenset({"expiry", "rejected"})),
-    (r"(?:never )?dead|discard: |.*only a number of failures can be the end", frozenset({"end"})),
+    (r"(?:never )?dead|discard: |[^:]+: only a number of failures can be the end", frozenset({"end"})),
     (r"the target ", frozenset({"end", "expiry", "rejected"})),
     # what has no place at all
     (
@@ -132,7 +132,7 @@ def _end(policy: RedeliveryPolicy, source: Destination) -> tuple[object, ...]:
 def _expired(policy: RedeliveryPolicy, source: Destination) -> tuple[object, ...]:
     told = _told(policy.expired(), source)
     log = (policy.expiry.action == "log", policy.expiry.log) if told == ("Discard",) else ()
-    return *told, policy.expiry.time_to_live, log
+    return *told, policy.expiry.time_to_live, policy.expiry.priority, log
 
 
 def _told(decision: Decision, source: Destination) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from redeliver_mw.errors import PolicyError
-from redeliver_mw.policy import PolicyMap
+from redeliver_mw.policy import PolicyMap, load_policies
 from redeliver_mw.policy.formats.activemq.reader import read
 
 OPTION = "jms.redeliveryPolicy."
@@ -50,6 +50,19 @@ def test_an_option_that_is_nearly_one_is_told_how_it_is_spelled(option: str, mea
     assert "secret" not in str(raised.value)
     beside = read(f"{PLAIN}&{option}=4")
     assert [warning for warning in beside.warnings if warning == f"{option} is not read: it is spelled {meant}"]
+
+
+@pytest.mark.parametrize("url", ["tcp://h:1?{}", "failover:(tcp://a:1,tcp://b:1)?{}"])
+def test_the_language_of_a_url_with_a_misspelt_option_is_known(url: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        load_policies(url.format("jms.RedeliveryPolicy.maximumRedeliveries=4"))
+    assert raised.value.cure == "Write jms.redeliveryPolicy.maximumRedeliveries"
+
+
+def test_an_option_of_another_policy_of_activemq_is_not_taken_for_a_misspelt_one() -> None:
+    assert not read(f"{PLAIN}&jms.prefetchPolicy.all=4").warnings
+    with pytest.raises(PolicyError, match="this URL carries no policy"):
+        load_policies("tcp://h:1?jms.prefetchPolicy.all=4")
 
 
 def test_a_url_without_any_such_option_is_told_what_to_add() -> None:

@@ -95,20 +95,32 @@ def errors(log: Log) -> list[str]:
 # -- what a new version holds for ------------------------------------------------------------------------
 
 
-def test_a_new_version_holds_for_what_arrives_afterwards_and_for_nothing_else(tmp_path: Path, log: Log) -> None:
+def test_a_message_that_is_held_follows_the_new_version_at_its_next_attempt(tmp_path: Path, log: Log) -> None:
     with Shop(tmp_path, ONE) as shop:
+        shop.test.send("orders", "early")
+        shop.test.advance(1.5)  # its second attempt, its last, is over before the change
         shop.write(TWO)
         shop.test.advance(1.5)
-        shop.test.send("orders", "before")  # its rest is from 3.5 to 4.5, the change is taken at 4.0
+        shop.test.send("orders", "held")  # its delay is from 5 to 6, the change is taken at 5.5
         shop.test.advance(10)
-        shop.test.send("orders", "after")
-        shop.test.advance(10)
-        assert shop.dead("one.orders") == [b"before"]
-        assert shop.dead("two.orders") == [b"after"]
+        assert shop.dead("one.orders") == [b"early"]
+        assert shop.dead("two.orders") == [b"held"]
     assert errors(log) == []
 
 
-def test_what_waits_for_a_worker_when_the_file_changes_keeps_the_old_version(tmp_path: Path) -> None:
+@pytest.mark.parametrize("endless", ["1:0; 2:1000", "1:60000"])
+def test_a_mended_policy_ends_the_endless_retries_of_a_message_in_hand(endless: str, tmp_path: Path) -> None:
+    with Shop(tmp_path, endless) as shop:
+        shop.test.send("orders", "stuck")
+        shop.test.advance(4)
+        assert shop.dead("two.orders") == []
+        shop.change("2:1000; 3:move(queue:two.$)")
+        shop.test.advance(60)
+        assert shop.dead("two.orders") == [b"stuck"]
+    assert shop.attempts[-1].policy_version == shop.changes[0].new_versions[0]
+
+
+def test_what_waits_for_a_worker_when_the_file_changes_is_under_the_new_version(tmp_path: Path) -> None:
     shop = Shop(tmp_path, ONE)
     shop.app.handler("healthy")(lambda delivery: None)
     with shop:
@@ -119,9 +131,9 @@ def test_what_waits_for_a_worker_when_the_file_changes_keeps_the_old_version(tmp
         for source in ("orders", "healthy"):
             shop.app.resume(source)
         shop.test.advance(10)
-        assert shop.dead("one.orders") == [b"before"]
+        assert shop.dead("two.orders") == [b"before"]
     assert sorted(a.outcome for a in shop.attempts) == ["accepted", "dead_lettered", "redelivered"]
-    assert {a.policy_version for a in shop.attempts} == {shop.changes[0].old_versions[0]}
+    assert {a.policy_version for a in shop.attempts} == {shop.changes[0].new_versions[0]}
 
 
 def test_a_copy_that_comes_back_after_the_change_is_decided_by_the_new_version_with_the_failures_it_had(

@@ -61,6 +61,49 @@ def test_a_finding_is_printed_by_each_command_and_strict_makes_it_an_error(
     assert "<redelivery-delay>" in capsys.readouterr().err
 
 
+COLD_ENTRIES = """<redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries>
+  <redeliveryPolicy queue="shop.orders" maximumRedeliveries="2" redeliveryDelay="3000"/>
+</redeliveryPolicyEntries></redeliveryPolicyMap></redeliveryPolicyMap>"""
+
+
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["check", "3:0"], "at once for ever"),
+        (["check", "3:0", "--json"], "at once for ever"),
+        (["explain", "3:0"], "at once for ever"),
+        (["convert", "3:0", "--to", "native", "--lossy"], "at once for ever"),
+        (["convert", "3:0", "--to", "weblogic", "--destination", "orders", "--lossy"], "at once for ever"),
+        (["check", "2:1000; 3:move(queue:$)"], "where they come from"),
+        (["convert", "2:1000; 3:move(queue:$)", "--to", "native", "--lossy"], "where they come from"),
+        (["explain", "3:1000", "--against", "3:0"], "at once for ever"),
+        (["explain", COLD_ENTRIES, "--destination", "shop.ordres"], "Did you mean shop.orders?"),
+        (["convert", COLD_ENTRIES, "--to", "native", "--destination", "shop.ordres"], "Did you mean shop.orders?"),
+    ],
+)
+def test_what_a_policy_comes_to_is_a_warning_and_with_strict_an_error(
+    command: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command) == 0
+    err = capsys.readouterr().err
+    assert err.startswith("warning: ")
+    assert told in err
+    assert run([*command, "--strict"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert told in err
+
+
+def test_a_finding_in_a_file_is_refused_with_the_name_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "policy"
+    file.write_text("3:0", "utf-8")
+    assert run(["check", str(file), "--strict"]) == 2
+    assert capsys.readouterr().err.startswith(f"error: {file}: ")
+
+
 def test_explain_prints_the_findings_of_the_policy_beside_it_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "3:1000", "--against", MISPLACED, "--json"]) == 0
     out, err = capsys.readouterr()
@@ -69,7 +112,7 @@ def test_explain_prints_the_findings_of_the_policy_beside_it_too(capsys: pytest.
 
 
 def test_an_app_logs_each_finding_once_at_its_start(policy: str | Path, caplog: pytest.LogCaptureFixture) -> None:
-    app = app_of(policy)
+    app = app_of(policy, allow_hot_loop=True)
     app.handler("billing")(handle)
     with caplog.at_level(logging.WARNING, "redeliver_mw"), TestApp(app) as test:
         test.broker.declare("dead")
@@ -83,13 +126,19 @@ def test_with_strict_policies_an_app_refuses_a_policy_with_a_finding(policy: str
         app_of(policy, strict_policies=True)
 
 
+def changed(file: Path, text: str, **options: object) -> TestApp:
+    """A running App whose policy file, dead at the second failure, has been changed to this."""
+    file.write_text("1:1000; 2:move(queue:dead)", "utf-8")
+    test = TestApp(app_of(file, **options))
+    test.advance(3)
+    file.write_text(text, "utf-8")
+    test.advance(3)
+    return test
+
+
 def test_a_finding_in_a_changed_file_is_logged_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    file = tmp_path / "policy"
-    file.write_text("2:1000; 3:move(queue:dead)", "utf-8")
-    with TestApp(app_of(file)) as test:
-        test.advance(3)
-        file.write_text(MISPLACED, "utf-8")
-        test.advance(3)
+    with changed(tmp_path / "policy", MISPLACED):
+        pass
     assert [r for r in caplog.records if "<redelivery-delay>" in r.getMessage() and r.levelno == logging.WARNING]
 
 
@@ -286,9 +335,88 @@ def test_an_app_logs_a_handler_whose_name_nearly_has_an_entry(
     assert len([r for r in caplog.records if "no entry is for" in r.getMessage()]) == told
 
 
-def test_an_app_logs_endless_retries_without_a_last_delay_at_its_own_sources(caplog: pytest.LogCaptureFixture) -> None:
-    text = '<weblogic-jms><queue name="orders"/><queue name="billing"/></weblogic-jms>'
-    with TestApp(app_of(text)):
+# -- endless retries without a delay, in an App ------------------------------------------------------------
+
+HOT = '<weblogic-jms><queue name="orders"/><queue name="billing"/></weblogic-jms>'
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_an_app_refuses_to_start_with_endless_retries_without_a_last_delay(in_file: bool, tmp_path: Path) -> None:
+    file = tmp_path / "module.xml"
+    file.write_text(HOT, "utf-8")
+    app = app_of(file if in_file else HOT)
+    with pytest.raises(PolicyError) as refused:
+        TestApp(app).start()
+    told = str(refused.value)
+    assert "queue:orders: a message that always fails is tried again at once for ever" in told
+    assert "allow_hot_loop=True" in told
+    assert "billing" not in told  # no handler of this App is for it
+    assert (str(file) in told) == in_file
+    assert not app.is_started
+
+
+def test_a_refused_hot_loop_is_told_with_the_misspelt_element_that_brought_it() -> None:
+    module = HOT.replace("/><", "><delivery-failure-param/></queue><", 1)
+    with pytest.raises(PolicyError, match=r"did you mean delivery-failure-params\?.*at once for ever"):
+        TestApp(app_of(module)).start()
+
+
+def test_an_app_that_allows_a_hot_loop_logs_it_at_its_own_sources(caplog: pytest.LogCaptureFixture) -> None:
+    with TestApp(app_of(HOT, allow_hot_loop=True)):
         pass
     (line,) = [r.getMessage() for r in caplog.records if "at once for ever" in r.getMessage()]
     assert "queue:orders" in line
+
+
+def test_a_hot_loop_is_refused_for_each_source_that_has_it() -> None:
+    app = App("memory://", policy="3:0")
+    for source in ("orders", "billing"):
+        app.handler(source)(handle)
+    app.handler("calm", policy="3:1000")(handle)
+    with pytest.raises(PolicyError) as refused:
+        TestApp(app).start()
+    told = str(refused.value)
+    assert "queue:orders" in told
+    assert "queue:billing" in told
+    assert "calm" not in told
+
+
+def test_one_arm_with_a_hot_loop_is_enough_to_refuse_a_start() -> None:
+    cold, hot = RedeliveryPolicy.parse("2:1000; 5:move(queue:dead)"), RedeliveryPolicy.parse("2:0")
+    policy = cold.replace(arms={"hot": (0.1, hot)})
+    with pytest.raises(PolicyError, match="at once for ever"):
+        TestApp(app_of(policy)).start()
+
+
+@pytest.mark.parametrize("hot", ["3:0", "1:1000; 2:0"])
+def test_a_changed_file_with_a_hot_loop_is_refused_and_the_old_policy_holds(
+    hot: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "policy"
+    with changed(file, hot) as test:
+        test.send("orders", b"one")
+        test.advance(3)
+        assert [message.body for message in test.broker.peek("dead")] == [b"one"]
+    (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR and str(file) in r.getMessage()]
+    assert "at once for ever" in line
+    assert "allow_hot_loop=True" in line
+
+
+def test_where_a_hot_loop_is_allowed_a_changed_file_may_have_one_and_that_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with changed(tmp_path / "policy", "3:0", allow_hot_loop=True):
+        pass
+    assert [r for r in caplog.records if "at once for ever" in r.getMessage() and r.levelno == logging.WARNING]
+
+
+def test_with_strict_policies_a_handler_whose_name_nearly_has_an_entry_is_refused() -> None:
+    app = App("memory://", policy=ENTRIES, strict_policies=True)
+    app.handler("shop.ordres")(handle)
+    with pytest.raises(PolicyError, match=r"Did you mean shop\.orders"):
+        TestApp(app).start()
+
+
+def test_with_strict_policies_a_map_that_was_read_leniently_is_refused_too() -> None:
+    with pytest.raises(PolicyError, match="redelivery-delay"):
+        TestApp(app_of(load_policies(MISPLACED), strict_policies=True)).start()

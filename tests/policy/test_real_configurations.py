@@ -3,7 +3,8 @@
 """Configurations in the shape of real ones draw no warning: nothing that a product knows is unknown here.
 
 Each file has the elements and the nesting of its original, and values of our own; what only repeats is left out. Where
-the original says nothing of redelivery, or names no error destination, the smallest policy is added.
+the original says nothing of redelivery, or names no error destination, the smallest policy is added. Few modules of
+WebLogic are public: five are what WebLogic writes of a public model or script, which names the same settings.
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ SHAPES = {
     "patchbay/importer.xml": "ATG 11.3.2, Web Services guide, Patch Bay Configuration",
     "patchbay/foreign-provider.xml": "ATG 10.1, the provider of the DTD of dynamoMessagingSystem.xml",
     "patchbay/fulfilment.xml": "ATG 10.2, Programming Guide, Configuring Failed Message Redelivery",
+    "patchbay/source-of-global-events.xml": "ATG 9.3, Personalization Guide, Configuring the Message Source",
+    "weblogic/cluster-module.xml": "the module of the example of a Puppet class of Above Property",
+    "weblogic/factory-and-distributed-queue.xml": "the module of a model in the Kubernetes operator's documentation",
+    "weblogic/queue-of-a-demonstration.xml": "the module that the script of brunoborges/oraclecloud-demo makes",
+    "weblogic/store-and-forward-queues.xml": "the module that hanafiepaulus/DS-JMS-WLSTScript makes, queues of int2_v2",
+    "weblogic/balanced-queue.xml": "the module that a script for a cluster makes: a factory, a queue in turns",
     "weblogic/overrides-in-a-cluster.xml": "WebLogic, an override in the Kubernetes operator's sitconfig tests",
     "weblogic/overrides-by-environment.xml": "WebLogic, an override in the Kubernetes operator's configoverridesset2",
     "weblogic/queue-of-an-application.xml": "WebLogic 9.0, weblogic-jms.xml in the tests of Windup's rules",

@@ -52,7 +52,8 @@ WHOLE = {
     "weblogic": """<weblogic-jms xmlns="http://xmlns.oracle.com/weblogic/weblogic-jms">
   <quota name="q"><policy>FIFO</policy></quota>
   <template name="T"><quota>q</quota>
-    <delivery-params-overrides><priority>3</priority><redelivery-delay>7</redelivery-delay></delivery-params-overrides>
+    <delivery-params-overrides><delivery-mode>Persistent</delivery-mode><priority>3</priority>
+      <redelivery-delay>7</redelivery-delay></delivery-params-overrides>
     <delivery-failure-params>
       <redelivery-limit>2</redelivery-limit><expiration-policy>Log</expiration-policy>
       <expiration-logging-policy>%header%</expiration-logging-policy>
@@ -165,6 +166,11 @@ def test_a_misspelt_element_says_its_right_name(language: str, number: int) -> N
         assert f"id you mean {name}?" in said
         with pytest.raises(PolicyError, match="an unknown element"):
             load_policies(text, strict=True)
+
+
+def test_an_element_that_is_misspelt_in_a_wrong_place_says_its_nearest_name_and_its_place() -> None:
+    sink = "<message-sink><nucleus-name>/a</nucleus-name><redelivry/></message-sink>"
+    assert "Did you mean redelivery? It belongs in <input-destination>" in told(sink)
 
 
 @pytest.mark.parametrize(("language", "number"), CASES)

@@ -86,5 +86,5 @@ def _expired(policy: RedeliveryPolicy, source: Destination) -> tuple[object, ...
     decision = policy.expired()
     if isinstance(decision, DeadLetter):
         where = [str(target.resolve(source)) for target in decision.targets]
-        return ("redirected", *where, policy.expiry.time_to_live)
+        return ("redirected", *where, policy.expiry.time_to_live, policy.expiry.priority)
     return ("dropped", policy.expiry.log if policy.expiry.action == "log" else None)

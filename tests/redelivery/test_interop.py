@@ -14,7 +14,7 @@ from redeliver_mw import App, Delivery, RedeliveryPolicy
 from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.memory import StoredMessage
 from redeliver_mw.memory.reader import MemoryReader
-from redeliver_mw.policy import Expiry, PolicyMap, Target
+from redeliver_mw.policy import Expiry, PolicyMap, Target, load_policies
 from redeliver_mw.redelivery.copies import STATE_BYTES
 from redeliver_mw.testing import TestApp
 
@@ -53,7 +53,7 @@ def letters_of(
     **properties: Any,
 ) -> list[StoredMessage]:
     """The dead letters of one message that `failing` got."""
-    app = App("memory://", policy=policy)
+    app = App("memory://", policy=policy, allow_hot_loop=True)  # as WebLogic's default is
     app.handler(source)(failing)
     with TestApp(app) as failing.test:
         began = failing.test.clock.now().mono
@@ -232,7 +232,7 @@ class TestWebLogic:
 
     @pytest.mark.parametrize("limit", ["soon", "", None, 1.5, True, "9" * 30])
     def test_what_is_no_number_is_no_limit(self, limit: object) -> None:
-        app, failing = App("memory://", policy=WORK.format("")), Failing()
+        app, failing = App("memory://", policy=WORK.format(""), allow_hot_loop=True), Failing()
         app.handler("orders")(failing)
         with TestApp(app) as test:
 
@@ -272,13 +272,46 @@ class TestWebLogic:
         left = letter.properties.expires_at_us
         assert left is None if lives is None else left == self.at_us + 5_000_000 + 30_000_000
 
+    @pytest.mark.parametrize("priority", [0, 9])
+    def test_a_redirected_message_gets_the_priority_of_its_new_destination(self, priority: int) -> None:
+        late = f"<delivery-params-overrides><priority>{priority}</priority></delivery-params-overrides>"
+        module = f"""<weblogic-jms><queue name="orders">
+          <delivery-params-overrides><redelivery-delay>5000</redelivery-delay></delivery-params-overrides>
+          <delivery-failure-params><redelivery-limit>9</redelivery-limit><error-destination>late</error-destination>
+          <expiration-policy>Redirect</expiration-policy></delivery-failure-params></queue>
+          <queue name="late">{late}</queue></weblogic-jms>"""
+        (letter,) = self.expired(load_policies(module).resolve("orders"))
+        assert letter.properties.priority == priority
+
+    def test_the_log_line_has_what_weblogic_knows_of_a_message(self, caplog: pytest.LogCaptureFixture) -> None:
+        names = "JMSXDeliveryCount,JMSDeliveryTime,JMSRedeliveryLimit,JMSDeliveryMode"
+        with caplog.at_level(logging.INFO, "redeliver_mw"):
+            self.expired(RedeliveryPolicy(9, 5.0, expiry=Expiry("log", log=names)), JMS_BEA_DeliveryTime=1700000000000)
+        (line,) = [record.getMessage() for record in caplog.records if "an expired message" in record.getMessage()]
+        # it has failed once and comes for the second time; nine failures are eight redeliveries
+        assert line.endswith(
+            "JMSMessageID=m-1, JMSXDeliveryCount=2, JMSDeliveryTime=1700000000000, JMSRedeliveryLimit=8, "
+            "JMSDeliveryMode=NON_PERSISTENT"
+        )
+
+    def test_the_log_line_of_all_headers_has_the_delivery_mode_and_the_limit(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.INFO, "redeliver_mw"):
+            self.expired(RedeliveryPolicy(None, 5.0, expiry=Expiry("log", log="%header%")))
+        (line,) = [record.getMessage() for record in caplog.records if "an expired message" in record.getMessage()]
+        assert "JMSRedeliveryLimit=-1" in line
+        assert f"JMSDeliveryTime={self.at_us // 1000 - 1000}" in line  # when it was sent
+        assert "JMSDeliveryMode=NON_PERSISTENT" in line
+
     def expired(self, policy: RedeliveryPolicy, **headers: Any) -> list[StoredMessage]:
         """What is in *late* and *dead* after a message with two seconds to live has failed and rested for five."""
         app, failing = App("memory://", policy=policy), Failing()
         app.handler("orders")(failing)
         with TestApp(app) as failing.test:
             now = self.at_us = failing.test.clock.now().us
-            failing.test.send("orders", b"one", headers, message_id="m-1", priority=3, expires_at_us=now + 2_000_000)
+            given = {"priority": 3, "timestamp_us": now - 1_000_000, "persistent": False}
+            failing.test.send("orders", b"one", headers, message_id="m-1", expires_at_us=now + 2_000_000, **given)
             failing.test.advance(6.0)
             assert len(failing.seen) == 1
             return [*failing.test.broker.peek("late"), *failing.test.broker.peek("dead")]
@@ -297,7 +330,7 @@ class TestPatchBay:
     @pytest.mark.parametrize("spelled", [int, str])
     @pytest.mark.parametrize("seconds", [1, 7, 3600])
     def test_p6_a_message_with_a_date_is_handled_then_and_not_before(self, spelled: type, seconds: int) -> None:
-        app, times = App("memory://", policy=SINK.format("", "")), []
+        app, times = App("memory://", policy=SINK.format("", ""), allow_hot_loop=True), []
         app.handler("orders")(lambda delivery: times.append(test.clock.now().mono))
         with TestApp(app) as test:
             now = test.clock.now()
@@ -321,7 +354,7 @@ class TestPatchBay:
 
     @pytest.mark.parametrize("date", ["soon", "", None, True, 1.5, "1700000000000"])
     def test_a_date_that_is_none_or_past_is_not_waited_for(self, date: object) -> None:
-        app, done = App("memory://", policy=SINK.format("", "")), []
+        app, done = App("memory://", policy=SINK.format("", ""), allow_hot_loop=True), []
         app.handler("orders")(lambda delivery: done.append(delivery.body))
         with TestApp(app) as test:
             test.send("orders", b"one", {DATE: date})
@@ -329,7 +362,7 @@ class TestPatchBay:
             assert test.depth("orders") == 0
 
     def test_a_stop_leaves_a_message_with_a_date_to_the_broker(self) -> None:
-        app, done = App("memory://", policy=SINK.format("", "")), []
+        app, done = App("memory://", policy=SINK.format("", ""), allow_hot_loop=True), []
         app.handler("orders")(lambda delivery: done.append(delivery.body))
         test = TestApp(app).start()
         test.send("orders", b"later", {DATE: test.clock.now().us // 1000 + 3_600_000})
@@ -354,7 +387,7 @@ class Unreadable(MemoryReader):
 @pytest.mark.parametrize("policy", ["2:move(queue:dead)", SINK.format("", "")])
 def test_headers_that_cannot_be_read_say_nothing_and_stop_nobody(policy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redeliver_mw.memory.adapter.MemoryReader", Unreadable)
-    app, done = App("memory://", policy=policy), []
+    app, done = App("memory://", policy=policy, allow_hot_loop=True), []
     app.handler("orders")(lambda delivery: done.append(delivery.body))
     with TestApp(app) as test:
         test.send("orders", b"one")
@@ -364,7 +397,8 @@ def test_headers_that_cannot_be_read_say_nothing_and_stop_nobody(policy: str, mo
 
 
 def test_the_attempts_of_a_message_with_its_own_policy_are_recorded_under_that() -> None:
-    app, records, failing = App("memory://", policy=WORK.format("")), list[AttemptRecord](), Failing()
+    app = App("memory://", policy=WORK.format(""), allow_hot_loop=True)
+    records, failing = list[AttemptRecord](), Failing()
     app.handler("orders")(failing)
     app.on_attempt(records.append)
     with TestApp(app) as test:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from redeliver_mw.adapter.protocol import OnAnswer, Verdict
 from redeliver_mw.crash_safety.rows import key_of_line
 from redeliver_mw.message import Delivery, Destination, Outgoing
+from redeliver_mw.redelivery.copies import RetryTerms
 from redeliver_mw.redelivery.ledger import ledger_key, message_key, read_history_headers
 
 from .plan import LATER, SOURCE, TARGETS, Letter
@@ -206,7 +207,7 @@ class Book:
             return None
         park = keeper.park
 
-        def watched(out: Outgoing, due: float, answer: OnAnswer, /) -> None:
+        def watched(out: Outgoing, due: float, answer: OnAnswer, /, terms: RetryTerms | None = None) -> None:
             name = out.body.decode()
             self.open_publish(name)
 
@@ -215,7 +216,7 @@ class Book:
                 self.world.note(f"the copy of {name} for limbo: {verdict}")
                 answer(verdict, why)
 
-            park(out, due, answered)
+            park(out, due, answered, terms)
 
         keeper.park = watched
         return keeper

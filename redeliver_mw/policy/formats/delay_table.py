@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 
@@ -31,6 +32,11 @@ def delay_table(policy: RedeliveryPolicy) -> tuple[DelayTable, list[str]]:
     if _changes_later(backoff, last, table):
         missing.append(f"delays after failure {WALKED} ({backoff})")
     return table, missing
+
+
+def whole_milliseconds(seconds: float) -> bool:
+    """Return whether a delay is a whole number of milliseconds, as exactly as a float of seconds can say."""
+    return math.isclose(seconds, round(seconds * 1000) / 1000, rel_tol=1e-15, abs_tol=1e-9)
 
 
 def at(table: DelayTable, failures: int) -> float:

@@ -155,7 +155,9 @@ def _meant(name: str, place: Place, schema: Schema) -> str | None:
         return None if name in schema.known else _near(name, tuple(schema.telling))
     if name in schema.attributes:
         return name
-    return nearest(name, place.ours) or _near(name, tuple(schema.telling)) or nearest(name, place.foreign)
+    # one that is spelled more alike may belong elsewhere: redelivry beside redelivery-port
+    ours = list(filter(None, (nearest(name, place.ours), _near(name, tuple(schema.telling)))))
+    return nearest(name, ours) or nearest(name, place.foreign)
 
 
 def _near(name: str, allowed: tuple[str, ...]) -> str | None:

@@ -15,7 +15,7 @@ from itertools import islice, repeat
 from typing import TypeVar
 
 from ..model import RedeliveryPolicy
-from .delay_table import at, delay_table
+from .delay_table import at, delay_table, whole_milliseconds
 
 WALKED = 1000  # delays that are looked at one by one
 MULTIPLIERS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -90,7 +90,7 @@ def one_delay(policy: RedeliveryPolicy) -> tuple[int, list[str]]:
         kept = rests.kept(repeat(rests.mean))
         return rests.mean, [*lost, f"delays ({policy.backoff}): one delay for all, {rests.mean / 1000:.10g} s; {kept}"]
     delay = at(table, 1)
-    if abs(round(delay * 1000) - delay * 1000) > 1e-6:
+    if not whole_milliseconds(delay):
         lost.append("fractions of a millisecond")
     return round(delay * 1000), lost
 

@@ -34,7 +34,7 @@ def unsupported(policy: RedeliveryPolicy) -> list[str]:
 
 def ends_by_time(policy: RedeliveryPolicy) -> bool:
     """Is more than a number of failures its end? A message that is kept comes again, whenever that was decided."""
-    return policy.on_dead != "keep" and not isinstance(policy.stop, AfterFailures)
+    return policy.on_dead != "keep" and not isinstance(policy.stop, AfterFailures) and not policy.stop.met(1, 0.0)
 
 
 def of_messages(policy: RedeliveryPolicy, target: str) -> list[str]:
@@ -45,6 +45,16 @@ def of_messages(policy: RedeliveryPolicy, target: str) -> list[str]:
     if policy.language == target or (policy.language == "weblogic" and policy.dead_after is not None):
         return []
     return [_OF_MESSAGES[policy.language]] if policy.language in _OF_MESSAGES else []
+
+
+def of_redirected(policy: RedeliveryPolicy) -> list[str]:
+    """Return what a redirected message loses in a language in which it lives for ever and keeps its priority."""
+    expiry, lost = policy.expiry, []
+    if expiry.time_to_live is not None:
+        lost.append(f"expiry redirect for {expiry.time_to_live:g} s: there the message never expires")
+    if expiry.priority is not None:
+        lost.append(f"expiry redirect with priority {expiry.priority}: there the message keeps its own")
+    return lost
 
 
 def limit(policy: RedeliveryPolicy) -> int | None:

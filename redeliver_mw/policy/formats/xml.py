@@ -8,6 +8,7 @@ Read with defusedxml: a document type, an entity of its own or an external one i
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -51,6 +52,14 @@ class Element:
             if child.name == name:
                 return child
         return None
+
+    def all_inside(self) -> Iterator[Element]:
+        """Yield itself and everything inside it, in no order that counts."""
+        waiting = [self]
+        while waiting:
+            element = waiting.pop()
+            yield element
+            waiting.extend(element.children)
 
     def find(self, *names: str) -> list[Element]:
         """Itself and everything inside it that has one of these names, in the order of the text."""

@@ -85,7 +85,7 @@ def test_a_producers_headers_that_look_like_the_brokers_do_no_harm(
     assert letter.headers["_AMQ_ORIG_ADDRESS"] == letter.headers["redeliver_original_destination"] == queue
     assert letter.headers["_AMQ_DUPL_ID"] != f"mine-{queue}"
     assert not {"AMQ_SCHEDULED_DELAY", "_AMQ_SCHED_DELIVERY", "JMSXDeliveryCount"} & letter.headers.keys()
-    assert world.depth(queue) == 0
+    assert world.wait_until(lambda: world.depth(queue) == 0)
 
 
 FORGED: dict[str, dict[str, Any]] = {
@@ -122,7 +122,7 @@ def test_a_producers_own_redeliver_headers_neither_kill_nor_spare_a_message(worl
     for letter in letters:
         assert (letter.headers["redeliver_failures"], letter.headers["redeliver_reason"]) == ("2", "exhausted")
         assert letter.headers["redeliver_failures_for"] == queue
-    assert world.depth(queue) == 0
+    assert world.wait_until(lambda: world.depth(queue) == 0)
 
 
 def test_a_map_is_copied_as_a_map(world: ProtonWorld) -> None:

@@ -106,7 +106,7 @@ def test_what_the_brokers_retry_sent_back_may_die_again_and_be_sent_back_again(w
     assert world.wait_until(lambda: handler.done[b"one"] == 1)
     seen = [(run.delivery.past.generation, run.count) for run in handler.runs]
     assert seen == [(0, 1), (0, 2), (1, 1), (1, 2), (2, 1)]
-    assert (world.depth(queue), world.depth(dead)) == (0, 0)
+    assert world.wait_until(lambda: (world.depth(queue), world.depth(dead)) == (0, 0))
 
 
 def test_the_brokers_retry_sends_ours_and_its_own_back_from_one_queue(world: ProtonWorld) -> None:

@@ -112,6 +112,7 @@ def test_a_recorded_message_is_read_in_full() -> None:
         content_type="x/y",
         priority=4,
         timestamp_us=1795264249704000,
+        persistent=True,
     )
 
 
@@ -125,7 +126,7 @@ def test_redelivered_and_our_own_headers_are_seen_without_reading_all() -> None:
 def test_an_expiry_is_microseconds_and_nought_is_none() -> None:
     assert READER.properties(message({"expires": "1700000000123"})).expires_at_us == 1_700_000_000_123_000
     assert READER.properties(message({"expires": "0"})).expires_at_us is None
-    assert READER.properties(message({"expires": "soon", "priority": "high"})) == Properties()
+    assert READER.properties(message({"expires": "soon", "priority": "high"})) == Properties(persistent=False)
 
 
 @pytest.mark.parametrize(

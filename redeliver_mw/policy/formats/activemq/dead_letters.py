@@ -7,6 +7,8 @@ An ending is a RedeliveryPolicy of which only targets, `on_dead` and expiry coun
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ....message import DestinationKind
 from ...decisions import Target
 from ...destinations import MapEntry
@@ -37,6 +39,12 @@ _INDIVIDUAL = (
     "destinationPerDurableSubscriber",
     *_COMMON,
 )
+_BEANS = {
+    "SharedDeadLetterStrategy": "sharedDeadLetterStrategy",
+    "IndividualDeadLetterStrategy": "individualDeadLetterStrategy",
+    "DiscardingDeadLetterStrategy": "discarding",
+}
+_OF_A_BEAN = ("class", "id", "name", "scope", "lazy-init")
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 
 SHARED = RedeliveryPolicy(1, 0.0, f"queue:{DEAD_LETTER_QUEUE}")
@@ -86,7 +94,8 @@ def _ending(entry: Element, kind: DestinationKind, report: ReportProblem) -> Red
     given = entry.first("deadLetterStrategy")
     if given is None:
         return SHARED
-    strategy = next((child for child in given.children if child.name in STRATEGIES), None)
+    children = [_from_bean(child) if child.name == "bean" else child for child in given.children]
+    strategy = next((child for child in children if child.name in STRATEGIES), None)
     if strategy is None:
         report.problems.warn(f"{given.where}: no strategy known here; {', '.join(STRATEGIES)} are. Taken: the shared")
         return SHARED
@@ -99,6 +108,33 @@ def _ending(entry: Element, kind: DestinationKind, report: ReportProblem) -> Red
     target = _shared(strategy, report) if shared else _individual(strategy, kind, report)
     expired = _switch(strategy, "processExpired", True, report)
     return RedeliveryPolicy(1, 0.0, target, expiry=Expiry() if expired else Expiry("discard"))
+
+
+def _from_bean(bean: Element) -> Element:
+    """Return the strategy that a bean of Spring's or Blueprint's is, as an element of its own; else the bean."""
+    name = _BEANS.get(bean.attributes.get("class", "").rpartition(".")[2])
+    if name is None:
+        return bean
+    attributes = {key: text for key, text in bean.attributes.items() if key not in _OF_A_BEAN}
+    children = []
+    for each in bean.all("property"):
+        key, value = each.attributes.get("name", ""), each.first("value")
+        inside = [one for one in each.children if one.name in ("queue", "topic", "bean")]
+        if inside:
+            children.append(replace(each, name=key, children=[_destination(inside[0])]))
+        else:
+            attributes[key] = each.attributes.get("value", value.text if value else "")
+    return replace(bean, name=name, attributes=attributes, children=children)
+
+
+def _destination(element: Element) -> Element:
+    """Return `<queue physicalName="...">` or `<topic>`, also for a bean of the class ActiveMQQueue or ActiveMQTopic."""
+    if element.name != "bean":
+        return element
+    kind = "topic" if element.attributes.get("class", "").endswith("Topic") else "queue"
+    told = [*element.all("constructor-arg"), *element.all("argument"), *element.all("property")]
+    name = next((each.attributes["value"] for each in told if "value" in each.attributes), "")
+    return replace(element, name=kind, attributes={"physicalName": name}, children=[])
 
 
 def _shared(strategy: Element, report: ReportProblem) -> Target:

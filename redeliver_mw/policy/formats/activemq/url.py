@@ -58,7 +58,7 @@ def _meant(name: str) -> str | None:
     word, _, last = rest.partition(".")
     if nearest(rest, (NON_BLOCKING.partition(".")[2],)):
         return NON_BLOCKING
-    if not nearest(word, ("redeliveryPolicy",)):
+    if not nearest(word, ("redeliveryPolicy",), alike=0.75):  # prefetchPolicy is another option
         return None
     return PREFIX + (nearest(last, PROPERTIES) or "...")
 

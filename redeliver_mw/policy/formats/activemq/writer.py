@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from ....message import DestinationKind
 from ...decisions import DeadLetter, Target
 from ...destinations import PolicyMap
-from ...flatten import flattened, leaves_nothing, translated
+from ...flatten import flattened, leaves_nothing, literal, of_kind, translated
 from ...model import RedeliveryPolicy
 from ..format_protocol import Conversion
-from ..unsupported import limit, of_messages, quoted, sayable, unsupported
+from ..unsupported import limit, of_messages, of_redirected, quoted, sayable, unsupported
 from .approximation import Fit, fitted
 from .options import DEAD_LETTER_QUEUE, LANGUAGE
 
@@ -66,7 +66,7 @@ class _Page:
     _taken: set[tuple[str, DestinationKind]] = field(default_factory=set)
 
     def entry(self, name: str, kind: DestinationKind, policy: RedeliveryPolicy, fit: Fit) -> None:
-        where = f" {kind}={quoted(name)}"
+        where, policy = f" {kind}={quoted(name)}", of_kind(policy, kind, literal(name, "activemq"))
         self._taken.add((name, kind))
         self.policies.append(f"<redeliveryPolicy{where}{_attributes(policy, fit, f'{kind}:{name}', self.lost)}/>")
         self.endings.append(_ending(where, policy, (kind,), f"{kind}:{name}", self.lost))
@@ -128,15 +128,17 @@ def _limit(policy: RedeliveryPolicy, where: str, lost: list[str]) -> int:
 
 
 def _ending(where: str, policy: RedeliveryPolicy, kinds: Sequence[DestinationKind], shown: str, lost: list[str]) -> str:
+    if len(kinds) == 1:
+        policy = of_kind(policy, kinds[0])
     expired = policy.expired()
     process = isinstance(expired, DeadLetter)
-    elsewhere = isinstance(expired, DeadLetter) and expired.targets != policy.targets
+    elsewhere = isinstance(expired, DeadLetter) and expired.targets[:1] != policy.targets[:1]
     if policy.expiry.action == "log" or elsewhere:
         lost.append(
             f"{shown}: expiry {policy.expiry.action}: an expired message goes where a dead one goes, or nowhere"
         )
-    elif policy.expiry.time_to_live is not None:
-        lost.append(f"{shown}: expiry redirect for {policy.expiry.time_to_live:g} s: there the message never expires")
+    else:
+        lost += [f"{shown}: {what}" for what in of_redirected(policy)]
     if policy.on_dead == "discard":
         strategy = "<discarding/>"
     else:

@@ -84,7 +84,7 @@ class Includes:
         except PolicyError as error:
             where = f"{name:.200}, {error.where}" if error.where else f"{name:.200}"
             raise PolicyError(error.what, where=where, cure=error.cure) from None
-        for one in _all(root):
+        for one in root.all_inside():
             one.file = name
         self._open.append(path)
         # a file whose root is another include is no XML of Artemis; it is told as an unknown element
@@ -109,12 +109,3 @@ def _parts(element: Element) -> tuple[str, ...]:
     if not parts or ".." in parts:
         raise PolicyError(f"{href!r:.200} is not below this folder", where=element.where, cure=_BELOW)
     return parts
-
-
-def _all(root: Element) -> list[Element]:
-    found, waiting = [], [root]
-    while waiting:
-        element = waiting.pop()
-        found.append(element)
-        waiting.extend(element.children)
-    return found

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from ....message import Destination, DestinationKind
 from ...decisions import DeadLetter, Target
 from ...destinations import MapEntry, PolicyMap
-from ...flatten import REST, flattened, translated
+from ...flatten import REST, apart, flattened, literal, of_kind, translated
 from ...model import RedeliveryPolicy
 from ...patterns import Pattern
 from .. import unsupported, values
@@ -49,7 +49,7 @@ def _written(policies: PolicyMap, *, prefixes: bool) -> Conversion:
     told = list(lost)
     entries = list(_entries(flat, told))
     if not prefixes:
-        entries = _addresses(entries, flat, told)
+        entries = _addresses([*entries, *_overlaps_of_kinds(entries, flat, told)], flat, told)
     if not any(entry.pattern == "#" and (entry.kind is None or not prefixes) for entry in entries):
         entries.insert(0, MapEntry("#", None, flat.default))
     matches = _prefixed(entries) if prefixes else entries
@@ -99,6 +99,19 @@ def _prefixed(entries: Iterable[MapEntry]) -> Iterator[MapEntry]:
             yield from (replace(entry, kind=kind) for kind in _KINDS if (entry.pattern, kind) not in own)
 
 
+def _overlaps_of_kinds(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> Iterator[MapEntry]:
+    """Yield the overlaps of a pattern for queues with one for topics: an address has no kind, so both may match it."""
+    patterns = {entry.pattern: MapEntry(entry.pattern, None, entry.given) for entry in entries}
+    if len({entry.kind for entry in entries if entry.kind is not None}) < len(_KINDS):
+        return
+    parts = apart(list(patterns.values()), "artemis")
+    if parts is None:
+        lost += [f"{entry}: its overlaps with other patterns are too many" for entry in entries]
+    for part in parts or ():
+        if part.pattern not in patterns:
+            yield from (MapEntry(part.pattern, kind, flat.resolve(part.name, kind)) for kind in _KINDS)
+
+
 def _addresses(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> list[MapEntry]:
     """Return one entry for each pattern: that of queues, if there is one."""
     by_pattern: dict[str, dict[DestinationKind | None, MapEntry]] = {}
@@ -111,8 +124,13 @@ def _addresses(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> lis
         for kind in _KINDS:
             own = given.get(kind) or given.get(None)
             policy = own.given if own else flat.resolve(_example(pattern, flat), kind)
-            if policy != chosen.given:
+            if policy == chosen.given:
+                continue
+            policy = of_kind(cast(RedeliveryPolicy, policy), kind, literal(pattern, "artemis"))
+            if not _is_written_alike(replace(chosen, kind=kind, given=policy), chosen):
                 others.append(kind)
+            elif own:  # what is lost of it is told all the same
+                _fields(replace(own, kind=kind), False, lost)
         only = next((kind for kind in _KINDS if kind not in others), None) if others else None
         chosen = replace(chosen, kind=only)
         lost += [
@@ -121,6 +139,34 @@ def _addresses(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> lis
         ]
         found.append(chosen)
     return found
+
+
+def _is_written_alike(entry: MapEntry, chosen: MapEntry) -> bool:
+    """Return whether the policy of an entry is written as that of another, as far as that makes a difference."""
+    mine, other = (_fields(one, False, []) for one in (entry, chosen))
+    return _evened(mine, entry.pattern) == _evened(other, entry.pattern)
+
+
+def _evened(fields: dict[str, Any], pattern: str) -> dict[str, Any]:
+    # what is made of a prefix and a suffix, where there is one address only, is as good as its name
+    fields = dict(fields)
+    for which in ("dead-letter", "expiry"):
+        if fields[f"auto-create-{which}-resources"] == "true" and Pattern(pattern, "artemis").literal:
+            before, after = fields[f"{which}-queue-prefix"], fields[f"{which}-queue-suffix"]
+            fields[f"{which}-address"] = before + pattern + after
+        for part in ("auto-create-{}-resources", "{}-queue-prefix", "{}-queue-suffix"):
+            if Pattern(pattern, "artemis").literal:
+                fields.pop(part.format(which))
+    # a delay that does not grow, or is at its cap from the first failure on, is the same after each
+    delay, cap = fields["redelivery-delay"], fields["max-redelivery-delay"]
+    multiplier = fields["redelivery-delay-multiplier"]
+    if delay > 0 and (fields["redelivery-collision-avoidance-factor"] or not (multiplier == 1 or cap <= delay)):
+        return fields
+    if delay > 0 and multiplier < 1 and cap > 0:
+        return fields
+    always = max(min(delay, cap), 0)
+    alike = {"redelivery-delay": always, "max-redelivery-delay": always, "redelivery-delay-multiplier": 1.0}
+    return fields | alike | {"redelivery-collision-avoidance-factor": 0.0}
 
 
 def _example(pattern: str, flat: PolicyMap) -> str:
@@ -162,8 +208,7 @@ def _fields(entry: MapEntry, prefixes: bool, lost: list[str]) -> dict[str, Any]:
         fields |= _address(expired.targets[0], "expiry", entry, prefixes, missing)
     if policy.expiry.action == "log":
         missing.append("expiry log: an expired message is dropped and not logged")
-    if policy.expiry.time_to_live is not None:
-        missing.append("expiry redirect: there the message never expires")
+    missing += unsupported.of_redirected(policy)
     lost += [f"{entry}: {what}" for what in missing]
     return fields
 

@@ -9,13 +9,15 @@ that is tried for ever: both rest, and come again.
 
 from __future__ import annotations
 
+from typing import cast
+
 from ...destinations import PolicyMap
 from ...expiry import Expiry
-from ...flatten import flattened, single
+from ...flatten import REST, flattened, leaves_nothing, single
 from ...model import RedeliveryPolicy
 from .. import delay_table
 from ..format_protocol import Conversion
-from ..unsupported import ends_by_time, of_messages
+from ..unsupported import ends_by_time, of_messages, of_redirected
 from .reader import LARGEST_COUNT
 
 _SHOWN = 20  # entries of a map that are named one by one
@@ -30,20 +32,40 @@ def write(policies: PolicyMap) -> Conversion:
     policy = _one(policies, lost)
     if policy.language == "jmsjca":  # also where it is empty
         return Conversion(policy.native, tuple(lost))
-    lost += _unsaid(policy)
-    return Conversion("; ".join([*_delays(policy, lost), *_end(policy, lost)]), tuple(lost))
+    text, unsaid = _said(policy)
+    return Conversion(text, (*lost, *unsaid))
+
+
+def _said(policy: RedeliveryPolicy) -> tuple[str, tuple[str, ...]]:
+    lost = _unsaid(policy)
+    return "; ".join([*_delays(policy, lost), *_end(policy, lost)]), tuple(lost)
 
 
 def _one(policies: PolicyMap, lost: list[str]) -> RedeliveryPolicy:
     flat, missing = flattened(policies)
     one = single(flat)
+    base, whose = _widest(flat)
     if one is None:
-        others = [str(entry) for entry in flat.entries if entry.given != policies.default]
-        missing += [f"{name}: one string is for every destination, and has the default" for name in others]
+        text, unsaid = _said(base)
+        for entry in flat.entries:
+            own, more = _said(cast(RedeliveryPolicy, entry.given))
+            if own != text:
+                missing.append(f"{entry}: one string is for every destination, and has {whose}")
+            elif more != unsaid:
+                missing += [f"{entry}: {what}" for what in more]
     lost += missing[:_SHOWN]
     if len(missing) > _SHOWN:
         lost.append(f"{len(missing) - _SHOWN} more entries")
-    return one or policies.default
+    return one or base
+
+
+def _widest(flat: PolicyMap) -> tuple[RedeliveryPolicy, str]:
+    """Return what most destinations have: the default, or where that is never asked, the entry for all of them."""
+    if leaves_nothing(flat):
+        for entry in flat.entries:
+            if entry.pattern == REST[flat.syntax] and entry.kind != "topic":
+                return cast(RedeliveryPolicy, entry.given), f"that of {entry}"
+    return flat.default, "the default"
 
 
 def _unsaid(policy: RedeliveryPolicy) -> list[str]:
@@ -59,8 +81,8 @@ def _unsaid(policy: RedeliveryPolicy) -> list[str]:
         lost.append(f"{end} for rejected and expired messages: a string in which no failure is the last has no end")
     elif policy.expiry.action == "log" or policy.expired() != Expiry().decide(policy.targets):
         lost.append(f"expiry {policy.expiry.action}: an expired message goes where a dead one goes")
-    elif policy.expiry.time_to_live is not None:
-        lost.append(f"expiry redirect for {policy.expiry.time_to_live:g} s: there the message never expires")
+    else:
+        lost += of_redirected(policy)
     lost += of_messages(policy, "jmsjca")
     if not endless:
         lost += [f"the target {target}: there is one target, {policy.targets[0]}" for target in policy.targets[1:]]
@@ -70,7 +92,7 @@ def _unsaid(policy: RedeliveryPolicy) -> list[str]:
 def _delays(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
     table, missing = delay_table.delay_table(policy)
     lost += missing
-    inexact = [count for count, seconds in table if abs(round(seconds * 1000) - seconds * 1000) > 1e-6]
+    inexact = [count for count, seconds in table if not delay_table.whole_milliseconds(seconds)]
     if inexact:
         lost.append(f"fractions of a millisecond, from failure {inexact[0]} on")
     entries, rest = [], 0

@@ -13,7 +13,8 @@ Grammar; every key may be left out::
     on_dead = "dead-letter"              # or "discard", "keep"
     retry_on = ["TimeoutError", "requests.ConnectionError"]  # ERRORS; so are fatal and ignore
     expiry = "dead-letter"               # or "discard", "log", { action = "log", log = "%header%,%properties%,NAME" },
-                                         # { action = "redirect", target = TARGET, time_to_live = S }
+                                         # { action = "redirect", target = TARGET, time_to_live = S,
+                                         #   priority = 0 to 9 }
     act = "failure"                      # or "arrival": ends a message that comes in with its limit reached
     name = "orders"                      # what it is called in journal and headers
     [default.arms.patient]               # some messages are under another policy: what differs from [default]

@@ -138,14 +138,17 @@ def condition(given: object) -> Condition:
 def expiry(given: object) -> Expiry:
     """`"dead-letter"`, `"discard"`, or `{ action = "redirect", target = … }`, `{ action = "log", log = … }`."""
     table = {"action": given} if isinstance(given, str) else _table(given, "an action, or a table with one")
-    _known(table, ("action", "target", "log", "time_to_live"))
+    _known(table, ("action", "target", "log", "time_to_live", "priority"))
     action: Action = choice(table.get("action"), ACTIONS, ".action")
     goal = at(".target", target, table["target"]) if "target" in table else None
     log = _text(table, "log") if "log" in table else ""
     if log and action != "log":
         raise PolicyError("what to log goes with the action log", where=".log", cure='Write action = "log"')
     life = _number(table, "time_to_live") if "time_to_live" in table else None
-    return Expiry(action, goal, log, life)
+    priority = _number(table, "priority") if "priority" in table else None
+    if priority is not None and not isinstance(priority, int):
+        raise PolicyError(f"{priority!r:.200} is no whole number", where=".priority", cure="Give 0 to 9")
+    return Expiry(action, goal, log, life, priority)
 
 
 def choice(given: object, allowed: Sequence[Word], where: str = "") -> Word:

@@ -266,6 +266,8 @@ def _expiry(expiry: Expiry) -> object:
         pairs["log"] = expiry.log
     if expiry.time_to_live is not None:
         pairs["time_to_live"] = expiry.time_to_live
+    if expiry.priority is not None:
+        pairs["priority"] = expiry.priority
     return pairs if len(pairs) > 1 else expiry.action
 
 

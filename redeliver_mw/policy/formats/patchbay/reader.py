@@ -21,7 +21,8 @@ queues `patchbay:/acme/OrderAlarm` and `patchbay:/acme/OrderDead`, the sink alwa
     failure 3   again after 30000 ms
     failure 4   a new message to OrderAlarm and one to OrderDead; the sink was called four times
 
-The file's DOCTYPE is passed over: the DTD that it names is never read, and entities are refused.
+Several files along a configuration path are read as one: `layers`. The DOCTYPE of a file is passed over: the DTD that
+it names is never read, and entities are refused.
 
 An input destination without `redelivery`, and one that the file does not name, is tried again at once and for
 ever. Names are taken as they are written, `patchbay:/` included: write there what the destination is called on
@@ -41,9 +42,10 @@ at its limit, expiry, rules by exception, an end by time, rests without an end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ....errors import PolicyError
 from ....message import DestinationKind
 from ...backoff import LONGEST, Constant
 from ...decisions import Target
@@ -54,6 +56,7 @@ from .. import values
 from ..diagnostics import Diagnostics
 from ..schema import tell
 from ..xml import Element, parse
+from .layers import COMBINE, combined
 from .schema import REDELIVERY, SCHEMA
 
 LANGUAGE = "patchbay"
@@ -77,6 +80,29 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     original's tables can count.
     """
     root, problems = parse(text, doctype=True), Diagnostics()
+    for element in root.all_inside():
+        if COMBINE in element.attributes:
+            told = f"{COMBINE} speaks of a file below this one, which was not given"
+            problems.warn(f"{element.where}: {told}. Name both files, the lower one first")
+            break
+    return _read(root, text, problems, strict)
+
+
+def read_layers(layers: Sequence[tuple[str, str]], strict: bool = False) -> PolicyMap:
+    """Return the policies of several files that lie over each other: each with its name and its text, the lowest first.
+
+    Errors and `strict` as of `read`.
+    """
+    return _read(combined(layers), "", Diagnostics(), strict)
+
+
+def _read(root: Element, text: str, problems: Diagnostics, strict: bool) -> PolicyMap:
+    if root.name == "redelivery-port":
+        raise PolicyError(
+            "a port alone says where dead letters go, and not of which destination. It belongs in <message-sink>",
+            where=root.where,
+            cure="Put it there, or name the file that has the sink before this one",
+        )
     policies: dict[tuple[str, DestinationKind], RedeliveryPolicy] = {}
     sinks = [_Sink(element, problems, strict) for element in root.find("message-sink", "message-filter")]
     holds = any(sink.element.find("input-destination") for sink in sinks)

@@ -43,7 +43,7 @@ def write(policies: PolicyMap) -> Conversion:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
                 sinks.append(_sink(Destination(name, kind), entry.given, len(sinks) + 1, lost))
     if everywhere is not None:
-        if limit(everywhere) or everywhere.backoff.longest(None) or _rules(everywhere):
+        if limit(everywhere) or everywhere.longest_delay or _rules(everywhere):
             lost.append("default: a destination that is not named is tried again at once and for ever")
         lost += [f"default: {what}" for what in of_messages(everywhere, LANGUAGE)]
     inside = "\n".join(sinks)
@@ -53,7 +53,7 @@ def write(policies: PolicyMap) -> Conversion:
 
 def _says_something(policy: RedeliveryPolicy) -> bool:
     # more than what becomes of a destination of which a file says nothing
-    rests = policy.backoff.longest(None)
+    rests = policy.longest_delay
     return bool(limit(policy) or rests or _rules(policy) or of_messages(policy, LANGUAGE))
 
 
@@ -65,7 +65,7 @@ def _sink(source: Destination, policy: RedeliveryPolicy, number: int, lost: list
     missing = [*_rules(policy), *of_messages(policy, LANGUAGE)]
     redelivery = port = ""
     if limit(policy) is None:
-        if policy.backoff.longest(None):
+        if policy.longest_delay:
             missing.append(f"delays ({policy.backoff}): without an end there are no rests")
     else:
         name = f"Failed{number}"

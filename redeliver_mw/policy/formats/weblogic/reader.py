@@ -11,11 +11,15 @@ Grammar (elements by their local names, so any version's namespace)::
         sub-deployment-name
         delivery-params-overrides:     redelivery-delay   milliseconds; -1: the consumer's
                                        time-to-live       milliseconds; -1: the sender's; 0: for ever
+                                       priority           0 to 9; -1: the sender's
+                                       delivery-mode      Persistent | Non-Persistent | No-Delivery
         delivery-failure-params:       redelivery-limit   redeliveries; -1: the sender's
                                        error-destination  the name of a destination
                                        expiration-policy  Discard | Log | Redirect, or None
                                        expiration-logging-policy   ITEM, ITEM, ...
     a template also:  group-params, with sub-deployment-name and error-destination
+    distributed-queue, distributed-topic, the weighted ones: the names of their members
+    a destination also: jndi-name and local-jndi-name, by which its clients know it
     connection-factory/default-delivery-params/default-redelivery-delay   what a consumer has by default
     ITEM := %header% | %properties% | NAME
 
@@ -31,8 +35,12 @@ error-destination WorkErr. On Work, the handler always failing::
 Without an error destination the message is dropped then, which is a warning. Without a limit the sender's own
 counts, `JMS_BEA_RedeliveryLimit` on the message (see `with_senders_limit`), and without that none. An expired
 message is dropped (Discard, None), logged and dropped, or moved to the error destination with all it has; there
-it lives for the error destination's own time-to-live, or for ever. The manual once couples the limit to Redirect
-too; as in its other editions, here only expiry needs it.
+it lives for the error destination's own time-to-live, or for ever, and has the priority of the error destination, if
+that has one. The manual once couples the limit to Redirect too; as in its other editions, here only expiry needs it.
+
+A destination has its policy under its name, and under its JNDI names, unless one of those is the name of another; its
+dead letters then go to the JNDI name of the error destination, if that has one. A weighted distributed destination
+has the policy of its members.
 
 Refused, as in WebLogic: Redirect without an error destination; an error destination of the other kind of
 deployment (uniform distributed or not), or, of a distributed one, of another subdeployment.
@@ -51,14 +59,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from ....message import DestinationKind
 from ...backoff import LONGEST, Constant
 from ...decisions import Target
 from ...description import counted
 from ...destinations import MapEntry, PolicyMap
-from ...expiry import ALL_HEADERS, ALL_PROPERTIES, Expiry
+from ...expiry import ALL_HEADERS, ALL_PROPERTIES, HIGHEST, Expiry
 from ...model import RedeliveryPolicy
 from .. import values
 from ..diagnostics import Diagnostics, nearest
@@ -73,6 +81,9 @@ KINDS: dict[str, DestinationKind] = {
     "uniform-distributed-queue": "queue",
     "uniform-distributed-topic": "topic",
 }
+MODES = ("Persistent", "Non-Persistent", "No-Delivery")  # the last: the sender's
+WEIGHTED: dict[str, DestinationKind] = {"distributed-queue": "queue", "distributed-topic": "topic"}
+JNDI_NAMES = ("jndi-name", "local-jndi-name")
 POLICIES = ("None", "Discard", "Log", "Redirect")
 
 
@@ -110,12 +121,14 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     problems.close()
     delay = _consumers_delay(elements, problems)
     settled = [(place, _settled(place, templates, problems)) for place in places.values()]
-    lives = {(place.kind, place.name): fields.get("time-to-live", -1) for place, fields in settled}
+    overrides = {(place.kind, place.name): fields for place, fields in settled}
     entries = []
     for place, fields in settled:
         target = _error_destination(place, fields, places, problems)
-        policy = _policy(place, fields, delay, target, lives, problems)
+        policy = _policy(place, fields, delay, target, overrides, problems)
         entries.append(MapEntry(place.name, place.kind, policy))
+    entries += _weighted(elements, entries, problems)
+    entries += _by_jndi_names(elements, entries, problems)
     problems.close()
     if not delay and not any(place.fields or place.groups for place in (*templates.values(), *places.values())):
         problems.warn("nothing about redelivery in it: everything is tried again at once and for ever")
@@ -135,6 +148,47 @@ def with_senders_limit(policy: RedeliveryPolicy, limit: int) -> RedeliveryPolicy
     return policy.replace(dead_after=limit + 1, on_dead=end, language="weblogic")
 
 
+def _weighted(elements: list[Element], entries: list[MapEntry], problems: Diagnostics) -> Iterator[MapEntry]:
+    """Yield the weighted distributed destinations, each with the policy that its members have."""
+    policies = {(entry.kind, entry.pattern): cast(RedeliveryPolicy, entry.given) for entry in entries}
+    for element in elements:
+        kind, name = WEIGHTED.get(element.name), _name(element)
+        if kind is None or not name or (kind, name) in policies:
+            continue
+        members = [_name(member) for member in element.all(f"{element.name}-member")]
+        found = {one.version: one for member in members if (one := policies.get((kind, member)))}
+        if len(found) > 1:
+            problems.warn(f"{element.where} {name}: its members {', '.join(members):.200} differ; the first one counts")
+        for one in list(found.values())[:1]:
+            yield MapEntry(name, kind, one)
+
+
+def _by_jndi_names(elements: list[Element], entries: list[MapEntry], problems: Diagnostics) -> list[MapEntry]:
+    """Return the destinations under the names by which their clients know them, and so their error destinations."""
+    known = {(entry.kind, entry.pattern): cast(RedeliveryPolicy, entry.given) for entry in entries}
+    names: dict[tuple[DestinationKind, str], list[str]] = {}
+    for element in elements:
+        kind = KINDS.get(element.name) or WEIGHTED.get(element.name)
+        if kind is not None:
+            names[kind, _name(element)] = list(filter(None, (_text(element, name) for name in JNDI_NAMES)))
+
+    def called(target: Target) -> Target:
+        there = names.get((cast(DestinationKind, target.kind), target.template))
+        return Target(target.kind, there[0]) if there else target
+
+    found: dict[tuple[DestinationKind, str], MapEntry] = {}
+    for (kind, name), aliases in names.items():
+        for alias in dict.fromkeys(aliases):
+            policy = known.get((kind, name))
+            if policy is None or (kind, alias) in known or any(mark in alias for mark in "*>,"):
+                continue
+            entry = MapEntry(alias, kind, policy.with_places(called))
+            first = cast(RedeliveryPolicy, found.setdefault((kind, alias), entry).given)
+            if first.version != cast(RedeliveryPolicy, entry.given).version:
+                problems.warn(f"{kind} {name}: its JNDI name {alias} is another one's too, whose policy counts")
+    return list(found.values())
+
+
 def _never(delay: int) -> RedeliveryPolicy:
     return RedeliveryPolicy(None, _rest(delay), None, expiry=Expiry("discard"), language="weblogic")
 
@@ -147,7 +201,7 @@ def _places(elements: list[Element], names: tuple[str, ...], problems: Diagnosti
     for element in elements:
         if element.name not in names:
             continue
-        name = element.attributes.get("name") or _text(element, "name")
+        name = _name(element)
         if not name or any(mark in name for mark in "*>,"):
             problems.add(f"{name!r:.200} is no name", where=element.where, cure='Write name="...", without * > ,')
             continue
@@ -170,6 +224,10 @@ def _value(child: Element, problems: Diagnostics, strict: bool) -> object:
     match child.name:
         case "redelivery-delay" | "time-to-live":
             return values.whole(child, problems, -1, values.LONG)
+        case "priority":
+            return values.whole(child, problems, -1, HIGHEST)
+        case "delivery-mode":
+            return values.word(child, problems, MODES)
         case "redelivery-limit":
             return values.whole(child, problems, -1, values.INT)
         case "error-destination":
@@ -180,7 +238,8 @@ def _value(child: Element, problems: Diagnostics, strict: bool) -> object:
 
 
 def _items(child: Element, problems: Diagnostics, strict: bool) -> str:
-    items = [item.strip() for item in child.text.split(",")]
+    # the two words for all of something are also written right behind each other
+    items = [item.strip() for item in child.text.replace("%%", "%,%").split(",")]
     for item in items:
         if "%" in item and item.lower() not in (ALL_HEADERS, ALL_PROPERTIES):
             near = nearest(item, (ALL_HEADERS, ALL_PROPERTIES))
@@ -252,7 +311,7 @@ def _policy(
     fields: Mapping[str, Any],
     delay: int,
     target: Target | None,
-    lives: Mapping[tuple[DestinationKind, str], int],
+    overrides: Mapping[tuple[DestinationKind, str], Mapping[str, Any]],
     problems: Diagnostics,
 ) -> RedeliveryPolicy:
     limit = fields.get("redelivery-limit", -1)
@@ -264,7 +323,7 @@ def _policy(
         _rest(delay if own < 0 else own),
         target,
         "dead-letter" if target else "keep" if limit < 0 else "discard",
-        expiry=_expiry(place, fields, target, lives, problems),
+        expiry=_expiry(place, fields, target, overrides, problems),
         name=place.name,
         language="weblogic",
     )
@@ -274,7 +333,7 @@ def _expiry(
     place: _Place,
     fields: Mapping[str, Any],
     target: Target | None,
-    lives: Mapping[tuple[DestinationKind, str], int],
+    overrides: Mapping[tuple[DestinationKind, str], Mapping[str, Any]],
     problems: Diagnostics,
 ) -> Expiry:
     policy = fields.get("expiration-policy", "None")
@@ -287,8 +346,20 @@ def _expiry(
         problems.add("expiration-policy Redirect without an error-destination", where=str(place), cure=cure)
         return Expiry("discard")
     kind: DestinationKind = "topic" if target.kind == "topic" else "queue"
-    life = lives.get((kind, target.template), -1)
-    return Expiry("redirect", target, time_to_live=min(life / 1000, LONGEST) if life > 0 else None)
+    there = overrides.get((kind, target.template), {})
+    if there.get("delivery-mode") == "Non-Persistent":
+        problems.warn(f"{place}: messages that are redirected to {target} are persistent all the same")
+    life, priority = there.get("time-to-live", -1), there.get("priority", -1)
+    return Expiry(
+        "redirect",
+        target,
+        time_to_live=min(life / 1000, LONGEST) if life > 0 else None,
+        priority=priority if priority >= 0 else None,
+    )
+
+
+def _name(element: Element) -> str:
+    return element.attributes.get("name") or _text(element, "name")
 
 
 def _text(element: Element, name: str) -> str:

@@ -8,7 +8,7 @@ from ..schema import Place, Schema, words
 
 DESTINATIONS = ("queue", "topic", "uniform-distributed-queue", "uniform-distributed-topic")
 FAILURE = ("error-destination", "redelivery-limit", "expiration-policy", "expiration-logging-policy")
-OVERRIDES = ("redelivery-delay", "time-to-live")
+OVERRIDES = ("delivery-mode", "time-to-live", "priority", "redelivery-delay")
 PARTS = ("template", *DESTINATIONS, "connection-factory")
 
 _MODULE = words(
@@ -56,7 +56,7 @@ SCHEMA = Schema(
         **{f"{name}/template": Place() for name in DESTINATIONS},
         **dict.fromkeys(DESTINATIONS, _DESTINATION),
         "delivery-failure-params": Place(FAILURE, words("template-bean")),
-        "delivery-params-overrides": Place(OVERRIDES, words("delivery-mode time-to-deliver priority template-bean")),
+        "delivery-params-overrides": Place(OVERRIDES, words("time-to-deliver template-bean")),
         "group-params": Place(("sub-deployment-name", "error-destination")),
         "connection-factory": Place(("default-delivery-params",), _FACTORY),
         "default-delivery-params": Place(("default-redelivery-delay",), _OF_A_FACTORY),

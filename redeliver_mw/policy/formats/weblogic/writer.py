@@ -15,7 +15,7 @@ from typing import cast
 from ....message import Destination, DestinationKind
 from ...decisions import DeadLetter, Discard
 from ...destinations import MapEntry, PolicyMap
-from ...flatten import flattened, leaves_nothing, translated
+from ...flatten import flattened, leaves_nothing, of_kind, translated
 from ...model import RedeliveryPolicy
 from .. import delay_table, unsupported, values
 from ..format_protocol import Conversion
@@ -63,10 +63,23 @@ def _like_nothing(policy: RedeliveryPolicy) -> bool:
 
 
 @dataclass
+class _Overrides:
+    """Collects the overrides of an error destination, which all messages that are redirected there share."""
+
+    life: float | None = None  # seconds; None: for ever
+    priority: int | None = None  # None: their own
+
+    @property
+    def lines(self) -> list[str]:
+        lines = [unsupported.leaf("time-to-live", round(self.life * 1000))] if self.life else []
+        return lines + ([unsupported.leaf("priority", self.priority)] if self.priority is not None else [])
+
+
+@dataclass
 class _Module:
     lost: list[str]
     _elements: dict[_Key, list[str]] = field(default_factory=dict)
-    _errors: dict[_Key, float | None] = field(default_factory=dict)  # where they live: seconds, None for ever
+    _errors: dict[_Key, _Overrides] = field(default_factory=dict)
     _ways: list[tuple[str, DestinationKind, Destination]] = field(default_factory=list)
     _template: list[str] = field(default_factory=list)
 
@@ -74,7 +87,7 @@ class _Module:
         """An entry as one element, or as two where it is for both kinds and none has an entry of its own."""
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and kind not in told):
-                policy = cast(RedeliveryPolicy, entry.given)
+                policy = of_kind(cast(RedeliveryPolicy, entry.given), kind, name)
                 self._elements[kind, name] = self._settings(policy, Destination(name, kind), f"{kind}:{name}")
 
     def template(self, policy: RedeliveryPolicy) -> None:
@@ -96,8 +109,7 @@ class _Module:
         lines = unsupported.block("template", self._template, name="Default") if self._template else []
         # the schema wants the queues before the topics
         for kind, name in sorted(dict.fromkeys((*self._elements, *self._errors)), key=lambda key: key[0]):
-            life = self._errors.get((kind, name))
-            overrides = [unsupported.leaf("time-to-live", round(life * 1000))] if life else []
+            overrides = self._errors[kind, name].lines if (kind, name) in self._errors else []
             own = self._elements.get((kind, name), [])
             lines += unsupported.block(kind, _with(own, overrides), name=name)
         return "\n".join(unsupported.block("weblogic-jms", lines, xmlns=NAMESPACE)) + "\n"
@@ -131,7 +143,7 @@ class _Module:
             missing.append(f"the target {error}: a name that cannot be written, so a dead message is dropped")
             return None
         # named here, so that its kind can be looked up
-        self._errors.setdefault((error.kind, error.name), None)
+        self._errors.setdefault((error.kind, error.name), _Overrides())
         self._ways.append((f"{source or 'all others'}", source.kind if source else "queue", error))
         return error
 
@@ -147,12 +159,15 @@ class _Module:
         if error is None or expired.targets[0].resolve(source or Destination("x")) != error:
             missing.append(f"expiry {policy.expiry.action}: only to the error destination; an expired one is dropped")
             return []
-        life = policy.expiry.time_to_live
-        key: _Key = (error.kind, error.name)
-        if life and self._errors[key] in (None, life):
-            self._errors[key] = life
-        elif self._errors[key] != life:
+        expiry, there = policy.expiry, self._errors[error.kind, error.name]
+        if expiry.time_to_live and there.life in (None, expiry.time_to_live):
+            there.life = expiry.time_to_live
+        elif there.life != expiry.time_to_live:
             missing.append(f"expiry redirect: all messages live as long in {error}")
+        if expiry.priority is not None and there.priority in (None, expiry.priority):
+            there.priority = expiry.priority
+        elif there.priority != expiry.priority:
+            missing.append(f"expiry redirect: all messages have the same priority in {error}")
         return [unsupported.leaf("expiration-policy", "Redirect")]
 
 
