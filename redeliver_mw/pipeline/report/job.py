@@ -63,11 +63,12 @@ def report(
             known = marts.known()
             used = _named(policies, known.history.destinations) if policies is not None else marts.policies()
             wanted = [objective] if objective is not None else [*OBJECTIVES.values()]
-            found = backtest_input.compared(known.history, used, wanted, progress)
+            checks = how_wrong(known.apart)
+            found = backtest_input.compared(known.history, used, wanted, progress, known.evidence(checks))
             shown = failures(rows.recovery, rows.waste, rows.fingerprints, ()).shown
             curves = backtest_input.estimates(known.history, [(one.destination, one.fingerprint) for one in shown])
-            checks = [asdict(check) for check in how_wrong(known.apart)]
-            rows = replace(rows, backtest=found.backtest, choices=found.choices, estimates=curves, checks=checks)
+            told_checks = [asdict(check) for check in checks]
+            rows = replace(rows, backtest=found.backtest, choices=found.choices, estimates=curves, checks=told_checks)
     return facts(rows, lake=redact(place.root), made_s=time.time())
 
 
