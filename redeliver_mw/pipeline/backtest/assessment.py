@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 
 from .arrays import Bools
 from .calibration import Check
+from .experiment import Experiment, experiment
 from .history import History
 from .objective import Objective
 from .rows import COUNTS_WITHIN, TIMES_WITHIN, BacktestRow, Candidate
@@ -68,8 +69,8 @@ class Assessment:
     changes: tuple[Change, ...] = ()
     messages: int = 0
     blocks: float = 0.0
-    recovered_lo: float = 0.0  # of the best row: identification and sampling together, 95 %
-    recovered_hi: float = 1.0
+    experiment: Experiment | None = None  # where no change is advised, and messages still recovered at the end
+    days: float | None = None  # until so many messages have failed as the experiment needs
 
     @property
     def is_advice(self) -> bool:
@@ -83,12 +84,13 @@ class Evidence:
 
     - `observed`: rows with `destination`, `policy_version`, `messages`, `recovered`, `attempts` and `last_us`.
     - `checks`: of `how_wrong`.
-    - `outage_share`: the longest outage of each destination as a share of the time.
+    - `outage_share`: the longest outage of each destination as a share of the time; `days`: how long that is.
     """
 
     observed: Sequence[Mapping[str, Any]] = ()
     checks: Sequence[Check] = ()
     outage_share: Mapping[str, float] = field(default_factory=dict)
+    days: float | None = None
 
     def outage(self, destination: str | None) -> float:
         """Return the share of the time that the longest outage took there, or anywhere."""
@@ -135,17 +137,21 @@ def assess(
     untried = rows[1].extrapolated_share > UNTRIED
     if confidence == "sure" and untried and not checks:
         confidence = "fairly sure"
-    low, high = rows[1].p_recover_lo, rows[1].p_recover_hi
+    confidence = confidence if not reasons else "not known"
+    trial = None
+    if confidence == "not known" and destination is not None:
+        effect = _design_effect(whole["now p_recover"], found.errors["now p_recover"], messages)
+        trial = experiment(here, present.policies.resolve(destination), design_effect=effect)
     return Assessment(
-        confidence=confidence if not reasons else "not known",
+        confidence=confidence,
         withheld=bool(reasons),
         reasons=tuple(reasons),
         weak=tuple(weak),
         changes=changes,
         messages=messages,
         blocks=blocks.effective,
-        recovered_lo=max(0.0, low - found.within("best low", Z95)),
-        recovered_hi=min(1.0, high + found.within("best high", Z95)),
+        experiment=trial,
+        days=evidence.days * trial.messages / messages if trial and evidence.days else None,
     )
 
 
@@ -171,12 +177,18 @@ def _without(history: History, left_out: Bools, candidates: Sequence[Candidate],
 
 def _statistics(rows: _Rows) -> Statistics:
     now, best = rows
-    found = {"best low": best.p_recover_lo, "best high": best.p_recover_hi}
+    found: dict[str, float] = {}
     for name in (*COLUMNS, "p_recover"):
         values = getattr(now, name), getattr(best, name)
         if None not in values:
             found |= {f"now {name}": values[0], f"change {name}": values[1] - values[0]}
     return found
+
+
+def _design_effect(share: float, error: float, messages: int) -> float:
+    """Return how many messages tell as much as one independent message would."""
+    chance = share * (1 - share) / messages
+    return error**2 / chance if chance and math.isfinite(error) else 1.0
 
 
 def _too_little(messages: int, blocks: Blocks) -> str | None:

@@ -163,5 +163,5 @@ def _quantiles(seconds: Floats, n: Floats) -> Floats:
     sums = np.concatenate([[0.0], np.cumsum(seconds * n[order])])
     marks = np.linspace(0.0, ends[-1], PATHS + 1)
     upto: Any = np.interp(marks, np.concatenate([[0.0], ends]), sums)
-    found: Floats = np.diff(upto) * PATHS / ends[-1]
+    found: Floats = np.round(np.diff(upto) * PATHS / ends[-1], 9)  # equal times stay equal
     return found

@@ -14,7 +14,7 @@ from ..errors import told
 from ..lake.lake import Lake
 from ..report.backtest_input import in_use
 from ..report.job import whole_days
-from ..time_range import TimeBound
+from ..time_range import DAY_US, TimeBound
 from . import History
 from .assessment import Evidence
 from .calibration import Check
@@ -34,17 +34,19 @@ class LakeHistory:
     - `history`: ready to be asked. Its versions are those of the records with the arm behind them.
     - `apart`: its rows, for `how_wrong`.
     - `observed`: what became of the messages of each version at each destination.
-    - `outage_share`: the longest outage of each destination, as a share of the time that is looked at.
+    - `outage_share`: the longest outage of each destination, as a share of the time that is looked at; `days`: how
+      long that is.
     """
 
     history: History
     apart: list[Row]
     observed: list[Row]
     outage_share: Mapping[str, float]
+    days: float = 0.0
 
     def evidence(self, checks: Sequence[Check]) -> Evidence:
         """Return what a recommendation is held against; `checks` are those of `how_wrong`."""
-        return Evidence(self.observed, tuple(checks), self.outage_share)
+        return Evidence(self.observed, tuple(checks), self.outage_share, self.days)
 
 
 def known(
@@ -78,7 +80,8 @@ def known(
         failures = _collected(lake_rows.failures_by_bucket(messages, first_us, bucket_us))
         ended = ends_of(_collected(aggregate.reasons(messages)))
     history = History(rows, error_types=ended.error_types, at_once=ended.at_once, attempt_times=taking)
-    return LakeHistory(history, rows, observed, longest_outages(failures, lake_rows.BUCKETS))
+    outages = longest_outages(failures, lake_rows.BUCKETS)
+    return LakeHistory(history, rows, observed, outages, length_us / DAY_US)
 
 
 def policies_in_use(

@@ -33,9 +33,9 @@ if(size({_ACCEPTED}) > 0,
 """
 _LATE: Final = f"""
 if({TRUSTED} AND size(history) > 1,
-   filter(transform(sequence(1, size(history) - 1), at -> struct('late' AS kind, greatest(
+   transform(sequence(1, size(history) - 1), at -> struct('late' AS kind,
        history[at].ts_us - coalesce(history[at].handler_us, 0L)
-       - history[at - 1].ts_us - history[at - 1].delay_us, 0L) AS us)), one -> one.us IS NOT NULL),
+       - history[at - 1].ts_us - history[at - 1].delay_us AS us)),
    array())
 """
 
@@ -53,7 +53,7 @@ def histories(messages: DataFrame, first_us: int, width_us: int) -> DataFrame:
         sf.expr(VERSION).alias("policy_version"),
         sf.expr(f"CAST((first_failure_us - {first_us}L) div {width_us}L AS INT)").alias("slice"),
         sf.expr(f"if({TRUSTED} AND failures > 1, {_LAST_FAILURE} - first_failure_us, 0L)").alias("lo_us"),
-        sf.expr(f"if({TRUSTED}, greatest({_SUCCESS} - first_failure_us, 0L), NULL)").alias("hi_us"),
+        sf.expr(f"if({TRUSTED}, {_SUCCESS} - first_failure_us, NULL)").alias("hi_us"),
     )
     keys = ("destination", "fingerprint", "policy_version", "slice", "lo_bin", "hi_bin")
     binned = begun.withColumns({"lo_bin": sf.expr(as_sql("lo_us")), "hi_bin": sf.expr(as_sql("hi_us"))})
@@ -70,7 +70,7 @@ def attempt_times(messages: DataFrame) -> DataFrame:
     """)
     told = messages.select("destination", "fingerprint", sf.explode(steps).alias("step"))
     counted = told.select("destination", "fingerprint", "step.kind", "step.us").where("us IS NOT NULL")
-    binned = counted.withColumn("bin", sf.expr(as_sql("us")))
+    binned = counted.withColumn("bin", sf.expr(as_sql("us")))  # what is below 0 falls into the first bin
     return binned.groupBy("destination", "fingerprint", "kind", "bin").agg(sf.count("*").alias("n"))
 
 

@@ -139,7 +139,8 @@ def turnbull_estimate(
     """Return the estimate for every group (groups x cells), from `prior`, one line for all or one for each.
 
     It begins with `start`, or else with the prior. With each smoother, rounds of steps and smoothing until none moves
-    more than TOLERANCE of a group's messages; at most ROUNDS. A coarse smoother first finds the large slopes, for which a fine one needs many rounds.
+    more than TOLERANCE of a group's messages; at most ROUNDS. A coarse smoother first finds the large slopes, for which
+    a fine one needs many rounds.
     """
     prior = np.ascontiguousarray(np.broadcast_to(prior, (seen.groups, prior.shape[1])))
     p = prior if start is None else start

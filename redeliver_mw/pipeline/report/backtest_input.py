@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final, NamedTuple
 
 from ...errors import ConfigError
@@ -15,7 +15,7 @@ from ...redaction import redact
 from ..backtest.assessment import NOTHING_ELSE, Evidence, assess
 from ..backtest.history import History
 from ..backtest.objective import Objective, recommend
-from ..backtest.rows import BacktestRow, Candidate
+from ..backtest.rows import Candidate
 from ..backtest.search import Searched, search
 from .failures import Key
 
@@ -108,7 +108,17 @@ def _choice(
     candidate = next((one for one in searched.candidates if chosen.is_change and one.name == best), present)
     assessed = assess(history, present, candidate, chosen.objective, evidence, destination=place)
     row = {"destination": place, "objective": chosen.objective.text, "today": present.name, "best": best}
-    return row | asdict(assessed)
+    told = asdict(replace(assessed, experiment=None))
+    trial = assessed.experiment
+    if trial is not None:
+        told["experiment"] = {
+            "toml": redact(trial.toml),
+            "until_s": trial.until_s,
+            "messages": trial.messages,
+            "days": assessed.days,
+            "gain_most": trial.gain_most,
+        }
+    return row | told
 
 
 def _busiest(history: History) -> list[str]:

@@ -84,6 +84,18 @@ class Difference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExperimentToTry:
+    """An arm that goes on `until_s` seconds after the first failure, as a policy file; `messages` have to fail until a
+    difference shows, which takes `days`; at most the share `gain_most` of the messages would recover besides."""
+
+    toml: str
+    until_s: float
+    messages: int
+    days: float | None
+    gain_most: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Advice:
     """For one destination: `change` to `best`; `stay` with `today`: none that history can judge is better; `guess`:
     `best` tries when nothing was tried yet; `unknown`: whether `best` is better is not known, or nothing may be
@@ -103,6 +115,7 @@ class Advice:
     reasons: tuple[str, ...] = ()  # why nothing is advised
     weak: tuple[str, ...] = ()  # what the advice takes for granted
     differences: tuple[Difference, ...] = ()
+    experiment: ExperimentToTry | None = None
 
     def difference(self, column: str) -> Difference | None:
         """Return by how much a column changes, if that is known."""
@@ -114,8 +127,8 @@ def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = 
 
     `choices` says which candidate each has, and should have: `destination`, `today`, `best`, None where that is not
     known, and `objective`, what `best` was chosen for; and what the back-test thinks of that: `confidence`, `withheld`,
-    `reasons`, `weak` and `changes`, as `Assessment` has them. `checks` are the back-test's own, `destination` beside what
-    `Tried` has.
+    `reasons`, `weak`, `changes` and `experiment`. `checks` are the back-test's own, `destination` beside what `Tried`
+    has.
     """
     chosen = {row["destination"]: row for row in choices}
     tried: dict[str, list[Tried]] = defaultdict(list)
@@ -161,6 +174,7 @@ def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row
         reasons=tuple(map(text, choice.get("reasons", ()))),
         weak=tuple(map(text, choice.get("weak", ()))),
         differences=tuple(Difference(**one) for one in choice.get("changes", ())),
+        experiment=ExperimentToTry(**trial) if (trial := choice.get("experiment")) else None,
     )
 
 

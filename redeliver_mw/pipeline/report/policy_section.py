@@ -43,7 +43,8 @@ def _advice(index: int, one: Advice) -> Markup:
     head = tag("h3", stranger(one.destination, 60), f": {policy_sentences.title(one)}")
     sentences = tag("ul", *(tag("li", sentence) for sentence in policy_sentences.told(one)), class_="told")
     chart = both(lambda name, width: pareto_chart(name, one, width), f"pareto-{index}", 500)
-    left = tag("div", head, *_taken(one), sentences)
+    trial = tag("pre", tag("code", stranger(one.experiment.toml, 1000))) if one.experiment is not None else None
+    left = tag("div", head, *_taken(one), sentences, trial)
     return tag("article", tag("div", left, tag("div", chart), class_="split"), _candidates(one), class_="advice")
 
 

@@ -33,10 +33,14 @@ def told(advice: Advice) -> list[str]:
         return [_nothing(advice)]
     tests = [_test(one) for one in advice.tried]
     if advice.kind == "unknown":
-        return [*_unknown(advice, best), *tests]
+        return [*_unknown(advice, best), *_experiment(advice), *tests]
     if advice.kind == "stay":
         tried = many(advice.candidates, "policy", "policies")
-        return [f"Of {tried} none that history can judge does better than the one in use. {_ends(best)}", *tests]
+        return [
+            f"Of {tried} none that history can judge does better than the one in use. {_ends(best)}",
+            *_experiment(advice),
+            *tests,
+        ]
     first = _ends(best) if today is None else _changed(today, best)
     if advice.objective:
         first += f" Its aim: {advice.objective}."
@@ -70,6 +74,19 @@ def _unknown(advice: Advice, best: AdviceCandidate) -> list[str]:
     return [
         f"Whether policy {best.letter} is better than the one in use is not known: the difference may be chance.",
         *_bounds(advice),
+    ]
+
+
+def _experiment(advice: Advice) -> list[str]:
+    trial = advice.experiment
+    if trial is None:
+        return []
+    days = f", in about {count(max(trial.days, 1))} days," if trial.days is not None else ""
+    return [
+        "Messages still recovered shortly before they were given up, and nobody looked later. An experiment would "
+        f"tell: an arm for a tenth of the messages that goes on for {duration(trial.until_s)}. After some "
+        f"{count(trial.messages)} messages that fail{days} the difference should show; at most "
+        f"{share(trial.gain_most)} of the messages can recover besides."
     ]
 
 

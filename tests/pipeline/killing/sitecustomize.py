@@ -22,7 +22,7 @@ FILES = (
     "pipeline/lake/parquet_writer.py",
 )
 OFTEN = 8  # so many times at most a line is passed first
-PICKS = 6  # for one worker, of which the first that comes counts: some lines are never reached
+PICKS = 10  # for one worker, of which the first that comes counts: some lines are never reached
 
 
 def lines(path):
