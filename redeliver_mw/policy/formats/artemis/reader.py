@@ -198,11 +198,13 @@ def _as_elements(setting: Element) -> Element:
     if "messaging-activemq" not in setting.namespace:
         return setting
     given = dict(setting.attributes)
-    match = given.pop("name", given.pop("match", ""))
+    match = given.pop("name", given.pop("match", None))
     if "redelivery-multiplier" in given:
         given["redelivery-delay-multiplier"] = given.pop("redelivery-multiplier")
     children = [Element(name, {}, [], text, setting.line, setting.column) for name, text in given.items()]
-    return replace(setting, attributes={"match": match}, children=[*setting.children, *children])
+    return replace(
+        setting, attributes={} if match is None else {"match": match}, children=[*setting.children, *children]
+    )
 
 
 def _unknown_attributes(setting: Element, schema: Schema, problems: Diagnostics, strict: bool) -> None:
@@ -222,11 +224,18 @@ def _schema_of(root: Element) -> Schema:
         return WILDFLY
     # in HornetQ's configuration there is no core around the settings
     artemis = root.namespace.startswith("urn:activemq") or root.first("core") is not None
-    return ARTEMIS if artemis else HORNETQ
+    schema = ARTEMIS if artemis else HORNETQ
+    # a setting of WildFly's alone has its fields as attributes
+    return replace(schema, elements=()) if "messaging-activemq" in root.namespace else schema
 
 
 def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | None:
-    match, colons, _ = element.attributes.get("match", "").partition("::")
+    if "match" not in element.attributes:
+        name = "name" if "messaging-activemq" in element.namespace else "match"
+        cure = f'Write {name}="...", a name or # for all'
+        problems.add("it does not say for which addresses", where=element.where, cure=cure)
+        return None
+    match, colons, _ = element.attributes["match"].partition("::")
     if match and colons:
         problems.warn(f"{element.where}: a match with :: counts for the whole address {match}")
     pattern, kind = without_prefix(match)
