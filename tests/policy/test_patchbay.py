@@ -246,3 +246,13 @@ PIECES = [
 def test_nothing_but_a_policy_error_comes_out(text: str, strict: bool) -> None:
     with contextlib.suppress(PolicyError):
         reader.read(f"<dynamo-message-system>{text}</dynamo-message-system>", strict)
+
+
+def test_two_ports_of_one_name_that_lead_elsewhere_are_an_error() -> None:
+    text = EXAMPLES["patchbay"]
+    start, end = text.index("<redelivery-port>"), text.index("</redelivery-port>") + len("</redelivery-port>")
+    port = text[start:end]
+    assert reader.read(text.replace(port, port + port)).entries == reader.read(text).entries
+    other = port.replace("</destination-name>", "2</destination-name>", 1)
+    with pytest.raises(PolicyError, match=r"a second port .*\. Leave one out"):
+        reader.read(text.replace(port, port + other))
