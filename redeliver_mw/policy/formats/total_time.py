@@ -15,6 +15,7 @@ from itertools import islice, repeat
 from typing import TypeVar
 
 from ..model import RedeliveryPolicy
+from . import unsupported
 from .delay_table import at, delay_table, whole_milliseconds
 
 WALKED = 1000  # delays that are looked at one by one
@@ -74,7 +75,7 @@ class Rests:
 
 def rests_of(policy: RedeliveryPolicy) -> Rests:
     """The delays of a policy. One that keeps its dead messages rests for ever as before its limit."""
-    limit = policy.dead_after
+    limit = policy.dead_after or unsupported.limit(policy)
     if limit is None or policy.on_dead == "keep":
         last = WALKED if limit is None else max(limit - 1, 1)
         return Rests(_milliseconds(policy, [min(count, last) for count in range(1, WALKED + 1)]), endless=True)
