@@ -133,7 +133,12 @@ SCHEMA = Schema(
         **dict.fromkeys(sorted(_SPRING), _AROUND),
     },
     frozenset((*_DESTINATIONS, "destination", "property", "defaultEntry", "plugins", *_SPRING)),
-    ("activemq", "springframework.org/schema/beans", "blueprint"),
+    (
+        "activemq.apache.org/schema",
+        "activemq.org/config",
+        "springframework.org/schema/beans",
+        "osgi.org/xmlns/blueprint",
+    ),
     PROPERTIES,
     ("deadLetterStrategy",),
 )
