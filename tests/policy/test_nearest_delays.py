@@ -109,3 +109,10 @@ def test_the_end_by_time_of_a_long_policy_is_found_by_its_last_delay() -> None:
 
 def one_entry(policy: RedeliveryPolicy) -> PolicyMap:
     return PolicyMap([MapEntry(SOURCE.name, SOURCE.kind, policy)])
+
+
+def test_with_fewer_attempts_than_were_meant_the_time_in_all_is_kept() -> None:
+    found, lost = nearest(RedeliveryPolicy(200, 2, "queue:dead"), "patchbay")
+    assert found.dead_after == 99
+    assert total(found) == pytest.approx(398, rel=1e-3)
+    assert any("99 attempts over 397.978 s instead of 398 s" in line for line in lost)

@@ -74,12 +74,17 @@ def of_redirected(policy: RedeliveryPolicy) -> list[str]:
 
 
 def limit(policy: RedeliveryPolicy) -> int | None:
-    """At how many failures a message goes away; None if it never does, as a message that is kept.
+    """At how many failures a message goes away; None if it never does, as a message that is kept."""
+    return None if policy.on_dead == "keep" else last_failure(policy)
 
-    Where only time is an end, those are the failures after which it is over if handlers take no time.
+
+def last_failure(policy: RedeliveryPolicy) -> int | None:
+    """Return the F that is followed by no delay, or if the message is kept, by none of its own; None if there is none.
+
+    Where only time is an end, that is the F at which it is over if handlers take no time.
     """
-    if policy.on_dead == "keep" or policy.dead_after is not None:
-        return None if policy.on_dead == "keep" else policy.dead_after
+    if policy.dead_after is not None:
+        return policy.dead_after
     return _by_time(policy) if ends_by_time(policy) else None
 
 

@@ -97,10 +97,9 @@ def _delays(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
     if inexact:
         lost.append(f"fractions of a millisecond, from failure {inexact[0]} on")
     entries, rest = [], 0
-    last = limit(policy) or LARGEST_COUNT + 1  # an end by time may come before the last delay
     for count, seconds in table:
         milliseconds = round(seconds * 1000)
-        if milliseconds != rest and count < last and count <= LARGEST_COUNT:
+        if milliseconds != rest and count <= LARGEST_COUNT:
             entries.append(f"{count}:{milliseconds}")
             rest = milliseconds
     return entries

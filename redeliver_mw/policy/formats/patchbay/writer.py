@@ -99,7 +99,7 @@ def _attempts(policy: RedeliveryPolicy, missing: list[str]) -> int:
 
 
 def _delay(policy: RedeliveryPolicy, missing: list[str]) -> int:
-    delay, lost = one_delay(policy)
+    delay, lost = one_delay(policy, MOST_ATTEMPTS)
     missing += lost
     return delay
 
