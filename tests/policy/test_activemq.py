@@ -697,3 +697,37 @@ def test_two_strategies_of_one_entry_are_a_finding() -> None:
         "</policyMap></destinationPolicy>"
     )
     assert any("a second strategy beside <discarding>, which counts" in line for line in load_policies(text).warnings)
+
+
+def test_entries_beside_the_inner_map_are_found() -> None:
+    default = '<defaultEntry><redeliveryPolicy maximumRedeliveries="1"/></defaultEntry>'
+    inner = f"<redeliveryPolicyMap>{default}</redeliveryPolicyMap>"
+    entries = '<redeliveryPolicyEntries><redeliveryPolicy queue="a" maximumRedeliveries="3"/></redeliveryPolicyEntries>'
+    text = f"<redeliveryPolicyMap>{inner}{entries}</redeliveryPolicyMap>"
+    assert any("It belongs in the inner <redeliveryPolicyMap>" in line for line in load_policies(text).warnings)
+    with pytest.raises(PolicyError, match="out of its place"):
+        load_policies(text, strict=True)
+
+
+PROPERTY = '<property name="maximumRedeliveries" value="3"/>'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        in_a_bean("").replace("</beans>", f"{PROPERTY}</beans>"),
+        in_a_bean(f'<property name="redeliveryDelay" value="5">{PROPERTY}</property>'),
+    ],
+)
+def test_a_property_that_is_in_no_bean_of_a_policy_is_found(text: str) -> None:
+    assert load_policies(text).default.dead_after == 7
+    assert any("It belongs in the <bean> of a RedeliveryPolicy" in line for line in load_policies(text).warnings)
+
+
+def test_a_bean_of_camels_class_of_that_name_is_not_read() -> None:
+    text = in_a_bean(PROPERTY)
+    camels = text.replace("org.apache.activemq.RedeliveryPolicy", "org.apache.camel.processor.RedeliveryPolicy")
+    both = text.replace("</beans>", camels.partition(">")[2].replace('"3"', '"77"'))
+    assert load_policies(both, strict=True).default.dead_after == 4
+    with pytest.raises(PolicyError, match="no policy of activemq"):
+        load_policies(camels)

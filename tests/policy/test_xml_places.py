@@ -534,3 +534,12 @@ def test_the_attributes_of_wildfly_are_no_finding_where_a_setting_stands_alone()
     assert "attribute" not in told(setting)
     assert "element" not in told(setting)
     assert load_policies(setting).resolve("a").dead_after == 3
+
+
+@pytest.mark.parametrize("name", ["address-settings", "address", "setting"])
+def test_a_setting_of_wildfly_by_another_name_is_found(name: str) -> None:
+    wrong = f'<{name} name="jms.queue.B" max-delivery-attempts="4"/>'
+    text = WILDFLY.replace("<address-setting ", f"{wrong}<address-setting ")
+    assert f"<{name}>: passed over with its max-delivery-attempts. Did you mean <address-setting>?" in told(text)
+    with pytest.raises(PolicyError, match="is none of its attributes"):
+        load_policies(text, strict=True)

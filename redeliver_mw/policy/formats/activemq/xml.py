@@ -40,6 +40,7 @@ def read_xml(text: str, report: ReportProblem) -> PolicyMap:
     endings, last = read_endings(found.destination_policies, report)
     endings, last = with_discarding(found.discarding, endings, last, report)
     _about_the_order(found, report)
+    _about_the_place(root, report)
     entered = any(policy.find("policyEntry") for policy in found.destination_policies)
     holds = bool(found.plugins or found.maps or found.connection or found.urls or found.discarding or entered)
     tell(root, SCHEMA, report.problems, strict=report.strict, holds=holds)
@@ -99,14 +100,30 @@ def _about_the_order(found: _Found, report: ReportProblem) -> None:
         )
 
 
+def _about_the_place(root: Element, report: ReportProblem) -> None:
+    """Report what is in none of its places, and yet may stand in an element of such a name."""
+    for element in root.all_inside():
+        if SCHEMA.is_foreign(element, root):
+            continue
+        lost: list[Element] = []
+        if element.name == "redeliveryPolicyMap" and element.first("redeliveryPolicyMap"):
+            lost = [child for child in element.children if child.name in ("redeliveryPolicyEntries", "defaultEntry")]
+            home = "the inner <redeliveryPolicyMap>"
+        elif element.name in ("beans", "blueprint", "property"):
+            lost = [child for child in element.all("property") if child.attributes.get("name") in PROPERTIES]
+            home = "the <bean> of a RedeliveryPolicy"
+        for child in lost:
+            report.doubt("out of its place, and so passed over", where=child.where, cure=f"It belongs in {home}")
+
+
 def _urls(element: Element) -> list[tuple[str, str]]:
     texts = [*element.attributes.values(), element.text]
     return [(text, element.where) for text in texts if PREFIX in text]
 
 
 def _is_policy(element: Element) -> bool:
-    bean = element.name == "bean" and element.attributes.get("class", "").endswith(".RedeliveryPolicy")
-    return bean or element.name == "redeliveryPolicy"
+    kind = element.attributes.get("class", "") if element.name == "bean" else ""  # Camel has a class of that name
+    return element.name == "redeliveryPolicy" or (kind.endswith(".RedeliveryPolicy") and "camel" not in kind)
 
 
 def _client(found: _Found, report: ReportProblem) -> tuple[list[MapEntry], RedeliveryPolicy]:

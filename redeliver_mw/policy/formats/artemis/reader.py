@@ -83,6 +83,7 @@ from .schema import ARTEMIS, COUNTED_BEFORE, DELAYS, FIELDS, FLAGS, HORNETQ, NUM
 
 ATTEMPTS = 10  # deliveries, where no setting says how many
 QUEUE, TOPIC = "jms.queue.", "jms.topic."
+_ANOTHER_NAME = "Did you mean <address-setting>?"
 PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large file is read in bounded time
 
 
@@ -103,6 +104,7 @@ def read_with_includes(text: str, strict: bool, text_of: TextOf | None) -> Polic
     tell(root, schema, problems, strict=strict, holds=bool(settings))
     for element in root.find("address-setting"):
         _unknown_attributes(element, schema, problems, strict)
+    _settings_by_another_name(root, problems, strict)
     entries = _entries(settings, problems, strict)
     for element in root.find(COUNTED_BEFORE):
         _counted_before(element, problems)
@@ -217,6 +219,17 @@ def _unknown_attributes(setting: Element, schema: Schema, problems: Diagnostics,
             problems.add(f"unknown attribute {name!r:.80}", where=setting.where, cure=f"Did you mean {near}?")
         else:
             problems.warn(f"{setting.where}: {name:.80} is passed over" + (f"; did you mean {near}?" if near else ""))
+
+
+def _settings_by_another_name(root: Element, problems: Diagnostics, strict: bool) -> None:
+    for element in root.all_inside():
+        if element.name == "address-setting" or "messaging-activemq" not in element.namespace:
+            continue
+        if fields := [name for name in element.attributes if name in FIELDS]:
+            if strict:
+                problems.add(f"{fields[0]} is none of its attributes", where=element.where, cure=_ANOTHER_NAME)
+            else:
+                problems.warn(f"{element.where}: passed over with its {fields[0]}. {_ANOTHER_NAME}")
 
 
 def _schema_of(root: Element) -> Schema:
