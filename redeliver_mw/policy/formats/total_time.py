@@ -92,15 +92,15 @@ def one_delay(policy: RedeliveryPolicy, most: int | None = None) -> tuple[int, l
     rests = rests_of(policy)
     if most is not None and most > 1 and not rests.endless and len(rests.delays) + rests.more >= most and rests.total:
         delay = round(rests.total / (most - 1))
-        time = f"{most} attempts over {delay * (most - 1) / 1000:.10g} s instead of {rests.total / 1000:.10g} s"
-        return delay, [*lost, f"delays ({policy.backoff}): one delay for all, {delay / 1000:.10g} s; {time}"]
+        spent = f"{most} attempts over {delay * (most - 1) / 1000:.10g} s instead of {rests.total / 1000:.10g} s"
+        return delay, [*lost, f"delays ({policy.backoff}): one delay for all, {delay / 1000:.10g} s; {spent}"]
     if len(table) > 1 or (table and table[0][0] != 1):
         kept = rests.kept(repeat(rests.mean))
         return rests.mean, [*lost, f"delays ({policy.backoff}): one delay for all, {rests.mean / 1000:.10g} s; {kept}"]
-    delay = at(table, 1)
-    if not whole_milliseconds(delay):
+    one = at(table, 1)
+    if not whole_milliseconds(one):
         lost.append("fractions of a millisecond")
-    return round(delay * 1000), lost
+    return round(one * 1000), lost
 
 
 def _milliseconds(policy: RedeliveryPolicy, counts: Sequence[int]) -> tuple[int, ...]:
