@@ -121,8 +121,13 @@ def parse_url(url: str) -> BrokerUrl:
         password=unquote(password) if colon else None,
         path=unquote(path) if slash else None,
         options=options,
-        policy=url if any(name.lower().startswith(POLICY_OPTIONS) for name, _ in pairs) else None,
+        policy=url if any(_about_a_policy(name.lower()) for name, _ in pairs) else None,
     )
+
+
+def _about_a_policy(option: str) -> bool:
+    # with something before it, or without its beginning, it is a mistake that the policy's reader tells of
+    return option.startswith(POLICY_OPTIONS) or "redeliverypolicy." in option
 
 
 def adapter_for(url: str | BrokerUrl) -> Adapter:

@@ -4,7 +4,7 @@
 
 What that system cannot say is told on stderr, one line each, and nothing is written; with `--lossy` the nearest
 that can be said is. A language that names each destination needs `--destination` for a policy that names none. Exit
-3 if something was lost and not allowed to be, or if the result would name no destination.
+3 if something was lost and not allowed to be, or if the result would say nothing of any destination that was named.
 """
 
 from __future__ import annotations
@@ -135,6 +135,7 @@ def _tell(to: str, written: Conversion, done: bool) -> None:
     for what in written.lost:
         print(f"lost in {to}: {what}", file=sys.stderr)
     if written.names_nothing:
-        print(f"Nothing is written: {to} names each destination. Use --destination NAME", file=sys.stderr)
+        why = "names each destination" if to in NAMING else "has one string for all, and it would be empty"
+        print(f"Nothing is written: {to} {why}. Use --destination NAME", file=sys.stderr)
     elif not done:
         print("Nothing is written. Use --lossy to write the nearest", file=sys.stderr)

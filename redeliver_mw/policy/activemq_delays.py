@@ -119,9 +119,10 @@ class ActiveMQDelays(Backoff):
 
     def __str__(self) -> str:
         growth = f"growing {self.multiplier:g} times" if self.multiplier is not None else f"then {self.delay} ms"
-        most = f" up to {self.cap} ms" if self.cap is not None else ""
+        most = f" up to {max(self.cap, self.delay)} ms" if self.cap is not None else ""
         jitter = f", jitter {self.factor:.0%}, compounding" if self.factor else ""
-        return f"{self.initial} ms, {growth}{most}{jitter}"
+        second = f"then {self.delay} ms, " if self.multiplier is not None and self.initial <= 0 else ""
+        return f"{self.initial} ms, {second}{growth}{most}{jitter}"
 
 
 _Range = tuple[int, int] | None

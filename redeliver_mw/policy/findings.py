@@ -27,6 +27,9 @@ def findings_of(policies: RedeliveryPolicy | PolicyMap) -> list[str]:
     if isinstance(policies, RedeliveryPolicy):
         return list(_of_one(policies, None))
     found = list(policies.warnings)
+    for entry in policies.entries:
+        if entry.kind is None and (kind := _misspelt_kind(entry.pattern)):
+            found.append(f"{entry}: a destination of that name. Did you mean {kind}:{entry.pattern.partition(':')[2]}?")
     for entry in _spoken_for(policies):
         exact = Pattern(entry.pattern, policies.syntax).literal
         for kind in (entry.kind,) if entry.kind else ("queue", "topic"):
@@ -111,8 +114,16 @@ def _of_one(policy: RedeliveryPolicy, source: Destination | None) -> Iterator[st
         yield HOT_LOOP
     for target in policy.places:
         known = source or Destination("$", "queue" if target.kind == "same" else target.kind)
+        if kind := _misspelt_kind(target.template):
+            yield f"its dead letters go to {target}. Did you mean {kind}:{target.template.partition(':')[2]}?"
         if target.resolve(known) == known:
             yield f"its dead letters go to {target}, where they come from. Name another place for them"
+
+
+def _misspelt_kind(name: str) -> str | None:
+    """Return the kind that is meant before the colon of a name, if it is misspelt; else None."""
+    head, colon, rest = name.partition(":")
+    return nearest(head, ("queue", "topic", "same"), alike=0.7) if colon and rest and "/" not in head else None
 
 
 def is_hot_loop(policy: RedeliveryPolicy) -> bool:

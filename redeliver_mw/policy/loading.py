@@ -288,8 +288,11 @@ def _decoded(found: bytes) -> str:
     # a policy is UTF-8; an XML file may say that it is something else
     encoding = "utf-16" if found.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     declared = _DECLARED.match(found)
-    if encoding == "utf-8-sig" and b"\0" in found[:MARKED] and found.strip(b"\0"):
-        raise PolicyError("every other byte is 0, as in UTF-16, which says so by a mark", cure="Save it as UTF-8")
+    start = found[:MARKED]
+    if encoding == "utf-8-sig" and b"\0" in start and found.strip(b"\0"):
+        half = start.count(b"\0") > len(start) // 3
+        what = "every other byte is 0, as in UTF-16, which says so by a mark" if half else "a character of code 0 in it"
+        raise PolicyError(what, cure="Save it as UTF-8" if half else "Take it out, or name a file with text in it")
     if declared and declared[1].lower() in _ENCODINGS:
         encoding = declared[1].decode("ascii")
     elif declared and declared[1].lower() not in (b"utf-8", b"us-ascii", b"ascii"):

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from redeliver_mw import App
 from redeliver_mw.adapter.registry import GROUP, OURS, BrokerUrl, adapter_for, dialects, parse_url
-from redeliver_mw.errors import ConfigError, RedeliverError
+from redeliver_mw.errors import ConfigError, PolicyError, RedeliverError
 
 SECRET = "pa:ss@w0rd"
 
@@ -190,3 +191,11 @@ def test_no_text_at_all_is_no_broker_url() -> None:
     for text in ("", "host", "://host"):
         with pytest.raises(RedeliverError, match="no broker URL"):
             parse_url(text)
+
+
+@pytest.mark.parametrize(
+    "option", ["redeliveryPolicy.maximumRedeliveries", "nested.jms.redeliveryPolicy.maximumRedeliveries"]
+)
+def test_an_app_refuses_a_policy_in_its_url_that_no_reader_would_find(option: str) -> None:
+    with pytest.raises(PolicyError, match=r"jms\.redeliveryPolicy"):
+        App(f"memory://?{option}=3")

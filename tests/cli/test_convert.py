@@ -232,3 +232,14 @@ def test_a_delivery_date_is_lost_outside_patch_bay(capsys: Capture, language: st
 PATCHBAY = """<dynamo-message-system><patchbay><message-sink><input-port><input-destination>
 <destination-name>Q</destination-name><destination-type>Queue</destination-type></input-destination></input-port>
 </message-sink></patchbay></dynamo-message-system>"""
+
+
+def test_a_string_of_jmsjca_that_leaves_out_all_that_was_said_is_not_written(capsys: Capture) -> None:
+    limit = "<delivery-failure-params><redelivery-limit>2</redelivery-limit></delivery-failure-params>"
+    module = f"<weblogic-jms><queue name='W'>{limit}</queue></weblogic-jms>"
+    assert run(["convert", module, "--to", "jmsjca", "--lossy"]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "Nothing is written: jmsjca has one string for all, and it would be empty. Use --destination NAME" in err
+    assert run(["convert", module, "--to", "jmsjca", "--lossy", "--destination", "W"]) == 0
+    assert capsys.readouterr().out == "3:delete\n"

@@ -417,7 +417,7 @@ def test_policy_and_strategy_are_each_the_best_of_their_own_map() -> None:
         ("failover:(tcp://a:1?jms.redeliveryPolicy.maximumRedeliveries=1,tcp://b:2)", "closing parenthesis"),
         ("tcp://user:secret@localhost:61616", "no policy of ActiveMQ"),
         (url(maximumRedeliveries="1" * 100_000), "a URL of more than 100000 characters"),
-        (client("<redeliveryPolicy/>"), "for which destination?"),
+        (client("<redeliveryPolicy/>"), "it does not say for which destination"),
         (client('<redeliveryPolicy queue="A.>.B"/>'), "> is not the end"),
         (client('<redeliveryPolicy queue=""/>'), "empty"),
         (client('<redeliveryPolicy queue="A"/>', '<redeliveryPolicy queue="A"/>'), "a second entry for queue A"),
@@ -651,3 +651,83 @@ def test_a_consumers_limit_of_0_beside_the_plugin_is_as_its_manual_says(limit: s
     policies = load_policies(BESIDE.replace("LIMIT", limit))
     assert len([text for text in policies.warnings if "client's own policies" in text]) == findings
     assert policies.resolve("orders").dead_after == 5
+
+
+def in_a_bean(inner: str) -> str:
+    bean = f'<bean class="org.apache.activemq.RedeliveryPolicy">{inner}</bean>'
+    return f'<beans xmlns="http://www.springframework.org/schema/beans">{bean}</beans>'
+
+
+@pytest.mark.parametrize(
+    ("inner", "finding"),
+    [
+        ('<propery name="maximumRedeliveries" value="3"/>', "<propery> is not known in a bean of this class"),
+        (
+            '<property name="maximumRedeliveries" value="3"/><property name="maximumRedeliveries" value="5"/>',
+            "maximumRedeliveries stands there twice, and the last one counts",
+        ),
+    ],
+)
+def test_a_mistake_in_a_bean_of_springs_is_found(inner: str, finding: str) -> None:
+    assert any(finding in line for line in load_policies(in_a_bean(inner)).warnings)
+    with pytest.raises(PolicyError, match=finding.partition(",")[0]):
+        load_policies(in_a_bean(inner), strict=True)
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        "",
+        "<redeliveryPolicyMap/>",
+        "<redeliveryPolicyMap><redeliveryPolicyMap><redeliveryPolicyEntries/></redeliveryPolicyMap></redeliveryPolicyMap>",
+        "<redeliveryPolicyMap><redeliveryPolicyMap><defaultEntry/></redeliveryPolicyMap></redeliveryPolicyMap>",
+    ],
+)
+def test_a_plugin_without_any_policy_is_a_finding(inner: str) -> None:
+    text = f"<redeliveryPlugin>{inner}</redeliveryPlugin>"
+    assert any("there is no policy in it" in line for line in load_policies(text).warnings)
+    with pytest.raises(PolicyError, match="there is no policy in it"):
+        load_policies(text, strict=True)
+
+
+def test_two_strategies_of_one_entry_are_a_finding() -> None:
+    text = (
+        '<destinationPolicy><policyMap><policyEntries><policyEntry queue="a"><deadLetterStrategy><discarding/>'
+        '<sharedDeadLetterStrategy deadLetterQueue="X"/></deadLetterStrategy></policyEntry></policyEntries>'
+        "</policyMap></destinationPolicy>"
+    )
+    assert any("a second strategy beside <discarding>, which counts" in line for line in load_policies(text).warnings)
+
+
+def test_entries_beside_the_inner_map_are_found() -> None:
+    default = '<defaultEntry><redeliveryPolicy maximumRedeliveries="1"/></defaultEntry>'
+    inner = f"<redeliveryPolicyMap>{default}</redeliveryPolicyMap>"
+    entries = '<redeliveryPolicyEntries><redeliveryPolicy queue="a" maximumRedeliveries="3"/></redeliveryPolicyEntries>'
+    text = f"<redeliveryPolicyMap>{inner}{entries}</redeliveryPolicyMap>"
+    assert any("It belongs in the inner <redeliveryPolicyMap>" in line for line in load_policies(text).warnings)
+    with pytest.raises(PolicyError, match="out of its place"):
+        load_policies(text, strict=True)
+
+
+PROPERTY = '<property name="maximumRedeliveries" value="3"/>'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        in_a_bean("").replace("</beans>", f"{PROPERTY}</beans>"),
+        in_a_bean(f'<property name="redeliveryDelay" value="5">{PROPERTY}</property>'),
+    ],
+)
+def test_a_property_that_is_in_no_bean_of_a_policy_is_found(text: str) -> None:
+    assert load_policies(text).default.dead_after == 7
+    assert any("It belongs in the <bean> of a RedeliveryPolicy" in line for line in load_policies(text).warnings)
+
+
+def test_a_bean_of_camels_class_of_that_name_is_not_read() -> None:
+    text = in_a_bean(PROPERTY)
+    camels = text.replace("org.apache.activemq.RedeliveryPolicy", "org.apache.camel.processor.RedeliveryPolicy")
+    both = text.replace("</beans>", camels.partition(">")[2].replace('"3"', '"77"'))
+    assert load_policies(both, strict=True).default.dead_after == 4
+    with pytest.raises(PolicyError, match="no policy of activemq"):
+        load_policies(camels)

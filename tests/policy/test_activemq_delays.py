@@ -180,3 +180,8 @@ def test_what_behaves_the_same_is_equal() -> None:
 def test_what_is_no_number_of_milliseconds_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(PolicyError):
         ActiveMQDelays(**wrong)  # on purpose
+
+
+def test_the_text_says_from_where_delays_grow_after_a_first_one_of_nothing() -> None:
+    assert str(ActiveMQDelays(0, 20, 2.0, 5000)) == "0 ms, then 20 ms, growing 2 times up to 5000 ms"
+    assert str(ActiveMQDelays(1000, 1000, 5.0, 60)) == "1000 ms, growing 5 times up to 1000 ms"

@@ -158,3 +158,14 @@ def test_a_mistake_in_blueprint_is_found() -> None:
 def test_a_blueprint_without_a_policy_is_refused() -> None:
     with pytest.raises(PolicyError):
         load_policies('<blueprint xmlns="http://www.osgi.org/xmlns/blueprint/v1.0.0"><bean class="x.Y"/></blueprint>')
+
+
+@pytest.mark.parametrize(
+    "namespace", ["http://camel.apache.org/schema/blueprint", "http://activemq.apache.org/camel/schema/spring"]
+)
+def test_a_policy_of_camels_beside_a_broker_in_blueprint_is_not_read(namespace: str) -> None:
+    handler = '<onException><redeliveryPolicy maximumRedeliveries="77"/></onException>'
+    camel = f'<camelContext xmlns="{namespace}"><route>{handler}</route></camelContext>'
+    read = load_policies(BLUEPRINT.replace("</blueprint>", f"{camel}</blueprint>"), strict=True)
+    assert not read.warnings
+    assert read.entries == load_policies(BLUEPRINT).entries

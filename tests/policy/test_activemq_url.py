@@ -39,7 +39,7 @@ def test_a_plain_url_draws_no_finding() -> None:
         ("jms.RedeliveryPolicy.maximumRedeliveries", "jms.redeliveryPolicy.maximumRedeliveries"),
         ("JMS.redeliveryPolicy.maximumRedeliveries", "jms.redeliveryPolicy.maximumRedeliveries"),
         ("jms.redeliverPolicy.maximumRedelivery", "jms.redeliveryPolicy.maximumRedeliveries"),
-        ("jms.redeliveryPolicy", "jms.redeliveryPolicy...."),
+        ("jms.redeliveryPolicy", "jms.redeliveryPolicy.maximumRedeliveries"),
         ("jms.nonblockingRedelivery", "jms.nonBlockingRedelivery"),
     ],
 )
@@ -88,3 +88,32 @@ def test_a_delay_that_is_no_number_is_told_the_unit() -> None:
 def test_two_findings_do_not_hide_each_other() -> None:
     found: PolicyMap = read(f"{PLAIN}&amp;jms.RedeliveryPolicy.redeliveryDelay=4")
     assert len(found.warnings) == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "tcp://h:61616#jms.redeliveryPolicy.maximumRedeliveries=4",
+        "tcp://h:61616;jms.redeliveryPolicy.maximumRedeliveries=4",
+        "failover:(tcp://a,tcp://b)?nested.jms.redeliveryPolicy.maximumRedeliveries=4",
+    ],
+)
+def test_a_url_whose_policy_is_no_option_of_it_is_an_error(url: str) -> None:
+    with pytest.raises(PolicyError, match="is not among the options of this URL") as raised:
+        read(url)
+    assert "behind the first ?" in raised.value.cure
+
+
+def test_an_option_with_something_before_it_is_a_warning_beside_others() -> None:
+    options = "nested.jms.redeliveryPolicy.redeliveryDelay=5&jms.redeliveryPolicy.maximumRedeliveries=4"
+    policies = read(f"failover:(tcp://a,tcp://b)?{options}")
+    assert policies.default.dead_after == 5
+    assert "nested.jms.redeliveryPolicy.redeliveryDelay is not read" in policies.warnings[0]
+    with pytest.raises(PolicyError, match=r"Write jms\.redeliveryPolicy\.redeliveryDelay"):
+        read(f"failover:(tcp://a,tcp://b)?{options}", True)
+
+
+@pytest.mark.parametrize("on", ["", "&jms.redeliveryPolicy.useCollisionAvoidance=true"])
+def test_jitter_that_is_not_switched_on_is_a_warning(on: str) -> None:
+    warnings = read(f"tcp://h?jms.redeliveryPolicy.collisionAvoidancePercent=20{on}").warnings
+    assert any("collisionAvoidancePercent without useCollisionAvoidance" in line for line in warnings) == (not on)

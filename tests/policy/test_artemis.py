@@ -465,3 +465,24 @@ def test_a_destination_named_with_the_prefix_of_hornetq_has_the_setting_of_its_n
     assert read.resolve("jms.queue.exampleQueue").dead_after == read.resolve("exampleQueue").dead_after == 3
     assert read.resolve("jms.topic.exampleTopic").dead_after == read.resolve("exampleTopic", "topic").dead_after == 4
     assert [read.resolve(name).dead_after for name in ("jms.queue.other", "jms.queue.", "exampleTopic")] == [10] * 3
+
+
+@pytest.mark.parametrize("attribute", ["", ' macth="orders"', ' name="orders"'])
+def test_a_setting_without_a_match_says_what_to_write(attribute: str) -> None:
+    with pytest.raises(PolicyError, match="it does not say for which addresses") as raised:
+        load_policies(f"<address-setting{attribute}><max-delivery-attempts>3</max-delivery-attempts></address-setting>")
+    assert raised.value.cure == 'Write match="...", a name or # for all'
+
+
+@pytest.mark.parametrize(
+    ("field", "written", "cure"),
+    [
+        ("redelivery-delay", "5s", "Write 5000: a delay is a whole number of milliseconds, without a unit"),
+        ("max-redelivery-delay", "two", "Give a whole number of milliseconds from "),
+        ("max-delivery-attempts", "${attempts:3}", "Write the value itself: placeholders are not looked up"),
+    ],
+)
+def test_a_value_that_cannot_be_read_says_what_to_write(field: str, written: str, cure: str) -> None:
+    with pytest.raises(PolicyError) as raised:
+        load_policies(f'<address-setting match="a"><{field}>{written}</{field}></address-setting>')
+    assert raised.value.cure.startswith(cure)

@@ -420,3 +420,25 @@ def test_with_strict_policies_a_handler_whose_name_nearly_has_an_entry_is_refuse
 def test_with_strict_policies_a_map_that_was_read_leniently_is_refused_too() -> None:
     with pytest.raises(PolicyError, match="redelivery-delay"):
         TestApp(app_of(load_policies(MISPLACED), strict_policies=True)).start()
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("dead_letter = 'queu:a'", "its dead letters go to queue:queu:a. Did you mean queue:a?"),
+        ("[destinations.'tpoic:a']\ndead_after = 3", "tpoic:a: a destination of that name. Did you mean topic:a?"),
+        ("dead_letter = 'patchbay:/acme/Dead'", None),
+        ("[destinations.'patchbay:/acme/Orders']\ndead_after = 3", None),
+    ],
+)
+def test_a_misspelt_kind_before_a_name_is_a_finding(
+    text: str, told: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["check", text]) == 0
+    assert capsys.readouterr().err == (f"warning: {told}\n" if told else "")
+
+
+def test_a_single_character_of_code_0_is_not_called_utf_16(tmp_path: Path) -> None:
+    (tmp_path / "policy").write_bytes(b"3:25\0; 5:delete")
+    with pytest.raises(PolicyError, match="a character of code 0 in it"):
+        load_policies(tmp_path / "policy")

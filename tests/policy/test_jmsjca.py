@@ -308,3 +308,12 @@ def test_another_spelling_of_the_option_says_the_right_one(text: str) -> None:
     with pytest.raises(PolicyError, match="is not how JMSJCA's option is spelled") as refused:
         load_policies(text)
     assert "JMSJCA.redeliveryhandling=" in refused.value.cure
+
+
+def test_what_a_url_says_twice_or_in_two_languages_is_a_warning() -> None:
+    url = "tcp://h?JMSJCA.redeliveryhandling=3:25"
+    assert not load_policies(url).warnings
+    twice = load_policies(f"{url}&JMSJCA.redeliveryhandling=4:25")
+    assert "stands there twice, and the first one counts" in twice.warnings[0]
+    both = load_policies(f"{url}&jms.redeliveryPolicy.maximumRedeliveries=4")
+    assert "jms.redeliveryPolicy is not read beside JMSJCA.redeliveryhandling" in both.warnings[0]

@@ -415,3 +415,22 @@ def test_what_is_large_or_deep_ends_soon_and_only_in_a_policy_error(text: str) -
     except PolicyError as error:
         told = str(error)
     assert len(told) < 10_000
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "cure"),
+    [
+        ("dead_after = 0", "dead after 0 failures", 'Give 1 or more, or "never"'),
+        (
+            "expiry = 'redirect'",
+            "redirect and a target go together",
+            'Write { action = "redirect", target = "queue:EXPIRED" }',
+        ),
+        ("dead_after = 3\ndead_after = 4\n", "a key or a table stands there twice", "Leave one of the two out"),
+        ("[default]\n[default]\n", "a key or a table stands there twice", "Leave one of the two out"),
+    ],
+)
+def test_the_cure_of_a_mistake_is_written_in_toml(text: str, what: str, cure: str) -> None:
+    with pytest.raises(PolicyError, match=what) as raised:
+        load_policies(text)
+    assert raised.value.cure == cure

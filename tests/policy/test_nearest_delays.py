@@ -12,6 +12,7 @@ from redeliver_mw.message import Destination
 from redeliver_mw.policy import Backoff, PolicyMap, RedeliveryPolicy
 from redeliver_mw.policy.destinations import MapEntry
 from redeliver_mw.policy.formats import READERS, WRITERS
+from redeliver_mw.policy.stops import AfterFailures, AfterSeconds, AnyStop
 
 POORER = ("activemq", "artemis", "patchbay", "weblogic")
 SOURCE = Destination("orders")
@@ -76,3 +77,42 @@ def test_the_nearest_is_the_same_each_time(table: dict[int, float], language: st
     policy = RedeliveryPolicy(20, Backoff.steps(table), "queue:dead")
     policies = PolicyMap([MapEntry(SOURCE.name, SOURCE.kind, policy)])
     assert WRITERS[language](policies) == WRITERS[language](policies)
+
+
+@pytest.mark.parametrize("language", [*POORER, "jmsjca"])
+def test_an_end_by_time_becomes_the_number_of_failures_that_fit_into_it(language: str) -> None:
+    policy = RedeliveryPolicy(AfterSeconds(600), 10, "queue:dead")
+    written = WRITERS[language](PolicyMap(None, policy) if language == "jmsjca" else one_entry(policy))
+    found = READERS[language](written.text, False).resolve(SOURCE.name)
+    assert found.dead_after == 61
+    assert total(found) == 600
+    assert any("the nearest is 61 failures" in line for line in written.lost)
+
+
+def test_an_end_by_time_that_never_comes_is_no_end() -> None:
+    written = WRITERS["activemq"](one_entry(RedeliveryPolicy(AfterSeconds(600), 0, "queue:dead")))
+    assert 'maximumRedeliveries="-1"' in written.text
+    assert any("without it a message is tried for ever" in line for line in written.lost)
+
+
+def test_beside_a_number_of_failures_an_end_by_time_is_left_out() -> None:
+    stop = AnyStop((AfterFailures(9), AfterSeconds(600)))
+    found, lost = nearest(RedeliveryPolicy(stop, 1, "queue:dead"), "artemis")
+    assert found.dead_after == 9
+    assert any("the number alone is kept, 9 failures" in line for line in lost)
+
+
+def test_the_end_by_time_of_a_long_policy_is_found_by_its_last_delay() -> None:
+    policy = RedeliveryPolicy(AfterSeconds(50_000), 10, "queue:dead")
+    assert nearest(policy, "artemis")[0].dead_after == 5001
+
+
+def one_entry(policy: RedeliveryPolicy) -> PolicyMap:
+    return PolicyMap([MapEntry(SOURCE.name, SOURCE.kind, policy)])
+
+
+def test_with_fewer_attempts_than_were_meant_the_time_in_all_is_kept() -> None:
+    found, lost = nearest(RedeliveryPolicy(200, 2, "queue:dead"), "patchbay")
+    assert found.dead_after == 99
+    assert total(found) == pytest.approx(398, rel=1e-3)
+    assert any("99 attempts over 397.978 s instead of 398 s" in line for line in lost)

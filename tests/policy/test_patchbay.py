@@ -200,7 +200,7 @@ def _resolved(policy: RedeliveryPolicy, failures: int, source: Destination) -> o
     [
         (RedeliveryPolicy(9, [1.0, 2.0], "D", expiry=reader.FOR_EVER.expiry), "one delay for all"),
         (RedeliveryPolicy(None, 1.0, None), "there are no rests"),
-        (RedeliveryPolicy(100, 1.0, "D", expiry=reader.FOR_EVER.expiry), "at most 99"),
+        (RedeliveryPolicy(100, 0.0, "D", expiry=reader.FOR_EVER.expiry), "at most 99"),
         (RedeliveryPolicy(9, 1.0, None, "discard"), "has to go somewhere"),
         (RedeliveryPolicy(9, 1.0, "D"), "what expires is dropped"),
         (RedeliveryPolicy(9, 1.0, "D", fatal=KeyError, expiry=reader.FOR_EVER.expiry), "rules by exception"),
@@ -246,3 +246,13 @@ PIECES = [
 def test_nothing_but_a_policy_error_comes_out(text: str, strict: bool) -> None:
     with contextlib.suppress(PolicyError):
         reader.read(f"<dynamo-message-system>{text}</dynamo-message-system>", strict)
+
+
+def test_two_ports_of_one_name_that_lead_elsewhere_are_an_error() -> None:
+    text = EXAMPLES["patchbay"]
+    start, end = text.index("<redelivery-port>"), text.index("</redelivery-port>") + len("</redelivery-port>")
+    port = text[start:end]
+    assert reader.read(text.replace(port, port + port)).entries == reader.read(text).entries
+    other = port.replace("</destination-name>", "2</destination-name>", 1)
+    with pytest.raises(PolicyError, match=r"a second port .*\. Leave one out"):
+        reader.read(text.replace(port, port + other))

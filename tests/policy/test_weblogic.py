@@ -349,3 +349,26 @@ def test_hundreds_of_misspelled_templates_are_told_in_no_time() -> None:
     queues = "".join(f"<queue name='q{n}'><template>tempp{n}</template></queue>" for n in range(700))
     with pytest.raises(PolicyError, match=r"700 problems.*Did you mean temp\d+\?.*and 690 more"):
         reader.read(f"<weblogic-jms>{templates}{queues}</weblogic-jms>")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "what"),
+    [
+        ("queue", "queue", "a second queue Q"),
+        ("topic", "topic", "a second topic Q"),
+        ("queue", "uniform-distributed-queue", "a second queue Q"),
+        ("template", "template", "a second template Q"),
+    ],
+)
+def test_a_second_element_of_one_name_is_an_error(first: str, second: str, what: str) -> None:
+    limit = "<delivery-failure-params><redelivery-limit>3</redelivery-limit></delivery-failure-params>"
+    module = f'<weblogic-jms><{first} name="Q">{limit}</{first}><{second} name="Q"/></weblogic-jms>'
+    with pytest.raises(PolicyError, match=f"{what}. Leave one out"):
+        load_policies(module)
+
+
+@pytest.mark.parametrize("written", ["5s", "5 sec", "5000 ms"])
+def test_a_delay_with_a_unit_says_what_to_write(written: str) -> None:
+    delay = f"<delivery-params-overrides><redelivery-delay>{written}</redelivery-delay></delivery-params-overrides>"
+    with pytest.raises(PolicyError, match="Write 5000: a delay is a whole number of milliseconds"):
+        load_policies(f'<weblogic-jms><queue name="Q">{delay}</queue></weblogic-jms>')

@@ -96,3 +96,13 @@ def test_failure_params_of_a_weighted_distributed_queue_are_out_of_place() -> No
     queues = f'<queue name="E"/><distributed-queue name="All">{FAILS.format(2)}</distributed-queue>'
     policies = load_policies(f"<weblogic-jms>{queues}</weblogic-jms>")
     assert [one for one in policies.warnings if "<delivery-failure-params>" in one and "belongs in" in one]
+
+
+def test_a_member_of_a_weighted_destination_may_name_its_queue_apart() -> None:
+    member = "<distributed-queue-member name='m'><physical-destination-name>Q</physical-destination-name>"
+    limit = "<delivery-failure-params><redelivery-limit>3</redelivery-limit></delivery-failure-params>"
+    policies = load_policies(
+        f"<weblogic-jms><distributed-queue name='D'>{member}</distributed-queue-member></distributed-queue>"
+        f"<queue name='Q'>{limit}</queue></weblogic-jms>"
+    )
+    assert policies.resolve("D").dead_after == 4

@@ -456,3 +456,90 @@ REAL_SHAPES = {
 @pytest.mark.parametrize("name", sorted(REAL_SHAPES))
 def test_a_configuration_in_the_shape_of_a_real_one_draws_no_warning(name: str) -> None:
     assert load_policies(REAL_SHAPES[name], strict=True).warnings == ()
+
+
+LIMIT = "<delivery-failure-params><redelivery-limit>{}</redelivery-limit></delivery-failure-params>"
+ENTRIES = '<redeliveryPolicyEntries><redeliveryPolicy queue="{}"/></redeliveryPolicyEntries>'
+BOTH_ENTRIES = ENTRIES.format("a") + ENTRIES.format("b")
+ATTEMPTS = "<max-attempts>9</max-attempts><delay>0</delay><failure-output-port>F</failure-output-port>"
+SETTING = '<address-setting match="{}"><max-delivery-attempts>3</max-delivery-attempts></address-setting>'
+SETTINGS = f"<address-settings>{SETTING}</address-settings>"
+POLICY_MAP, END_OF_MAP = (
+    "<destinationPolicy><policyMap><policyEntries>",
+    "</policyEntries></policyMap></destinationPolicy>",
+)
+SINK = EXAMPLES["patchbay"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("delivery-failure-params", f"<queue name='Q'>{LIMIT.format(3)}{LIMIT.format(5)}</queue>"),
+        ("delivery-failure-params", f"<template name='T'>{LIMIT.format(3)}{LIMIT.format(5)}</template>"),
+        ("redeliveryPolicyEntries", f"<redeliveryPolicyMap>{BOTH_ENTRIES}</redeliveryPolicyMap>"),
+        (
+            "redeliveryPolicy",
+            '<redeliveryPolicyMap><defaultEntry><redeliveryPolicy maximumRedeliveries="5"/>'
+            '<redeliveryPolicy maximumRedeliveries="7"/></defaultEntry></redeliveryPolicyMap>',
+        ),
+        (
+            "deadLetterStrategy",
+            f"{POLICY_MAP}<policyEntry queue='a'><deadLetterStrategy><discarding/></deadLetterStrategy>"
+            "<deadLetterStrategy><sharedDeadLetterStrategy deadLetterQueue='X'/></deadLetterStrategy></policyEntry>"
+            f"{END_OF_MAP}",
+        ),
+        ("address-settings", f'<core xmlns="urn:activemq:core">{SETTINGS.format("a")}{SETTINGS.format("b")}</core>'),
+        ("redelivery", SINK.replace("</redelivery>", f"</redelivery><redelivery>{ATTEMPTS}</redelivery>", 1)),
+    ],
+)
+def test_a_part_that_may_stand_there_only_once_says_so(name: str, text: str) -> None:
+    assert f"<{name}>: a second one; leave one out" in told(text)
+    with pytest.raises(PolicyError, match="a second element of this name"):
+        load_policies(text, strict=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        (
+            '<address-setting match="a" max-delivery-attempts="3"/>',
+            "max-delivery-attempts=... is passed over; write it as an element, <max-delivery-attempts>",
+        ),
+        (
+            '<address-setting match="a" max-delivery-attempt="3"/>',
+            "max-delivery-attempt=... is passed over; write it as an element, <max-delivery-attempts>",
+        ),
+        (
+            '<weblogic-jms><queue name="Q" template="T"/></weblogic-jms>',
+            "template=... is passed over; write it as an element, <template>",
+        ),
+        (
+            '<weblogic-jms><queue name="Q" redelivery-limit="2"/></weblogic-jms>',
+            "write it as an element, <redelivery-limit> in <delivery-failure-params>",
+        ),
+        (
+            f"{POLICY_MAP}<policyEntry queue='a' deadLetterStrategy='#x'/>{END_OF_MAP}",
+            "deadLetterStrategy=... is passed over; write it as an element, <deadLetterStrategy>",
+        ),
+    ],
+)
+def test_an_element_that_is_written_as_an_attribute_says_so(text: str, finding: str) -> None:
+    assert finding in told(text)
+    with pytest.raises(PolicyError, match="is no attribute"):
+        load_policies(text, strict=True)
+
+
+def test_the_attributes_of_wildfly_are_no_finding_where_a_setting_stands_alone() -> None:
+    setting = '<address-setting xmlns="urn:jboss:domain:messaging-activemq:13.0" name="#" max-delivery-attempts="3"/>'
+    assert "attribute" not in told(setting)
+    assert "element" not in told(setting)
+    assert load_policies(setting).resolve("a").dead_after == 3
+
+
+@pytest.mark.parametrize("name", ["address-settings", "address", "setting"])
+def test_a_setting_of_wildfly_by_another_name_is_found(name: str) -> None:
+    wrong = f'<{name} name="jms.queue.B" max-delivery-attempts="4"/>'
+    text = WILDFLY.replace("<address-setting ", f"{wrong}<address-setting ")
+    assert f"<{name}>: passed over with its max-delivery-attempts. Did you mean <address-setting>?" in told(text)
+    with pytest.raises(PolicyError, match="is none of its attributes"):
+        load_policies(text, strict=True)

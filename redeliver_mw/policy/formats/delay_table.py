@@ -10,6 +10,7 @@ from dataclasses import fields, is_dataclass
 
 from ..backoff import Backoff, Steps
 from ..model import RedeliveryPolicy
+from .unsupported import last_failure
 
 WALKED = 1000  # failures that are looked at one by one
 _FAR = (2, 3, 10, 100, 10_000, 1_000_000)
@@ -45,10 +46,11 @@ def at(table: DelayTable, failures: int) -> float:
 
 
 def _last_rest(policy: RedeliveryPolicy) -> int | None:
-    if policy.dead_after is None:
+    last = last_failure(policy)
+    if last is None:
         return None
     # a message that is kept rests for ever as after the failure before its limit
-    return max(policy.dead_after - 1, 1 if policy.on_dead == "keep" else 0)
+    return max(last - 1, 1 if policy.on_dead == "keep" else 0)
 
 
 def _counts(backoff: Backoff, last: int | None) -> list[int]:

@@ -16,7 +16,7 @@ FormatReader = Callable[[str, bool], PolicyMap]  # text, strict; raises one Poli
 class Conversion:
     """A text in the target's language, and, entry by entry, what that language cannot say.
 
-    `names_nothing`: the language names each destination, and the text names none, so that it is no policy.
+    `names_nothing`: the text says nothing of any destination that was named, so that it is no policy of theirs.
     """
 
     text: str

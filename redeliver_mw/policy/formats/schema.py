@@ -15,6 +15,7 @@ from .xml import Element
 MOST_TOLD = 100  # findings of one file: more help nobody, and the nearest name takes time
 MOST_COMPARED = 2_000  # names of one file that are compared with ours, which takes time
 _ALIKE = 0.8  # how near a foreign name must be to one of ours to be taken for a misspelling of it
+_MORE_ALIKE = 0.85  # how near a name must be to one that may stand here, whatever may stand elsewhere
 _HOMES = 3  # places that are named as the right ones
 
 
@@ -25,6 +26,7 @@ class Place:
     ours: tuple[str, ...] = ()  # what the reader reads
     foreign: frozenset[str] = frozenset()  # what the product has there besides: passed over without a word
     open: bool = False  # other products' elements may stand there too, as in Spring's XML
+    once: frozenset[str] = frozenset()  # those that hold others, and yet may stand there only once
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Schema:
     common: frozenset[str]  # names of ours that mean something else elsewhere in the product's files
     namespaces: tuple[str, ...] = ()  # parts of the namespaces that are its own; none: all are
     attributes: tuple[str, ...] = field(default=())  # words that are attributes, and no elements
+    elements: tuple[str, ...] = field(default=())  # words that are elements, and no attributes
 
     @cached_property
     def homes(self) -> dict[str, list[str]]:
@@ -117,8 +120,11 @@ def findings(root: Element, schema: Schema) -> Iterator[Finding]:
             yield _unknown(root, near, schema, (near,))
         waiting = [(root, schema.places.get(near or "") or Place((*schema.roots, *schema.telling), open=True))]
     seen: dict[tuple[str, int], str | None] = {}
+    attributes: dict[str, str | None] = {}
     while waiting:
         element, place = waiting.pop()
+        if place is not _ELSEWHERE:
+            yield from _attributes(element, place, schema, attributes)
         inside: list[tuple[Element, Place]] = []
         once: set[str] = set()
         for child in element.children:
@@ -126,7 +132,7 @@ def findings(root: Element, schema: Schema) -> Iterator[Finding]:
                 continue
             if child.name in place.ours:
                 its = schema.place(element.name, child.name)
-                if child.name in once and its == _VALUE and not place.open:
+                if child.name in once and ((its == _VALUE and not place.open) or child.name in place.once):
                     yield Finding(child.where, "a second one", "a second element of this name", "leave one out")
                 once.add(child.name)
                 inside.append((child, its))
@@ -155,6 +161,8 @@ def _meant(name: str, place: Place, schema: Schema) -> str | None:
         return None if name in schema.known else _near(name, tuple(schema.telling))
     if name in schema.attributes:
         return name
+    if here := nearest(name, place.ours, _MORE_ALIKE):
+        return here
     # one that is spelled more alike may belong elsewhere: redelivry beside redelivery-port
     ours = list(filter(None, (nearest(name, place.ours), _near(name, tuple(schema.telling)))))
     return nearest(name, ours) or nearest(name, place.foreign)
@@ -162,6 +170,17 @@ def _meant(name: str, place: Place, schema: Schema) -> str | None:
 
 def _near(name: str, allowed: tuple[str, ...]) -> str | None:
     return nearest(name, allowed, _ALIKE)
+
+
+def _attributes(element: Element, place: Place, schema: Schema, seen: dict[str, str | None]) -> Iterator[Finding]:
+    """Yield the attributes of an element that are elements in this language, rightly spelled or not."""
+    for name in element.attributes:
+        if name not in seen and len(seen) < MOST_COMPARED:
+            seen[name] = _near(name, schema.elements)
+        if near := seen.get(name):
+            inside = "" if near in place.ours else f" in {_homes(near, schema)}"
+            hint = f"write it as an element, <{near}>{inside}"
+            yield Finding(element.where, f"{name:.80}=... is passed over", f"{name:.80}=... is no attribute", hint)
 
 
 def _unknown(element: Element, near: str | None, schema: Schema, here: tuple[str, ...]) -> Finding:

@@ -136,4 +136,6 @@ def _no_toml(error: ValueError) -> PolicyError:
         return PolicyError("no TOML: a number with too many digits", cure="Write smaller numbers")
     where = f"line {place[1]}, column {place[2]}" if place[1] else "end of document"
     what = what[: place.start()]
+    if what.startswith(("Cannot overwrite a value", "Cannot declare")):
+        return PolicyError("a key or a table stands there twice", where=where, cure="Leave one of the two out")
     return PolicyError(f"no TOML: {what[:1].lower()}{what[1:200]}", where=where, cure="See https://toml.io")

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from ..model import RedeliveryPolicy
 from .delay_table import at, delay_table, whole_milliseconds
+from .unsupported import last_failure
 
 WALKED = 1000  # delays that are looked at one by one
 MULTIPLIERS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
@@ -74,7 +75,7 @@ class Rests:
 
 def rests_of(policy: RedeliveryPolicy) -> Rests:
     """The delays of a policy. One that keeps its dead messages rests for ever as before its limit."""
-    limit = policy.dead_after
+    limit = last_failure(policy)
     if limit is None or policy.on_dead == "keep":
         last = WALKED if limit is None else max(limit - 1, 1)
         return Rests(_milliseconds(policy, [min(count, last) for count in range(1, WALKED + 1)]), endless=True)
@@ -82,17 +83,24 @@ def rests_of(policy: RedeliveryPolicy) -> Rests:
     return Rests(_milliseconds(policy, counts), more=limit - 1 - len(counts))
 
 
-def one_delay(policy: RedeliveryPolicy) -> tuple[int, list[str]]:
-    """The one delay, in milliseconds, of a language that has no more, and what it does not say of the policy."""
+def one_delay(policy: RedeliveryPolicy, most: int | None = None) -> tuple[int, list[str]]:
+    """The one delay, in milliseconds, of a language that has no more, and what it does not say of the policy.
+
+    `most`: the number of attempts that the language can say; with fewer of them the time in all is kept.
+    """
     table, lost = delay_table(policy)
     rests = rests_of(policy)
+    if most is not None and most > 1 and not rests.endless and len(rests.delays) + rests.more >= most and rests.total:
+        delay = round(rests.total / (most - 1))
+        spent = f"{most} attempts over {delay * (most - 1) / 1000:.10g} s instead of {rests.total / 1000:.10g} s"
+        return delay, [*lost, f"delays ({policy.backoff}): one delay for all, {delay / 1000:.10g} s; {spent}"]
     if len(table) > 1 or (table and table[0][0] != 1):
         kept = rests.kept(repeat(rests.mean))
         return rests.mean, [*lost, f"delays ({policy.backoff}): one delay for all, {rests.mean / 1000:.10g} s; {kept}"]
-    delay = at(table, 1)
-    if not whole_milliseconds(delay):
+    one = at(table, 1)
+    if not whole_milliseconds(one):
         lost.append("fractions of a millisecond")
-    return round(delay * 1000), lost
+    return round(one * 1000), lost
 
 
 def _milliseconds(policy: RedeliveryPolicy, counts: Sequence[int]) -> tuple[int, ...]:

@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from xml.sax.saxutils import escape, quoteattr
 
+from ..description import counted
 from ..model import RedeliveryPolicy
 from ..stops import AfterFailures
 
@@ -16,6 +18,8 @@ _OF_MESSAGES = {
     "weblogic": "JMS_BEA_RedeliveryLimit: a sender's own limit is not looked at, so a message is tried for ever",
     "patchbay": "DELIVERY_DATE: a sender's delivery date is not looked at, so a message is handled at once",
 }
+_WALKED = 1000  # failures whose delays are added up one by one
+_MOST_FAILURES = 1_000_000  # that are looked at for an end by time
 _PLAIN = re.compile(r"[\w.,:/ -]*")  # what needs no entity
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -24,7 +28,7 @@ def unsupported(policy: RedeliveryPolicy) -> list[str]:
     """Rules by exception, an end by time, and all targets but the first."""
     lost = []
     if ends_by_time(policy):
-        lost.append(f"{policy.stop}: only a number of failures can be the end")
+        lost.append(without_time(policy))
     for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         if rule is not None:
             lost.append(f"{name} {rule}: there are no rules by exception")
@@ -35,6 +39,18 @@ def unsupported(policy: RedeliveryPolicy) -> list[str]:
 def ends_by_time(policy: RedeliveryPolicy) -> bool:
     """Is more than a number of failures its end? A message that is kept comes again, whenever that was decided."""
     return policy.on_dead != "keep" and not isinstance(policy.stop, AfterFailures) and not policy.stop.met(1, 0.0)
+
+
+def without_time(policy: RedeliveryPolicy) -> str:
+    """Return the sentence on an end by time, for a language that has none, and what is written in its place."""
+    number = limit(policy)
+    if policy.dead_after is not None:
+        nearest = f"; the number alone is kept, {counted(policy.dead_after, 'failure')}"
+    elif number is not None:
+        nearest = f"; the nearest is {counted(number, 'failure')}, which is when that time is over"
+    else:
+        nearest = "; without it a message is tried for ever"
+    return f"{policy.stop}: only a number of failures can be the end{nearest}"
 
 
 def of_messages(policy: RedeliveryPolicy, target: str) -> list[str]:
@@ -59,7 +75,30 @@ def of_redirected(policy: RedeliveryPolicy) -> list[str]:
 
 def limit(policy: RedeliveryPolicy) -> int | None:
     """At how many failures a message goes away; None if it never does, as a message that is kept."""
-    return None if policy.on_dead == "keep" else policy.dead_after
+    return None if policy.on_dead == "keep" else last_failure(policy)
+
+
+def last_failure(policy: RedeliveryPolicy) -> int | None:
+    """Return the F that is followed by no delay, or if the message is kept, by none of its own; None if there is none.
+
+    Where only time is an end, that is the F at which it is over if handlers take no time.
+    """
+    if policy.dead_after is not None:
+        return policy.dead_after
+    return _by_time(policy) if ends_by_time(policy) else None
+
+
+def _by_time(policy: RedeliveryPolicy) -> int | None:
+    elapsed = last = 0.0
+    for failures in range(1, _WALKED):
+        if policy.stop.met(failures, elapsed):
+            return failures
+        last = policy.backoff.span(failures).base
+        elapsed += last
+    # from here on as if all delays were as long as the last one
+    later = range(_WALKED, _MOST_FAILURES)
+    found = bisect_left(later, True, key=lambda count: policy.stop.met(count, elapsed + (count - _WALKED) * last))
+    return later[found] if found < len(later) else None
 
 
 def sayable(name: str) -> bool:

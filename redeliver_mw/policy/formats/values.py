@@ -12,6 +12,9 @@ from .xml import Element
 
 LONG = 2**63 - 1
 INT = 2**31 - 1
+_UNITS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
+_WITH_UNIT = re.compile(r"([0-9]{1,15})\s*(ms|sec|s|min|m|h)", re.ASCII | re.IGNORECASE)
+_TIMES = ("delay", "time-to-live")  # how the names of times end
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _REAL = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
@@ -20,9 +23,20 @@ def whole(element: Element, problems: Diagnostics, least: int, most: int) -> int
     """The whole number in an element, from `least` to `most`; None, and a problem, otherwise."""
     number = int(element.text) if _WHOLE.fullmatch(element.text) else None
     if number is None or not least <= number <= most:
-        _wrong(element, problems, f"Give a whole number from {least} to {most}")
+        unit = " of milliseconds" if element.name.endswith(_TIMES) else ""
+        cure = without_unit(element.text) if unit else None
+        _wrong(element, problems, cure or f"Give a whole number{unit} from {least} to {most}")
         return None
     return number
+
+
+def without_unit(text: str) -> str | None:
+    """Return the cure for a delay that is written with a unit, such as `5s`; None if it is not."""
+    timed = _WITH_UNIT.fullmatch(text.strip())
+    if timed is None:
+        return None
+    milliseconds = int(timed[1]) * _UNITS[timed[2].lower()]
+    return f"Write {milliseconds}: a delay is a whole number of milliseconds, without a unit"
 
 
 def real(element: Element, problems: Diagnostics, least: float, most: float = math.inf) -> float | None:
@@ -67,4 +81,6 @@ def name(element: Element, problems: Diagnostics) -> str | None:
 
 def _wrong(element: Element, problems: Diagnostics, cure: str) -> None:
     found = repr(element.text)[:100] if element.text else "nothing"
+    if "${" in element.text:
+        cure = "Write the value itself: placeholders are not looked up"
     problems.add(f"{found} is not possible here", where=element.where, cure=cure)

@@ -14,6 +14,7 @@ from ...decisions import Keep, Redeliver
 from ...model import RedeliveryPolicy
 from .. import delay_table
 from ..total_time import MULTIPLIERS, Rests, rests_of
+from ..unsupported import limit
 
 _COMPARED = 200  # failures that are compared one by one
 _FAR = (500, 1000, 10_000)
@@ -47,7 +48,8 @@ def fitted(policy: RedeliveryPolicy) -> Fit:
 
 
 def _counts(policy: RedeliveryPolicy, changes: list[int]) -> list[int]:
-    last = None if policy.dead_after is None or policy.on_dead == "keep" else policy.dead_after - 1
+    end = limit(policy)
+    last = None if end is None else end - 1
     looked_at = sorted({*range(1, _COMPARED + 1), *changes, *_FAR})
     return [count for count in looked_at if last is None or count <= last]
 

@@ -99,6 +99,9 @@ def _ending(entry: Element, kind: DestinationKind, report: ReportProblem) -> Red
     if strategy is None:
         report.problems.warn(f"{given.where}: no strategy known here; {', '.join(STRATEGIES)} are. Taken: the shared")
         return SHARED
+    if others := [child for child in children if child.name in STRATEGIES and child.name != strategy.name]:
+        what = f"a second strategy beside <{strategy.name}>, which counts"
+        report.doubt(what, where=others[0].where, cure="Leave one out")
     if strategy.name == "discarding":
         _known(strategy, _COMMON, report)
         return RedeliveryPolicy(1, 0.0, None, "discard", expiry=Expiry("discard"))

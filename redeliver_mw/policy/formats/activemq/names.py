@@ -24,7 +24,9 @@ def names_of(entry: Element, report: ReportProblem) -> list[tuple[str, Destinati
         if "tempQueue" in entry.attributes or "tempTopic" in entry.attributes:
             report.problems.warn(f"{entry.where}: temporary destinations are not consumed here")
         else:
-            report.problems.add("for which destination?", where=entry.where, cure='Write queue="..." or topic="..."')
+            report.problems.add(
+                "it does not say for which destination", where=entry.where, cure='Write queue="..." or topic="..."'
+            )
     names = [_one(part, kind) for text, kind in found for part in text.split(",")]
     return [(name, kind) for name, kind in dict.fromkeys(names) if _is_pattern(name, entry, report)]
 

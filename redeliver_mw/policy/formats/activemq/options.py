@@ -15,6 +15,7 @@ from ...activemq_delays import ActiveMQDelays
 from ...decisions import Target
 from ...model import RedeliveryPolicy
 from ..diagnostics import Diagnostics, nearest
+from ..values import without_unit
 
 LANGUAGE = "activemq"
 DEAD_LETTER_QUEUE = "ActiveMQ.DLQ"
@@ -29,11 +30,10 @@ _WHOLE = {
 }
 _SWITCHES = ("useExponentialBackOff", "useCollisionAvoidance", "preDispatchCheck")
 _GROWTH = ("backOffMultiplier", "maximumRedeliveryDelay")  # say nothing of delays that do not grow
+_JITTER = ("collisionAvoidancePercent", "collisionAvoidanceFactor")  # say nothing without a jitter
 _FRACTIONS = ("backOffMultiplier", "collisionAvoidanceFactor")
 PROPERTIES = (*_WHOLE, *_SWITCHES, *_FRACTIONS)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
-_UNITS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
-_WITH_UNIT = re.compile(r"([0-9]{1,15})\s*(ms|sec|s|min|m|h)", re.ASCII | re.IGNORECASE)
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?", re.ASCII)
 
 
@@ -125,6 +125,11 @@ def read_options(given: Mapping[str, str], where: str, report: ReportProblem) ->
             f"{where}: {' and '.join(idle)} without useExponentialBackOff: the delay does not grow. "
             "Set useExponentialBackOff to true, or leave it out"
         )
+    if idle := [name for name in _JITTER if name in given and not options.collision]:
+        report.problems.warn(
+            f"{where}: {' and '.join(idle)} without useCollisionAvoidance: the delay has no jitter. "
+            "Set useCollisionAvoidance to true, or leave it out"
+        )
     return options
 
 
@@ -150,11 +155,8 @@ def _whole(text: str, limit: int, where: str, report: ReportProblem, *, is_delay
     if match and -limit <= int(match[0]) < limit:
         return int(match[0])
     unit = " of milliseconds" if is_delay else ""
-    cure = f"Give a whole number{unit} from {-limit} to {limit - 1}"
-    if is_delay and (timed := _WITH_UNIT.fullmatch(text.strip())):
-        milliseconds = int(timed[1]) * _UNITS[timed[2].lower()]
-        cure = f"Write {milliseconds}: a delay is a whole number of milliseconds, without a unit"
-    _wrong(text, where, cure, report)
+    cure = without_unit(text) if is_delay else None
+    _wrong(text, where, cure or f"Give a whole number{unit} from {-limit} to {limit - 1}", report)
     return None
 
 

@@ -79,6 +79,13 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     if len(text) > LONGEST_URL:
         raise PolicyError(f"a URL of more than {LONGEST_URL} characters", cure="Give the connection's URL alone")
     options, native = read_url(text, report)
+    if not native and not report.problems:
+        # a # or a ; before them, for example
+        report.problems.add(
+            f"{PREFIX[:-1]} is not among the options of this URL",
+            where="URL",
+            cure="Write the options behind the first ?, with an & between them, each beginning with jms.",
+        )
     report.problems.close()
     policy = options.policy(native)
     return PolicyMap({}, policy, language=LANGUAGE, native=native, warnings=report.problems.warnings)

@@ -88,8 +88,10 @@ _ANYWHERE = ("broker", "brokerService", *_FACTORIES, "redeliveryPolicyMap", "red
 _AROUND = Place((*_ANYWHERE, "policyMap", "policyEntry", *STRATEGIES, *_SPRING), _GLOBAL, open=True)
 _POLICY_ITSELF = Place(("destination", "property"))
 _STRATEGY = Place(("deadLetterQueue",))
-_BROKERS = Place(("plugins", "destinationPolicy"), _BROKER | _BEAN)
-_FACTORIES_PLACE = Place(("redeliveryPolicy", "redeliveryPolicyMap"), _FACTORY | _BEAN)
+_BROKERS = Place(("plugins", "destinationPolicy"), _BROKER | _BEAN, once=words("plugins destinationPolicy"))
+_FACTORIES_PLACE = Place(
+    ("redeliveryPolicy", "redeliveryPolicyMap"), _FACTORY | _BEAN, once=words("redeliveryPolicy redeliveryPolicyMap")
+)
 _MAP = ("redeliveryPolicyEntries", "defaultEntry")
 
 SCHEMA = Schema(
@@ -100,24 +102,30 @@ SCHEMA = Schema(
         "broker": _BROKERS,
         "brokerService": _BROKERS,
         "plugins": Place(("redeliveryPlugin", "discardingDLQBrokerPlugin"), _PLUGINS | _BEAN),
-        "redeliveryPlugin": Place(("redeliveryPolicyMap",), words("adminConnectionContext next")),
+        "redeliveryPlugin": Place(
+            ("redeliveryPolicyMap",), words("adminConnectionContext next"), once=words("redeliveryPolicyMap")
+        ),
         "discardingDLQBrokerPlugin": Place(("property",)),
         # the property of a plug-in or a factory holds the map, which has the same name; the map alone will do
-        "redeliveryPolicyMap": Place((*_MAP, "redeliveryPolicyMap"), _BEAN),
-        "redeliveryPolicyMap/redeliveryPolicyMap": Place(_MAP),
+        "redeliveryPolicyMap": Place(
+            (*_MAP, "redeliveryPolicyMap"), _BEAN, once=frozenset((*_MAP, "redeliveryPolicyMap"))
+        ),
+        "redeliveryPolicyMap/redeliveryPolicyMap": Place(_MAP, once=frozenset(_MAP)),
         "redeliveryPolicyEntries": Place(("redeliveryPolicy",), _BEAN),
-        "redeliveryPolicyMap/defaultEntry": Place(("redeliveryPolicy",), _BEAN),
+        "redeliveryPolicyMap/defaultEntry": Place(("redeliveryPolicy",), _BEAN, once=words("redeliveryPolicy")),
         "connectionFactory": _FACTORIES_PLACE,
         "xaConnectionFactory": _FACTORIES_PLACE,
         "redeliveryPolicy": _POLICY_ITSELF,
         "connectionFactory/redeliveryPolicy": Place(("redeliveryPolicy", "destination", "property"), _BEAN),
         "xaConnectionFactory/redeliveryPolicy": Place(("redeliveryPolicy", "destination", "property"), _BEAN),
-        "destinationPolicy": Place(("policyMap",), _BEAN),
-        "policyMap": Place(("policyEntries", "defaultEntry"), frozenset(("entries",))),
-        "policyMap/defaultEntry": Place(("policyEntry",)),
+        "destinationPolicy": Place(("policyMap",), _BEAN, once=words("policyMap")),
+        "policyMap": Place(
+            ("policyEntries", "defaultEntry"), frozenset(("entries",)), once=words("policyEntries defaultEntry")
+        ),
+        "policyMap/defaultEntry": Place(("policyEntry",), once=words("policyEntry")),
         "policyEntries": Place(("policyEntry",), _BEAN),
-        "policyEntry": Place(("deadLetterStrategy", "destination"), _ENTRY),
-        "deadLetterStrategy": Place(STRATEGIES, _BEAN),
+        "policyEntry": Place(("deadLetterStrategy", "destination"), _ENTRY, once=words("deadLetterStrategy")),
+        "deadLetterStrategy": Place(STRATEGIES, _BEAN, once=frozenset(STRATEGIES)),
         "destination": Place(_DESTINATIONS),
         "deadLetterQueue": Place(_DESTINATIONS),
         **dict.fromkeys(STRATEGIES, _STRATEGY),
@@ -125,6 +133,12 @@ SCHEMA = Schema(
         **dict.fromkeys(sorted(_SPRING), _AROUND),
     },
     frozenset((*_DESTINATIONS, "destination", "property", "defaultEntry", "plugins", *_SPRING)),
-    ("activemq", "springframework.org/schema/beans", "blueprint"),
+    (
+        "activemq.apache.org/schema",
+        "activemq.org/config",
+        "springframework.org/schema/beans",
+        "osgi.org/xmlns/blueprint",
+    ),
     PROPERTIES,
+    ("deadLetterStrategy",),
 )

@@ -36,6 +36,9 @@ def read_url(url: str, report: ReportProblem, where: str = "") -> tuple[ActiveMQ
         elif name == NON_BLOCKING:
             kept.append(part)
             read_switch(_decoded(value, report, where), _join(where, name), report)
+        elif PREFIX in name:
+            right = name[name.index(PREFIX) :][:80]
+            report.doubt(f"{_join(where, name)[:200]} is not read", cure=f"Write {right}, without what stands before")
         elif meant := _meant(name):
             report.problems.warn(f"{_join(where, name)[:200]} is not read: it is spelled {meant}")
     return read_options(given, where or "URL", report), "&".join(kept)
@@ -60,7 +63,7 @@ def _meant(name: str) -> str | None:
         return NON_BLOCKING
     if not nearest(word, ("redeliveryPolicy",), alike=0.75):  # prefetchPolicy is another option
         return None
-    return PREFIX + (nearest(last, PROPERTIES) or "...")
+    return PREFIX + (nearest(last, PROPERTIES) or PROPERTIES[0])
 
 
 def _take(name: str, value: str, given: dict[str, str], report: ReportProblem, where: str) -> None:

@@ -25,6 +25,7 @@ SHORTEST_MS = 1000  # the plugin refuses policies with shorter delays
 MOST_JOINED = 5_000  # entries, where both maps have some: every overlap is an entry too
 _PLUGIN = ("sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter", "id")
 _BEAN = ("class", "name", "scope", "parent", "lazy-init")
+_OF_A_BEAN = ("property", "description", "meta", "qualifier", "constructor-arg", "argument")
 
 
 def read_xml(text: str, report: ReportProblem) -> PolicyMap:
@@ -39,6 +40,7 @@ def read_xml(text: str, report: ReportProblem) -> PolicyMap:
     endings, last = read_endings(found.destination_policies, report)
     endings, last = with_discarding(found.discarding, endings, last, report)
     _about_the_order(found, report)
+    _about_the_place(root, report)
     entered = any(policy.find("policyEntry") for policy in found.destination_policies)
     holds = bool(found.plugins or found.maps or found.connection or found.urls or found.discarding or entered)
     tell(root, SCHEMA, report.problems, strict=report.strict, holds=holds)
@@ -98,14 +100,30 @@ def _about_the_order(found: _Found, report: ReportProblem) -> None:
         )
 
 
+def _about_the_place(root: Element, report: ReportProblem) -> None:
+    """Report what is in none of its places, and yet may stand in an element of such a name."""
+    for element in root.all_inside():
+        if SCHEMA.is_foreign(element, root):
+            continue
+        lost: list[Element] = []
+        if element.name == "redeliveryPolicyMap" and element.first("redeliveryPolicyMap"):
+            lost = [child for child in element.children if child.name in ("redeliveryPolicyEntries", "defaultEntry")]
+            home = "the inner <redeliveryPolicyMap>"
+        elif element.name in ("beans", "blueprint", "property"):
+            lost = [child for child in element.all("property") if child.attributes.get("name") in PROPERTIES]
+            home = "the <bean> of a RedeliveryPolicy"
+        for child in lost:
+            report.doubt("out of its place, and so passed over", where=child.where, cure=f"It belongs in {home}")
+
+
 def _urls(element: Element) -> list[tuple[str, str]]:
     texts = [*element.attributes.values(), element.text]
     return [(text, element.where) for text in texts if PREFIX in text]
 
 
 def _is_policy(element: Element) -> bool:
-    bean = element.name == "bean" and element.attributes.get("class", "").endswith(".RedeliveryPolicy")
-    return bean or element.name == "redeliveryPolicy"
+    kind = element.attributes.get("class", "") if element.name == "bean" else ""  # Camel has a class of that name
+    return element.name == "redeliveryPolicy" or (kind.endswith(".RedeliveryPolicy") and "camel" not in kind)
 
 
 def _client(found: _Found, report: ReportProblem) -> tuple[list[MapEntry], RedeliveryPolicy]:
@@ -143,6 +161,9 @@ def _plugin(found: _Found, root: Element, report: ReportProblem) -> tuple[list[M
         if broker.attributes.get("schedulerSupport", "").strip().lower() != "true":
             report.doubt("the plugin needs a scheduler", where=broker.where, cure='Write schedulerSupport="true"')
     maps = [each for each in plugin.find("redeliveryPolicyMap") if not each.first("redeliveryPolicyMap")]
+    if not maps:
+        cure = "Write a <redeliveryPolicyMap> with a <redeliveryPolicy> into it"
+        report.doubt("there is no policy in it, so a message is not tried again", where=plugin.where, cure=cure)
     entries, own = _maps(maps, report, plugin=True)
     if not _switch(plugin, "sendToDlqIfMaxRetriesExceeded", report):
         entries = [MapEntry(entry.pattern, entry.kind, _discarding(_whole(entry))) for entry in entries]
@@ -170,6 +191,9 @@ def _maps(
     default: RedeliveryPolicy | None = None
     taken: set[tuple[str, str]] = set()
     for element in maps:
+        if not (element.find("redeliveryPolicy") or any(map(_is_policy, element.find("bean")))):
+            cure = "Write <redeliveryPolicyEntries> or <defaultEntry> with a <redeliveryPolicy>"
+            report.doubt("there is no policy in it", where=element.where, cure=cure)
         for each in (one for several in element.all("redeliveryPolicyEntries") for one in several.children):
             if not _is_policy(each):
                 continue
@@ -189,8 +213,16 @@ def _policy(element: Element, report: ReportProblem, *, entry: bool = False, plu
     if element.name == "bean":
         given = {name: value for name, value in given.items() if name not in _BEAN}
     for each in element.all("property"):
-        value = each.first("value")
-        given[each.attributes.get("name", "")] = each.attributes.get("value", value.text if value else "")
+        value, name = each.first("value"), each.attributes.get("name", "")
+        if name in given:
+            report.doubt(
+                f"{name:.80} stands there twice, and the last one counts", where=each.where, cure="Leave one out"
+            )
+        given[name] = each.attributes.get("value", value.text if value else "")
+    for each in element.children if element.name == "bean" else ():
+        if each.name not in _OF_A_BEAN:
+            what = f"<{each.name:.80}> is not known in a bean of this class"
+            report.doubt(what, where=each.where, cure='Write <property name="..." value="..."/>')
     known = {name: value for name, value in given.items() if name in PROPERTIES}
     for name in given:
         if name not in PROPERTIES and name not in (IDENTITY if entry else ("id",)):

@@ -12,6 +12,7 @@ from ...artemis_delays import ArtemisDelays
 from ...backoff import Backoff, DelaySpan
 from ...model import RedeliveryPolicy
 from ..total_time import MULTIPLIERS, Rests, rests_of
+from ..unsupported import last_failure
 
 _COMPARED = (*range(1, 201), 500, 1000, 10_000, 10**6)
 _SHRINKING = (0.5, 0.75, 0.9)  # multipliers
@@ -72,7 +73,7 @@ def _same_base(one: DelaySpan, other: DelaySpan) -> bool:
 
 def _spans(policy: RedeliveryPolicy) -> dict[int, DelaySpan]:
     # of all failures that are looked at and followed by a rest; one that is kept rests as after its last retry
-    limit = policy.dead_after
+    limit = last_failure(policy)
     if limit is None:
         return {count: policy.backoff.span(count) for count in _COMPARED}
     if policy.on_dead == "keep":

@@ -83,6 +83,7 @@ from .schema import ARTEMIS, COUNTED_BEFORE, DELAYS, FIELDS, FLAGS, HORNETQ, NUM
 
 ATTEMPTS = 10  # deliveries, where no setting says how many
 QUEUE, TOPIC = "jms.queue.", "jms.topic."
+_ANOTHER_NAME = "Did you mean <address-setting>?"
 PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large file is read in bounded time
 
 
@@ -103,6 +104,7 @@ def read_with_includes(text: str, strict: bool, text_of: TextOf | None) -> Polic
     tell(root, schema, problems, strict=strict, holds=bool(settings))
     for element in root.find("address-setting"):
         _unknown_attributes(element, schema, problems, strict)
+    _settings_by_another_name(root, problems, strict)
     entries = _entries(settings, problems, strict)
     for element in root.find(COUNTED_BEFORE):
         _counted_before(element, problems)
@@ -198,11 +200,13 @@ def _as_elements(setting: Element) -> Element:
     if "messaging-activemq" not in setting.namespace:
         return setting
     given = dict(setting.attributes)
-    match = given.pop("name", given.pop("match", ""))
+    match = given.pop("name", given.pop("match", None))
     if "redelivery-multiplier" in given:
         given["redelivery-delay-multiplier"] = given.pop("redelivery-multiplier")
     children = [Element(name, {}, [], text, setting.line, setting.column) for name, text in given.items()]
-    return replace(setting, attributes={"match": match}, children=[*setting.children, *children])
+    return replace(
+        setting, attributes={} if match is None else {"match": match}, children=[*setting.children, *children]
+    )
 
 
 def _unknown_attributes(setting: Element, schema: Schema, problems: Diagnostics, strict: bool) -> None:
@@ -217,16 +221,34 @@ def _unknown_attributes(setting: Element, schema: Schema, problems: Diagnostics,
             problems.warn(f"{setting.where}: {name:.80} is passed over" + (f"; did you mean {near}?" if near else ""))
 
 
+def _settings_by_another_name(root: Element, problems: Diagnostics, strict: bool) -> None:
+    for element in root.all_inside():
+        if element.name == "address-setting" or "messaging-activemq" not in element.namespace:
+            continue
+        if fields := [name for name in element.attributes if name in FIELDS]:
+            if strict:
+                problems.add(f"{fields[0]} is none of its attributes", where=element.where, cure=_ANOTHER_NAME)
+            else:
+                problems.warn(f"{element.where}: passed over with its {fields[0]}. {_ANOTHER_NAME}")
+
+
 def _schema_of(root: Element) -> Schema:
     if root.name in WILDFLY.roots:
         return WILDFLY
     # in HornetQ's configuration there is no core around the settings
     artemis = root.namespace.startswith("urn:activemq") or root.first("core") is not None
-    return ARTEMIS if artemis else HORNETQ
+    schema = ARTEMIS if artemis else HORNETQ
+    # a setting of WildFly's alone has its fields as attributes
+    return replace(schema, elements=()) if "messaging-activemq" in root.namespace else schema
 
 
 def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | None:
-    match, colons, _ = element.attributes.get("match", "").partition("::")
+    if "match" not in element.attributes:
+        name = "name" if "messaging-activemq" in element.namespace else "match"
+        cure = f'Write {name}="...", a name or # for all'
+        problems.add("it does not say for which addresses", where=element.where, cure=cure)
+        return None
+    match, colons, _ = element.attributes["match"].partition("::")
     if match and colons:
         problems.warn(f"{element.where}: a match with :: counts for the whole address {match}")
     pattern, kind = without_prefix(match)

@@ -77,7 +77,7 @@ _SETTING = words(
 )
 _OURS = ("address-settings", COUNTED_BEFORE)
 _PLACES = {
-    "core": Place(_OURS, _CORE),
+    "core": Place(_OURS, _CORE, once=words("address-settings")),
     "address-settings": Place(("address-setting",)),
     "address-setting": Place(FIELDS, _SETTING),
 }
@@ -89,9 +89,10 @@ ARTEMIS = Schema(
     "artemis",
     _NEEDED,
     _ROOTS,
-    {"configuration": Place(("core",), _BESIDE), **_PLACES},
+    {"configuration": Place(("core",), _BESIDE, once=words("core")), **_PLACES},
     frozenset(("core",)),
     ("urn:activemq", "urn:hornetq", "urn:jboss"),
+    elements=FIELDS,
 )
 # there the settings stand straight in the root
 HORNETQ = Schema(
@@ -99,12 +100,13 @@ HORNETQ = Schema(
     _NEEDED,
     (*_ROOTS, "deployment"),
     {
-        "configuration": Place(("core", *_OURS), _CORE | _BESIDE),
-        "deployment": Place(("core", *_OURS), _CORE | _BESIDE),
+        "configuration": Place(("core", *_OURS), _CORE | _BESIDE, once=words("core address-settings")),
+        "deployment": Place(("core", *_OURS), _CORE | _BESIDE, once=words("core address-settings")),
         **_PLACES,
     },
     frozenset(("core",)),
     ARTEMIS.namespaces,
+    elements=FIELDS,
 )
 _AROUND = Place(("profiles", "profile", "subsystem", "server", "hornetq-server", *_OURS, "address-setting"), open=True)
 # standalone.xml and domain.xml of JBoss and WildFly: the messaging subsystem among all the others

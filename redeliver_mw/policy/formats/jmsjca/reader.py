@@ -61,6 +61,7 @@ LARGEST_COUNT = 50_000_000
 STRICT_LONGEST_MS = 5000
 URL_OPTION = "JMSJCA.redeliveryhandling="
 
+_ACTIVEMQ = "jms.redeliveryPolicy."  # the options of another language
 _ENTRY = re.compile(r"([0-9]+):\s?(?:([0-9]+)|(delete)|move\((.*)\))", re.DOTALL | re.ASCII)
 _TARGET = re.compile(r"(queue|topic|same)\s?:\s?(.+)", re.DOTALL | re.ASCII)
 _URL = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*://")
@@ -110,13 +111,17 @@ def read(text: str, strict: bool = False) -> RedeliveryPolicy:
 def read_map(text: str, strict: bool = False) -> PolicyMap:
     """The same for every destination, which is all that the language can say."""
     policy = read(text, strict)
-    warnings = tuple(
+    warnings = [
         f"move({target}) is one {target.kind}, whose name has the comma in it: JMSJCA moves a message to one place. "
         "Name one"
         for target in policy.targets
         if _SEVERAL.search(target.template)
-    )
-    return PolicyMap(None, policy, language="jmsjca", native=policy.native, warnings=warnings)
+    ]
+    if text.count(URL_OPTION) > 1:
+        warnings.append(f"{URL_OPTION[:-1]} stands there twice, and the first one counts. Leave one out")
+    if URL_OPTION in text and _ACTIVEMQ in text:
+        warnings.append(f"{_ACTIVEMQ[:-1]} is not read beside {URL_OPTION[:-1]}. Leave one of the two out")
+    return PolicyMap(None, policy, language="jmsjca", native=policy.native, warnings=tuple(warnings))
 
 
 def from_url(url: str) -> str:

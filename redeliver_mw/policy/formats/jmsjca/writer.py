@@ -17,7 +17,7 @@ from ...flatten import REST, flattened, leaves_nothing, single
 from ...model import RedeliveryPolicy
 from .. import delay_table
 from ..format_protocol import Conversion
-from ..unsupported import ends_by_time, of_messages, of_redirected
+from ..unsupported import ends_by_time, limit, of_messages, of_redirected, without_time
 from .reader import LARGEST_COUNT
 
 _SHOWN = 20  # entries of a map that are named one by one
@@ -33,7 +33,8 @@ def write(policies: PolicyMap) -> Conversion:
     if policy.language == "jmsjca":  # also where it is empty
         return Conversion(policy.native, tuple(lost))
     text, unsaid = _said(policy)
-    return Conversion(text, (*lost, *unsaid))
+    # an empty string is a policy, but not what is left of entries that cannot be said
+    return Conversion(text, (*lost, *unsaid), names_nothing=not text and bool(lost))
 
 
 def _said(policy: RedeliveryPolicy) -> tuple[str, tuple[str, ...]]:
@@ -71,11 +72,11 @@ def _widest(flat: PolicyMap) -> tuple[RedeliveryPolicy, str]:
 def _unsaid(policy: RedeliveryPolicy) -> list[str]:
     lost = []
     if ends_by_time(policy):
-        lost.append(f"{policy.stop}: only a number of failures can be the end")
+        lost.append(without_time(policy))
     for name, rule in (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         if rule is not None:
             lost.append(f"{name} {rule}: there are no rules by exception")
-    endless = policy.dead_after is None and policy.on_dead != "keep"
+    endless = limit(policy) is None and policy.on_dead != "keep"
     if endless:
         end = ", ".join(map(str, policy.targets)) or policy.on_dead
         lost.append(f"{end} for rejected and expired messages: a string in which no failure is the last has no end")
@@ -105,18 +106,18 @@ def _delays(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
 
 
 def _end(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
-    limit = policy.dead_after
-    if limit is None or policy.on_dead == "keep":
+    count = limit(policy)
+    if count is None:
         return []
-    if limit > LARGEST_COUNT:
-        lost.append(f"dead after {limit} failures: at most {LARGEST_COUNT} can be said")
-        limit = LARGEST_COUNT
+    if count > LARGEST_COUNT:
+        lost.append(f"dead after {count} failures: at most {LARGEST_COUNT} can be said")
+        count = LARGEST_COUNT
     if policy.on_dead == "discard":
-        return [f"{limit}:delete"]
+        return [f"{count}:delete"]
     target = policy.targets[0]
     name = target.template
     if ";" in name:
         lost.append(f"the target {target}: a semicolon ends an entry")
         name = name.replace(";", "_")
     blank = " " if name[:1].isspace() else ""  # the first blank behind the colon is not the name's
-    return [f"{limit}:move({target.kind}:{blank}{name})"]
+    return [f"{count}:move({target.kind}:{blank}{name})"]

@@ -58,6 +58,8 @@ def stop(given: object) -> Stop:
     if given == "never":
         return AfterFailures(None)
     if isinstance(given, int) and not isinstance(given, bool):
+        if given < 1:
+            raise PolicyError(f"dead after {given} failures", cure='Give 1 or more, or "never"')
         return AfterFailures(given)
     table = _table(given, 'a number of failures, "never", or a table with failures, seconds, any or all')
     _known(table, ("failures", "seconds", "any", "all"))
@@ -148,6 +150,9 @@ def expiry(given: object) -> Expiry:
     priority = _number(table, "priority") if "priority" in table else None
     if priority is not None and not isinstance(priority, int):
         raise PolicyError(f"{priority!r:.200} is no whole number", where=".priority", cure="Give 0 to 9")
+    if action == "redirect" and goal is None:
+        cure = 'Write { action = "redirect", target = "queue:EXPIRED" }'
+        raise PolicyError("redirect and a target go together", cure=cure)
     return Expiry(action, goal, log, life, priority)
 
 

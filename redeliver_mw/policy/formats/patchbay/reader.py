@@ -149,7 +149,9 @@ def _read_ports(ports: list[Element], sink: _Sink) -> None:
             sink.problems.add(
                 f"the port {name.text:.200} leads nowhere", where=port.where, cure="Give it an <output-destination>"
             )
-        sink.ports[name.text] = tuple(dict.fromkeys(Target(one[1], one[0]) for one in outputs if one is not None))
+        targets = tuple(dict.fromkeys(Target(one[1], one[0]) for one in outputs if one is not None))
+        if sink.ports.setdefault(name.text, targets) != targets:
+            sink.problems.add(f"a second port {name.text:.200}", where=port.where, cure="Leave one out")
 
 
 def _destination(element: Element, problems: Diagnostics) -> tuple[str, DestinationKind] | None:

@@ -28,7 +28,9 @@ SCHEMA = Schema(
         "message-filter": Place(_SINK, _NOTES | words("nucleus-name output-port")),
         "input-port": Place(("input-destination",), _NOTES | words("port-name")),
         "input-destination": Place(
-            ("redelivery", *_NAMES), _NOTES | words("provider-name message-selector no-local durable-subscriber-name")
+            ("redelivery", *_NAMES),
+            _NOTES | words("provider-name message-selector no-local durable-subscriber-name"),
+            once=words("redelivery"),
         ),
         "redelivery": Place(REDELIVERY, _NOTES),
         "redelivery-port": Place(("port-name", "output-destination"), _NOTES),
@@ -37,4 +39,5 @@ SCHEMA = Schema(
         ),
     },
     frozenset(("port-name", "output-destination", *_NAMES, "patchbay", "patch-bay")),
+    elements=(*REDELIVERY, *_NAMES, "port-name"),
 )

@@ -14,7 +14,7 @@ from ...model import RedeliveryPolicy
 from ...patterns import Pattern
 from ..format_protocol import Conversion
 from ..total_time import one_delay
-from ..unsupported import ends_by_time, limit, of_messages, sayable
+from ..unsupported import ends_by_time, limit, of_messages, sayable, without_time
 from .reader import LANGUAGE, MOST_ATTEMPTS
 
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
@@ -99,7 +99,7 @@ def _attempts(policy: RedeliveryPolicy, missing: list[str]) -> int:
 
 
 def _delay(policy: RedeliveryPolicy, missing: list[str]) -> int:
-    delay, lost = one_delay(policy)
+    delay, lost = one_delay(policy, MOST_ATTEMPTS)
     missing += lost
     return delay
 
@@ -118,7 +118,7 @@ def _rules(policy: RedeliveryPolicy) -> list[str]:
     rules = (("retry_on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore))
     missing = [f"{name} {rule}: there are no rules by exception" for name, rule in rules if rule is not None]
     if ends_by_time(policy):
-        missing.append(f"{policy.stop}: only a number of failures can be the end")
+        missing.append(without_time(policy))
     if policy.expiry.action == "log" or not isinstance(policy.expired(), Discard):
         missing.append(f"expiry {policy.expiry.action}: what expires is dropped")
     return missing

@@ -116,8 +116,14 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     elements = [root] if root.name in PARTS else [child for module in modules for child in module.children]
     holds = any(element.name in ("template", *KINDS) or _own_delay(element) for element in elements)
     tell(root, SCHEMA, problems, strict=strict, holds=holds)
-    templates = {place.name: place for place in _places(elements, ("template",), problems, strict)}
-    places = {(place.kind, place.name): place for place in _places(elements, tuple(KINDS), problems, strict)}
+    templates: dict[str, _Place] = {}
+    for place in _places(elements, ("template",), problems, strict):
+        if templates.setdefault(place.name, place) is not place:
+            problems.add(f"a second template {place.name:.200}", where=place.element.where, cure="Leave one out")
+    places: dict[tuple[DestinationKind, str], _Place] = {}
+    for place in _places(elements, tuple(KINDS), problems, strict):
+        if places.setdefault((place.kind, place.name), place) is not place:
+            problems.add(f"a second {place.kind} {place.name:.200}", where=place.element.where, cure="Leave one out")
     problems.close()
     delay = _consumers_delay(elements, problems)
     settled = [(place, _settled(place, templates, problems)) for place in places.values()]
@@ -155,7 +161,8 @@ def _weighted(elements: list[Element], entries: list[MapEntry], problems: Diagno
         kind, name = WEIGHTED.get(element.name), _name(element)
         if kind is None or not name or (kind, name) in policies:
             continue
-        members = [_name(member) for member in element.all(f"{element.name}-member")]
+        parts = element.all(f"{element.name}-member")
+        members = [_text(member, "physical-destination-name") or _name(member) for member in parts]
         found = {one.version: one for member in members if (one := policies.get((kind, member)))}
         if len(found) > 1:
             problems.warn(f"{element.where} {name}: its members {', '.join(members):.200} differ; the first one counts")

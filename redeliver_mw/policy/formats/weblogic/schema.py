@@ -44,7 +44,8 @@ _OF_A_FACTORY = words(
     """
 )
 _BLOCKS = ("delivery-params-overrides", "delivery-failure-params", "sub-deployment-name", "name")
-_DESTINATION = Place((*_BLOCKS, "template"), _PARAMS | _OF_A_DESTINATION)
+_ONCE = words("delivery-params-overrides delivery-failure-params")
+_DESTINATION = Place((*_BLOCKS, "template"), _PARAMS | _OF_A_DESTINATION, once=_ONCE)
 
 SCHEMA = Schema(
     "weblogic",
@@ -52,15 +53,16 @@ SCHEMA = Schema(
     ("weblogic-jms", *PARTS),
     {
         "weblogic-jms": Place(PARTS, _MODULE),
-        "template": Place((*_BLOCKS, "group-params"), _PARAMS),
+        "template": Place((*_BLOCKS, "group-params"), _PARAMS, once=_ONCE),
         **{f"{name}/template": Place() for name in DESTINATIONS},
         **dict.fromkeys(DESTINATIONS, _DESTINATION),
         "delivery-failure-params": Place(FAILURE, words("template-bean")),
         "delivery-params-overrides": Place(OVERRIDES, words("time-to-deliver template-bean")),
         "group-params": Place(("sub-deployment-name", "error-destination")),
-        "connection-factory": Place(("default-delivery-params",), _FACTORY),
+        "connection-factory": Place(("default-delivery-params",), _FACTORY, once=words("default-delivery-params")),
         "default-delivery-params": Place(("default-redelivery-delay",), _OF_A_FACTORY),
     },
     frozenset(("name", "sub-deployment-name", "template", "queue", "topic", "connection-factory")),
     ("weblogic-jms", "bea.com"),
+    elements=("template", *FAILURE, *OVERRIDES, "default-redelivery-delay"),
 )
