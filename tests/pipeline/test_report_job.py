@@ -202,7 +202,7 @@ def test_the_command_writes_the_page_and_prints_the_numbers(small: Path, tmp_pat
     printed, err = capsys.readouterr()
     assert json.loads(printed)["totals"]["failed"] == 100
     assert f"{out}: {out.stat().st_size} bytes" in err
-    assert re.search("1 in 3 messages failed at least once|33 % messages failed at least once", out.read_text())
+    assert re.search("1 in 3 messages failed at least once|33 % of messages failed at least once", out.read_text())
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
