@@ -224,6 +224,20 @@ def test_no_bound_is_said_to_be_fewer_than_less_than_something() -> None:
     assert not re.search("(fewer than|more than|up to|by|within) [<>]", text)
 
 
+def test_where_the_policy_in_use_is_not_known_the_page_says_why_and_how_to_name_it() -> None:
+    why = "its text in the journal is cut off after 500 characters"
+    rows = MartRows(
+        storms=[window(0, 10, 4)],
+        outcomes=[{"outcome": "accepted", "n": 4}],
+        recovery=[recovered(1, 2, 4)],
+        untold=[{"destination": f"queue-{n}", "why": why} for n in range(5)] + [{"destination": "odd", "why": "other"}],
+    )
+    text = told(rows)
+    assert "Name the policy in use at queue-0 , queue-1 , queue-2 and 2 other destinations with --policy." in text
+    assert f"No other one can be called better until then: {why}." in text
+    assert "Name the policy in use at odd with --policy." in text
+
+
 def test_a_few_failures_are_said_to_be_too_few() -> None:
     text = told(
         MartRows(storms=[window(0, 10, 4)], outcomes=[{"outcome": "accepted", "n": 4}], recovery=[recovered(1, 2, 4)])
