@@ -69,6 +69,23 @@ def test_the_pages_transform_makes_it_done_in_part_where_it_raises(
 
 
 @pytest.mark.parametrize(
+    "where",
+    [
+        "java_method('java.lang.System', 'exit', 3) IS NULL",
+        "IDENTIFIER('java_method')('java.lang.System', 'exit', 3) IS NULL",
+        "CASE WHEN true THEN `Reflect` ('java.lang.System', 'exit', 3) IS NULL END",
+    ],
+)
+def test_a_condition_that_would_end_the_driver_is_refused(
+    spark: SparkSession, stock: Path, capsys: Capture, where: str
+) -> None:
+    out, err = said(capsys, "plan", stock, "plan", "--where", where, code=2)
+    assert ("runs what is no part of Spark SQL" in err, out) == (True, "")
+    assert not Path("plan").exists()
+    assert spark.range(1).count() == 1
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (("--set", "currency=EUR"), "header.NAME=VALUE"),
