@@ -15,7 +15,7 @@ import pytest
 from redeliver_mw.pipeline import Lake, LakeError
 from redeliver_mw.pipeline.draining import commit
 from redeliver_mw.pipeline.draining.commit import gather, gather_looked
-from redeliver_mw.pipeline.draining.staging import STAGING, TABLE, batches
+from redeliver_mw.pipeline.draining.staging import LOOKED, STAGING, TABLE, batches
 from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.plans.selection import condition
 from tests.disks import fill, small_disk_at
@@ -181,6 +181,22 @@ def test_a_batch_that_was_torn_by_a_kill_is_gone_after_the_next_drain(whole: boo
     assert gathered(lake) == (1, 0)
     assert [str(found) for found in Path(lake.root).rglob("_*.parquet")] == []
     assert lake.files.entries(STAGING) == []
+
+
+@pytest.mark.parametrize("torn", [True, False])
+@pytest.mark.parametrize("way", ["drain", "forget"])
+def test_what_a_killed_look_has_copied_is_gone_after_the_next_drain_or_forgetting(
+    way: str, torn: bool, lake: Lake
+) -> None:
+    Task(lake, owner="broker").keep(letter(b"secret", message_id="1"))
+    (path,) = Path(lake.files.url(LOOKED)).glob("*/*.parquet")
+    if torn:
+        path.rename(path.with_name(f"_0a1b2c3d-{path.name}"))
+    if way == "drain":
+        assert gathered(lake) == (0, 0)
+    else:
+        forget(lake, "2026-11-30", execute=True)
+    assert list(Path(lake.root).rglob("*.parquet")) == []
 
 
 def test_forgetting_takes_what_a_drain_that_died_has_staged_with_it(lake: Lake) -> None:
