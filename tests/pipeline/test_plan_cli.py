@@ -113,6 +113,17 @@ def test_no_lake_and_a_plan_that_is_there_are_told_without_spark_too(stock: Path
     assert "a plan is here, and stays as it is" in said(capsys, "plan", stock, "plan", code=2)[1]
 
 
+@pytest.mark.parametrize(("dialect", "noted"), [("activemq+stomp", True), ("artemis+proton", False)])
+def test_an_order_that_activemq_does_not_show_is_not_promised(
+    spark: SparkSession, lake: Lake, tmp_path: Path, capsys: Capture, dialect: str, noted: bool
+) -> None:
+    put(lake, [letter(f"d{n}", dialect=dialect) for n in range(2)])
+    _, err = said(capsys, "plan", lake.root, tmp_path / "plan", "--ordered")
+    assert ("note: activemq+stomp hides group ids, so letters from there go in no order" in err) is noted
+    _, err = said(capsys, "plan", lake.root, tmp_path / "other")
+    assert err == ""
+
+
 def test_forgetting_counts_first_and_says_what_was_never_sent(stock: Path, capsys: Capture) -> None:
     out, err = said(capsys, "forget", stock, "--before", "2026-11-30", "--bodies")
     assert out == "4 bodies of 1 days would be removed\n"

@@ -40,7 +40,6 @@ _FOREIGN: Final = re.compile(
 _CALL: Final = re.compile(r"(?P<place>(?:\w+\s*\.\s*)*)(?P<name>\w+)\s*\(")
 _OWN: Final = ("", "builtin", "system.builtin")  # where Spark's own functions are
 _REFLECTION: Final = ("CallMethodViaReflection", "TryReflect")
-_CATALYST: Final = "org.apache.spark.sql.catalyst"
 _TAIL: Final = re.compile(r"\s*(SQLSTATE: \w+.*|;.*)$", re.DOTALL)
 
 
@@ -131,23 +130,29 @@ def _refuse_parsed(spark: SparkSession, where: str) -> None:
 
     It is what Spark's parser makes of the condition that counts, so no spelling hides a call; nothing of it is run.
     """
-    from py4j.java_gateway import is_instance_of
-
     session: Any = spark
     state = session._jsparkSession.sessionState()
     nodes = [state.sqlParser().parseExpression(where)]
     while nodes:
         node = nodes.pop()
-        kind = node.getClass().getSimpleName()
-        if is_instance_of(session._sc._gateway, node, f"{_CATALYST}.expressions.SubqueryExpression"):
+        kinds = set(_classes(node))
+        if "SubqueryExpression" in kinds:
             raise _foreign("a query", where)
-        if kind == "ExpressionWithUnresolvedIdentifier":
+        if "ExpressionWithUnresolvedIdentifier" in kinds:
             raise _foreign("identifier", where)
-        if kind == "UnresolvedFunction":
+        if "UnresolvedFunction" in kinds:
             parts = node.nameParts()
             _refuse_function(session, [parts.apply(at) for at in range(parts.size())], where)
         children = node.children()
         nodes += [children.apply(at) for at in range(children.size())]
+
+
+def _classes(node: Any) -> Iterator[str]:
+    """The names of the class of a node of Spark's, and of those that it extends."""
+    kind = node.getClass()
+    while kind is not None:
+        yield kind.getSimpleName()
+        kind = kind.getSuperclass()
 
 
 def _refuse_function(session: Any, parts: Sequence[str], where: str) -> None:
