@@ -201,8 +201,10 @@ def test_what_a_killed_look_has_copied_is_gone_after_the_next_drain_or_forgettin
 
 def test_forgetting_takes_what_a_drain_that_died_has_staged_with_it(lake: Lake) -> None:
     Task(lake).keep(letter(b"staged", OURS, message_id="1"))
+    found = forget(lake, "2026-11-30")
+    assert (found.letters, found.staged, len(batches(lake.files))) == (0, 1, 1)
     found = forget(lake, "2026-11-30", execute=True)
-    assert found.letters == 1
+    assert (found.letters, found.staged) == (1, 0)
     assert batches(lake.files) == []
     assert list(Path(lake.root).rglob("*.parquet")) == []
 

@@ -130,7 +130,15 @@ def test_forgetting_counts_first_and_says_what_was_never_sent(stock: Path, capsy
     assert "4 of them were not sent back by any replay" in err
     assert "say --execute" in err
     out, _ = said(capsys, "forget", stock, "--before", "2026-11-30", "--execute", "--json")
-    assert json.loads(out) == {"letters": 4, "unsent": 4, "files": 2, "days": 1, "bodies_only": False, "done": True}
+    assert json.loads(out) == {
+        "letters": 4,
+        "unsent": 4,
+        "files": 2,
+        "days": 1,
+        "bodies_only": False,
+        "done": True,
+        "staged": 0,
+    }
     assert "no beginning of a day" in said(capsys, "forget", stock, "--before", "2026-11-30T01:00", code=2)[1]
     assert "--before: 'tomorrow' is no time" in said(capsys, "forget", stock, "--before", "tomorrow", code=2)[1]
 
