@@ -348,7 +348,8 @@ def _choices(tried: Sequence[Row]) -> Iterator[Row]:
             dies, attempts, time_s = _cost(of_name)
             if time_s < math.inf or queue.name == "orders":
                 worth[name] = 20 * dies + attempts + 2 * math.log10(60 + min(time_s, 3600))
-        yield {"destination": queue.name, "today": policy(queue.rests), "best": min(worth, key=worth.__getitem__)}
+        best = min(worth, key=worth.__getitem__)
+        yield {"destination": queue.name, "today": policy(queue.rests), "best": best, "confidence": "fairly sure"}
 
 
 if __name__ == "__main__":

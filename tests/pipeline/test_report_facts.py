@@ -454,8 +454,15 @@ def test_where_the_time_of_one_failure_is_unknown_that_of_all_is() -> None:
 )
 def test_what_is_advised_follows_from_the_choice(today: str | None, best: str | None, kind: str) -> None:
     rows = [candidate("a", 10), candidate("b", 10, pareto=True), candidate("c", 10, pareto=True, extrapolated=True)]
-    (one,) = advise(rows, [{"destination": "orders", "today": today, "best": best}])
+    (one,) = advise(rows, [{"destination": "orders", "today": today, "best": best, "confidence": "sure"}])
     assert one.kind == kind
+
+
+@pytest.mark.parametrize("choice", [{"confidence": "not known"}, {"confidence": "sure", "withheld": True}])
+def test_what_is_not_known_is_no_change(choice: dict[str, Any]) -> None:
+    rows = [candidate("a", 10), candidate("b", 10, pareto=True)]
+    (one,) = advise(rows, [{"destination": "orders", "today": "a", "best": "b", **choice}])
+    assert one.kind == "unknown"
 
 
 def test_a_long_front_is_thinned_evenly_and_keeps_what_is_spoken_of() -> None:
@@ -506,7 +513,7 @@ def test_where_most_dead_letters_would_be_spared_comes_first() -> None:
         for place, messages in (("few", 10), ("many", 1000))
         for name, dies in (("a", 0.5), ("b", 0.1))
     ]
-    choices = [{"destination": place, "today": "a", "best": "b"} for place in ("few", "many")]
+    choices = [{"destination": place, "today": "a", "best": "b", "confidence": "sure"} for place in ("few", "many")]
     assert [one.destination for one in advise(rows, choices)] == ["many", "few"]
 
 

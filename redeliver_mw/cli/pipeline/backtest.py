@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -20,10 +21,11 @@ from ...policy.formats import LANGUAGES
 from ...redaction import redact
 from ..arguments import read_policies
 from .options import Conf, Json, LakeFolder, Master, Since, Until, spark
-from .tables import check_file, listed, print_rows, sentence, written_to
+from .tables import check_file, listed, print_rows, sentences, written_to
 
 if TYPE_CHECKING:
     from ...pipeline.backtest import BacktestRow, Candidate, Check, History, Objective, Shape
+    from ...pipeline.backtest.assessment import Evidence
     from ...pipeline.backtest.queries import BacktestAnswer
     from ...pipeline.report.backtest_input import ToldPolicies
 
@@ -116,13 +118,15 @@ def backtest(
         used = ToldPolicies({}, {})
         if asked.present is None:
             used = told_policies(session, place, since=since, until=until)
-    answer = asked.answer(known.history, used, ByOption.fingerprint if as_json else by)
+    checks = how_wrong(known.apart)
+    answer = asked.answer(known.history, used, ByOption.fingerprint if as_json else by, known.evidence(checks))
     if as_json:
         print(json.dumps([row.as_dict() for row in answer.rows], allow_nan=False))
     else:
         print_rows(asked.table(answer, by))
-    _tell(asked, answer, known.history, how_wrong(known.apart), used)
-    if write is not None and not written_to(answer, Path(write), to, lossy):
+    _tell(asked, answer, known.history, checks, used)
+    done = write is None or written_to(answer, Path(write), to, lossy)
+    if not done or (asked.compares(answer) and any(choice.assessment.withheld for choice in answer.choices)):
         raise typer.Exit(IN_PART)
 
 
@@ -137,7 +141,11 @@ class _Asked:
     destination: str | None
     search: bool
 
-    def answer(self, history: History, told_of: ToldPolicies, by: ByOption) -> BacktestAnswer:
+    def compares(self, answer: BacktestAnswer) -> bool:
+        """Whether there is something to choose between."""
+        return self.search or len({row.candidate for row in answer.rows}) > 1
+
+    def answer(self, history: History, told_of: ToldPolicies, by: ByOption, evidence: Evidence) -> BacktestAnswer:
         """Of a history; `told_of` are the policies in use, as far as the journal tells them."""
         from ...pipeline.backtest import Candidate
         from ...pipeline.backtest.queries import judged, searched
@@ -155,12 +163,21 @@ class _Asked:
         others = [one for one in self.given if one is not now]
         if self.search:
             told = [place for place in places if place not in untold]
-            return searched(history, now, self.objective, told, others=lambda like: [*others, *self._made(like)])
+            made_too = partial(self._with_made, others)
+            return searched(history, now, self.objective, told, others=made_too, evidence=evidence)
         made = self._made(self._like(now.policies)) if self.shapes else []
         names = {now.name, *(one.name for one in others)}
         candidates = [now, *others, *(one for one in made if one.name not in names)]
         fine = by if len(candidates) <= FEW else ByOption.every
-        return judged(history, candidates, now.name, self.objective, by=_FINE[fine], destination=self.destination)
+        return judged(
+            history,
+            candidates,
+            now.name,
+            self.objective,
+            by=_FINE[fine],
+            destination=self.destination,
+            evidence=evidence,
+        )
 
     def table(self, answer: BacktestAnswer, by: ByOption) -> list[BacktestRow]:
         """The rows for a person: as fine as was asked, and of many candidates those that matter."""
@@ -183,6 +200,9 @@ class _Asked:
             ByOption.fingerprint: (False, False),
         }[by]
         return (row.destination is None, row.error_fingerprint is None) == wanted
+
+    def _with_made(self, others: Sequence[Candidate], like: RedeliveryPolicy) -> list[Candidate]:
+        return [*others, *self._made(like)]
 
     def _made(self, like: RedeliveryPolicy) -> list[Candidate]:
         return [shape.candidate(like) for shape in self.shapes]
@@ -223,8 +243,9 @@ def _title(given: str) -> str:
 def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Sequence[Check], used: ToldPolicies) -> None:
     """On stderr: what to take, what was passed over, and how wrong the back-test is where that can be known."""
     for choice in answer.choices:
-        if asked.search or len({row.candidate for row in answer.rows}) > 1:
-            print(sentence(choice.recommendation, choice.destination), file=sys.stderr)
+        if asked.compares(answer):
+            for line in sentences(choice):
+                print(line, file=sys.stderr)
     told = {choice.destination for choice in answer.choices}
     if asked.search and asked.destination is None and asked.present is None:
         for line in _not_looked_at([place for place in history.destinations if place not in told], used):

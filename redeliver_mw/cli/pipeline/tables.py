@@ -18,8 +18,9 @@ from ..output import cut, plain, print_table
 from ..timeline import seconds
 
 if TYPE_CHECKING:
-    from ...pipeline.backtest import BacktestRow, Recommendation
-    from ...pipeline.backtest.queries import BacktestAnswer
+    from ...pipeline.backtest import BacktestRow
+    from ...pipeline.backtest.assessment import Assessment
+    from ...pipeline.backtest.queries import BacktestAnswer, PolicyChoice
 
 _NAMES = (
     "candidate",
@@ -48,22 +49,44 @@ def print_rows(rows: Sequence[BacktestRow]) -> None:
     print_table(names, (_cells(row, places) for row in rows), right=range(1 + shift, len(names) - 1))
 
 
-def sentence(found: Recommendation, place: str | None) -> str:
-    """What to do at a destination, or with all of them."""
-    where = "all destinations" if place is None else place
+def sentences(choice: PolicyChoice) -> list[str]:
+    """Return what to do at a destination, or with all of them; how sure that is, and what it costs."""
+    where = "all destinations" if choice.destination is None else plain(choice.destination)
+    found, assessed = choice.recommendation, choice.assessment
     now, best = found.present, found.best
     if best is None:
-        return (
+        return [
             f"{where}: history cannot judge {_name(now)}, to which the others are held: much of what it does comes at "
             "times at which nothing was ever tried"
-        )
+        ]
+    if assessed.withheld:
+        return [f"{where}: not known, so nothing is advised: {listed([why])}" for why in assessed.reasons]
+    costs = f"{where}: {'; '.join(_changes(assessed))} (95 % intervals, if what comes is like what was)"
+    weak = [f"{where}: note that {why}" for why in assessed.weak]
     if not found.is_change:
-        return f"{where}: stay with {_name(now)}; nothing is better by more than 1 %: {found.objective.text}"
-    return (
-        f"{where}: take {_name(best)} instead of {_name(now)}: {best.dead_letter_share:.2%} of the messages that fail "
-        f"die, not {now.dead_letter_share:.2%}; {best.attempts_per_message:.3g} attempts each, not "
-        f"{now.attempts_per_message:.3g}; recovered after {_time(best.ttr_mean_s)}, not {_time(now.ttr_mean_s)}"
+        return [
+            f"{where}: stay with {_name(now)}; none that history can judge is better by more than 1 %: "
+            f"{found.objective.text}"
+        ]
+    if not choice.is_advice:
+        return [f"{where}: stay with {_name(now)}; whether {_name(best)} is better is not known", costs]
+    told = (
+        f"{where}: {assessed.confidence}: take {_name(best)} instead of {_name(now)}: {best.dead_letter_share:.2%} of "
+        f"the messages that fail die, not {now.dead_letter_share:.2%}; {best.attempts_per_message:.3g} attempts each, "
+        f"not {now.attempts_per_message:.3g}; recovered after {_time(best.ttr_mean_s)}, not {_time(now.ttr_mean_s)}"
     )
+    return [told, costs, *weak]
+
+
+def _changes(assessed: Assessment) -> list[str]:
+    names = {
+        "dead_letter_share": ("dead letters", 100.0, " points"),
+        "attempts_per_message": ("attempts for each message", 1.0, ""),
+        "ttr_p50_s": ("half recovered by", 1.0, " s"),
+        "ttr_p95_s": ("95 % recovered by", 1.0, " s"),
+    }
+    told = ((one, *names[one.column]) for one in assessed.changes if one.column in names)
+    return [f"{name} {one.lo * scale:+.3g} to {one.hi * scale:+.3g}{unit}" for one, name, scale, unit in told]
 
 
 def listed(names: Iterable[str]) -> str:
@@ -85,8 +108,10 @@ def written_to(answer: BacktestAnswer, file: Path, to: str, lossy: bool) -> bool
     """Puts the best policy into a file; says so. False if the language cannot say all of it, and nothing is written."""
     policies = answer.policies()
     if policies is None:
-        print(f"{file} is not written: nothing is better than what is in use", file=sys.stderr)
-        return True
+        withheld = any(choice.assessment.withheld for choice in answer.choices)
+        why = "no advice is given" if withheld else "nothing is known to be better than what is in use"
+        print(f"{file} is not written: {why}", file=sys.stderr)
+        return not withheld
     [first, *others] = answer.choices
     if to in _NAMED and first.destination is not None and not others:
         policies = PolicyMap({f"queue:{first.destination}": policies.resolve(first.destination)})

@@ -10,8 +10,8 @@ estimate says of a group always lies between what is known (`low`) and what is p
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,14 @@ _ROUGH: Final = 0.3  # of what two estimates differ by, one smooth and one not, 
 _EARLY: Final = 1 / 8  # of the way to the first look: what is earlier than that is no less a guess
 
 
+class Densities(NamedTuple):
+    """How messages heal, as shares over cells: all of them, those of each destination, those of each group."""
+
+    top: Floats
+    middle: Floats
+    groups: Floats
+
+
 @dataclass(frozen=True)
 class Curves:
     """A row for each group, a column for each edge. Shares are of the group's messages.
@@ -38,6 +46,7 @@ class Curves:
     - `low`: are known to have healed by then. `high`: are not known to be sick then.
     - `guess`: by how much `healed` may well be wrong, since history looked only before and after.
     - `horizon`: seconds; so far history has looked. `left`: sick at the horizon.
+    - `densities`: the estimates behind them, from which those of fewer histories are found quickly.
     """
 
     cells: TimeGrid
@@ -49,6 +58,7 @@ class Curves:
     guess: Floats
     horizon: Floats
     left: Floats
+    densities: Densities
 
     @property
     def longest(self) -> float:
@@ -58,38 +68,80 @@ class Curves:
 
 def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: TimeGrid) -> Curves:
     """The curves of groups that are pairs of destination and fingerprint, sorted by destination."""
-    names = sorted({destination for destination, _ in groups})
-    places = {name: number for number, name in enumerate(names)}
-    into = np.array([places[destination] for destination, _ in groups])
-    shares = _found(seen, into, len(names), cells)
+    into, destinations = _destinations(groups)
+    densities = _found(seen, into, destinations, cells)
     messages = seen.messages()
     known, still = _known(seen, cells, messages)
     reached, horizon = _reached(seen, cells, messages)
-    columns = np.minimum(np.arange(len(cells.edges)), reached[:, None])
     healed, other = (
-        np.clip(np.take_along_axis(_sums(found, messages), columns, axis=1), known, still[:, :-1])
-        for found in (shares, _unsmoothed(seen, into, len(names), cells))
+        _healed(found, messages, reached, known, still)
+        for found in (expected(densities.groups, seen), _unsmoothed(seen, into, destinations, cells))
     )
-    guess = _guesses(healed, seen.pooled(into, len(names)), into, cells)
+    guess = _guesses(healed, seen.pooled(into, destinations), into, cells)
     guess = np.maximum(guess, _ROUGH * np.abs(healed - other))
     rows = np.arange(len(groups))
     left = np.maximum(1 - healed[rows, horizon], 0.0)
-    return Curves(cells, groups, messages, healed, known, still, guess, cells.edges[horizon], left)
+    return Curves(cells, groups, messages, healed, known, still, guess, cells.edges[horizon], left, densities)
 
 
-def _found(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Floats:
-    """How many messages of each group heal in which cell: all first, then destinations, then their groups."""
+def curves_again(whole: Curves, seen: Intervals) -> Curves:
+    """Return the curves of some of the histories, from those of all: what is sampled, and not what is a guess.
+
+    `guess` and `left` are 0, so that nothing is flagged: that was decided by the whole.
+    """
+    into, destinations = _destinations(whole.groups)
+    densities = _found_again(whole, seen, into, destinations)
+    messages = seen.messages()
+    known, still = _known(seen, whole.cells, messages)
+    reached, horizon = _reached(seen, whole.cells, messages)
+    healed = _healed(expected(densities.groups, seen), messages, reached, known, still)
+    return replace(
+        whole,
+        messages=messages,
+        healed=healed,
+        low=known,
+        high=still,
+        guess=np.zeros_like(healed),
+        horizon=whole.cells.edges[horizon],
+        left=np.zeros(len(whole.groups)),
+        densities=densities,
+    )
+
+
+def _destinations(groups: tuple[tuple[str, str], ...]) -> tuple[Ints, int]:
+    """Return the number of each group's destination, and how many there are."""
+    names = sorted({destination for destination, _ in groups})
+    places = {name: number for number, name in enumerate(names)}
+    return np.array([places[destination] for destination, _ in groups]), len(names)
+
+
+def _healed(shares: Floats, messages: Floats, reached: Ints, known: Floats, still: Floats) -> Floats:
+    columns = np.minimum(np.arange(shares.shape[1]), reached[:, None])
+    found: Floats = np.clip(np.take_along_axis(_sums(shares, messages), columns, axis=1), known, still[:, :-1])
+    return found
+
+
+def _found_again(whole: Curves, seen: Intervals, into: Ints, destinations: int) -> Densities:
+    """Go on from the estimates of all histories, which are near: a few rounds are enough."""
+    cells, (top, middle, groups) = whole.cells, whole.densities
+    fine = (Smoother.of(cells, scale_of(seen, cells)),)
+    middle = turnbull_estimate(seen.pooled(into, destinations), top, PRIOR, fine, start=middle)
+    return Densities(top, middle, turnbull_estimate(seen, middle[into], PRIOR, fine, start=groups))
+
+
+def _found(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Densities:
+    """How messages heal: all first, then destinations, then their groups."""
     scale = scale_of(seen, cells)
-    coarse, fine = Smoother(cells, COARSE * scale), Smoother(cells, scale)
+    coarse, fine = Smoother.of(cells, COARSE * scale), Smoother.of(cells, scale)
     everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
     top = turnbull_estimate(everything, flat(cells), 1.0, (coarse, fine))
     middle = turnbull_estimate(seen.pooled(into, destinations), top, PRIOR, (coarse, fine))
-    shares = np.empty((seen.groups, len(cells.edges)))
+    found = np.empty((seen.groups, len(cells.edges)))
     for number in range(destinations):  # one at a time: it stays within the processor's cache
         mine = into == number
         part = seen.where(mine, np.cumsum(mine) - 1, int(mine.sum()))
-        shares[mine] = expected(turnbull_estimate(part, middle[number : number + 1], PRIOR, (fine,)), part)
-    return shares
+        found[mine] = turnbull_estimate(part, middle[number : number + 1], PRIOR, (fine,))
+    return Densities(top, middle, found)
 
 
 def _unsmoothed(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Floats:

@@ -145,6 +145,7 @@ def _fates(mixture: Mixture, schedules: Sequence[AttemptSchedule], ways: int, re
     tried += np.maximum(attempts - 1 - made, 0.0) * left
     gained = np.diff(1 - sick, axis=2)
     beyond = mixture.beyond(last)
+    success_s = np.array([one.success_s for one in schedules])
     between = guess[:, :, :-1] * counts[:, :, 1:]
     return Evaluation(
         recovered=_mean(1 - left),
@@ -153,13 +154,13 @@ def _fates(mixture: Mixture, schedules: Sequence[AttemptSchedule], ways: int, re
         dead=np.where(ends, _mean(left), 0.0),
         attempts=_mean(tried),
         wasted=np.where(ends, _mean(left * attempts), 0.0),
-        waited=_mean((times * gained).sum(axis=2)),
+        waited=_mean((times * gained).sum(axis=2)) + success_s * _mean(1 - left),
         beyond=_mean(beyond),
         beyond_s=_mean(beyond * last),
         unsure=_mean(_final(guess, start)),
         unsure_attempts=_mean(np.sqrt((between**2).sum(axis=2))),
         unsure_s=_mean(np.sqrt(((between * np.diff(times, axis=2)) ** 2).sum(axis=2))),
-        points=(times.reshape(len(times), -1), gained.reshape(len(times), -1) / ways),
+        points=((times + success_s[:, None, None]).reshape(len(times), -1), gained.reshape(len(times), -1) / ways),
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +14,8 @@ import numpy as np
 from ...errors import ConfigError
 from ...policy.formats.diagnostics import nearest
 from .arrays import Bools
-from .curves import Curves, curves_of
+from .attempt_times import AttemptTimes, TimesByGroup
+from .curves import Curves, curves_again, curves_of
 from .evaluation import SUMS, Evaluation, Mixture, evaluate, quantiles
 from .observations import ObservationRow, Observations, told
 from .pareto_front import with_front
@@ -30,7 +32,9 @@ class History:
 
     - `error_types`: the class's name for a fingerprint, for policies that decide by exception.
     - `at_once`: fingerprints that no policy tries again unless its `retry_on` names them: rejected, undecodable.
-    - `attempt_s`: seconds that an attempt takes, added to every delay; matters where delays are as short.
+    - `attempt_times`: how long attempts take and how late they begin: rows with `destination`, `fingerprint`, `kind`
+      (`failing`, `late`, `success`), `bin` of time and `n`.
+    - `attempt_s`: seconds by which every attempt is late, for failures of which `attempt_times` says nothing.
 
     ConfigError where there is no row, or one that is none.
     """
@@ -41,14 +45,43 @@ class History:
         *,
         error_types: Mapping[str, str] | None = None,
         at_once: Collection[str] = (),
+        attempt_times: Iterable[ObservationRow] = (),
         attempt_s: float = 0.0,
     ) -> None:
-        self.told = rows if isinstance(rows, Observations) else told(rows)
-        cells = self.told.cells()
-        self.curves: Curves = curves_of(self.told.groups, self.told.intervals(cells), cells)
-        self._attempt_s = attempt_s
-        self._sorting = Stratification(self.told.groups, error_types or {}, at_once)
+        told_rows = rows if isinstance(rows, Observations) else told(rows)
+        taking = TimesByGroup(told_rows.groups, attempt_times, AttemptTimes.constant(attempt_s)).of
+        self._take(told_rows, taking, error_types or {}, at_once)
+
+    def _take(
+        self,
+        histories: Observations,
+        taking: tuple[AttemptTimes, ...],
+        error_types: Mapping[str, str],
+        at_once: Collection[str],
+    ) -> None:
+        cells = histories.cells()
+        self.told = histories
+        self.curves: Curves = curves_of(histories.groups, histories.intervals(cells), cells)
+        self._taking, self._error_types, self._at_once = taking, error_types, at_once
+        self._sorting = Stratification(histories.groups, error_types, at_once, taking)
         self._mixtures: dict[bytes, Mixture] = {}
+
+    def at(self, destination: str) -> History:
+        """Return what is known of one destination alone."""
+        taking = dict(zip(self.told.groups, self._taking, strict=True))
+        here = self.told.at(destination)
+        found = History.__new__(History)
+        found._take(here, tuple(taking[group] for group in here.groups), self._error_types, self._at_once)
+        return found
+
+    def without(self, left_out: Bools) -> History:
+        """Return what the histories but these tell, to see how much hangs on them; its rows are never flagged."""
+        found = copy(self)
+        found.told = self.told.where(~left_out)
+        cells = self.curves.cells
+        found.curves = curves_again(self.curves, found.told.intervals(cells))
+        found._mixtures = {}
+        return found
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -73,7 +106,7 @@ class History:
         _must_differ([candidate.name for candidate in candidates])
         self._must_know(destination)
         until = self.curves.longest * 1.1
-        units = [self._sorting.units(one.policies, until, self._attempt_s, destination) for one in candidates]
+        units = [self._sorting.units(one.policies, until, destination) for one in candidates]
         rows: list[list[BacktestRow]] = []
         for place, wanted in self._levels(by, destination):
             rows.append(with_front(self._rows([one.name for one in candidates], units, place, wanted)))

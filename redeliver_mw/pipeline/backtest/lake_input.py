@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the back-test asks of a lake, read through Spark: the mart `recovery`, and a little of `messages`."""
+"""What the back-test asks of a lake, read through Spark: the mart `messages`, cut down to counts."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,11 @@ from ..errors import told
 from ..lake.lake import Lake
 from ..report.backtest_input import in_use
 from ..report.job import whole_days
-from ..time_range import TimeBound, day_of
+from ..time_range import TimeBound
 from . import History
+from .assessment import Evidence
+from .calibration import Check
+from .outages import longest_outages
 from .terminal_errors import ends_of
 
 if TYPE_CHECKING:
@@ -26,11 +29,22 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class LakeHistory:
-    """`history` is made ready to be asked. `apart` are its rows with policies and their arms told apart, for
-    `how_wrong`: as of the mart, `policy_version` with the arm behind it."""
+    """What the back-test knows of a lake.
+
+    - `history`: ready to be asked. Its versions are those of the records with the arm behind them.
+    - `apart`: its rows, for `how_wrong`.
+    - `observed`: what became of the messages of each version at each destination.
+    - `outage_share`: the longest outage of each destination, as a share of the time that is looked at.
+    """
 
     history: History
     apart: list[Row]
+    observed: list[Row]
+    outage_share: Mapping[str, float]
+
+    def evidence(self, checks: Sequence[Check]) -> Evidence:
+        """Return what a recommendation is held against; `checks` are those of `how_wrong`."""
+        return Evidence(self.observed, tuple(checks), self.outage_share)
 
 
 def known(
@@ -40,30 +54,31 @@ def known(
     since: TimeBound | None = None,
     until: TimeBound | None = None,
 ) -> LakeHistory:
-    """What the marts of a lake say of the days `since` then and before `until`.
+    """Return what the mart `messages` of a lake says of the days `since` then and before `until`.
 
-    ConfigError for a lake that is none, for a time that is no day's beginning, and if no message failed; LakeError if
-    its marts are not there yet, SparkError if Spark gives up.
+    Raises ConfigError for a lake that is none, for a time that is no day's beginning, and if no message failed;
+    LakeError if its marts are not there yet, SparkError if Spark gives up.
     """
-    from ..marts.recovery import recovery
     from ..report import aggregate
+    from . import lake_rows
 
     place, days = lake if isinstance(lake, Lake) else Lake(lake), whole_days(since, until)
     with told(place.root):
-        recovered, messages = place.mart(spark, "recovery"), place.mart(spark, "messages")
+        messages = place.mart(spark, "messages")
         for bound, sign in zip(days, (">=", "<"), strict=True):
             if bound is not None:
-                recovered = recovered.where(f"day {sign} DATE'{day_of(bound)}'")
                 messages = messages.where(f"last_us {sign} {bound}L")
-        rows = _collected(aggregate.recovery(recovered))
-        ends = ends_of(_collected(aggregate.reasons(messages)))
-        (work,) = _collected(messages.selectExpr("try_sum(handler_us) AS us", "sum(attempts) AS attempts"))
-        arms = messages.selectExpr(
-            "* EXCEPT (policy_version)", "concat_ws(' ', policy_version, policy_arm) AS policy_version"
-        )
-        apart = _collected(aggregate.recovery(recovery(arms)))
-    attempt_s = (work["us"] or 0) / 1e6 / max(work["attempts"] or 1, 1)
-    return LakeHistory(History(rows, error_types=ends.error_types, at_once=ends.at_once, attempt_s=attempt_s), apart)
+        (ends,) = _collected(lake_rows.span(messages))
+        first_us, length_us = ends["first_us"] or 0, max((ends["last_us"] or 0) - (ends["first_us"] or 0), 1) + 1
+        width_us = -(-length_us // lake_rows.SLICES)
+        rows = _collected(lake_rows.histories(messages, first_us, width_us))
+        taking = _collected(lake_rows.attempt_times(messages))
+        observed = _collected(lake_rows.observed(messages))
+        bucket_us = -(-length_us // lake_rows.BUCKETS)
+        failures = _collected(lake_rows.failures_by_bucket(messages, first_us, bucket_us))
+        ended = ends_of(_collected(aggregate.reasons(messages)))
+    history = History(rows, error_types=ended.error_types, at_once=ended.at_once, attempt_times=taking)
+    return LakeHistory(history, rows, observed, longest_outages(failures, lake_rows.BUCKETS))
 
 
 def policies_in_use(

@@ -18,6 +18,7 @@ from .time_grid import TimeGrid, cells_of
 SHORTEST: Final = bin_of(1000)  # nothing shorter than a millisecond is told apart
 NEVER: Final = -1  # instead of the bin of a success
 _NAMES: Final = ("destination", "fingerprint", "policy_version", "lo_bin", "hi_bin", "n")
+_Key = tuple[str, str, str, int, int, int]
 
 
 class ObservationRow(Protocol):
@@ -32,6 +33,7 @@ class Observations:
 
     `groups` are pairs of destination and fingerprint, sorted; a failure without a fingerprint has the empty one.
     `lo` and `hi` are bins, at least SHORTEST; `lo` 0 where a message failed once, `hi` NEVER where none succeeded.
+    `slice` numbers the stretch of time in which a message failed first; all stretches are as long.
     """
 
     groups: tuple[tuple[str, str], ...]
@@ -41,6 +43,7 @@ class Observations:
     lo: Ints
     hi: Ints
     n: Floats
+    slice: Ints
 
     @property
     def destinations(self) -> tuple[str, ...]:
@@ -48,7 +51,7 @@ class Observations:
 
     def where(self, wanted: Bools) -> Observations:
         """Only these of the histories. The groups stay as they are, also those that have none."""
-        names = ("group", "version", "lo", "hi", "n")
+        names = ("group", "version", "lo", "hi", "n", "slice")
         return replace(self, **{name: getattr(self, name)[wanted] for name in names})
 
     def at(self, destination: str) -> Observations:
@@ -76,16 +79,15 @@ class Observations:
 
 
 def told(rows: Iterable[ObservationRow]) -> Observations:
-    """The histories of rows as schemas.RECOVERY has them, in any order; other columns are passed over.
+    """Return the histories of rows as schemas.RECOVERY has them, in any order; of other columns only `slice` is read.
 
     ConfigError for what is no such row, and if there is none at all.
     """
-    counts: dict[tuple[str, str, str, int, int], int] = {}
+    counts: dict[_Key, int] = {}
     for number, row in enumerate(rows):
-        *key, n = _checked(row, number)
+        key, n = _checked(row, number)
         if n:
-            whole = (key[0], key[1], key[2], key[3], key[4])
-            counts[whole] = counts.get(whole, 0) + n
+            counts[key] = counts.get(key, 0) + n
     if not counts:
         raise ConfigError(
             "no message has failed in these histories, so there is nothing to judge a policy by",
@@ -94,18 +96,25 @@ def told(rows: Iterable[ObservationRow]) -> Observations:
     return _arrays(counts)
 
 
-def _arrays(counts: Mapping[tuple[str, str, str, int, int], int]) -> Observations:
+def _arrays(counts: Mapping[_Key, int]) -> Observations:
     keys = sorted(counts)
     groups = tuple(sorted({key[:2] for key in keys}))
     versions = tuple(sorted({key[2] for key in keys}))
     places = {group: number for number, group in enumerate(groups)}
     names = {version: number for number, version in enumerate(versions)}
-    table = np.array([(places[key[:2]], names[key[2]], key[3], key[4]) for key in keys], dtype=np.int64)
+    table = np.array([(places[key[:2]], names[key[2]], *key[3:]) for key in keys], dtype=np.int64)
     n = np.array([float(counts[key]) for key in keys])
-    return Observations(groups, versions, table[:, 0], table[:, 1], table[:, 2], table[:, 3], n)
+    return Observations(groups, versions, table[:, 0], table[:, 1], table[:, 2], table[:, 3], n, table[:, 4])
 
 
-def _checked(row: ObservationRow, number: int) -> tuple[Any, ...]:
+def _slice(row: ObservationRow) -> Any:
+    try:
+        return row["slice"]
+    except (KeyError, ValueError, IndexError):
+        return 0
+
+
+def _checked(row: ObservationRow, number: int) -> tuple[_Key, int]:
     try:
         destination, fingerprint, version, lo, hi, n = (row[name] for name in _NAMES)
     except (KeyError, ValueError, IndexError, TypeError):
@@ -115,11 +124,13 @@ def _checked(row: ObservationRow, number: int) -> tuple[Any, ...]:
     for name, value in (("fingerprint", fingerprint), ("policy_version", version)):
         if not isinstance(value, str | None):
             raise _no_row(number, f"{name} is {value!r:.80}")
-    for name, value in (("lo_bin", lo), ("hi_bin", 0 if hi is None else hi), ("n", n)):
+    time = _slice(row)
+    for name, value in (("lo_bin", lo), ("hi_bin", 0 if hi is None else hi), ("n", n), ("slice", time)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise _no_row(number, f"{name} is {value!r:.80}")
     first = max(lo, SHORTEST) if lo else 0
-    return destination, fingerprint or "", version or "", first, NEVER if hi is None else max(hi, SHORTEST), n
+    last = NEVER if hi is None else max(hi, SHORTEST)
+    return (destination, fingerprint or "", version or "", first, last, time), n
 
 
 def _no_row(number: int, why: str) -> ConfigError:

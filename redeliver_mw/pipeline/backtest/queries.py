@@ -8,19 +8,30 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...policy import PolicyMap, RedeliveryPolicy
+from .assessment import NOTHING_ELSE, Assessment, Evidence, assess
 from .history import By, History
 from .objective import Objective, Recommendation, recommend
 from .rows import BacktestRow, Candidate
+from .sampling import with_sampling
 from .search import search
 
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """What to take for one destination, or for all (None); `policies` are those of the row to go by."""
+    """What to take for one destination, or for all (None); `policies` are those of the row to go by.
+
+    `assessment` says how sure that is, and whether there may be any advice.
+    """
 
     destination: str | None
     recommendation: Recommendation
     policies: RedeliveryPolicy | PolicyMap
+    assessment: Assessment
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether another policy may be called better than the one in use."""
+        return self.recommendation.is_change and self.assessment.is_advice
 
 
 @dataclass(frozen=True)
@@ -31,8 +42,11 @@ class BacktestAnswer:
     choices: tuple[PolicyChoice, ...]
 
     def policies(self) -> RedeliveryPolicy | PolicyMap | None:
-        """The best, to be put into a file: by destination where there is a choice for each. None: nothing to change."""
-        if not any(choice.recommendation.is_change for choice in self.choices):
+        """The best, to be put into a file: by destination where there is a choice for each. None: nothing to change.
+
+        A destination without advice keeps its policy.
+        """
+        if not any(choice.is_advice for choice in self.choices):
             return None
         if len(self.choices) == 1:
             return self.choices[0].policies
@@ -49,13 +63,18 @@ def judged(
     *,
     by: By = "destination",
     destination: str | None = None,
+    evidence: Evidence = NOTHING_ELSE,
 ) -> BacktestAnswer:
     """Return the rows of `History.backtest`, and which candidate to take instead of `present`, one of them."""
     rows = history.backtest(candidates, by=by, destination=destination)
     found = recommend(rows, objective, present, destination=destination)
-    wanted = (found.best or found.present).candidate
-    policies = next(one.policies for one in candidates if one.name == wanted)
-    return BacktestAnswer(tuple(rows), (PolicyChoice(destination, found, policies),))
+    named = {one.name: one for one in candidates}
+    now, best = named[present], named[(found.best or found.present).candidate]
+    assessment = assess(history, now, best, objective, evidence, destination=destination)
+    outage_share = evidence.outage(destination)
+    rows = with_sampling(history, rows, candidates, by=by, destination=destination, outage_share=outage_share)
+    policies = best.policies if assessment.is_advice else now.policies
+    return BacktestAnswer(tuple(rows), (PolicyChoice(destination, found, policies, assessment),))
 
 
 def searched(
@@ -65,6 +84,7 @@ def searched(
     destinations: Iterable[str],
     *,
     others: Callable[[RedeliveryPolicy], Sequence[Candidate]] = lambda _: (),
+    evidence: Evidence = NOTHING_ELSE,
 ) -> BacktestAnswer:
     """For each destination its present policy, others, and what a search finds: its best, and what is on the front.
 
@@ -79,12 +99,16 @@ def searched(
         given = others(like)
         found = search(history, now, like, objective, destination=place, others=given)
         choice = recommend(found.rows, objective, now.name, destination=place)
-        wanted = (choice.best or choice.present).candidate
-        changed = {one.name: one.policies for one in found.candidates} if choice.is_change else {}
-        policies = changed.get(wanted, in_use)
-        kept = {now.name, wanted, *(one.name for one in given)}
-        rows += [row for row in found.rows if row.pareto or row.candidate in kept]
-        choices.append(PolicyChoice(place, choice, policies))
+        named = {one.name: one for one in found.candidates}
+        best = named[(choice.best or choice.present).candidate]
+        assessment = assess(history, now, best, objective, evidence, destination=place)
+        policies = best.policies if choice.is_change and assessment.is_advice else in_use
+        kept = {now.name, best.name, *(one.name for one in given)}
+        shown = [row for row in found.rows if row.pareto or row.candidate in kept]
+        asked = [named[row.candidate] for row in shown]
+        share = evidence.outage(place)
+        rows += with_sampling(history.at(place), shown, asked, by="all", destination=place, outage_share=share)
+        choices.append(PolicyChoice(place, choice, policies, assessment))
     return BacktestAnswer(tuple(rows), tuple(choices))
 
 

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -15,19 +15,21 @@ from ...errors import ConfigError
 from ...policy import Accept, Backoff, Keep, Redeliver, RedeliveryPolicy
 from ...policy.stops import AfterFailures
 from .arrays import Floats
+from .attempt_times import PATHS, AttemptTimes
 
-PATHS: Final = 32  # ways in which jitter is let fall, evenly over its range
 MOST: Final = 10_000  # attempts that are followed
 LATE: Final = 1e9  # seconds: instead of a time that is not followed
+AT_ONCE: Final = AttemptTimes.constant()  # attempts that take no time
 
 
 @dataclass(frozen=True)
 class AttemptSchedule:
     """What a policy does with a message that always fails, in a few equally likely ways (rows).
 
-    `times` (ways x retries) are seconds after the first failure, ascending; a row that has fewer repeats its last, and
-    `retries` says how many count. They end with the first that is later than anybody asked for. `attempts` are all,
-    the first and those not listed included; `last` is the time of the last of them, at most LATE.
+    `times` (ways x retries) are the seconds from the first failure to the beginning of each retry, ascending; a row
+    that has fewer repeats its last, and `retries` says how many count. They end with the first that is later than
+    anybody asked for. `attempts` are all, the first and those not listed included; `last` is when the last of them
+    begins, at most LATE. `success_s` is how long a successful attempt takes.
     """
 
     times: Floats
@@ -35,43 +37,52 @@ class AttemptSchedule:
     attempts: Floats
     last: Floats
     ends: bool  # it is given up in the end: dead-lettered or discarded, not kept for ever or accepted
+    success_s: float = 0.0
 
 
 def schedule(
-    policy: RedeliveryPolicy, until: float, *, attempt_s: float = 0.0, error: BaseException | None = None
+    policy: RedeliveryPolicy, until: float, *, taking: AttemptTimes = AT_ONCE, error: BaseException | None = None
 ) -> AttemptSchedule:
-    """The times that a policy means, up to the first after `until` seconds.
+    """Return the times that a policy means, up to the first after `until` seconds.
 
-    Each attempt takes `attempt_s`, which is added to every delay. `error` is asked about where the policy has rules by
-    exception. ConfigError for a policy that tries more than MOST times until then.
+    Each retry begins later than its delay says, and each failing attempt takes time, as in `taking`. `error` is asked
+    about where the policy has rules by exception. Raises ConfigError for a policy that tries more than MOST times
+    until then.
     """
     if isinstance(policy.stop, AfterFailures):
-        return _of_counts(policy, until, attempt_s, error)
-    paths = 1 if _is_certain(policy) else PATHS
-    return _joined([_way(policy, until, attempt_s, error, number, paths) for number in range(paths)])
+        found = _of_counts(policy, until, taking, error)
+    else:
+        paths = 1 if _is_certain(policy) and taking.is_constant else PATHS
+        found = _joined([_way(policy, until, taking, error, number, paths) for number in range(paths)])
+    return replace(found, success_s=taking.success_s)
 
 
 def _of_counts(
-    policy: RedeliveryPolicy, until: float, attempt_s: float, error: BaseException | None
+    policy: RedeliveryPolicy, until: float, taking: AttemptTimes, error: BaseException | None
 ) -> AttemptSchedule:
     """The same decisions in all ways: only the delays differ."""
     rests: list[Redeliver | Keep] = []
-    soonest = 0.0
+    soonest, least_late, least_failing = 0.0, float(taking.late.min()), float(taking.failing.min())
     while soonest <= until:
         if len(rests) == MOST:
             raise _too_many(policy, until)
         decision = policy.decide(len(rests) + 1, error=error)
         if not isinstance(decision, Redeliver | Keep):
-            return _ended(_times(policy, rests, attempt_s), isinstance(decision, Accept))
+            return _ended(_times(policy, rests, taking), isinstance(decision, Accept))
+        soonest += decision.low + least_late + (least_failing if rests else 0.0)
         rests.append(decision)
-        soonest += attempt_s + decision.low
-    return _cut(policy, _times(policy, rests, attempt_s))
+    return _cut(policy, _times(policy, rests, taking))
 
 
-def _times(policy: RedeliveryPolicy, rests: list[Redeliver | Keep], attempt_s: float) -> Floats:
-    paths = 1 if all(rest.low == rest.high for rest in rests) else PATHS
-    delays = np.array([_drawn(policy.backoff, number, rest, paths) for number, rest in enumerate(rests, 1)])
-    return np.cumsum(delays.reshape(-1, paths) + attempt_s, axis=0).T
+def _times(policy: RedeliveryPolicy, rests: list[Redeliver | Keep], taking: AttemptTimes) -> Floats:
+    paths = 1 if taking.is_constant and all(rest.low == rest.high for rest in rests) else PATHS
+    steps = [
+        _drawn(policy.backoff, number, rest, paths)
+        + taking.late_of(number)[:paths]
+        + (taking.failing_of(number)[:paths] if number > 1 else 0.0)  # the first one's end is where time begins
+        for number, rest in enumerate(rests, 1)
+    ]
+    return np.cumsum(np.array(steps).reshape(-1, paths), axis=0).T
 
 
 def _ended(times: Floats, accepted: bool) -> AttemptSchedule:
@@ -91,22 +102,25 @@ def _cut(policy: RedeliveryPolicy, times: Floats) -> AttemptSchedule:
 
 
 def _way(
-    policy: RedeliveryPolicy, until: float, attempt_s: float, error: BaseException | None, number: int, paths: int
+    policy: RedeliveryPolicy, until: float, taking: AttemptTimes, error: BaseException | None, number: int, paths: int
 ) -> AttemptSchedule:
     """One way of a policy that asks how long it has been: the time decides, too."""
-    at, known = attempt_s, 0
+    first = float(taking.failing_of(1)[number])
+    ended, known = first, 0  # since the first attempt began
     times: list[float] = []
     for failures in range(1, MOST + 1):
-        decision = policy.decide(failures, elapsed=at, error=error)
+        decision = policy.decide(failures, elapsed=ended, error=error)
         if not isinstance(decision, Redeliver | Keep):
             row = np.array([times[: known or None]])
             last = np.array([min(times[-1], LATE) if times else 0.0])
             return AttemptSchedule(
                 row, np.array([float(row.size)]), np.array([float(failures)]), last, not isinstance(decision, Accept)
             )
-        at += attempt_s + float(_drawn(policy.backoff, failures, decision, paths)[number])
-        times.append(at - attempt_s)
-        if not known and at > until:
+        delay = float(_drawn(policy.backoff, failures, decision, paths)[number])
+        begun = ended + delay + float(taking.late_of(failures)[number])
+        times.append(begun - first)
+        ended = begun + float(taking.failing_of(failures + 1)[number])
+        if not known and times[-1] > until:
             known = len(times)
     if not known:
         raise _too_many(policy, until)

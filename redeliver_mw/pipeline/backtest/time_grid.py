@@ -10,9 +10,9 @@ too. At most some 400 edges are made of bins: where the bins span more, more of 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -35,6 +35,7 @@ class TimeGrid:
     edges: Floats
     bins: Ints
     edge: Ints
+    smoothers: dict[float, Any] = field(default_factory=dict, compare=False, repr=False)  # made for these edges
 
     @property
     def never(self) -> int:

@@ -43,6 +43,14 @@ class Smoother:
     What is shorter than `scale`, in logarithms of time, is smoothed away.
     """
 
+    @classmethod
+    def of(cls, cells: TimeGrid, scale: float) -> Smoother:
+        """Return the smoother of some cells, which is made once for each scale."""
+        made: dict[float, Smoother] = cells.smoothers
+        if scale not in made:
+            made[scale] = cls(cells, scale)
+        return made[scale]
+
     def __init__(self, cells: TimeGrid, scale: float) -> None:
         logs = cells.logs[1:]
         middle = (logs[1:] + logs[:-1]) / 2
@@ -125,13 +133,16 @@ def likelihood(p: Floats, seen: Intervals, prior: Floats, strength: float) -> Fl
     return told + leant
 
 
-def turnbull_estimate(seen: Intervals, prior: Floats, strength: float, smoothers: Sequence[Smoother]) -> Floats:
-    """The estimate for every group (groups x cells), from `prior`, one line for all or one for each.
+def turnbull_estimate(
+    seen: Intervals, prior: Floats, strength: float, smoothers: Sequence[Smoother], start: Floats | None = None
+) -> Floats:
+    """Return the estimate for every group (groups x cells), from `prior`, one line for all or one for each.
 
-    With each smoother, rounds of steps and smoothing until none moves more than TOLERANCE of a group's messages; at
-    most ROUNDS. A coarse smoother first finds the large slopes, for which a fine one needs many rounds.
+    It begins with `start`, or else with the prior. With each smoother, rounds of steps and smoothing until none moves
+    more than TOLERANCE of a group's messages; at most ROUNDS. A coarse smoother first finds the large slopes, for which a fine one needs many rounds.
     """
-    p = prior = np.ascontiguousarray(np.broadcast_to(prior, (seen.groups, prior.shape[1])))
+    prior = np.ascontiguousarray(np.broadcast_to(prior, (seen.groups, prior.shape[1])))
+    p = prior if start is None else start
     for smoother in smoothers:
         for _ in range(ROUNDS):
             before, p = p, smoother(_steps(p, seen, prior, strength, _STEPS))

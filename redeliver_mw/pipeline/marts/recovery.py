@@ -18,7 +18,7 @@ from ..time_bins import as_sql
 from .attempts import day
 
 # No time in it lies before that of an earlier attempt, and nothing failed after the first success.
-_TRUSTED: Final = """
+TRUSTED: Final = """
 coalesce(
     first_failure_us <= last_failure_us
     AND (recovered_us IS NULL OR last_failure_us <= recovered_us)
@@ -35,8 +35,8 @@ def recovery(messages: DataFrame) -> DataFrame:
         "destination",
         "fingerprint",
         "policy_version",
-        sf.expr(f"if({_TRUSTED}, last_failure_us - first_failure_us, 0L)").alias("lo_us"),
-        sf.expr(f"if({_TRUSTED}, recovered_us - first_failure_us, NULL)").alias("hi_us"),
+        sf.expr(f"if({TRUSTED}, last_failure_us - first_failure_us, 0L)").alias("lo_us"),
+        sf.expr(f"if({TRUSTED}, recovered_us - first_failure_us, NULL)").alias("hi_us"),
     )
     keys = ("day", "destination", "fingerprint", "policy_version", "lo_bin", "hi_bin")
     binned = intervals.withColumns({"lo_bin": sf.expr(as_sql("lo_us")), "hi_bin": sf.expr(as_sql("hi_us"))})

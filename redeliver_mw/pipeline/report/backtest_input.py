@@ -7,16 +7,18 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Final, NamedTuple
 
 from ...errors import ConfigError
 from ...policy import PolicyMap, RedeliveryPolicy, load_policies
 from ...policy.model import TEXT_LIMIT
 from ...redaction import redact
+from ..backtest.assessment import NOTHING_ELSE, Evidence, assess
 from ..backtest.history import History
 from ..backtest.objective import Objective, recommend
 from ..backtest.rows import BacktestRow, Candidate
-from ..backtest.search import search
+from ..backtest.search import Searched, search
 from .failures import Key
 
 DESTINATIONS: Final = 12  # those with most failed messages
@@ -98,8 +100,9 @@ def compared(
     policies: Mapping[str, PoliciesInUse],
     objectives: Sequence[Objective],
     progress: Callable[[str, int, int], None] | None = None,
+    evidence: Evidence = NOTHING_ELSE,
 ) -> Compared:
-    """Where most messages failed: each candidate's row, and which of them is in use and which is best.
+    """Return, where most messages failed, each candidate's row, and which of them is in use and which is best.
 
     Of the objectives the first counts for which something is better than what is in use; if there is none, the first.
     """
@@ -113,10 +116,10 @@ def compared(
         # Those it is compared with have no arms either.
         like = given.resolve(place).alone if given is not None else RedeliveryPolicy()
         present = Candidate(redact(like.text), like)
-        rows = search(history, present, like, objectives[0], destination=place).rows
-        backtest += [row.as_dict() for row in rows]
+        found = search(history, present, like, objectives[0], destination=place)
+        backtest += [row.as_dict() for row in found.rows]
         if given is not None:
-            choices.append(_choice(rows, objectives, present.name, place))
+            choices.append(_choice(history, found, objectives, present, place, evidence))
     return Compared(backtest, choices)
 
 
@@ -133,11 +136,21 @@ def estimates(history: History, wanted: Iterable[Key]) -> list[Row]:
     ]
 
 
-def _choice(rows: Sequence[BacktestRow], objectives: Sequence[Objective], present: str, place: str) -> Row:
-    found = [recommend(rows, objective, present, destination=place) for objective in objectives]
+def _choice(
+    history: History,
+    searched: Searched,
+    objectives: Sequence[Objective],
+    present: Candidate,
+    place: str,
+    evidence: Evidence,
+) -> Row:
+    found = [recommend(searched.rows, objective, present.name, destination=place) for objective in objectives]
     chosen = next((one for one in found if one.is_change), found[0])
     best = chosen.best.candidate if chosen.best is not None else None
-    return {"destination": place, "objective": chosen.objective.text, "today": present, "best": best}
+    candidate = next((one for one in searched.candidates if chosen.is_change and one.name == best), present)
+    assessed = assess(history, present, candidate, chosen.objective, evidence, destination=place)
+    row = {"destination": place, "objective": chosen.objective.text, "today": present.name, "best": best}
+    return row | asdict(assessed)
 
 
 def _busiest(history: History) -> list[str]:

@@ -66,12 +66,18 @@ def report(
             used: Mapping[str, PoliciesInUse] = told_of.policies if policies is None else _named(policies, places)
             untold = backtest_input.untold_among(places, told_of) if policies is None else []
             wanted = [objective] if objective is not None else [*OBJECTIVES.values()]
-            found = backtest_input.compared(known.history, used, wanted, progress)
+            checks = how_wrong(known.apart)
+            found = backtest_input.compared(known.history, used, wanted, progress, known.evidence(checks))
             shown = failures(rows.recovery, rows.waste, rows.fingerprints, ()).shown
             curves = backtest_input.estimates(known.history, [(one.destination, one.fingerprint) for one in shown])
-            checks = [asdict(check) for check in how_wrong(known.apart)]
+            told_checks = [asdict(check) for check in checks]
             rows = replace(
-                rows, backtest=found.backtest, choices=found.choices, estimates=curves, checks=checks, untold=untold
+                rows,
+                backtest=found.backtest,
+                choices=found.choices,
+                estimates=curves,
+                checks=told_checks,
+                untold=untold,
             )
     return facts(rows, lake=redact(place.root), made_s=time.time())
 

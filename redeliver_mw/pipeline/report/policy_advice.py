@@ -19,7 +19,8 @@ from typing import Any, Final, Literal
 from .failures import text
 
 Row = Mapping[str, Any]
-AdviceKind = Literal["change", "stay", "guess", "none"]
+AdviceKind = Literal["change", "stay", "guess", "unknown", "none"]
+Confidence = Literal["sure", "fairly sure", "not known"]
 
 DESTINATIONS: Final = 6
 FRONT: Final = 8  # candidates with a letter of their own
@@ -71,9 +72,22 @@ class Tried:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Difference:
+    """By how much a column changes from the policy in use to the best one: something between `lo` and `hi`, which are
+    those of the 95 % interval for the next period, if what comes is like what was."""
+
+    column: str
+    now: float
+    best: float
+    lo: float
+    hi: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Advice:
-    """For one destination: `change` to `best`; `stay` with `today`, which is best; `guess`: `best` tries when nothing
-    was tried yet; `none`: nothing is best."""
+    """For one destination: `change` to `best`; `stay` with `today`: none that history can judge is better; `guess`:
+    `best` tries when nothing was tried yet; `unknown`: whether `best` is better is not known, or nothing may be
+    advised, for the `reasons`; `none`: nothing is best."""
 
     destination: str
     kind: AdviceKind
@@ -85,13 +99,22 @@ class Advice:
     candidates: int  # of all
     objective: str  # what `best` was chosen for, in words; may be empty
     tried: tuple[Tried, ...]  # how right the back-test was here, where that can be known; the wrong ones first
+    confidence: Confidence = "not known"
+    reasons: tuple[str, ...] = ()  # why nothing is advised
+    weak: tuple[str, ...] = ()  # what the advice takes for granted
+    differences: tuple[Difference, ...] = ()
+
+    def difference(self, column: str) -> Difference | None:
+        """Return by how much a column changes, if that is known."""
+        return next((one for one in self.differences if one.column == column), None)
 
 
 def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = ()) -> tuple[Advice, ...]:
     """Those destinations first at which most would be saved.
 
     `choices` says which candidate each has, and should have: `destination`, `today`, `best`, None where that is not
-    known, and `objective`, what `best` was chosen for. `checks` are the back-test's own, `destination` beside what
+    known, and `objective`, what `best` was chosen for; and what the back-test thinks of that: `confidence`, `withheld`,
+    `reasons`, `weak` and `changes`, as `Assessment` has them. `checks` are the back-test's own, `destination` beside what
     `Tried` has.
     """
     chosen = {row["destination"]: row for row in choices}
@@ -110,6 +133,8 @@ def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = 
 
 def saved(advice: Advice) -> float:
     """Dead letters that would not be there; below 0, more of them."""
+    if advice.kind == "unknown":
+        return 0.0
     return advice.today.dead - advice.best.dead if advice.today and advice.best else 0.0
 
 
@@ -123,7 +148,7 @@ def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row
     dots = {(round(one.attempts, 2), round(one.dies, 3)) for one in whole.values() if one.policy not in named}
     return Advice(
         destination=destination,
-        kind=_kind(today, best),
+        kind=_kind(today, best, choice),
         messages=max(one.messages for one in whole.values()),
         today=today,
         best=best,
@@ -132,6 +157,10 @@ def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row
         candidates=len(whole),
         objective=choice.get("objective") or "",
         tried=tuple(sorted(tried, key=lambda one: (not one.wrong, -one.messages, one.policy_version))[:TRIED]),
+        confidence=choice.get("confidence", "not known"),
+        reasons=tuple(map(text, choice.get("reasons", ()))),
+        weak=tuple(map(text, choice.get("weak", ()))),
+        differences=tuple(Difference(**one) for one in choice.get("changes", ())),
     )
 
 
@@ -212,9 +241,13 @@ def _numbers(one: AdviceCandidate) -> tuple[float | None, ...]:
     return round(one.attempts, 2), round(one.dies, 3), most_s
 
 
-def _kind(today: AdviceCandidate | None, best: AdviceCandidate | None) -> AdviceKind:
+def _kind(today: AdviceCandidate | None, best: AdviceCandidate | None, choice: Row) -> AdviceKind:
     if best is None:
         return "none"
+    if choice.get("withheld"):
+        return "unknown"
     if today is not None and today.policy == best.policy:
         return "stay"
-    return "guess" if best.extrapolated else "change"
+    if best.extrapolated:
+        return "guess"
+    return "change" if choice.get("confidence", "not known") != "not known" else "unknown"

@@ -50,7 +50,10 @@ def _advice(index: int, one: Advice) -> Markup:
 def _taken(one: Advice) -> list[Markup]:
     """The policy to take, and the one it takes the place of."""
     verb = {"stay": "keep", "guess": "try"}.get(one.kind, "take")
-    lines = [(verb, one.best), ("today", one.today if one.kind != "stay" else None)]
+    best = None if one.kind == "unknown" and one.reasons else one.best
+    if one.kind == "unknown":
+        verb = "perhaps"
+    lines = [(verb, best), ("today", one.today if one.kind != "stay" else None)]
     return [_policy(word, policy, one) for word, policy in lines if policy is not None]
 
 

@@ -10,7 +10,6 @@ from .sentences import many
 from .units import count, duration, share
 
 _SLOWER = 1.5  # times as long until 95 % are back is a cost
-_WIDE = 0.05  # bounds of a share that lie further apart than this are worth a sentence
 
 
 def title(advice: Advice) -> str:
@@ -22,6 +21,8 @@ def title(advice: Advice) -> str:
             return "keep the policy"
         case "guess":
             return "try another policy on a few"
+        case "unknown":
+            return "not known"
     return "no advice"
 
 
@@ -31,39 +32,72 @@ def told(advice: Advice) -> list[str]:
     if best is None:
         return [_nothing(advice)]
     tests = [_test(one) for one in advice.tried]
+    if advice.kind == "unknown":
+        return [*_unknown(advice, best), *tests]
     if advice.kind == "stay":
         tried = many(advice.candidates, "policy", "policies")
-        return [f"Of {tried} none does better than the one in use. {_ends(best)}", sure(advice), *tests]
+        return [f"Of {tried} none that history can judge does better than the one in use. {_ends(best)}", *tests]
     first = _ends(best) if today is None else _changed(today, best)
     if advice.objective:
         first += f" Its aim: {advice.objective}."
-    return [first, *([_cost(today, best)] if today else []), _times(today, best), sure(advice), *tests]
+    costs = [_cost(today, best)] if today else []
+    return [first, *costs, *_times(today, best), *_bounds(advice), sure(advice), *_weak(advice), *tests]
 
 
 def sure(advice: Advice) -> str:
-    """How much of it is known; empty where nothing is advised."""
+    """Return how much of it is known; empty where nothing is advised."""
     best = advice.best
     if best is None:
         return ""
-    off = max((abs(one.predicted - one.observed) for one in advice.tried if one.wrong), default=0.0)
-    bounds = f"between {share(best.heals_lo)} and {share(best.heals_hi)}"
-    if off:
-        return (
-            f"Not sure: the back-test was up to {off * 100:.0f} points off here. Healing depends on the policy, or the "
-            "times were not alike."
-        )
-    if best.extrapolated:
+    if advice.kind == "guess":
         return (
             f"This is a guess: for {share(best.unseen)} of the messages it tries when nothing was ever tried here, so "
-            f"{bounds} would heal. Give it to a small share of the messages first, as an arm of the policy; the next "
-            "report will know."
+            f"between {share(best.heals_lo)} and {share(best.heals_hi)} would heal. Give it to a small share of the "
+            "messages first, as an arm of the policy; the next report will know."
         )
-    if best.heals_hi - best.heals_lo > _WIDE:
-        return (
-            f"Fairly sure: {share(best.heals)} is the estimate, from messages that were tried at such times or around "
-            f"them. What was seen of all messages says no more than {bounds}."
-        )
-    return "Sure, if messages heal as they did: it tries only at times at which messages were tried before."
+    if advice.kind == "unknown":
+        return "Not known."
+    if advice.kind == "stay":
+        return ""
+    if advice.confidence == "sure":
+        return "Sure, if what comes is like what was: the 99 % interval of the difference lies on one side."
+    return "Fairly sure, if what comes is like what was: the 90 % interval of the difference lies on one side."
+
+
+def _unknown(advice: Advice, best: AdviceCandidate) -> list[str]:
+    if advice.reasons:
+        return [f"Nothing is advised: {reason}." for reason in advice.reasons]
+    return [
+        f"Whether policy {best.letter} is better than the one in use is not known: the difference may be chance.",
+        *_bounds(advice),
+    ]
+
+
+def _weak(advice: Advice) -> list[str]:
+    return [f"What is taken for granted: {what}." for what in advice.weak]
+
+
+def _bounds(advice: Advice) -> list[str]:
+    """Return between which bounds gains and costs lie."""
+    messages = advice.messages
+    parts = []
+    if (one := advice.difference("dead_letter_share")) is not None:
+        parts.append(f"dead letters by {_signed(one.lo * messages)} to {_signed(one.hi * messages)}")
+    if (one := advice.difference("attempts_per_message")) is not None:
+        parts.append(f"attempts by {_signed(one.lo * messages)} to {_signed(one.hi * messages)}")
+    if (one := advice.difference("ttr_p50_s")) is not None:
+        parts.append(f"the median wait by {_seconds(one.lo)} to {_seconds(one.hi)}")
+    if not parts:
+        return []
+    return [f"The next time as long would change {', '.join(parts)} (95 % intervals)."]
+
+
+def _signed(number: float) -> str:
+    return f"{'-' if round(number) < 0 else '+'}{count(abs(number))}"
+
+
+def _seconds(number: float) -> str:
+    return f"{'-' if number < 0 else '+'}{duration(abs(number))}"
 
 
 def gain(advice: Advice) -> str:
@@ -77,6 +111,8 @@ def gain(advice: Advice) -> str:
     dear = [f"{many(-number, noun)} more" for number, noun in parts if number < 0]
     if best.most_s is not None and today.most_s is not None and best.most_s > _SLOWER * today.most_s:
         dear.append(f"slower recovery, 95 % within {duration(best.most_s)} instead of {duration(today.most_s)}")
+    if best.half_s is not None and today.half_s is not None and best.half_s > _SLOWER * today.half_s:
+        dear.append(f"a median wait of {duration(best.half_s)} instead of {duration(today.half_s)}")
     costs = " and ".join(dear)
     return ("perhaps " if advice.kind == "guess" else "") + gains + (f", at the cost of {costs}" if costs else "")
 
@@ -109,11 +145,16 @@ def _cost(today: AdviceCandidate, best: AdviceCandidate) -> str:
     return f"It {'costs' if more > 0 else 'saves'} {count(abs(more))} attempts: {each}."
 
 
-def _times(today: AdviceCandidate | None, best: AdviceCandidate) -> str:
-    if best.most_s is None:
-        return "How long those that heal would take is not known."
-    now = f" (today {duration(today.most_s)})" if today is not None and today.most_s is not None else ""
-    return f"95 % of those that heal are back within {duration(best.most_s)}{now}."
+def _times(today: AdviceCandidate | None, best: AdviceCandidate) -> list[str]:
+    if best.most_s is None or best.half_s is None:
+        return ["How long those that heal would take is not known."]
+    half = most = ""
+    if today is not None and today.most_s is not None and today.half_s is not None:
+        half, most = f" (today {duration(today.half_s)})", f" (today {duration(today.most_s)})"
+    return [
+        f"Half of those that heal are back within {duration(best.half_s)}{half}, 95 % within "
+        f"{duration(best.most_s)}{most}."
+    ]
 
 
 def _test(one: Tried) -> str:

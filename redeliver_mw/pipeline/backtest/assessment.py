@@ -1,0 +1,265 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""How sure a recommendation is, and whether there may be one at all.
+
+The policy in use is predicted first, and held against what was observed. Then the difference between it and the best
+candidate gets one interval, in which three things are put together: what history cannot tell (it looked at other
+times), chance in the history (by leaving out one block of time after another), and chance in the next period, which is
+taken to be as long. *Sure* means that the 99 % interval lies on one side, *fairly sure* the 90 % one; else it is *not
+known* whether the candidate is better.
+
+There is no recommendation at all where there are too few messages or blocks, where the policy in use is not predicted
+as it was observed, where arms or other policies contradict the prediction, or where the first half of the time and the
+second one differ by more than chance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from .arrays import Bools
+from .calibration import Check
+from .history import History
+from .objective import Objective
+from .rows import COUNTS_WITHIN, TIMES_WITHIN, BacktestRow, Candidate
+from .sampling import Z90, Z95, Z99, Blocks, Spread, Statistics, blocks_of, halves, spread
+
+Confidence = Literal["sure", "fairly sure", "not known"]
+
+LEAST_MESSAGES: Final = 100  # that failed
+LEAST_BLOCKS: Final = 6.0  # independent stretches of time, of equal size
+OFF: Final = 0.02  # by so much the policy in use may be predicted wrong, beside chance
+UNTRIED: Final = 0.001  # a share of messages whose fate hangs on times at which nothing was tried
+COLUMNS: Final = ("dead_letter_share", "attempts_per_message", "ttr_mean_s", "ttr_p50_s", "ttr_p95_s")
+_SHARES: Final = ("p_recover", "dead_letter_share")
+_NEXT: Final = math.sqrt(2)  # the next period has its own chance, as large as that of the history
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a candidate changes in one column: from `now` to `best`, by something between `lo` and `hi`.
+
+    The bounds are those of the 95 % interval for the next period, if what comes is like what was.
+    """
+
+    column: str
+    now: float
+    best: float
+    lo: float
+    hi: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assessment:
+    """What is to be thought of a recommendation for one destination.
+
+    - `confidence`: *not known* also where nothing is recommended.
+    - `withheld`: no advice may be given; `reasons` says why, and what would help.
+    - `weak`: what makes it less sure than its numbers are, a sentence each.
+    """
+
+    confidence: Confidence
+    withheld: bool
+    reasons: tuple[str, ...] = ()
+    weak: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    messages: int = 0
+    blocks: float = 0.0
+    recovered_lo: float = 0.0  # of the best row: identification and sampling together, 95 %
+    recovered_hi: float = 1.0
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether the candidate may be called better."""
+        return not self.withheld and self.confidence != "not known"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a lake beside its histories.
+
+    - `observed`: rows with `destination`, `policy_version`, `messages`, `recovered`, `attempts` and `last_us`.
+    - `checks`: of `how_wrong`.
+    - `outage_share`: the longest outage of each destination as a share of the time.
+    """
+
+    observed: Sequence[Mapping[str, Any]] = ()
+    checks: Sequence[Check] = ()
+    outage_share: Mapping[str, float] = field(default_factory=dict)
+
+    def outage(self, destination: str | None) -> float:
+        """Return the share of the time that the longest outage took there, or anywhere."""
+        if destination is not None:
+            return self.outage_share.get(destination, 0.0)
+        return max(self.outage_share.values(), default=0.0)
+
+
+NOTHING_ELSE: Final = Evidence()
+
+
+def assess(
+    history: History,
+    present: Candidate,
+    best: Candidate,
+    objective: Objective,
+    evidence: Evidence,
+    *,
+    destination: str | None = None,
+) -> Assessment:
+    """Return how sure it is that `best` is better than `present`; they are the same where nothing is recommended."""
+    here = history if destination is None else history.at(destination)
+    told = here.told
+    blocks = blocks_of(told, evidence.outage(destination))
+    messages = round(float(told.n.sum()))
+    if (why := _too_little(messages, blocks)) is not None:
+        return Assessment(
+            confidence="not known", withheld=True, reasons=(why,), messages=messages, blocks=blocks.effective
+        )
+    candidates = (present,) if best is present else (present, best)
+    rows = _rows(here, candidates, destination)
+    whole = _statistics(rows)
+    found = spread(blocks, whole, lambda left_out: _without(here, left_out, candidates, destination))
+    first, second = (_without(here, ~half, candidates, destination) for half in halves(told))
+    checks = [one for one in evidence.checks if destination in (None, one.destination)]
+    reasons = [
+        *_not_as_observed(whole, found, _of_present(evidence.observed, destination)),
+        *(f"{check}" for check in checks if check.wrong),
+        *_drift(whole, found, first, second, is_change=best is not present),
+    ]
+    changes = tuple(_change(name, rows, whole, found) for name in COLUMNS if f"now {name}" in whole)
+    weak = [] if checks else [_ASSUMPTION]
+    confidence = _confidence(objective, rows, whole, found) if best is not present else "not known"
+    untried = rows[1].extrapolated_share > UNTRIED
+    if confidence == "sure" and untried and not checks:
+        confidence = "fairly sure"
+    low, high = rows[1].p_recover_lo, rows[1].p_recover_hi
+    return Assessment(
+        confidence=confidence if not reasons else "not known",
+        withheld=bool(reasons),
+        reasons=tuple(reasons),
+        weak=tuple(weak),
+        changes=changes,
+        messages=messages,
+        blocks=blocks.effective,
+        recovered_lo=max(0.0, low - found.within("best low", Z95)),
+        recovered_hi=min(1.0, high + found.within("best high", Z95)),
+    )
+
+
+_ASSUMPTION: Final = (
+    "all messages were tried by one schedule, so whether a message recovers with the number of its attempts or with "
+    "time cannot be told; it is taken to be time. An arm with other delays would show it"
+)
+
+
+_Rows = tuple[BacktestRow, BacktestRow]  # of the policy in use, and of the candidate
+
+
+def _rows(history: History, candidates: Sequence[Candidate], destination: str | None) -> _Rows:
+    rows = history.backtest(candidates, by="all", destination=destination)
+    return rows[0], rows[-1]
+
+
+def _without(history: History, left_out: Bools, candidates: Sequence[Candidate], destination: str | None) -> Statistics:
+    if left_out.all():
+        return {}
+    return _statistics(_rows(history.without(left_out), candidates, destination))
+
+
+def _statistics(rows: _Rows) -> Statistics:
+    now, best = rows
+    found = {"best low": best.p_recover_lo, "best high": best.p_recover_hi}
+    for name in (*COLUMNS, "p_recover"):
+        values = getattr(now, name), getattr(best, name)
+        if None not in values:
+            found |= {f"now {name}": values[0], f"change {name}": values[1] - values[0]}
+    return found
+
+
+def _too_little(messages: int, blocks: Blocks) -> str | None:
+    if messages < LEAST_MESSAGES:
+        return f"only {messages} messages failed here, and {LEAST_MESSAGES} are needed; a longer time would help"
+    if blocks.effective < LEAST_BLOCKS:
+        return (
+            f"the {messages} messages that failed here tell no more than {blocks.effective:.1f} independent stretches "
+            f"of time, as messages of one outage recover together, and {LEAST_BLOCKS:g} are needed; a longer time "
+            "would help"
+        )
+    return None
+
+
+def _of_present(rows: Iterable[Mapping[str, Any]], destination: str | None) -> Mapping[str, Any] | None:
+    """Return what was observed of the policy that was last in use, of those that many messages met."""
+    here = [row for row in rows if row["destination"] == destination]
+    most = max((row["messages"] for row in here), default=0)
+    often = [row for row in here if row["messages"] >= most * 0.05 and row["messages"] >= LEAST_MESSAGES / 2]
+    return max(often, key=lambda row: row["last_us"]) if often else None
+
+
+def _not_as_observed(whole: Statistics, found: Spread, observed: Mapping[str, Any] | None) -> Iterable[str]:
+    if observed is None:
+        return
+    messages = observed["messages"]
+    recovered, attempts = observed["recovered"] / messages, observed["attempts"] / messages
+    if abs(whole["now p_recover"] - recovered) > OFF + found.within("now p_recover", Z99):
+        yield (
+            f"the policy in use is predicted to recover {whole['now p_recover']:.1%} of the messages that fail, and "
+            f"{recovered:.1%} did. An arm, or another policy named as the one in use, would help"
+        )
+    elif abs(whole["now attempts_per_message"] - attempts) > OFF * attempts + found.within(
+        "now attempts_per_message", Z99
+    ):
+        yield (
+            f"the policy in use is predicted to need {whole['now attempts_per_message']:.3g} attempts for each message "
+            f"that fails, and {attempts:.3g} were made. An arm, or another policy named as the one in use, would help"
+        )
+
+
+def _drift(
+    whole: Statistics, found: Spread, first: Statistics, second: Statistics, *, is_change: bool
+) -> Iterable[str]:
+    names = ("now p_recover", "change p_recover") if is_change else ("now p_recover",)
+    for name in names:
+        if name not in first or name not in second:
+            yield "messages failed in one half of the time only, so it cannot be seen whether anything changes"
+            return
+        if abs(second[name] - first[name]) > COUNTS_WITHIN + 2 * found.within(name, Z95):
+            yield (
+                f"{first['now p_recover']:.1%} of the messages that fail would have recovered in the first half of the "
+                f"time under the policy in use, and {second['now p_recover']:.1%} in the second: what comes is not "
+                "like what was. A look at the second half alone (--since) would help"
+            )
+            return
+
+
+def _beside_chance(name: str, row: BacktestRow) -> float:
+    """Return by how much a column may be off since history looked at other times, or not so far."""
+    if row.extrapolated_share <= UNTRIED:
+        return 0.0
+    if name in _SHARES:
+        return row.extrapolated_share
+    value = float(getattr(row, name) or 0.0)
+    return (COUNTS_WITHIN if name == "attempts_per_message" else TIMES_WITHIN) * value
+
+
+def _half_width(name: str, rows: _Rows, found: Spread, z: float) -> float:
+    return _beside_chance(name, rows[1]) + _NEXT * found.within(f"change {name}", z)
+
+
+def _change(name: str, rows: _Rows, whole: Statistics, found: Spread) -> Change:
+    change, half = whole[f"change {name}"], _half_width(name, rows, found, Z95)
+    now = whole[f"now {name}"]
+    return Change(column=name, now=now, best=now + change, lo=change - half, hi=change + half)
+
+
+def _confidence(objective: Objective, rows: _Rows, whole: Statistics, found: Spread) -> Confidence:
+    name = objective.minimise
+    if f"change {name}" not in whole or rows[1].extrapolated:
+        return "not known"
+    change = whole[f"change {name}"]
+    if change + _half_width(name, rows, found, Z99) < 0:
+        return "sure"
+    return "fairly sure" if change + _half_width(name, rows, found, Z90) < 0 else "not known"
