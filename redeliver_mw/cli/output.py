@@ -70,12 +70,13 @@ def body_of(body: bytes) -> dict[str, str]:
 
 def _value(name: str, value: Any) -> Any:
     """What a name gives away as a secret is one, whatever it looks like."""
+    value = without_class(value)
     if isinstance(value, bool | int | None) or (isinstance(value, float) and math.isfinite(value)):
-        return without_class(value)
+        return value
     if isinstance(value, list):
         return [_value(name, item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _value(str(key), item) for key, item in value.items()}
+        return {str(without_class(key)): _value(str(without_class(key)), item) for key, item in value.items()}
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     lead = f"{name}="
     shown = redact(lead + text)

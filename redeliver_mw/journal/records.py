@@ -100,7 +100,7 @@ class AttemptRecord(_Record):
     propensity: Share | None = None
     handler_us: Span64
     queue_us: Span64
-    settle_us: Int64 | None = None
+    settle_us: Span64 | None = None
     first_attempt_us: Int64
     last_failure_us: Int64 | None = None
     attempts_total: Count32

@@ -54,9 +54,19 @@ BAD = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, stru
 
 
 def without_class(value: Any) -> Any:
-    """Return a number or a text of a driver's own class as Python's own: `int32(8)` of AMQP 1.0 is 8."""
+    """Return a value of a driver's own class as Python's own: `int32(8)` of AMQP 1.0 is 8, an array of it is a list.
+
+    What is in a list stays as it is.
+    """
     if type(value) in (bool, int, float, str):
         return value
+    if isinstance(value, tuple):
+        return list(value)
+    match f"{type(value).__module__}:{type(value).__qualname__}":
+        case "proton._data:Array":
+            return list(value.elements)
+        case "proton._data:Described":
+            return without_class(value.value)
     return next((base(value) for base in (int, float, str) if isinstance(value, base)), value)
 
 

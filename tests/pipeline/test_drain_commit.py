@@ -15,8 +15,9 @@ import pytest
 from redeliver_mw.pipeline import Lake, LakeError
 from redeliver_mw.pipeline.draining import commit
 from redeliver_mw.pipeline.draining.commit import gather, gather_looked
-from redeliver_mw.pipeline.draining.staging import STAGING, TABLE, batches
+from redeliver_mw.pipeline.draining.staging import LOOKED, STAGING, TABLE, batches
 from redeliver_mw.pipeline.lake.retention import forget
+from redeliver_mw.pipeline.plans.selection import condition
 from tests.disks import fill, small_disk_at
 from tests.pipeline.letters import DIED_US, OURS, Task, gathered, ids, letter, table
 
@@ -55,6 +56,26 @@ def test_numbers_of_amqp_are_told_as_numbers(lake: Lake) -> None:
     Task(lake).keep(letter(BODY, headers), sure=True)
     gathered(lake)
     assert table(lake, "headers['a'], headers['b'], headers['c'], headers['d']") == [("8", "9", "0.5", "s")]
+
+
+def test_lists_and_tables_of_amqp_are_told_without_their_classes(lake: Lake) -> None:
+    headers = {
+        "list": [proton.ulong(9), proton.symbol("s"), [proton.ubyte(2), b"\xff"]],
+        "map": {proton.symbol("k"): proton.float32(0.5), "none": None},
+    }
+    Task(lake).keep(letter(BODY, headers), sure=True)
+    gathered(lake)
+    assert table(lake, "headers['list'], headers['map']") == [
+        ('[9, "s", [2, "\\\\xff"]]', '{"k": 0.5, "none": null}'),
+    ]
+
+
+def test_a_plan_asks_for_a_number_of_amqp_by_its_digits(lake: Lake) -> None:
+    for number, value in enumerate((proton.int32(8), proton.ulong(8), proton.ubyte(9), "8")):
+        Task(lake, f"run-{number}").keep(letter(BODY, {"x-int": value}, message_id=str(number)), sure=True)
+    gathered(lake)
+    assert condition(headers={"x-int": "8"}) == "headers['x-int'] = '8'"
+    assert table(lake, "headers['x-int']") == [("8",), ("8",), ("8",), ("9",)]
 
 
 def test_values_that_are_no_text_are_told_as_text(lake: Lake) -> None:
@@ -162,10 +183,28 @@ def test_a_batch_that_was_torn_by_a_kill_is_gone_after_the_next_drain(whole: boo
     assert lake.files.entries(STAGING) == []
 
 
+@pytest.mark.parametrize("torn", [True, False])
+@pytest.mark.parametrize("way", ["drain", "forget"])
+def test_what_a_killed_look_has_copied_is_gone_after_the_next_drain_or_forgetting(
+    way: str, torn: bool, lake: Lake
+) -> None:
+    Task(lake, owner="broker").keep(letter(b"secret", message_id="1"))
+    (path,) = Path(lake.files.url(LOOKED)).glob("*/*.parquet")
+    if torn:
+        path.rename(path.with_name(f"_0a1b2c3d-{path.name}"))
+    if way == "drain":
+        assert gathered(lake) == (0, 0)
+    else:
+        forget(lake, "2026-11-30", execute=True)
+    assert list(Path(lake.root).rglob("*.parquet")) == []
+
+
 def test_forgetting_takes_what_a_drain_that_died_has_staged_with_it(lake: Lake) -> None:
     Task(lake).keep(letter(b"staged", OURS, message_id="1"))
+    found = forget(lake, "2026-11-30")
+    assert (found.letters, found.staged, len(batches(lake.files))) == (0, 1, 1)
     found = forget(lake, "2026-11-30", execute=True)
-    assert found.letters == 1
+    assert (found.letters, found.staged) == (1, 0)
     assert batches(lake.files) == []
     assert list(Path(lake.root).rglob("*.parquet")) == []
 

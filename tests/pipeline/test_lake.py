@@ -34,6 +34,7 @@ MANIFEST = Manifest(
     files=[DataFile("events/dt=2026-11-01/run=r-1/a.parquet", 1, 2, 3, 4)],
     duplicates=7,
 )
+FORMATS = [f'{{"format": {value}}}' for value in ('"one"', "null", "true", "0", "-1", "1.0", "[1]")]
 
 
 def refusal(root: str | Path, **options: bool) -> ConfigError:
@@ -87,10 +88,14 @@ def test_a_lake_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> 
         )
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[]", "format: 1", '{"format": "one"}'])
-def test_a_lake_that_does_not_say_its_format_is_refused(tmp_path: Path, text: str) -> None:
-    (tmp_path / "_lake.json").write_text(text)
-    refusal(tmp_path)
+@pytest.mark.parametrize("content", ["", "{}", "[]", "format: 1", "{", "\0", *FORMATS])
+def test_a_lake_that_does_not_say_its_format_is_damaged_and_nobody_is_told_to_guess_it(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "_lake.json").write_text(content)
+    error = refusal(tmp_path)
+    assert error.what == "_lake.json is damaged"
+    assert error.cure.startswith("Put back the one of a backup; if no other release has ever written to this lake")
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,23 @@ def test_the_pages_transform_makes_it_done_in_part_where_it_raises(
 
 
 @pytest.mark.parametrize(
+    "where",
+    [
+        "java_method('java.lang.System', 'exit', 3) IS NULL",
+        "IDENTIFIER('java_method')('java.lang.System', 'exit', 3) IS NULL",
+        "CASE WHEN true THEN `Reflect` ('java.lang.System', 'exit', 3) IS NULL END",
+    ],
+)
+def test_a_condition_that_would_end_the_driver_is_refused(
+    spark: SparkSession, stock: Path, capsys: Capture, where: str
+) -> None:
+    out, err = said(capsys, "plan", stock, "plan", "--where", where, code=2)
+    assert ("runs what is no part of Spark SQL" in err, out) == (True, "")
+    assert not Path("plan").exists()
+    assert spark.range(1).count() == 1
+
+
+@pytest.mark.parametrize(
     ("words", "told"),
     [
         (("--set", "currency=EUR"), "header.NAME=VALUE"),
@@ -96,13 +113,32 @@ def test_no_lake_and_a_plan_that_is_there_are_told_without_spark_too(stock: Path
     assert "a plan is here, and stays as it is" in said(capsys, "plan", stock, "plan", code=2)[1]
 
 
+@pytest.mark.parametrize(("dialect", "noted"), [("activemq+stomp", True), ("artemis+proton", False)])
+def test_an_order_that_activemq_does_not_show_is_not_promised(
+    spark: SparkSession, lake: Lake, tmp_path: Path, capsys: Capture, dialect: str, noted: bool
+) -> None:
+    put(lake, [letter(f"d{n}", dialect=dialect) for n in range(2)])
+    _, err = said(capsys, "plan", lake.root, tmp_path / "plan", "--ordered")
+    assert ("note: activemq+stomp hides group ids, so letters from there go in no order" in err) is noted
+    _, err = said(capsys, "plan", lake.root, tmp_path / "other")
+    assert err == ""
+
+
 def test_forgetting_counts_first_and_says_what_was_never_sent(stock: Path, capsys: Capture) -> None:
     out, err = said(capsys, "forget", stock, "--before", "2026-11-30", "--bodies")
     assert out == "4 bodies of 1 days would be removed\n"
     assert "4 of them were not sent back by any replay" in err
     assert "say --execute" in err
     out, _ = said(capsys, "forget", stock, "--before", "2026-11-30", "--execute", "--json")
-    assert json.loads(out) == {"letters": 4, "unsent": 4, "files": 2, "days": 1, "bodies_only": False, "done": True}
+    assert json.loads(out) == {
+        "letters": 4,
+        "unsent": 4,
+        "files": 2,
+        "days": 1,
+        "bodies_only": False,
+        "done": True,
+        "staged": 0,
+    }
     assert "no beginning of a day" in said(capsys, "forget", stock, "--before", "2026-11-30T01:00", code=2)[1]
     assert "--before: 'tomorrow' is no time" in said(capsys, "forget", stock, "--before", "tomorrow", code=2)[1]
 

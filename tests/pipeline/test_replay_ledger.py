@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from redeliver_mw.pipeline import LakeError
 from redeliver_mw.pipeline.replaying import ranges
 from redeliver_mw.pipeline.replaying.bucket_attempt import WHYS, BucketAttempt
-from redeliver_mw.pipeline.replaying.ledger import FOLDER, LedgerAnswer, LedgerRecord, read, tries
+from redeliver_mw.pipeline.replaying.ledger import FOLDER, LedgerAnswer, LedgerRecord, line_of, read, tries
+from redeliver_mw.pipeline.replaying.progress import ReplayProgress
 from tests.disks import fill, small_disk_at
 
 PLAN = "0123456789abcdef"
@@ -66,6 +67,30 @@ def test_what_every_try_says_is_put_together(tmp_path: Path) -> None:
 
     found = told(tmp_path)
     assert (found.confirmed, found.refused, found.doubt) == ({0, 1, 2}, {}, {3, 4})
+
+
+def test_the_wait_between_two_phases_of_a_run_is_no_part_of_its_rate(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    second, at = 1_000_000, 1_764_000_000_000_000
+
+    def batch(bucket: int, intended_s: float, answered_s: float, positions: str) -> None:
+        said = [
+            {"intent": positions, "at_us": at + round(intended_s * second)},
+            {"done": positions, "at_us": at + round(answered_s * second)},
+        ]
+        with (tmp_path / FOLDER / f"bucket-{bucket:05d}.r1-abc.jsonl").open("ab") as file:
+            file.write(b"".join(map(line_of, said)))
+
+    progress = ReplayProgress(str(tmp_path), "r1")
+    progress.begin_phase()
+    assert progress.seconds == 0.0
+    batch(0, 0, 2, "0-9")
+    batch(1, 1, 3, "0-9")
+    progress.begin_phase()  # a canary of 20 was waited for from second 3 to second 60
+    assert (progress.confirmed, progress.seconds) == (20, 3.0)
+    batch(0, 60, 64, "10-49")
+    progress.look()
+    assert (progress.confirmed, progress.seconds) == (60, 7.0)
 
 
 def test_a_letter_that_was_in_doubt_stays_so_until_the_broker_answers(tmp_path: Path) -> None:

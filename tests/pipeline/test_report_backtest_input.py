@@ -10,7 +10,17 @@ import pytest
 
 from redeliver_mw.pipeline.backtest.history import History
 from redeliver_mw.pipeline.backtest.objective import OBJECTIVES
-from redeliver_mw.pipeline.report.backtest_input import compared, estimates, in_use
+from redeliver_mw.pipeline.report.backtest_input import (
+    ARMS_ALONE,
+    CUT_OFF,
+    NO_TEXT,
+    UNSHOWN,
+    compared,
+    estimates,
+    in_use,
+    told_in_use,
+    untold_among,
+)
 from redeliver_mw.policy import load_policies
 from tests.pipeline.test_report_facts import recovered
 
@@ -20,6 +30,24 @@ VERSION = load_policies(TEXT).resolve("orders").version
 ALL = list(OBJECTIVES.values())
 # tried after 0, 1 and 3 seconds: most heal within the first second, some within three, the others never
 SEEN = [recovered(0, 1, 60), recovered(1, 3, 20), recovered(3, None, 20)]
+
+
+OTHER_RELEASE = "0123456789ab"  # what another release may have computed of the same policy
+
+
+def seen(failures: int, *, delay_s: float | None = None, exhausted: int = 0, n: int = 90) -> Row:
+    """What the records show after so many failures: `n` other attempts after a delay, or the end."""
+    us = None if delay_s is None else round(delay_s * 1e6)
+    return {
+        "failures": failures,
+        "redelivered": 0 if us is None else n,
+        "exhausted": exhausted,
+        "least_us": us,
+        "most_us": us,
+    }
+
+
+BORNE_OUT = [seen(1, delay_s=1), seen(2, delay_s=2), seen(3, exhausted=20)]
 
 
 def decided(text: str = TEXT, **more: Any) -> Row:
@@ -39,16 +67,63 @@ def test_a_policy_that_the_records_spell_whole_is_the_one_in_use() -> None:
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "why"),
     [
-        decided("dead after 4 failures; rest 1 s"),
-        decided("nonsense"),
-        decided(policy_version="000000000000"),
-        decided(policy_arm="patient"),
+        (decided("dead after 4 failures; rest 1 s"), NO_TEXT),
+        (decided("nonsense"), NO_TEXT),
+        (decided(""), NO_TEXT),
+        (decided("; ".join(f"{n}:{n}000" for n in range(1, 99))[:497] + "..."), CUT_OFF),
+        (decided(policy_version=OTHER_RELEASE), UNSHOWN),
+        (decided(policy_version=OTHER_RELEASE, seen=[]), UNSHOWN),
+        (decided(policy_arm="patient"), ARMS_ALONE),
     ],
 )
-def test_a_policy_that_they_do_not_spell_whole_is_not_known(row: Row) -> None:
+def test_a_policy_that_they_do_not_spell_whole_is_not_known_and_it_is_said_why(row: Row, why: str) -> None:
+    told = told_in_use([row])
+    assert told.policies == {}
+    assert told.untold == {"orders": why}
     assert in_use([row]) == {}
+
+
+def test_a_text_of_another_release_counts_where_the_records_did_what_it_says() -> None:
+    told = told_in_use([decided(policy_version=OTHER_RELEASE, seen=BORNE_OUT)])
+    assert told.policies["orders"].text == TEXT
+    assert told.untold == {}
+
+
+def test_a_delay_that_some_handlers_asked_for_is_no_contradiction() -> None:
+    longer = seen(1, delay_s=1) | {"most_us": 60_000_000}
+    uncounted = seen(3, delay_s=2, n=3, exhausted=20)
+    told = told_in_use([decided(policy_version=OTHER_RELEASE, seen=[longer, *BORNE_OUT[1:2], uncounted])])
+    assert told.untold == {}
+
+
+@pytest.mark.parametrize(
+    ("did", "why"),
+    [
+        ([seen(1, delay_s=9)], "after failure 1 it waits 1 s, and the records show 9 s"),
+        ([seen(1, delay_s=1), seen(2, delay_s=0.5)], "after failure 2 it waits 2 s, and the records show 0.5 s"),
+        ([*BORNE_OUT[:2], seen(3, delay_s=2)], "after failure 3 it ends a message, and the records show another"),
+        ([seen(1, exhausted=9)], "after failure 1 it tries again, and the records show the end"),
+    ],
+)
+@pytest.mark.parametrize("arm", [None, "main"])
+def test_a_text_that_the_records_contradict_is_not_all_of_the_policy(did: list[Row], why: str, arm: str | None) -> None:
+    told = told_in_use([decided(policy_version=OTHER_RELEASE, seen=did, policy_arm=arm)])
+    assert told.policies == {}
+    assert why in told.untold["orders"]
+
+
+def test_a_text_whose_version_is_that_of_the_records_is_whole_whatever_they_show() -> None:
+    assert told_in_use([decided(seen=[seen(1, delay_s=9)])]).policies["orders"].text == TEXT
+
+
+def test_every_destination_without_a_known_policy_is_named_with_why() -> None:
+    told = told_in_use([decided(), decided("nonsense", destination="bills")])
+    assert untold_among(["bills", "orders", "parcels"], told) == [
+        {"destination": "bills", "why": NO_TEXT},
+        {"destination": "parcels", "why": "the journal has no record of its decisions"},
+    ]
 
 
 def test_of_several_the_latest_counts_unless_it_is_rare() -> None:

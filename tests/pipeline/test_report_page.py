@@ -191,6 +191,53 @@ def test_a_failure_that_never_heals_is_to_be_retried_no_more() -> None:
     assert "With 95 % confidence fewer than 3.7 % ever do in that time." in text
 
 
+@pytest.mark.parametrize(
+    ("failed", "healthy", "told_so"),
+    [
+        (23, 77, "23 % of messages failed at least once"),
+        (100, 0, "100 % of messages failed at least once"),
+        (5, 95, "1 in 20 messages failed at least once"),
+        (99_999, 1, "> 99.9 % of messages failed at least once"),
+    ],
+)
+def test_the_headline_is_a_sentence_whatever_the_share(failed: int, healthy: int, told_so: str) -> None:
+    text = told(
+        MartRows(
+            storms=[window(0, failed + healthy, failed)],
+            outcomes=[{"outcome": "dead_lettered", "n": failed}],
+            recovery=[recovered(31, None, failed)],
+        )
+    )
+    assert told_so in text
+
+
+def test_no_bound_is_said_to_be_fewer_than_less_than_something() -> None:
+    text = told(
+        MartRows(
+            storms=[window(0, 200_000, 100_000)],
+            outcomes=[{"outcome": "dead_lettered", "n": 100_000}],
+            recovery=[recovered(0.0002, None, 100_000)],
+        )
+    )
+    # the upper Wilson bound of 0 in 100,000 is 0.004 %
+    assert "tried for up to 1 ms. With 95 % confidence fewer than 0.1 % ever do in that time." in text
+    assert not re.search("(fewer than|more than|up to|by|within) [<>]", text)
+
+
+def test_where_the_policy_in_use_is_not_known_the_page_says_why_and_how_to_name_it() -> None:
+    why = "its text in the journal is cut off after 500 characters"
+    rows = MartRows(
+        storms=[window(0, 10, 4)],
+        outcomes=[{"outcome": "accepted", "n": 4}],
+        recovery=[recovered(1, 2, 4)],
+        untold=[{"destination": f"queue-{n}", "why": why} for n in range(5)] + [{"destination": "odd", "why": "other"}],
+    )
+    text = told(rows)
+    assert "Name the policy in use at queue-0 , queue-1 , queue-2 and 2 other destinations with --policy." in text
+    assert f"No other one can be called better until then: {why}." in text
+    assert "Name the policy in use at odd with --policy." in text
+
+
 def test_a_few_failures_are_said_to_be_too_few() -> None:
     text = told(
         MartRows(storms=[window(0, 10, 4)], outcomes=[{"outcome": "accepted", "n": 4}], recovery=[recovered(1, 2, 4)])

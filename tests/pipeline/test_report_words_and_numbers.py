@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from redeliver_mw.pipeline.report.axis_scales import Scale, Tick, bucket, rounds, spans, steps, times
 from redeliver_mw.pipeline.report.markup import Markup, foreign, join, stranger, tag
-from redeliver_mw.pipeline.report.units import count, date, duration, moment, one_in, share, short
+from redeliver_mw.pipeline.report.units import at_most, count, date, duration, moment, no_later, one_in, share, short
 
 UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -69,6 +69,17 @@ def test_no_time_span_is_more_than_a_twentieth_off_or_as_large_as_the_next_unit(
 )
 def test_none_and_all_are_said_only_of_none_and_all(value: float, shown: str) -> None:
     assert share(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1e-9, "0.1 %"), (0.001, "0.1 %"), (0.037, "3.7 %"), (0.99999, "100 %"), (1, "100 %")]
+)
+def test_an_upper_bound_has_no_sign_of_its_own(value: float, shown: str) -> None:
+    assert at_most(value) == shown
+
+
+def test_a_time_within_which_something_is_has_no_sign_of_its_own() -> None:
+    assert (no_later(0), no_later(1e-5), no_later(0.02), no_later(90)) == ("0 s", "1 ms", "20 ms", "1.5 min")
 
 
 def test_large_numbers_are_grouped_or_shortened() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...pipeline.backtest import BacktestRow, Candidate, Check, History, Objective, Shape
     from ...pipeline.backtest.assessment import Evidence
     from ...pipeline.backtest.queries import BacktestAnswer
+    from ...pipeline.report.backtest_input import ToldPolicies
 
 IN_PART = 3
 IN_USE = "in use"
@@ -104,7 +105,8 @@ def backtest(
     """
     from ...pipeline import Lake
     from ...pipeline.backtest import how_wrong, lake_input
-    from ...pipeline.report.job import whole_days
+    from ...pipeline.report.backtest_input import ToldPolicies
+    from ...pipeline.report.job import told_policies, whole_days
 
     # what cannot be meant is told before Spark is started
     whole_days(since, until)
@@ -113,14 +115,16 @@ def backtest(
     place = Lake(lake)
     with spark(master, conf) as session:
         known = lake_input.known(session, place, since=since, until=until)
-        used = lake_input.policies_in_use(session, place, since=since, until=until) if asked.present is None else {}
+        used = ToldPolicies({}, {})
+        if asked.present is None:
+            used = told_policies(session, place, since=since, until=until)
     checks = how_wrong(known.apart)
     answer = asked.answer(known.history, used, ByOption.fingerprint if as_json else by, known.evidence(checks))
     if as_json:
         print(json.dumps([row.as_dict() for row in answer.rows], allow_nan=False))
     else:
         print_rows(asked.table(answer, by))
-    _tell(asked, answer, known.history, checks)
+    _tell(asked, answer, known.history, checks, used)
     done = write is None or written_to(answer, Path(write), to, lossy)
     if not done or (asked.compares(answer) and any(choice.assessment.withheld for choice in answer.choices)):
         raise typer.Exit(IN_PART)
@@ -141,19 +145,20 @@ class _Asked:
         """Whether there is something to choose between."""
         return self.search or len({row.candidate for row in answer.rows}) > 1
 
-    def answer(
-        self, history: History, used: Mapping[str, RedeliveryPolicy], by: ByOption, evidence: Evidence
-    ) -> BacktestAnswer:
-        """Of a history; `used` are the policies in use, as far as the journal tells them."""
+    def answer(self, history: History, told_of: ToldPolicies, by: ByOption, evidence: Evidence) -> BacktestAnswer:
+        """Of a history; `told_of` are the policies in use, as far as the journal tells them."""
         from ...pipeline.backtest import Candidate
         from ...pipeline.backtest.queries import judged, searched
+        from ...pipeline.report.backtest_input import untold_among
 
+        used = told_of.policies
         history.horizon(self.destination)  # an error for a destination that is not there
         places = history.destinations if self.destination is None else (self.destination,)
         now = self.present or Candidate(IN_USE, PolicyMap({f"queue:{name}": one for name, one in used.items()}))
         untold = [] if self.present else [place for place in places if place not in used]
         if untold and (len(untold) == len(places) or not self.search):
-            what = "the journal does not tell which policy is in use"
+            why = "; ".join(sorted({row["why"] for row in untold_among(untold, told_of)}))
+            what = f"the journal does not tell which policy is in use: {why}"
             raise ConfigError(what, where=listed(untold)[:200], cure="Name it with --present POLICY")
         others = [one for one in self.given if one is not now]
         if self.search:
@@ -235,15 +240,16 @@ def _title(given: str) -> str:
     return redact(" ".join(given.split()))
 
 
-def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Sequence[Check]) -> None:
+def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Sequence[Check], used: ToldPolicies) -> None:
     """On stderr: what to take, what was passed over, and how wrong the back-test is where that can be known."""
     for choice in answer.choices:
         if asked.compares(answer):
             for line in sentences(choice):
                 print(line, file=sys.stderr)
     told = {choice.destination for choice in answer.choices}
-    if asked.search and asked.destination is None and (untold := [p for p in history.destinations if p not in told]):
-        print(f"not looked at: {listed(untold)}: the journal does not tell their policies", file=sys.stderr)
+    if asked.search and asked.destination is None and asked.present is None:
+        for line in _not_looked_at([place for place in history.destinations if place not in told], used):
+            print(line, file=sys.stderr)
     for note in history.notes(asked.given):
         print(f"note: {listed([note])}", file=sys.stderr)
     here = [check for check in checks if asked.destination in (None, check.destination)]
@@ -253,3 +259,14 @@ def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Seque
     if not here:
         why = "history knows one policy, or too little of another"
         print(f"note: how wrong the back-test is here cannot be told: {why}", file=sys.stderr)
+
+
+def _not_looked_at(places: Sequence[str], used: ToldPolicies) -> Iterator[str]:
+    """Destinations without advice, those of one reason together, and the cure."""
+    from ...pipeline.report.backtest_input import untold_among
+
+    by_why: dict[str, list[str]] = {}
+    for row in untold_among(places, used):
+        by_why.setdefault(row["why"], []).append(row["destination"])
+    for why, names in by_why.items():
+        yield f"not looked at: {listed(names)}: {why}. Name the policy with --destination and --present"

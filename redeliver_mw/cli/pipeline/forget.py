@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from ...policy.description import counted
 from .options import Json, LakeFolder
 
 Before = Annotated[str, typer.Option("--before", metavar="DAY", help="Letters that died before this day, in UTC")]
@@ -37,5 +38,8 @@ def forget(
     print(f"{found.letters} {what} of {found.days} days {'removed' if found.done else 'would be removed'}")
     if found.unsent:
         print(f"note: {found.unsent} of them were not sent back by any replay", file=sys.stderr)
-    if not found.done and found.letters:
+    if found.staged:
+        what = f"{counted(found.staged, 'letter')} of a drain that died"
+        print(f"note: {what} are not counted; --execute, and the next drain, put them into the table", file=sys.stderr)
+    if not found.done and (found.letters or found.staged):
         print("note: nothing was removed; say --execute to remove them", file=sys.stderr)

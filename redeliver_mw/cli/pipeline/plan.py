@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ...pipeline import Plan
 
 IN_PART = 3
+_NO_GROUPS = "activemq+stomp"  # a dialect in which no consumer sees a group id
 
 PlanFolder = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's folder: empty, or not there yet")]
 Where = Annotated[
@@ -136,6 +137,8 @@ def plan(
         print(json.dumps(_as_json(made)))
     else:
         _print(made)
+    if made.ordered and _NO_GROUPS in made.dialects:
+        print(f"note: {_NO_GROUPS} hides group ids, so letters from there go in no order", file=sys.stderr)
     for dl_id, error in made.errors:
         print(f"{plain(dl_id)}: {plain(error)}", file=sys.stderr)
     if _failed(made):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ...pipeline.replaying.report import Canary, Replayed
 
 IN_PART, INTERRUPTED = 3, 130
+SENDING = "sending"  # what a run tells of its progress while letters are on their way
 
 PlanFolder = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's folder")]
 Execute = Annotated[bool, typer.Option("--execute", help="Send them; without it nothing is sent")]
@@ -133,12 +134,12 @@ def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
         TimeElapsedColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("sending", total=None, rate="")
+        task = shown.add_task(SENDING, total=None, rate="")
 
         def tell(now: str, done: int, of: int) -> None:
             shown.update(task, description=now, completed=done, total=of)
             speed = shown.tasks[0].speed
-            shown.update(task, rate="" if speed is None else f"{speed:.0f} messages/s")
+            shown.update(task, rate="" if speed is None or now != SENDING else f"{speed:.0f} messages/s")
 
         yield tell
 

@@ -16,6 +16,7 @@ from ...errors import ConfigError
 from ..arguments import read_policies
 from ..output import plain
 from .options import Conf, Json, LakeFolder, Master, Since, Until, spark
+from .tables import listed
 
 Out = Annotated[str | None, typer.Option("--out", metavar="FILE", help="Where the page goes, as HTML")]
 Policy = Annotated[
@@ -66,6 +67,8 @@ def report(
     place = Lake(lake)
     with spark(master, conf) as session, _telling() as tell:
         known = job.report(session, place, policies=policies, objective=wanted, since=since, until=until, progress=tell)
+    for one in known.untold:
+        print(f"note: {listed([f'{one.destination}: no advice, {one.why}'])}. Name it with --policy", file=sys.stderr)
     if out is not None:
         size = job.write(known, out)
         print(f"{out}: {size} bytes", file=sys.stderr)

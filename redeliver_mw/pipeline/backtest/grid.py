@@ -41,12 +41,25 @@ class Shape(NamedTuple):
         )
         return plain.jittered(self.jitter) if self.jitter else plain
 
+    def normalised(self) -> Shape:
+        """Return the plainest shape with the same delays: a cap that is not above the first delay makes it constant.
+
+        So does a second attempt that is the last one: there is only one delay then.
+        """
+        shape = self
+        if shape.cap is not None and shape.cap <= shape.initial:
+            shape = shape._replace(initial=shape.cap, multiplier=1.0)
+        if shape.attempts <= 2:
+            shape = shape._replace(multiplier=1.0)
+        return shape._replace(cap=None) if shape.multiplier == 1 else shape
+
     def candidate(self, like: RedeliveryPolicy) -> Candidate:
-        """`like` with this number of attempts and these delays; its rules and targets stay.
+        """Return `like` with this number of attempts and these delays; its rules and targets stay.
 
         One that keeps its messages for ever would never come to its last attempt: it gets our own dead-letter queue.
+        With one attempt there is no delay, and the one of `like` stays.
         """
-        backoff = self.backoff()
+        backoff = self.backoff() if self.attempts > 1 else like.backoff
         changes = {"dead_letter": DLQ} if like.on_dead == "keep" else {}
         policy = like.replace(dead_after=self.attempts, backoff=backoff, **changes)
         return Candidate(f"{self.attempts} attempts, {backoff}" if self.attempts > 1 else "1 attempt", policy)
@@ -60,12 +73,15 @@ def shapes(
     cap: Collection[float | None] = (None,),
     jitter: Collection[float] = (0.0,),
 ) -> list[Shape]:
-    """Every combination, those left out that do the same as one before. ConfigError if there are more than MOST."""
+    """Return every combination, in its plainest form, without those that do the same as one before.
+
+    ConfigError if there are more than MOST.
+    """
     if math.prod(map(len, (attempts, initial, multiplier, cap, jitter))) > MOST:
         raise ConfigError("these are too many candidates", where="grid", cure=f"Name at most {MOST} combinations")
     found: dict[tuple[object, ...], Shape] = {}
     for values in itertools.product(attempts, initial, multiplier, cap, jitter):
-        found.setdefault(doing(shape := Shape(*values)), shape)
+        found.setdefault(doing(shape := Shape(*values).normalised()), shape)
     return list(found.values())
 
 

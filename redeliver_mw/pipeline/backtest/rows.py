@@ -43,7 +43,8 @@ class BacktestRow:
     - `ttr_…_s`: seconds from a message's first failure to its success, over those that succeed; None if none does.
     - `extrapolated_share`: what becomes of them is decided where history did not look.
     - `extrapolated`: that could make shares or attempts wrong by more than 1 %, or the mean time by more than 5 %. Then
-      times are None, and the other numbers count what was seen to heal and nothing else.
+      times are None. The other numbers hold the estimate between two looks, and nothing that heals later than history
+      looked; `p_recover_lo` alone counts what was seen to heal and nothing else.
     - `pareto`: no other candidate there is as good in dead letters, attempts and `ttr_p95_s`, and better in one.
     """
 

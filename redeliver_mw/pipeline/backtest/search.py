@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small search for a better policy: a grid scaled to how far history knows, and then steps from the best of it.
 
-1. A grid: first delays from half the horizon down to a 256th of it, or to today's first delay where that is less,
-   factors 1 to 3, caps, 2 to 12 attempts.
+1. A grid: no retry at all; and first delays from half the horizon down to a 256th of it, or to today's first delay
+   where that is less, factors 1 to 3, caps, 2 to 12 attempts. Delays are whole milliseconds, as in every language that
+   a policy may be written in, and never 0: a candidate that retries at once would be a hot loop.
 2. From the one that would be recommended, and from the one that gains most: first delay, factor, cap and attempts are
    made a little larger or smaller, one at a time; the best of these are gone on from, until none is better; then the
    same with half the steps, three times over.
@@ -33,6 +34,8 @@ _MOST_DOUBLINGS: Final = 20
 _MULTIPLIERS: Final = (1.0, 1.5, 2.0, 3.0)
 _SLIGHTEST: Final = 1.05  # factors below this are none
 _ATTEMPTS: Final = range(2, 13)
+_LEAST: Final = 0.001  # seconds of any delay
+_ONE_ATTEMPT: Final = Shape(1, _LEAST, 1.0)
 
 
 @dataclass(frozen=True)
@@ -108,23 +111,23 @@ class _Search:
 
 def _grid(horizon: float, first_now: float, jitter: float) -> list[Shape]:
     deep = math.ceil(math.log2(horizon / first_now)) if 0 < first_now < horizon else 0
-    first = [_plain(horizon / 2**power) for power in range(1, min(max(deep, _DOUBLINGS), _MOST_DOUBLINGS) + 1)]
-    caps = (None, *(_plain(horizon / part) for part in (16, 8, 4, 2)))
-    return shapes(initial=first, attempts=_ATTEMPTS, multiplier=_MULTIPLIERS, cap=caps, jitter=(jitter,))
+    halves = (_plain(horizon / 2**power) for power in range(1, min(max(deep, _DOUBLINGS), _MOST_DOUBLINGS) + 1))
+    first = [delay for delay in halves if delay >= _LEAST]
+    caps = (None, *(cap for part in (16, 8, 4, 2) if (cap := _plain(horizon / part)) >= _LEAST))
+    several = shapes(initial=first, attempts=_ATTEMPTS, multiplier=_MULTIPLIERS, cap=caps, jitter=(jitter,))
+    return [_ONE_ATTEMPT, *several]
 
 
 def _around(shape: Shape, step: float) -> list[Shape]:
-    """Those that are others: a cap that is below the first delay, or a factor of next to nothing, makes it constant."""
+    """Return those that are others, in their plainest form. A shape without a retry has no neighbours."""
+    if shape.attempts == 1:
+        return []
     near = (_simple(one) for one in _neighbours(shape, step))
-    return [one for one in near if one.multiplier >= 1 and one.attempts > 1 and one.initial > 0 and one != shape]
+    return [one for one in near if one.multiplier >= 1 and one.attempts > 1 and one.initial >= _LEAST and one != shape]
 
 
 def _simple(shape: Shape) -> Shape:
-    if shape.cap is not None and shape.cap <= shape.initial:
-        shape = shape._replace(initial=shape.cap, multiplier=1.0)
-    if shape.multiplier < _SLIGHTEST or shape.attempts <= 2:  # of two attempts there is one delay
-        shape = shape._replace(multiplier=1.0)
-    return shape._replace(cap=None) if shape.multiplier == 1 else shape
+    return (shape._replace(multiplier=1.0) if shape.multiplier < _SLIGHTEST else shape).normalised()
 
 
 def _neighbours(shape: Shape, step: float) -> Iterator[Shape]:
@@ -140,5 +143,5 @@ def _neighbours(shape: Shape, step: float) -> Iterator[Shape]:
 
 
 def _plain(value: float) -> float:
-    """Three digits are enough for a policy that a person is to read."""
-    return float(f"{value:.3g}")
+    """Return three digits of it, and no part of a millisecond: a person is to read it, and a broker to keep it."""
+    return float(f"{round(value, 3):.3g}")

@@ -162,13 +162,24 @@ def _uncopyable(delivery: Delivery) -> str | None:
 
 def _text(value: Any) -> str:
     """As UTF-8 can hold it."""
+    value = without_class(value)
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value).decode("utf-8", "backslashreplace")
     if isinstance(value, dict | list):
-        return json.dumps(value, default=_text, ensure_ascii=False)
-    return str(without_class(value))
+        return json.dumps(_items_without_class(value), default=_text, ensure_ascii=False)
+    return str(value)
+
+
+def _items_without_class(value: Any) -> Any:
+    """The same lists and tables of Python's own classes; what JSON cannot say stays for `default`."""
+    value = without_class(value)
+    if isinstance(value, list):
+        return [_items_without_class(item) for item in value]
+    if isinstance(value, dict):
+        return {_text(name): _items_without_class(item) for name, item in value.items()}
+    return value
 
 
 def _text_or_none(value: Any) -> str | None:

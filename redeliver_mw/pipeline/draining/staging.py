@@ -104,16 +104,17 @@ def remove(files: Files, gathered: Sequence[StagedBatch]) -> None:
 
 
 def remove_torn(files: Files) -> None:
-    """Remove what a task was writing when it died. The caller has the lock of the table.
+    """Remove what a task was writing when it died, and all that was only looked at. The caller has the table's lock.
 
-    A batch has its name before it is settled: the letters of one without are on their queue still. A task that
-    outlived its driver, and is writing one, fails when it wants to name it, and settles nothing.
+    A batch has its name before it is settled: the letters of one without are on their queue still, and so are all that
+    were looked at. A task that outlived its driver, and is writing one, fails when it wants to name it, and settles
+    nothing.
     """
-    for folder in (STAGING, LOOKED):
-        for run in [entry.name for entry in files.entries(folder) if entry.is_folder]:
-            for entry in files.entries(f"{folder}/{run}"):
-                if entry.name.startswith("_") and entry.name.endswith(_END):
-                    files.remove(f"{folder}/{run}/{entry.name}")
+    files.remove(LOOKED)
+    for run in [entry.name for entry in files.entries(STAGING) if entry.is_folder]:
+        for entry in files.entries(f"{STAGING}/{run}"):
+            if entry.name.startswith("_") and entry.name.endswith(_END):
+                files.remove(f"{STAGING}/{run}/{entry.name}")
 
 
 def _remove_folder(files: Files, run: str) -> None:

@@ -205,8 +205,10 @@ def _check(files: Files) -> None:
     except (FileNotFoundError, NotADirectoryError):
         raise no_lake(f"no lake is here: {_ABOUT} is missing", files.url(), _COMPACT) from None
     except (ValueError, KeyError, TypeError):
-        raise no_lake(f"{_ABOUT} is damaged", files.url(), _RESTORE % FORMAT) from None
-    if not isinstance(found, int) or found > FORMAT:
+        found = None
+    if type(found) is not int or found < 1:
+        raise no_lake(f"{_ABOUT} is damaged", files.url(), _RESTORE % FORMAT)
+    if found > FORMAT:
         raise no_lake(
             f"the lake has the format {found!r}, and this release knows {FORMAT}", files.url(), "Upgrade redeliver-mw"
         )

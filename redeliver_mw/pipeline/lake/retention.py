@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import ConfigError
 from ..draining.commit import gather
 from ..draining.manifests import BROKER, Gathered, read_all, to_json
-from ..draining.staging import TABLE
+from ..draining.staging import TABLE, batches
 from ..errors import told
 from ..manifests import DataFile, now_us
 from ..replaying.registry import all_begun, remove_borrowed, sent_letters
@@ -34,6 +34,8 @@ class Forgotten:
     """What left the lake, or, if not `done`, would leave it.
 
     `letters` are in `files` of `days` days; `unsent` of them are owned by the lake, and no replay has sent them back.
+    `staged` are of a drain that died, and not among them as long as nothing is executed: nobody has looked when they
+    died.
     """
 
     letters: int
@@ -42,6 +44,7 @@ class Forgotten:
     days: int
     bodies_only: bool
     done: bool
+    staged: int = 0
 
 
 def forget(
@@ -67,6 +70,7 @@ def forget(
             days=len({file.min_us // DAY_US for _, file in concerned}),
             bodies_only=bodies_only,
             done=execute,
+            staged=sum(batch.rows for batch in batches(place.files)),
         )
         if execute:
             for manifest in {one.run: one for one, _ in concerned}.values():

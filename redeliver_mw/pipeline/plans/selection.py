@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import ConfigError, RedeliverError
 from ...redaction import redact
@@ -31,10 +31,15 @@ _QUOTED: Final = re.compile(
     r"`(?P<name>[^`]*)`|\b[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL
 )
 _COMMENT: Final = re.compile(r"--|/\*")
-# Functions that call a class of Java's, and queries, which may run a script.
+# Spark puts variables of the session, the process and its environment in their place before it reads a condition.
+_VARIABLE: Final = re.compile(r"\$\{")
+# Functions that call a class of Java's, the clause that makes a name of a text, and queries, which may run a script.
 _FOREIGN: Final = re.compile(
-    r"\b(?P<function>(?:try_)?reflect|java_method)\s*\(|\b(?P<word>select|using)\b", re.IGNORECASE
+    r"\b(?P<function>(?:try_)?reflect|java_method|identifier)\s*\(|\b(?P<word>select|table|using)\b", re.IGNORECASE
 )
+_CALL: Final = re.compile(r"(?P<place>(?:\w+\s*\.\s*)*)(?P<name>\w+)\s*\(")
+_OWN: Final = ("", "builtin", "system.builtin")  # where Spark's own functions are
+_REFLECTION: Final = ("CallMethodViaReflection", "TryReflect")
 _TAIL: Final = re.compile(r"\s*(SQLSTATE: \w+.*|;.*)$", re.DOTALL)
 
 
@@ -66,29 +71,113 @@ def condition(
 
 
 def check_condition(spark: SparkSession, where: str) -> None:
-    """ConfigError for what is no condition over the columns of DEAD_LETTERS."""
+    """ConfigError for what is no condition over the columns of DEAD_LETTERS, or calls what is not Spark's own."""
     from pyspark.errors import PySparkException
 
     empty = spark.createDataFrame([], schemas.DEAD_LETTERS)
     try:
         with _unlogged():
+            if hasattr(spark, "_jsparkSession"):
+                _refuse_parsed(spark, where)
+            else:
+                _refuse_users_functions(spark, where)
             _ = empty.where(where).schema  # over Connect nothing is looked at before
     except PySparkException as error:
         raise _told(error, where, empty.columns) from None
 
 
-def _refuse_foreign(where: str) -> None:
-    """Raise ConfigError for a condition that runs code outside of Spark SQL, or hides a part of itself in a comment.
+def _bare(where: str) -> str:
+    """Return the condition with its texts emptied, and its quoted names without quotes and odd characters."""
+    return _QUOTED.sub(lambda quoted: re.sub(r"\W", "_", quoted["name"]) if quoted["name"] else "''", where)
 
-    A condition may come from somebody else than whoever runs it.
+
+def _refuse_foreign(where: str) -> None:
+    """Raise ConfigError for a condition that runs code outside of Spark SQL, or hides a part of itself.
+
+    A condition may come from somebody else than whoever runs it. This is what its text tells, before Spark is started;
+    `check_condition` asks Spark's parser.
     """
-    bare = _QUOTED.sub(lambda quoted: re.sub(r"\W", "_", quoted["name"]) if quoted["name"] else "''", where)
+    bare = _bare(where)
     if found := _COMMENT.search(bare):
         raise ConfigError(f"a comment, {found[0]}", where=f"--where {where}", cure="Leave it out")
+    if _VARIABLE.search(where):
+        what = "${ begins a variable, and Spark would put the value of it there"
+        raise ConfigError(what, where=f"--where {where}", cure=r"Write \u0024{ for the two characters")
+    if not _pairs(bare):
+        what = "a bracket that closes or opens nothing"
+        raise ConfigError(what, where=f"--where {where}", cure="Write as many ( as ), each before its )")
     if found := _FOREIGN.search(bare):
-        word = found["function"] or found["word"]
-        what = f"{word.lower()} runs what is no part of Spark SQL, or reads other tables"
-        raise ConfigError(what, where=f"--where {where}", cure=_CURE)
+        raise _foreign((found["function"] or found["word"]).lower(), where)
+
+
+def _pairs(bare: str) -> bool:
+    """Say whether no bracket closes one that stands outside of the condition."""
+    depth = 0
+    for bracket in re.findall(r"[()]", bare):
+        depth += 1 if bracket == "(" else -1
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _foreign(name: str, where: str) -> ConfigError:
+    what = f"{name} runs what is no part of Spark SQL, or reads other tables"
+    return ConfigError(what, where=f"--where {where}", cure=_CURE)
+
+
+def _refuse_parsed(spark: SparkSession, where: str) -> None:
+    """Raise ConfigError for a condition with a query, a name made of a text, or a function that is not Spark's own.
+
+    It is what Spark's parser makes of the condition that counts, so no spelling hides a call; nothing of it is run.
+    """
+    session: Any = spark
+    state = session._jsparkSession.sessionState()
+    nodes = [state.sqlParser().parseExpression(where)]
+    while nodes:
+        node = nodes.pop()
+        kinds = set(_classes(node))
+        if "SubqueryExpression" in kinds:
+            raise _foreign("a query", where)
+        if "ExpressionWithUnresolvedIdentifier" in kinds:
+            raise _foreign("identifier", where)
+        if "UnresolvedFunction" in kinds:
+            parts = node.nameParts()
+            _refuse_function(session, [parts.apply(at) for at in range(parts.size())], where)
+        children = node.children()
+        nodes += [children.apply(at) for at in range(children.size())]
+
+
+def _classes(node: Any) -> Iterator[str]:
+    """The names of the class of a node of Spark's, and of those that it extends."""
+    kind = node.getClass()
+    while kind is not None:
+        yield kind.getSimpleName()
+        kind = kind.getSuperclass()
+
+
+def _refuse_function(session: Any, parts: Sequence[str], where: str) -> None:
+    """Raise ConfigError unless Spark's own functions have this one. The analysis tells of one that is not there."""
+    from pyspark.errors import AnalysisException
+
+    *place, name = parts
+    if ".".join(place).lower() not in _OWN:
+        raise _foreign(".".join(parts), where)
+    identifier = session._jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(name)
+    try:
+        about = session._jsparkSession.sessionState().catalog().lookupFunctionInfo(identifier)
+    except AnalysisException:
+        return
+    if about.getSource() != "built-in" or about.getClassName().rpartition(".")[2] in _REFLECTION:
+        raise _foreign(name, where)
+
+
+def _refuse_users_functions(spark: SparkSession, where: str) -> None:
+    """Raise ConfigError for a function that somebody has defined: over Connect there is no parser to ask."""
+    users = {row[0].lower().rpartition(".")[2] for row in spark.sql("SHOW USER FUNCTIONS").collect()}
+    for call in _CALL.finditer(_bare(where)):
+        place = re.sub(r"\s", "", call["place"]).removesuffix(".").lower()
+        if place not in _OWN or call["name"].lower() in users:
+            raise _foreign(call["name"], where)
 
 
 @contextmanager
@@ -154,6 +243,6 @@ def _any(parts: Iterator[str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text in Spark SQL, as it is unless `spark.sql.parser.escapedStringLiterals` is set."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    """A text in Spark SQL, as it is unless `spark.sql.parser.escapedStringLiterals` is set, and without variables."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
     return f"'{escaped}'"

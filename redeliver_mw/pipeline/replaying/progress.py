@@ -10,7 +10,10 @@ from .ledger import FOLDER, LedgerLine, answer_of, parsed
 
 
 class ReplayProgress:
-    """What a run has confirmed and refused so far; the first intent and the last answer, in microseconds."""
+    """Counts what a run has confirmed and refused so far, and how long its phases were at it.
+
+    `first_us` and `last_us` are the first intent and the last answer of the phase that is under way.
+    """
 
     def __init__(self, folder: str, run: str) -> None:
         self._place, self._run = os.path.join(folder, FOLDER), run
@@ -18,11 +21,22 @@ class ReplayProgress:
         self.confirmed = self.refused = 0
         self.first_us: int | None = None
         self.last_us: int | None = None
+        self._phases_us = 0  # of phases that are over
 
     @property
     def seconds(self) -> float:
-        """From the first letter to the last answer."""
-        return 0.0 if self.first_us is None or self.last_us is None else (self.last_us - self.first_us) / 1e6
+        """From the first letter to the last answer of each phase, all phases together: what lies between is no part."""
+        return (self._phases_us + self._phase_us) / 1e6
+
+    @property
+    def _phase_us(self) -> int:
+        return 0 if self.first_us is None or self.last_us is None else max(0, self.last_us - self.first_us)
+
+    def begin_phase(self) -> None:
+        """Begin to count the time anew: the canary, or what follows it. OSError."""
+        self.look()
+        self._phases_us += self._phase_us
+        self.first_us = self.last_us = None
 
     def look(self) -> None:
         """Reads what is new. OSError."""

@@ -36,10 +36,11 @@ class Replayed:
     """How far a replay is. `executed`: something was to be sent; else it was only looked at.
 
     `letters` are in the plan: `replayed` are confirmed, of all runs together, the others `refused`, `held_back` behind
-    a refused one of their group, `in_doubt`, or `left`. `sent` were confirmed by this run in `seconds`. `died_again` is
-    what was seen of that in this run; None: nobody looked. `stopped` says why it ended before all letters had been
-    tried; empty if it did not. `peeked`: letters were only looked at when they were drained; `removed` is how many of
-    those came off their queue. `refusals` count them by target and reason.
+    a refused one of their group, `in_doubt`, or `left`. `sent` were confirmed by this run in `seconds`, in which the
+    wait for what becomes of a canary is not counted. `died_again` is what was seen of that in this run; None: nobody
+    looked. `stopped` says why it ended before all letters had been tried; empty if it did not. `peeked`: letters were
+    only looked at when they were drained; `removed` is how many of those came off their queue. `refusals` count them by
+    target and reason.
     """
 
     plan_id: str

@@ -120,6 +120,7 @@ class ReplayRun:
         )
         self._done = replace(self._done, publishers=number)
         self._mark()
+        self._tally.begin_phase()
         job = PublisherJob(self._spark, work)
         try:
             while not job.over(POLL):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -29,7 +30,7 @@ class ReportStep:
 
 def todo(facts: Facts) -> list[ReportStep]:
     """Nothing to do, nothing said."""
-    steps = [*_hopeless(facts), *_policies(facts), *_storms(facts), *_letters(facts)]
+    steps = [*_hopeless(facts), *_policies(facts), *_untold(facts), *_storms(facts), *_letters(facts)]
     return steps[:_LIMIT]
 
 
@@ -54,6 +55,22 @@ def _policies(facts: Facts) -> Iterator[ReportStep]:
             yield ReportStep(
                 join([verb, _name(one.destination), f": {policy_sentences.gain(one)}."]), policy_sentences.sure(one)
             )
+
+
+def _untold(facts: Facts) -> Iterator[ReportStep]:
+    """Where the policy in use is not known nothing can be called better, so the reader has to name it."""
+    by_why: dict[str, list[str]] = defaultdict(list)
+    for one in facts.untold:
+        by_why[one.why].append(one.destination)
+    for why, places in list(by_why.items())[:_OF_A_KIND]:
+        shown = [_name(place) for place in places[:_OF_A_KIND]]
+        names = [part for name in shown for part in (", ", name)][1:]
+        hidden = len(places) - len(shown)
+        more = f" and {many(hidden, 'other destination')}" if hidden else ""
+        yield ReportStep(
+            join(["Name the policy in use at ", *names, f"{more} with --policy."]),
+            f"No other one can be called better until then: {why}.",
+        )
 
 
 def _storms(facts: Facts) -> Iterator[ReportStep]:

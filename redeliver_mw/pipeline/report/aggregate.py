@@ -17,6 +17,7 @@ from .failures import TEXT
 from .letters import SICK
 from .storms import WINDOW_S
 
+FAILURES_SEEN: Final = 64  # of a policy's decisions, those after so many failures are looked at one by one
 _FAILURE: Final = ("destination", "fingerprint")
 _WINDOW_US: Final = WINDOW_S * 1_000_000
 
@@ -120,8 +121,28 @@ def reasons(messages: DataFrame) -> DataFrame:
 
 
 def policies(events: DataFrame) -> DataFrame:
-    """Which policies decided on failures at each destination: how often, and when last."""
+    """Which policies decided on failures at each destination: how often, when last, and what after which failure.
+
+    `seen` has an item for each of the first numbers of failures after which something hung on the number: how often
+    the message was `redelivered`, after delays from `least_us` to `most_us` before jitter, and how often it was
+    `exhausted`.
+    """
     decided = events.where("outcome IN ('redelivered', 'dead_lettered', 'discarded', 'kept')")
-    return decided.groupBy("destination", "policy", "policy_version", "policy_arm").agg(
-        sf.count("*").alias("n"), sf.max("ts_us").alias("last_us")
+    policy = ("destination", "policy", "policy_version", "policy_arm")
+    again = sf.col("outcome") == "redelivered"
+    delay_us = sf.when(again, sf.coalesce("delay_base_us", "delay_us"))
+    by_failures = decided.groupBy(*policy, "delivery_count").agg(
+        sf.count("*").alias("n"),
+        sf.max("ts_us").alias("last_us"),
+        sf.count_if(again).alias("redelivered"),
+        sf.count_if(~again & (sf.col("reason") == "exhausted")).alias("exhausted"),
+        sf.min(delay_us).alias("least_us"),
+        sf.max(delay_us).alias("most_us"),
+    )
+    seen = sf.struct(sf.col("delivery_count").alias("failures"), "redelivered", "exhausted", "least_us", "most_us")
+    told = (sf.col("delivery_count") <= FAILURES_SEEN) & (sf.col("redelivered") + sf.col("exhausted") > 0)
+    return by_failures.groupBy(*policy).agg(
+        sf.sum("n").alias("n"),
+        sf.max("last_us").alias("last_us"),
+        sf.array_sort(sf.collect_list(sf.when(told, seen))).alias("seen"),
     )

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -11,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from ...errors import ConfigError
 from ...policy import PolicyMap, RedeliveryPolicy, load_policies
+from ...policy.model import TEXT_LIMIT
 from ...redaction import redact
 from ..backtest.assessment import NOTHING_ELSE, Evidence, assess
 from ..backtest.history import History
@@ -21,6 +23,15 @@ from .failures import Key
 
 DESTINATIONS: Final = 12  # those with most failed messages
 _SELDOM: Final = 0.05  # a policy that decided less often than this part of the most frequent one is not the usual one
+_DELAY_WITHIN: Final = 0.02  # a delay of the records and one of the text are the same to this part,
+_DELAY_WITHIN_S: Final = 0.001  # or to this many seconds
+
+CUT_OFF: Final = f"its text in the journal is cut off after {TEXT_LIMIT} characters"
+NO_TEXT: Final = "the journal has a name or a description of it, and no text that can be read"
+ARMS_ALONE: Final = "the journal has records of its arms alone"
+UNSHOWN: Final = (
+    "its text in the journal has another version than its records, and none of them shows that the text is all of it"
+)
 
 Row = Mapping[str, Any]
 PoliciesInUse = RedeliveryPolicy | PolicyMap
@@ -33,24 +44,55 @@ class Compared(NamedTuple):
     choices: list[Row]
 
 
-def in_use(rows: Iterable[Row]) -> dict[str, RedeliveryPolicy]:
-    """The policy that each destination has, as far as the journal spells it.
+class ToldPolicies(NamedTuple):
+    """Holds what the journal tells of the policies in use, by destination.
 
-    `rows`: `destination`, `policy` (its text), `policy_version`, `policy_arm`, how many failures it decided (`n`), and
-    when last (`last_us`). It is the latest of those that decided often; a text that cannot be read, or that does not
-    say all of the policy, is none.
+    `policies` are those of which it has all; `untold` says of the others why not, as the end of a sentence.
+    """
+
+    policies: dict[str, RedeliveryPolicy]
+    untold: dict[str, str]
+
+
+def in_use(rows: Iterable[Row]) -> dict[str, RedeliveryPolicy]:
+    """Return the policy that each destination has, as far as the journal spells it. `rows` as of `told_in_use`."""
+    return told_in_use(rows).policies
+
+
+def told_in_use(rows: Iterable[Row]) -> ToldPolicies:
+    """Read the policy that each destination has from its records.
+
+    `rows`: `destination`, `policy` (its text), `policy_version`, `policy_arm`, how many failures it decided (`n`), when
+    last (`last_us`), and `seen`, what it decided after a number of failures. It is the latest of those that decided
+    often. Its text counts if it is whole: if the version that this release computes of it is that of the records, or,
+    since another release may have computed that one, if the records did what the text says.
     """
     by_place: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
-        if row["policy_arm"] in (None, "main"):
-            by_place[row["destination"]].append(row)
-    found = {}
-    for place, ways in by_place.items():
-        most = max(row["n"] for row in ways)
-        latest = max((row for row in ways if row["n"] >= most * _SELDOM), key=lambda row: row["last_us"])
-        if (policy := _read(latest)) is not None:
-            found[place] = policy
+        by_place[row["destination"]].append(row)
+    found = ToldPolicies({}, {})
+    for place, every in by_place.items():
+        ways = [row for row in every if row["policy_arm"] in (None, "main")]
+        read = _read(_usual(ways)) if ways else ARMS_ALONE
+        if isinstance(read, str):
+            found.untold[place] = read
+        else:
+            found.policies[place] = read
     return found
+
+
+def _usual(ways: Sequence[Row]) -> Row:
+    most = max(row["n"] for row in ways)
+    return max((row for row in ways if row["n"] >= most * _SELDOM), key=lambda row: row["last_us"])
+
+
+def untold_among(destinations: Iterable[str], told: ToldPolicies) -> list[Row]:
+    """Say of which of these destinations the policy in use is not known, and why: rows of `facts.MartRows.untold`."""
+    return [
+        {"destination": place, "why": told.untold.get(place, "the journal has no record of its decisions")}
+        for place in destinations
+        if place not in told.policies
+    ]
 
 
 def compared(
@@ -128,10 +170,48 @@ def _busiest(history: History) -> list[str]:
     return [place for place, _ in sorted(failed.items(), key=lambda item: (-item[1], item[0]))[:DESTINATIONS]]
 
 
-def _read(row: Row) -> RedeliveryPolicy | None:
-    """The policy of a record, if its text is all of it."""
+def _read(row: Row) -> RedeliveryPolicy | str:
+    """Return the policy of a record, or why its text cannot be taken for all of it."""
+    text = row["policy"]
+    if len(text) >= TEXT_LIMIT and text.endswith("..."):
+        return CUT_OFF
     try:
-        policy = load_policies(row["policy"]).resolve(row["destination"])
+        policy = load_policies(text).resolve(row["destination"])
     except ConfigError:
-        return None
-    return policy if row["policy_arm"] == "main" or policy.version == row["policy_version"] else None
+        return NO_TEXT
+    if policy.version == row["policy_version"]:
+        return policy
+    seen = row.get("seen") or ()
+    for one in seen:
+        if otherwise := _otherwise(policy, one):
+            return f"the journal's text of it is not all of it: {otherwise}"
+    # The version of an arm is that of the whole experiment.
+    return policy if row["policy_arm"] == "main" or any(_bears_out(policy, one) for one in seen) else UNSHOWN
+
+
+def _otherwise(policy: RedeliveryPolicy, seen: Row) -> str:
+    """What the records did after so many failures that the policy would not do; empty if there is nothing.
+
+    A handler may have asked for a longer delay, or not to be counted, so it is what most of them did.
+    """
+    failures, redelivered, exhausted = seen["failures"], seen["redelivered"], seen["exhausted"]
+    if redelivered > exhausted and policy.stop.met(failures, 0.0):
+        return f"after failure {failures} it ends a message, and the records show another attempt"
+    if exhausted > redelivered and not policy.stop.met(failures, math.inf):
+        return f"after failure {failures} it tries again, and the records show the end"
+    if redelivered and seen["least_us"] is not None and not _is_delay(policy, seen):
+        least, said = seen["least_us"] / 1e6, policy.backoff.span(failures).base
+        return f"after failure {failures} it waits {said:g} s, and the records show {least:g} s"
+    return ""
+
+
+def _is_delay(policy: RedeliveryPolicy, seen: Row) -> bool:
+    _, low, high = policy.backoff.span(seen["failures"])
+    low, high = low * (1 - _DELAY_WITHIN) - _DELAY_WITHIN_S, high * (1 + _DELAY_WITHIN) + _DELAY_WITHIN_S
+    return bool(seen["most_us"] / 1e6 >= low and seen["least_us"] / 1e6 <= high)
+
+
+def _bears_out(policy: RedeliveryPolicy, seen: Row) -> bool:
+    """Whether the records show that it is this policy, and not only one that does nothing else."""
+    ended = seen["exhausted"] and policy.stop.met(seen["failures"], 0.0)
+    return bool(ended or (seen["redelivered"] and seen["least_us"] is not None))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from .attempts import Attempts, attempts
-from .failures import Failures, failures
+from .failures import Failures, failures, text
 from .letters import Flow, Poison, flow, poison
 from .policy_advice import Advice, advise
 from .storms import Storms, storms
@@ -32,7 +32,7 @@ class MartRows:
     end: `destination`, `first_us`, `end_us`, `attempts`, `retries`, `peak`. `verdicts` is `poison` counted: `verdict`
     and `n`. `flow_by_day` and `flow_by_reason` are `dead_letter_flow`. `estimates` are points of the back-test's curve
     for a failure: `destination`, `fingerprint`, `after_s` and `healed`, the share that recovers by then. `choices` and
-    `checks`: see `advise`.
+    `checks`: see `advise`. `untold`: each `destination` of which the policy in use is not known, and `why`.
     """
 
     outcomes: Sequence[Row] = ()
@@ -50,6 +50,15 @@ class MartRows:
     backtest: Sequence[Row] = ()
     choices: Sequence[Row] = ()
     checks: Sequence[Row] = ()
+    untold: Sequence[Row] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UntoldPolicy:
+    """Says why it is not known which policy is in use at a destination, so that nothing can be called better there."""
+
+    destination: str
+    why: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +86,7 @@ class Facts:
     flow: Flow
     poison: Poison
     advice: tuple[Advice, ...]
+    untold: tuple[UntoldPolicy, ...]
 
     def as_json(self) -> dict[str, Any]:
         """The same numbers under the same names."""
@@ -95,6 +105,7 @@ def facts(rows: MartRows, *, lake: str, made_s: float) -> Facts:
         flow=flow(rows.flow_by_day, rows.flow_by_reason),
         poison=poison(rows.poison, rows.verdicts),
         advice=advise(rows.backtest, rows.choices, rows.checks),
+        untold=tuple(UntoldPolicy(destination=text(one["destination"]), why=one["why"]) for one in rows.untold),
     )
 
 

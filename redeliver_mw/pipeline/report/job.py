@@ -20,7 +20,7 @@ from ..lake.lake import Lake
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
 from . import backtest_input
 from .axis_scales import bucket
-from .backtest_input import PoliciesInUse
+from .backtest_input import PoliciesInUse, ToldPolicies
 from .facts import Facts, MartRows, facts
 from .failures import failures
 from .page import page
@@ -61,15 +61,39 @@ def report(
         rows = marts.rows()
         if rows.recovery:
             known = marts.known()
-            used = _named(policies, known.history.destinations) if policies is not None else marts.policies()
+            told_of = ToldPolicies({}, {}) if policies is not None else marts.policies()
+            places = known.history.destinations
+            used: Mapping[str, PoliciesInUse] = told_of.policies if policies is None else _named(policies, places)
+            untold = backtest_input.untold_among(places, told_of) if policies is None else []
             wanted = [objective] if objective is not None else [*OBJECTIVES.values()]
             checks = how_wrong(known.apart)
             found = backtest_input.compared(known.history, used, wanted, progress, known.evidence(checks))
             shown = failures(rows.recovery, rows.waste, rows.fingerprints, ()).shown
             curves = backtest_input.estimates(known.history, [(one.destination, one.fingerprint) for one in shown])
             told_checks = [asdict(check) for check in checks]
-            rows = replace(rows, backtest=found.backtest, choices=found.choices, estimates=curves, checks=told_checks)
+            rows = replace(
+                rows,
+                backtest=found.backtest,
+                choices=found.choices,
+                estimates=curves,
+                checks=told_checks,
+                untold=untold,
+            )
     return facts(rows, lake=redact(place.root), made_s=time.time())
+
+
+def told_policies(
+    spark: SparkSession, lake: Lake, *, since: TimeBound | None = None, until: TimeBound | None = None
+) -> ToldPolicies:
+    """Return the policy of each destination as far as the records spell it, and why not where they do not.
+
+    Errors as of `report`.
+    """
+    from . import aggregate
+
+    with told(lake.root):
+        rows = aggregate.policies(lake.events(spark, since, until)).collect()
+    return backtest_input.told_in_use([row.asDict(recursive=True) for row in rows])
 
 
 def write(known: Facts, out: str | os.PathLike[str]) -> int:
@@ -139,12 +163,10 @@ class _Marts:
         self._progress("reading histories", 0, 0)
         return lake_input.known(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
 
-    def policies(self) -> Mapping[str, PoliciesInUse]:
+    def policies(self) -> ToldPolicies:
         """Those in use, as far as the records tell."""
-        from ..backtest import lake_input
-
         self._progress("reading policies", 0, 0)
-        return lake_input.policies_in_use(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
+        return told_policies(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
 
     def _daily(self, name: str) -> DataFrame:
         frame = self._lake.mart(self._spark, name)

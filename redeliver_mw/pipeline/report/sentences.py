@@ -13,7 +13,7 @@ from .healing import RecoveryCurve, RecoveryVerdict
 from .letters import Flow, Poison
 from .markup import Markup, foreign, join, stranger
 from .storms import Storm, Storms
-from .units import count, duration, moment, one_in, share
+from .units import at_most, count, duration, moment, no_later, one_in, share
 
 VERDICTS: Final[dict[RecoveryVerdict, str]] = {
     "heals": "heals",
@@ -56,7 +56,8 @@ def headline(facts: Facts) -> str:
         return "This lake holds no attempts yet."
     if not totals.failed:
         return f"Nothing failed. Every one of {many(totals.messages, 'message')} was handled at its first attempt."
-    often = one_in(totals.failed / totals.messages) or share(totals.failed / totals.messages)
+    failed = totals.failed / totals.messages
+    often = one_in(failed) or f"{share(failed)} of"
     first = f"{often} messages failed at least once".capitalize()
     if totals.failed == 1:
         first = "One message failed"
@@ -83,11 +84,11 @@ def told(failure: FailureGroup) -> str:
             return f"{messages} failed like this, and none is known to have been tried again."
         case "never":
             return (
-                f"None of {messages} healed, though tried for up to {duration(healing.watched_s)}. "
-                f"With 95 % confidence fewer than {share(healing.hi)} ever do in that time."
+                f"None of {messages} healed, though tried for up to {no_later(healing.watched_s)}. "
+                f"With 95 % confidence fewer than {at_most(healing.hi)} ever do in that time."
             )
     if not healing.healed:
-        return f"None of {messages} healed. With so few, up to {share(healing.hi)} may."
+        return f"None of {messages} healed. With so few, up to {at_most(healing.hi)} may."
     some = f"{share(healing.healed / healing.messages)} of {messages} healed ({_bounds(healing)}). {_by_when(healing)}"
     return some + ("" if healing.verdict != "unsure" else " That is too few to rely on.")
 
@@ -165,8 +166,8 @@ def _by_when(healing: RecoveryCurve) -> str:
     if healing.half_s is None or healing.most_s is None:
         return ""
     if healing.half_s == healing.most_s:
-        return f"Those had healed by {duration(healing.most_s)}."
-    return f"Half of those had healed by {duration(healing.half_s)}, 95 % by {duration(healing.most_s)}."
+        return f"Those had healed by {no_later(healing.most_s)}."
+    return f"Half of those had healed by {no_later(healing.half_s)}, 95 % by {no_later(healing.most_s)}."
 
 
 def _worst(storm: Storm) -> list[str]:

@@ -61,6 +61,16 @@ def share(value: float) -> str:
     return f"{shown} %"
 
 
+def at_most(value: float) -> str:
+    """Write a share between 0 and 1 for a sentence that says itself that it is less: never `fewer than < 0.1 %`."""
+    return "100 %" if value > 0.999 else share(max(value, 0.001))
+
+
+def no_later(seconds: float) -> str:
+    """Write a time span for a sentence that says itself that it is less: never `up to < 1 ms`."""
+    return duration(max(seconds, 0.001)) if seconds > 0 else duration(seconds)
+
+
 def one_in(value: float) -> str:
     """A share as people count: `1 in 12`; empty where that says no more than the share."""
     return f"1 in {count(1 / value)}" if 0 < value <= 0.2 else ""

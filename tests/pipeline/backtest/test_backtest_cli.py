@@ -21,6 +21,7 @@ from redeliver_mw.pipeline import Lake, compact
 from redeliver_mw.pipeline.backtest import Candidate, how_wrong
 from redeliver_mw.pipeline.backtest.lake_input import known, policies_in_use
 from redeliver_mw.pipeline.insights import insights
+from redeliver_mw.pipeline.report.backtest_input import NO_TEXT
 from redeliver_mw.pipeline.schemas import BACKTEST
 from redeliver_mw.policy import Backoff, PolicyMap, RedeliveryPolicy, load_policies
 from redeliver_mw.policy.formats import LANGUAGES, WRITERS
@@ -221,7 +222,7 @@ def test_a_search_goes_where_the_journal_tells_the_policy(lake: str, tmp_path: P
     out, err = said(capsys, lake, "--write", file)
     assert "orders: sure: take " in err or "orders: fairly sure: take " in err
     assert "instead of in use" in err
-    assert "not looked at: mail: the journal does not tell their policies" in err
+    assert f"not looked at: mail: {NO_TEXT}. Name the policy with --destination and --present" in err
     assert "mail" not in out
     best = load_policies(file).resolve("orders")
     assert best.targets == PRESENT.targets
@@ -295,7 +296,7 @@ def test_a_present_policy_that_no_history_can_judge_is_said_to_be_one(lake: str,
         (
             ["--destination", "mail"],
             2,
-            "mail: the journal does not tell which policy is in use. Name it with --present POLICY",
+            f"mail: the journal does not tell which policy is in use: {NO_TEXT}. Name it with --present POLICY",
         ),
         (["--since", "2031-01-01"], 2, "no message has failed in these histories"),
     ],

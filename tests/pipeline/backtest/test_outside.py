@@ -111,6 +111,21 @@ def test_between_two_looks_that_are_far_apart_the_fate_is_a_guess() -> None:
     assert not one(known, RedeliveryPolicy(3, [1, 3600])).extrapolated
 
 
+def test_a_flagged_row_has_the_estimate_between_two_looks_and_nothing_behind_the_last_one() -> None:
+    healed = {"destination": "d", "fingerprint": "f", "policy_version": "v", "lo_bin": 0, "hi_bin": bin_of(10_000_000)}
+    died = healed | {"lo_bin": bin_of(10_000_000), "hi_bin": None}
+    known = History([healed | {"n": 600}, died | {"n": 400}])
+    between, behind, both = (
+        one(known, policy) for policy in (RedeliveryPolicy(2, 3), RedeliveryPolicy(2, 60), RedeliveryPolicy(3, [3, 60]))
+    )
+    assert between.extrapolated
+    assert 0 < between.p_recover < 0.6  # nobody looked at 3 s: it is the estimate
+    assert (between.p_recover_lo, between.p_recover_hi) == (0.0, 0.6)
+    for row in (behind, both):
+        assert row.extrapolated
+        assert (row.p_recover_lo, row.p_recover, row.p_recover_hi) == pytest.approx((0.6, 0.6, 1.0))
+
+
 @pytest.mark.parametrize("jitter", [0.0, 0.1, 0.3])
 @pytest.mark.parametrize("messages", [30, 300, 3000])
 def test_the_policy_in_use_is_never_beyond_its_own_history_by_much(jitter: float, messages: int) -> None:

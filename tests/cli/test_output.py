@@ -1,0 +1,42 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Headers as `dead show` prints them: values of a driver's own classes are told as what they are."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import proton
+import pytest
+
+from redeliver_mw.cli.output import headers_shown
+
+INT = proton.Data.INT
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (proton.int32(8), 8),
+        (proton.int32(-8), -8),
+        (proton.ulong(8), 8),
+        (proton.ubyte(0), 0),
+        (proton.float32(0.5), 0.5),
+        (proton.float32(float("nan")), "nan"),
+        (proton.symbol("s"), "s"),
+        (proton.char("c"), "c"),
+        (proton.timestamp(1234), 1234),
+        (proton.Array(proton.UNDESCRIBED, INT, proton.int32(1), proton.int32(-2)), [1, -2]),
+        (proton.Described(proton.ulong(1), proton.int32(3)), 3),
+        ([proton.ulong(9), (1, proton.ubyte(2))], [9, [1, 2]]),
+        ({proton.int32(8): proton.int32(9), proton.symbol("k"): [proton.ulong(1)]}, {"8": 9, "k": [1]}),
+        (True, True),
+    ],
+)
+def test_a_value_of_amqp_is_shown_without_its_class(value: Any, shown: Any) -> None:
+    found = headers_shown({"x": value})["x"]
+    assert found == shown
+    assert type(found) is type(shown)
+    assert json.loads(json.dumps(found)) == shown
+    assert "(" not in str(found)
