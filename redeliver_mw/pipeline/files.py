@@ -49,6 +49,12 @@ class Files(Protocol):
     def remove(self, path: str) -> None:
         """A file, or a folder with all in it; nothing happens if it is not there."""
 
+    def link(self, paths: Iterable[str], folder: str) -> None:
+        """Let a new folder hold these files, too, without a copy of them. OSError where the place cannot do that.
+
+        Readers see the folder with all of them, or no folder.
+        """
+
     def locked(self, path: str, what: str) -> AbstractContextManager[None]:
         """Nobody else is in it at the same time, on any machine that sees the same files; LakeError if one is."""
 
@@ -124,6 +130,20 @@ class PosixFiles:
             shutil.rmtree(place)
         elif os.path.lexists(place):
             os.unlink(place)
+
+    def link(self, paths: Iterable[str], folder: str) -> None:
+        parent, name = os.path.split(folder)
+        new = os.path.join(parent, f"_new-{name}")
+        self.remove(new)
+        try:
+            os.makedirs(self.url(new))
+            for path in paths:
+                os.link(self.url(path), os.path.join(self.url(new), os.path.basename(path)))
+            os.rename(self.url(new), self.url(folder))
+        except OSError:
+            with suppress(OSError):
+                self.remove(new)
+            raise
 
     @contextmanager
     def locked(self, path: str, what: str) -> Iterator[None]:

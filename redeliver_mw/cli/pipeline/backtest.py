@@ -110,8 +110,9 @@ def backtest(
     asked = _asked(candidate, grid, present, objective, destination, search)
     place = Lake(lake)
     with spark(master, conf) as session:
-        known = lake_input.known(session, place, since=since, until=until)
-        used = lake_input.policies_in_use(session, place, since=since, until=until) if asked.present is None else {}
+        marts = place.marts()
+        known = lake_input.known(session, marts, since=since, until=until)
+        used = lake_input.policies_in_use(session, marts, since=since, until=until) if asked.present is None else {}
     answer = asked.answer(known.history, used, ByOption.fingerprint if as_json else by)
     if as_json:
         print(json.dumps([row.as_dict() for row in answer.rows], allow_nan=False))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...policy import RedeliveryPolicy
 from ..errors import told
 from ..lake.lake import Lake
+from ..lake.mart_set import MartSet
 from ..report.backtest_input import in_use
 from ..report.job import whole_days
 from ..time_range import TimeBound, day_of
@@ -35,7 +36,7 @@ class LakeHistory:
 
 def known(
     spark: SparkSession,
-    lake: Lake | str | os.PathLike[str],
+    lake: Lake | MartSet | str | os.PathLike[str],
     *,
     since: TimeBound | None = None,
     until: TimeBound | None = None,
@@ -48,9 +49,9 @@ def known(
     from ..marts.recovery import recovery
     from ..report import aggregate
 
-    place, days = lake if isinstance(lake, Lake) else Lake(lake), whole_days(since, until)
-    with told(place.root):
-        recovered, messages = place.mart(spark, "recovery"), place.mart(spark, "messages")
+    days, marts = whole_days(since, until), _opened(lake)
+    with told(marts.root):
+        recovered, messages = marts.mart(spark, "recovery"), marts.mart(spark, "messages")
         for bound, sign in zip(days, (">=", "<"), strict=True):
             if bound is not None:
                 recovered = recovered.where(f"day {sign} DATE'{day_of(bound)}'")
@@ -68,7 +69,7 @@ def known(
 
 def policies_in_use(
     spark: SparkSession,
-    lake: Lake | str | os.PathLike[str],
+    lake: Lake | MartSet | str | os.PathLike[str],
     *,
     since: TimeBound | None = None,
     until: TimeBound | None = None,
@@ -76,9 +77,15 @@ def policies_in_use(
     """The policy of each destination, where the records spell one whole. Errors as of `known`."""
     from ..report import aggregate
 
-    place = lake if isinstance(lake, Lake) else Lake(lake)
-    with told(place.root):
-        return in_use(_collected(aggregate.policies(place.events(spark, since, until))))
+    marts = _opened(lake)
+    with told(marts.root):
+        return in_use(_collected(aggregate.policies(marts.events(spark, since, until))))
+
+
+def _opened(lake: Lake | MartSet | str | os.PathLike[str]) -> MartSet:
+    if isinstance(lake, MartSet):
+        return lake
+    return (lake if isinstance(lake, Lake) else Lake(lake)).marts()
 
 
 def _collected(frame: DataFrame) -> list[Row]:
