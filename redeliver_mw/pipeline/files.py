@@ -59,19 +59,22 @@ class Files(Protocol):
         """Nobody else is in it at the same time, on any machine that sees the same files; LakeError if one is."""
 
 
-def files_at(place: str | os.PathLike[str]) -> PosixFiles:
-    """The files under a path or a `file:` URL. ConfigError for any other kind of place."""
+def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
+    """Return the files under a path or a `file:` URL, where `what` is: lake, journal, plan.
+
+    Raises ConfigError for any other kind of place.
+    """
     text = os.fspath(place)
     scheme, mark, rest = text.partition("://")
     if mark and scheme != "file":
         raise ConfigError(
-            f"a lake on {scheme}:// cannot be had yet",
+            f"a {what} on {scheme}:// cannot be had yet",
             where=text,
             cure="Give a folder that driver and executors share, such as an NFS or FUSE mount of it",
         )
     text = rest if mark else text.removeprefix("file:")
     if not text.strip():
-        raise ConfigError("an empty path", where="lake", cure="Give the lake's folder")
+        raise ConfigError("an empty path", where=what, cure=f"Give the {what}'s folder")
     return PosixFiles(os.path.abspath(text))
 
 
