@@ -41,7 +41,7 @@ def known(
     since: TimeBound | None = None,
     until: TimeBound | None = None,
 ) -> LakeHistory:
-    """What the marts of a lake say of the days `since` then and before `until`.
+    """What the marts of a lake, or a set of them, say of the days `since` then and before `until`.
 
     ConfigError for a lake that is none, for a time that is no day's beginning, and if no message failed; LakeError if
     its marts are not there yet, SparkError if Spark gives up.
@@ -49,7 +49,8 @@ def known(
     from ..marts.recovery import recovery
     from ..report import aggregate
 
-    days, marts = whole_days(since, until), _opened(lake)
+    days, place = whole_days(since, until), lake if isinstance(lake, Lake | MartSet) else Lake(lake)
+    marts = place if isinstance(place, MartSet) else place.marts()
     with told(marts.root):
         recovered, messages = marts.mart(spark, "recovery"), marts.mart(spark, "messages")
         for bound, sign in zip(days, (">=", "<"), strict=True):
@@ -74,18 +75,15 @@ def policies_in_use(
     since: TimeBound | None = None,
     until: TimeBound | None = None,
 ) -> Mapping[str, RedeliveryPolicy]:
-    """The policy of each destination, where the records spell one whole. Errors as of `known`."""
+    """The policy of each destination, where the records spell one whole. Errors as of `known`.
+
+    Of a set of marts these are the records that it was made from, of a lake all.
+    """
     from ..report import aggregate
 
-    marts = _opened(lake)
-    with told(marts.root):
-        return in_use(_collected(aggregate.policies(marts.events(spark, since, until))))
-
-
-def _opened(lake: Lake | MartSet | str | os.PathLike[str]) -> MartSet:
-    if isinstance(lake, MartSet):
-        return lake
-    return (lake if isinstance(lake, Lake) else Lake(lake)).marts()
+    place = lake if isinstance(lake, Lake | MartSet) else Lake(lake)
+    with told(place.root):
+        return in_use(_collected(aggregate.policies(place.events(spark, since, until))))
 
 
 def _collected(frame: DataFrame) -> list[Row]:
