@@ -121,6 +121,14 @@ def earlier(spark: SparkSession, place: Path) -> Path:
 # One set
 
 
+def test_a_mart_that_is_published_by_itself_stands_beside_the_others(spark: SparkSession, place: Path) -> None:
+    lake, before = Lake(place), counts(Lake(place), spark)
+    assert lake.publish(spark, "messages", lake.mart(spark, "messages").where("message_key = 'dies'")) == 1
+    assert counts(lake, spark) == {**before, "messages": 1}
+    lake.publish(spark, "messages", lake.mart(spark, "messages"))
+    assert counts(lake, spark) == {**before, "messages": 1}
+
+
 def test_the_head_names_a_manifest_with_files_rows_events_and_bounds_and_the_set_keeps_to_them(
     spark: SparkSession, place: Path
 ) -> None:
@@ -173,14 +181,6 @@ def test_the_report_reads_one_set_though_another_is_published_meanwhile(spark: S
     assert published
     assert (meanwhile.totals, meanwhile.failures, meanwhile.poison) == (whole.totals, whole.failures, whole.poison)
     assert job.report(spark, place).totals.failed == whole.totals.failed + 1
-
-
-def test_a_mart_that_is_published_by_itself_stands_beside_the_others(spark: SparkSession, place: Path) -> None:
-    lake, before = Lake(place), counts(Lake(place), spark)
-    assert lake.publish(spark, "messages", lake.mart(spark, "messages").where("message_key = 'dies'")) == 1
-    assert counts(lake, spark) == {**before, "messages": 1}
-    lake.publish(spark, "messages", lake.mart(spark, "messages"))
-    assert counts(lake, spark) == {**before, "messages": 1}
 
 
 def test_a_table_that_is_no_mart_of_the_set_has_a_pointer_of_its_own(spark: SparkSession, place: Path) -> None:
