@@ -24,6 +24,10 @@ class SparkError(RedeliverError):
 
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC|EDQUOT", re.IGNORECASE)
+_GONE = re.compile(
+    r"\[(?:FAILED_READ_FILE\.FILE_NOT_EXIST|PATH_NOT_FOUND)\].*?(?P<path>\S+\.parquet)"
+    r"|FileNotFoundException: File (?P<file>\S+\.parquet) does not exist"
+)
 _CAUSE = re.compile(r"^(?:Caused by: )?(?P<cause>(?:[\w.$]+(?:Error|Exception)): .+)$", re.MULTILINE)
 _ABSENT = re.compile(r"(?:ModuleNotFound|Import)Error: ")
 _OF_DISK = re.compile(r"\w+: \[Errno \d+\]")
@@ -67,6 +71,10 @@ def _of_spark(error: Exception, where: str) -> RedeliverError | None:
     text = str(error)
     if _FULL.search(text):
         return lake_error(OSError(errno.ENOSPC, ""), where)
+    if gone := _GONE.search(text):
+        path = gone["path"] or gone["file"]
+        cure = "Run it again; if that does not help, compact the journal, or make the marts, anew"
+        return LakeError(f"a file is missing: {path}", where=where, cure=cure)
     causes = [found["cause"] for found in _CAUSE.finditer(text)]
     what = (causes[-1] if causes else text.strip().partition("\n")[0] or type(error).__name__)[:_LONG]
     if _ABSENT.match(what):

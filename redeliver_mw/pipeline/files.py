@@ -49,23 +49,32 @@ class Files(Protocol):
     def remove(self, path: str) -> None:
         """A file, or a folder with all in it; nothing happens if it is not there."""
 
+    def link(self, paths: Iterable[str], folder: str) -> None:
+        """Let a new folder hold these files, too, without a copy of them. OSError where the place cannot do that.
+
+        Readers see the folder with all of them, or no folder.
+        """
+
     def locked(self, path: str, what: str) -> AbstractContextManager[None]:
         """Nobody else is in it at the same time, on any machine that sees the same files; LakeError if one is."""
 
 
-def files_at(place: str | os.PathLike[str]) -> PosixFiles:
-    """The files under a path or a `file:` URL. ConfigError for any other kind of place."""
+def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
+    """Return the files under a path or a `file:` URL, where `what` is: lake, journal, plan.
+
+    Raises ConfigError for any other kind of place.
+    """
     text = os.fspath(place)
     scheme, mark, rest = text.partition("://")
     if mark and scheme != "file":
         raise ConfigError(
-            f"a lake on {scheme}:// cannot be had yet",
+            f"a {what} on {scheme}:// cannot be had yet",
             where=text,
             cure="Give a folder that driver and executors share, such as an NFS or FUSE mount of it",
         )
     text = rest if mark else text.removeprefix("file:")
     if not text.strip():
-        raise ConfigError("an empty path", where="lake", cure="Give the lake's folder")
+        raise ConfigError("an empty path", where=what, cure=f"Give the {what}'s folder")
     return PosixFiles(os.path.abspath(text))
 
 
@@ -124,6 +133,20 @@ class PosixFiles:
             shutil.rmtree(place)
         elif os.path.lexists(place):
             os.unlink(place)
+
+    def link(self, paths: Iterable[str], folder: str) -> None:
+        parent, name = os.path.split(folder)
+        new = os.path.join(parent, f"_new-{name}")
+        self.remove(new)
+        try:
+            os.makedirs(self.url(new))
+            for path in paths:
+                os.link(self.url(path), os.path.join(self.url(new), os.path.basename(path)))
+            os.rename(self.url(new), self.url(folder))
+        except OSError:
+            with suppress(OSError):
+                self.remove(new)
+            raise
 
     @contextmanager
     def locked(self, path: str, what: str) -> Iterator[None]:

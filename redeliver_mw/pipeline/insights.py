@@ -8,9 +8,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from .errors import told
 from .lake.lake import Lake
-from .time_range import TimeBound
+from .lake.mart_set import new_marts
+from .time_range import TimeBound, span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Progress = Callable[[str, int, int], None]
 """Called with the mart that is being made, how many are done, and how many there are."""
 
-_OF_MESSAGES: Final = ("recovery", "waste")  # made of what was published of `messages`, which comes first
+_OF_MESSAGES: Final = ("recovery", "waste")  # made of what was written of `messages`, which comes first
 
 
 def insights(
@@ -29,21 +29,23 @@ def insights(
     until: TimeBound | None = None,
     progress: Progress | None = None,
 ) -> dict[str, int]:
-    """Makes all marts anew from the events `since` then and before `until`, by default of all; the rows of each.
+    """Make all marts anew from the events `since` then and before `until`, by default of all; return the rows of each.
 
-    A mart is published as a whole when it is done. ConfigError for a lake that is none, LakeError if it is empty, if
-    another process makes its marts or its disk is full, SparkError if Spark gives up; marts that were published before
-    an error stay, and the others are as they were.
+    The marts are published together, when all are done: until then, and after any error, readers see the set before.
+    Raises ConfigError for a lake that is none, LakeError if it is empty, if another process makes its marts or its disk
+    is full, SparkError if Spark gives up.
     """
     place = lake if isinstance(lake, Lake) else Lake(lake)
+    wanted = span(since, until)
     rows: dict[str, int] = {}
-    with place.locked("marts"), told(place.root):
-        events, makers = place.events(spark, since, until), _makers()
+    with new_marts(place, spark) as new:
+        manifests, makers = place.manifests(), _makers()
+        events = place.events(spark, *wanted, manifests=manifests)
+        new.made_from([one.run for one in manifests], wanted)
         for done, (name, make) in enumerate(makers.items()):
             if progress is not None:
                 progress(name, done, len(makers))
-            source = place.mart(spark, "messages") if name in _OF_MESSAGES else events
-            rows[name] = place.publish(spark, name, make(source))
+            rows[name] = new.write(name, make(new.mart("messages") if name in _OF_MESSAGES else events))
     if progress is not None:
         progress("done", len(rows), len(rows))
     return rows

@@ -55,7 +55,7 @@ def journal_stream(spark: SparkSession, journal: str | os.PathLike[str], *, file
         spark.readStream.schema(f"{schemas.EVENTS}, kind STRING")
         .option("pathGlobFilter", "seg-*.jsonl")
         .option("maxFilesPerTrigger", files)
-        .json(files_at(journal).url())
+        .json(files_at(journal, "journal").url())
     )
     return lines.where("v = 1 AND kind IS NULL AND destination IS NOT NULL AND ts_us IS NOT NULL")
 
@@ -76,7 +76,7 @@ def watch_storms(
     windows of the last `horizon_us` are kept. `on_turn` is called, at least once, when a micro-batch ends in another
     state than the one before. A destination that falls silent turns calm with its next attempt.
     """
-    watch = _Watch(files_at(out), thresholds, horizon_us, on_turn, now_us)
+    watch = _Watch(files_at(out, "table"), thresholds, horizon_us, on_turn, now_us)
     writer = attempts.select(*_READ).writeStream.foreachBatch(watch.take)
     writer = writer.option("checkpointLocation", watch.files.url("_checkpoint"))
     if every is None:
@@ -86,7 +86,7 @@ def watch_storms(
 
 def recent_storms(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
     """The windows that a watch keeps, with the columns of `storms`; none before its first micro-batch."""
-    files = files_at(out)
+    files = files_at(out, "table")
     kept = _read(spark, files, max(_complete(files), default=None))
     return kept.where("NOT settled").drop("settled")
 

@@ -108,10 +108,91 @@ def test_when_there_is_nothing_new_spark_is_not_started(
 
 
 @pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (["--conf", "foo"], "--conf foo: no KEY=VALUE. Write it as in --conf"),
+        (["--conf", "=4g"], "--conf =4g: no KEY=VALUE"),
+        (["--conf", "spark.master=nonsense"], "--master nonsense: this is no master of Spark's"),
+        (["--master", "nonsense://x"], "--master nonsense://x: this is no master of Spark's. Take local[N], spark://"),
+        (["--master", "local[many]"], "--master local[many]: this is no master of Spark's"),
+        (["--master", "sc://"], "--master sc://: this is no master of Spark's"),
+    ],
+)
+def test_options_are_looked_at_where_there_is_nothing_new_too(
+    journal: Path, tmp_path: Path, capsys: Capture, words: list[str], what: str
+) -> None:
+    for path in journal.iterdir():
+        path.rename(path.with_name(f"_{path.name}.open"))
+    assert said(capsys, "compact", journal, tmp_path / "lake")[0].startswith("nothing new\n")
+    out, err = said(capsys, "compact", journal, tmp_path / "lake", *words, code=2)
+    assert (out, err.count("\n")) == ("", 1)
+    assert what in err
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        "local",
+        "local[4]",
+        "local[*]",
+        "local[2,4]",
+        "local-connect[2]",
+        "local-cluster[2,1,1024]",
+        "yarn",
+        "k8s://https://host:443",
+        "spark://a:7077,b:7077",
+        "sc://host:15002/;user_id=me",
+    ],
+)
+def test_every_kind_of_master_that_spark_takes_is_taken(
+    journal: Path, tmp_path: Path, capsys: Capture, master: str
+) -> None:
+    for path in journal.iterdir():
+        path.rename(path.with_name(f"_{path.name}.open"))
+    words = ["--master", master, "--conf", f"spark.master={master}"]
+    assert said(capsys, "compact", journal, tmp_path / "lake", *words)[0].startswith("nothing new\n")
+
+
+def test_segments_in_folders_of_the_journal_are_counted_on_stderr_with_the_cure(
+    journal: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    for path in journal.iterdir():
+        path.rename(path.with_name(f"_{path.name}.open"))
+    for folder in ("web-1", "web-2", "old/2025"):
+        (journal / folder).mkdir(parents=True)
+        segment(journal / folder, lines(range(2)))
+    segment(journal / "web-1", lines(range(2)), packed=True)
+    (journal / "web-2" / "_seg-web-1-5-abc.000001.jsonl.open").touch()
+    out, err = said(capsys, "compact", journal, tmp_path / "lake")
+    assert out == "nothing new\n1 segments are still being written\n"
+    assert err == (
+        f"note: 4 segments in folders of {journal} are not read: old/2025, web-1, web-2."
+        " Compact each of these folders by itself\n"
+    )
+    below = as_json(capsys, "compact", journal, tmp_path / "lake")["below"]
+    assert below == {"old/2025": 1, "web-1": 2, "web-2": 1}
+
+
+def test_a_journal_whose_segments_are_all_in_folders_of_it_is_refused_with_the_cure(
+    journal: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    (tmp_path / "all").mkdir()
+    journal.rename(tmp_path / "all" / "web-1")
+    _, err = said(capsys, "compact", tmp_path / "all", tmp_path / "lake", code=2)
+    assert "all: no segment of a journal is here, but in web-1. Compact each of these folders by itself\n" in err
+
+
+@pytest.mark.parametrize(
     ("words", "code", "what"),
     [
         (["gone", "lake"], 2, "gone: the journal does not exist. Give the folder that"),
         (["journal", "s3://bucket/lake"], 2, "s3://bucket/lake: a lake on s3:// cannot be had yet. Give a folder"),
+        (
+            ["s3://bucket/journal", "lake"],
+            2,
+            "s3://bucket/journal: a journal on s3:// cannot be had yet. Give a folder",
+        ),
+        (["", "lake"], 2, "journal: an empty path. Give the journal's folder"),
         (["journal", "journal"], 2, "journal: no lake is here, and other things are. Give an empty folder"),
         (["journal", "lake", "--since", "yesterday"], 2, "since: 'yesterday' is no time. Write a day or a time in UTC"),
         (["journal", "lake", "--since", "2026-11-02", "--until", "2026-11-01"], 2, "until: ends at 2026-11-01"),

@@ -114,10 +114,11 @@ def backtest(
     asked = _asked(candidate, grid, present, objective, destination, search)
     place = Lake(lake)
     with spark(master, conf) as session:
-        known = lake_input.known(session, place, since=since, until=until)
+        marts = place.marts()
+        known = lake_input.known(session, marts, since=since, until=until)
         used = ToldPolicies({}, {})
         if asked.present is None:
-            used = told_policies(session, place, since=since, until=until)
+            used = told_policies(session, marts, since=since, until=until)
     checks = how_wrong(known.apart)
     answer = asked.answer(known.history, used, ByOption.fingerprint if as_json else by, known.evidence(checks))
     if as_json:

@@ -10,12 +10,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...errors import ConfigError
+from ...policy.description import counted
 from ..output import plain, print_table
 from . import backtest, drain, forget, insights, plan, replay, report
 from .options import Conf, Json, LakeFolder, Master, Since, Until, spark, telling
@@ -62,7 +64,7 @@ def compact(
 ) -> None:
     """Read the finished segments of a journal into a lake: each segment once, each record once."""
     from ...pipeline import compact as into_lake
-    from ...pipeline.lake.compaction import nothing_new
+    from ...pipeline.lake.compaction import named_folders, nothing_new
 
     done = nothing_new(journal, lake, since=since, until=until)  # tells bad input, too, before Spark is started
     if done is None:
@@ -72,6 +74,10 @@ def compact(
         print(json.dumps({**asdict(done), "days": [str(day) for day in done.days]}))
     else:
         print("\n".join(_told(done, lake)))
+    if done.below:
+        segments = counted(sum(done.below.values()), "segment")
+        where = f"{segments} in folders of {plain(journal)} are not read: {plain(named_folders(done.below))}"
+        print(f"note: {where}. Compact each of these folders by itself", file=sys.stderr)
     if done.quarantined:
         raise typer.Exit(IN_PART)
 
@@ -110,7 +116,7 @@ def _told(done: Compacted, lake: str) -> list[str]:
     else:
         span = f", {done.days[0]} to {done.days[-1]}" if done.days else ""
         lines = [f"{done.records} records from {done.segments} segments{span}"]
-    counted = [
+    found = [
         (done.quarantined, f"lines are no records: {os.path.join(lake, 'quarantine')}"),
         (done.duplicates, "records were in the lake already"),
         (done.others, "lines tell of something else than an attempt"),
@@ -118,4 +124,4 @@ def _told(done: Compacted, lake: str) -> list[str]:
         (done.copies, "segments are copies of others"),
         (done.unfinished, "segments are still being written"),
     ]
-    return lines + [f"{number} {what}" for number, what in counted if number]
+    return lines + [f"{number} {what}" for number, what in found if number]

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,9 +13,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import ConfigError
+from ...redaction import redact
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+_MASTERS = re.compile(
+    r"local(?:-connect)?(?:\[\s*(?:\d+|\*)\s*(?:,\s*\d+\s*)?\])?|local-cluster\[[\d\s,]+\]|yarn|(?:spark|k8s|sc)://\S+"
+)
+
+
+def _known_master(given: str | None) -> str | None:
+    """Raise ConfigError for what Spark could not take, also where nothing has to be started."""
+    if given is not None and not _MASTERS.fullmatch(given):
+        cure = "Take local[N], spark://…, yarn, k8s://… or sc://…; start another cluster manager with spark-submit"
+        raise ConfigError("this is no master of Spark's", where=f"--master {redact(given)}", cure=cure)
+    return given
+
+
+def _known_settings(given: list[str] | None) -> list[str] | None:
+    """Raise ConfigError for what is no KEY=VALUE, also where nothing has to be started."""
+    _known_master(read_conf(given).get("spark.master"))
+    return given
+
 
 LakeFolder = Annotated[str, typer.Argument(metavar="LAKE", help="The lake's folder")]
 Since = Annotated[
@@ -28,11 +49,15 @@ Master = Annotated[
     typer.Option(
         "--master",
         metavar="URL",
+        callback=_known_master,
         help="Spark's master, sc://host for Spark Connect; by default spark-submit's, else local[*]",
     ),
 ]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark's own; may be repeated")
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="KEY=VALUE", callback=_known_settings, help="A setting of Spark's own; may be repeated"
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
 

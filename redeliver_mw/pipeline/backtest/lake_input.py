@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...policy import RedeliveryPolicy
 from ..errors import told
 from ..lake.lake import Lake
+from ..lake.mart_set import MartSet
 from ..report.backtest_input import in_use
 from ..report.job import whole_days
 from ..time_range import DAY_US, TimeBound
@@ -51,12 +52,12 @@ class LakeHistory:
 
 def known(
     spark: SparkSession,
-    lake: Lake | str | os.PathLike[str],
+    lake: Lake | MartSet | str | os.PathLike[str],
     *,
     since: TimeBound | None = None,
     until: TimeBound | None = None,
 ) -> LakeHistory:
-    """Return what the mart `messages` of a lake says of the days `since` then and before `until`.
+    """Return what the mart `messages` of a lake, or of a set of marts, says of the days `since` then and before `until`.
 
     Raises ConfigError for a lake that is none, for a time that is no day's beginning, and if no message failed;
     LakeError if its marts are not there yet, SparkError if Spark gives up.
@@ -64,9 +65,10 @@ def known(
     from ..report import aggregate
     from . import lake_rows
 
-    place, days = lake if isinstance(lake, Lake) else Lake(lake), whole_days(since, until)
-    with told(place.root):
-        messages = place.mart(spark, "messages")
+    days, place = whole_days(since, until), lake if isinstance(lake, Lake | MartSet) else Lake(lake)
+    marts = place if isinstance(place, MartSet) else place.marts()
+    with told(marts.root):
+        messages = marts.mart(spark, "messages")
         for bound, sign in zip(days, (">=", "<"), strict=True):
             if bound is not None:
                 messages = messages.where(f"last_us {sign} {bound}L")
@@ -86,15 +88,18 @@ def known(
 
 def policies_in_use(
     spark: SparkSession,
-    lake: Lake | str | os.PathLike[str],
+    lake: Lake | MartSet | str | os.PathLike[str],
     *,
     since: TimeBound | None = None,
     until: TimeBound | None = None,
 ) -> Mapping[str, RedeliveryPolicy]:
-    """The policy of each destination, where the records spell one whole. Errors as of `known`."""
+    """The policy of each destination, where the records spell one whole. Errors as of `known`.
+
+    Of a set of marts these are the records that it was made from, of a lake all.
+    """
     from ..report import aggregate
 
-    place = lake if isinstance(lake, Lake) else Lake(lake)
+    place = lake if isinstance(lake, Lake | MartSet) else Lake(lake)
     with told(place.root):
         return in_use(_collected(aggregate.policies(place.events(spark, since, until))))
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ...errors import ConfigError
 from ..errors import lake_error, told
@@ -29,6 +29,7 @@ from .task_messages import REPORT, CompactionReport, CompactionTask, LineCounts,
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_SHOWN: Final = 3  # folders that a message names
 Progress = Callable[[str, int, int], None]
 """Called with what is being done, and how many of how many bytes of the journal are read, from a thread of its own."""
 
@@ -39,7 +40,8 @@ class Compacted:
 
     `records` are new in the lake, `duplicates` were left out, `quarantined` lines are no records, `others` tell of
     something else than attempts, `outside` are left for later by `since` or `until`. `segments` were read; `known`
-    had been before, `copies` are the same as others under another name, `unfinished` are still being written.
+    had been before, `copies` are the same as others under another name, `unfinished` are still being written. `below`
+    are folders in the journal's that hold segments, and how many each holds: these were not read.
     """
 
     run: str | None
@@ -55,6 +57,7 @@ class Compacted:
     files: int
     bytes: int
     days: tuple[date, ...]
+    below: dict[str, int] = field(default_factory=dict)
 
 
 def compact(
@@ -100,12 +103,20 @@ def nothing_new(
     return None if found.new or found.copies else _summary(None, found, listed)
 
 
+def named_folders(below: Mapping[str, int]) -> str:
+    """Return the first of these folders of a journal as text."""
+    names = list(below)
+    return ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
 def _listed(journal: str | os.PathLike[str], lake: str | os.PathLike[str]) -> JournalListing:
     """A journal without any segment is a mistake at first; later they may all have been read, and deleted."""
     listed = list_journal(journal)
     if not listed.segments and not listed.unfinished and not is_lake(lake):
-        cure = "Give the folder that `App(journal=…)` writes to"
-        raise ConfigError("no segment of a journal is here", where=listed.folder, cure=cure)
+        what, cure = "no segment of a journal is here", "Give the folder that `App(journal=…)` writes to"
+        if listed.below:
+            what, cure = f"{what}, but in {named_folders(listed.below)}", "Compact each of these folders by itself"
+        raise ConfigError(what, where=listed.folder, cure=cure)
     return listed
 
 
@@ -245,4 +256,5 @@ def _summary(manifest: Manifest | None, found: Unread, journal: JournalListing) 
         files=len(files),
         bytes=sum(file.bytes for file in files),
         days=tuple(sorted(day_of(day * DAY_US) for day in days)),
+        below=journal.below,
     )

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ...errors import ConfigError
 from ..errors import told
-from ..files import files_at
+from ..files import FileEntry, Files, files_at
 from ..manifests import Manifest, SegmentEntry
 from .task_messages import SegmentPiece
 
 _ENDINGS: Final = (".jsonl", ".jsonl.gz")
 _EDGE: Final = 4096  # bytes at both ends that tell one segment from another
+_DEEP: Final = 3  # folders below a journal's that are looked into for segments that nobody reads
 _PACKED: Final = 8  # how much more text is in a .gz than it has bytes, about
 SPLIT: Final = 128 << 20  # bytes of a segment that several tasks share; those of a .gz cannot be
 _LEAST: Final = 64 << 20  # bytes that are worth a task
@@ -47,11 +49,16 @@ class ListedSegment:
 
 @dataclass(frozen=True, slots=True)
 class JournalListing:
-    """The finished segments in a folder, and how many are still being written."""
+    """The finished segments in a folder, and how many are still being written.
+
+    `below` are folders in it that hold finished segments, by paths relative to it, and how many each holds: nobody
+    reads them as part of this journal.
+    """
 
     folder: str
     segments: list[ListedSegment]
     unfinished: int
+    below: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +76,34 @@ class Unread:
 
 def list_journal(place: str | os.PathLike[str]) -> JournalListing:
     """ConfigError if there is no such folder."""
-    files = files_at(place)
+    files = files_at(place, "journal")
     folder = files.url()
     if not os.path.isdir(folder):
         what = "is no folder" if os.path.exists(folder) else "does not exist"
         raise ConfigError(f"the journal {what}", where=folder, cure="Give the folder that `App(journal=…)` writes to")
     with told(folder):
-        entries = [entry for entry in files.entries() if not entry.is_folder]
-    finished = [entry for entry in entries if entry.name.startswith("seg-") and entry.name.endswith(_ENDINGS)]
+        listed = files.entries()
+    entries = [entry for entry in listed if not entry.is_folder]
+    below = dict(_below(files, [entry.name for entry in listed if entry.is_folder], _DEEP))
+    finished = [entry for entry in entries if _is_finished(entry)]
     unfinished = sum(entry.name.startswith("_seg-") and entry.name.endswith(".open") for entry in entries)
-    return JournalListing(folder, [ListedSegment(files.url(entry.name), entry.size) for entry in finished], unfinished)
+    segments = [ListedSegment(files.url(entry.name), entry.size) for entry in finished]
+    return JournalListing(folder, segments, unfinished, below)
+
+
+def _is_finished(entry: FileEntry) -> bool:
+    return not entry.is_folder and entry.name.startswith("seg-") and entry.name.endswith(_ENDINGS)
+
+
+def _below(files: Files, folders: Iterable[str], deep: int) -> Iterator[tuple[str, int]]:
+    """Yield the folders that hold finished segments, and how many. One that cannot be read is passed over."""
+    for folder in folders:
+        with suppress(OSError):
+            entries = files.entries(folder)
+            if found := sum(_is_finished(entry) for entry in entries):
+                yield folder, found
+            if deep > 1:
+                yield from _below(files, [f"{folder}/{one.name}" for one in entries if one.is_folder], deep - 1)
 
 
 def unread(journal: JournalListing, manifests: Iterable[Manifest]) -> Unread:

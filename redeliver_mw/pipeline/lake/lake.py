@@ -11,8 +11,12 @@
     dead_letters/dt=2026-11-30/run=RUN/*.parquet   letters, by the UTC day on which they died
     dead_letters/_manifests/RUN.json         written last: which files hold what RUN has put into it
     dead_letters/_staging/RUN/*.parquet      letters that were taken off their queue, on their way there
-    marts/NAME/run=RUN/*.parquet             a table made of the events
-    marts/NAME/_current.json                 written last: which run of it is read
+    marts/_head.json                         written last: which manifest of the marts is read; see `mart_set`
+    marts/_manifests/RUN.json                the files of each mart, and which events they were made from
+    marts/_runs/RUN/NAME/*.parquet           tables made of the events
+    marts/NAME/*.parquet                     the same files under a path that stays, for other programs
+    marts/backtest/run=RUN/*.parquet         a table that is published by itself
+    marts/backtest/_current.json             written last: which run of it is read
 
 Readers take no lock: they see what was published when they looked.
 """
@@ -24,14 +28,14 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from ...errors import ConfigError
 from .. import schemas
 from ..errors import LakeError, no_lake, told
 from ..files import Files, files_at
 from ..manifests import Manifest, new_run, read_manifests
 from ..time_range import TimeBound, span
+from .mart_set import MAKE_THEM, MartSet, SetManifest, current, ddl_of, new_marts, pointer, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +46,6 @@ _RESTORE: Final = (
     'Put back the one of a backup; if no other release has ever written to this lake, write {"format": %d} into it'
 )
 _COMPACT: Final = "Run `redeliver pipeline compact JOURNAL LAKE`"
-_TABLES: Final = schemas.MARTS | {"backtest": schemas.BACKTEST}
 
 
 class Lake:
@@ -65,15 +68,24 @@ class Lake:
         with told(self.root):
             return read_manifests(self.files)
 
-    def events(self, spark: SparkSession, since: TimeBound | None = None, until: TimeBound | None = None) -> DataFrame:
+    def events(
+        self,
+        spark: SparkSession,
+        since: TimeBound | None = None,
+        until: TimeBound | None = None,
+        *,
+        manifests: Sequence[Manifest] | None = None,
+    ) -> DataFrame:
         """The records from `since` on and before `until`, with the schema `EVENTS_WITH_DAY`, in no order.
 
-        LakeError if nothing has been compacted yet; no rows if there are none in that time.
+        `manifests` are those of the runs to read, by default all. LakeError if nothing has been compacted yet; no rows
+        if there are none in that time.
         """
         from pyspark.sql import functions as sf
 
         wanted = span(since, until)
-        listed = [file for manifest in self.manifests() for file in manifest.files]
+        runs = self.manifests() if manifests is None else manifests
+        listed = [file for manifest in runs for file in manifest.files]
         if not listed:
             raise LakeError("the lake holds no records yet", where=self.root, cure=_COMPACT)
         paths = [file.path for file in listed if wanted.touches(file.min_us, file.max_us)]
@@ -100,38 +112,39 @@ class Lake:
 
         return dead_letters(self, spark, since, until)
 
-    def mart(self, spark: SparkSession, name: str) -> DataFrame:
-        """A mart as it was published last. LakeError if it never was."""
-        ddl = _ddl(name)
+    def marts(self) -> MartSet:
+        """Open the marts as they were published last, all of one run. Raises LakeError if they never were."""
         with told(self.root):
-            if (current := self._current(name)) is None:
-                cure = "Run `redeliver pipeline insights LAKE`"
-                raise LakeError(f"the mart {name!r} is not there yet", where=self.root, cure=cure)
-            return self.read(spark, ddl, current["files"], base=f"marts/{name}")
+            if (found := current(self.files)) is None:
+                raise LakeError("its marts are not there yet", where=self.root, cure=MAKE_THEM)
+        return MartSet(self, found)
+
+    def mart(self, spark: SparkSession, name: str) -> DataFrame:
+        """Return a mart as it was published last. Raises LakeError if it never was.
+
+        Two calls may read marts of two runs. Whoever needs several of one run opens `marts()` once.
+        """
+        ddl = ddl_of(name)
+        if name in schemas.MARTS:
+            with told(self.root):
+                found = current(self.files)
+            return MartSet(self, found or SetManifest("", 0)).mart(spark, name)
+        with told(self.root):
+            if (single := pointer(self.files, name)) is None:
+                raise LakeError(f"the table {name!r} is not there yet", where=self.root, cure="Publish it first")
+            return self.read(spark, ddl, single["files"], base=f"marts/{name}")
 
     def publish(self, spark: SparkSession, name: str, frame: DataFrame) -> int:
-        """Puts `frame` in the place of a mart, at once for all who read it later; its rows.
+        """Put `frame` in the place of a mart, at once for all readers that look later, and return its rows.
 
-        The run before it stays for those who are reading it, until the next. `frame` must have exactly the mart's
-        columns and types: TypeError.
+        The other marts stay as they are: whoever publishes a single one says that it fits to them. The run before it
+        stays for its readers until the next. Raises TypeError unless `frame` has exactly the mart's columns and types.
         """
-        wanted, given = spark.createDataFrame([], _ddl(name)).dtypes, frame.dtypes
-        if given != wanted:
-            raise TypeError(f"{name} has the columns {wanted}, not {given}")
-        run, folder = new_run(), f"marts/{name}"
-        with self.locked("marts"), told(self.root):
-            before = self._current(name)
-            try:
-                frame.write.option("compression", "zstd").parquet(self.files.url(f"{folder}/run={run}"))
-                rows = self._switch(name, run)
-            except BaseException:
-                with suppress(OSError):
-                    self.files.remove(f"{folder}/run={run}")
-                raise
-            for entry in self.files.entries(folder):
-                if entry.name.startswith("run=") and entry.name[4:] not in (run, before and before["run"]):
-                    self.files.remove(f"{folder}/{entry.name}")
-        return rows
+        ddl_of(name)
+        if name in schemas.MARTS:
+            with new_marts(self, spark, keep=True) as new:
+                return new.write(name, frame)
+        return self._publish_single(spark, name, frame)
 
     @contextmanager
     def locked(self, part: str = "events") -> Iterator[None]:
@@ -164,24 +177,23 @@ class Lake:
         places = [_literal(self.files.url(path)) for path in paths]
         return spark.read.schema(ddl).option("basePath", self.files.url(base)).parquet(*places)
 
-    def _current(self, name: str) -> dict[str, Any] | None:
-        try:
-            current: dict[str, Any] = json.loads(self.files.read(f"marts/{name}/_current.json"))
-        except FileNotFoundError:
-            return None
-        return current
-
-    def _switch(self, name: str, run: str) -> int:
-        """Counts what was written, makes it last, and points readers to it."""
-        import pyarrow.parquet as pq
-
-        folder = f"marts/{name}/run={run}"
-        paths = [f"{folder}/{one.name}" for one in self.files.entries(folder) if one.name.endswith(".parquet")]
-        rows: int = sum(pq.read_metadata(self.files.url(path)).num_rows for path in paths)
-        self.files.sync(paths)
-        about = {"run": run, "files": paths, "rows": rows}
-        self.files.publish(f"marts/{name}/_current.json", json.dumps(about).encode())
-        return rows
+    def _publish_single(self, spark: SparkSession, name: str, frame: DataFrame) -> int:
+        run, folder = new_run(), f"marts/{name}"
+        with self.locked("marts"), told(self.root):
+            before = pointer(self.files, name)
+            try:
+                written = write_table(self, spark, name, frame, f"{folder}/run={run}")
+                self.files.sync(written.files)
+                about = {"run": run, "files": written.files, "rows": written.rows}
+                self.files.publish(f"{folder}/_current.json", json.dumps(about).encode())
+            except BaseException:
+                with suppress(OSError):
+                    self.files.remove(f"{folder}/run={run}")
+                raise
+            for entry in self.files.entries(folder):
+                if entry.name.startswith("run=") and entry.name[4:] not in (run, before and before["run"]):
+                    self.files.remove(f"{folder}/{entry.name}")
+        return written.rows
 
 
 def is_lake(place: str | os.PathLike[str]) -> bool:
@@ -212,12 +224,6 @@ def _check(files: Files) -> None:
         raise no_lake(
             f"the lake has the format {found!r}, and this release knows {FORMAT}", files.url(), "Upgrade redeliver-mw"
         )
-
-
-def _ddl(name: str) -> str:
-    if name not in _TABLES:
-        raise ConfigError(f"{name!r} is no mart", where="lake", cure=f"Take one of {', '.join(_TABLES)}")
-    return _TABLES[name]
 
 
 def _literal(path: str) -> str:

@@ -141,5 +141,5 @@ def _file(root: str, path: str, tables: Iterator[pa.Table], schema: pa.Schema) -
     except BaseException:
         file.drop()
         raise
-    _, digest = hash_of(files_at(root), path)
+    _, digest = hash_of(files_at(root, "plan"), path)
     return PlanFile(path, written.rows, written.bytes, digest)

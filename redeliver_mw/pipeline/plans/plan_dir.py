@@ -26,7 +26,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Files]:
     ConfigError if a plan or something else is in it; LakeError if it cannot be written to, or another process makes a
     plan in it.
     """
-    files = files_at(folder)
+    files = files_at(folder, "plan")
     with told(files.url()):
         _check(files)
         os.makedirs(files.url(), exist_ok=True)
@@ -48,7 +48,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Files]:
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
     """ConfigError where no plan can be made."""
-    files = files_at(folder)
+    files = files_at(folder, "plan")
     with told(files.url()):
         _check(files)
 

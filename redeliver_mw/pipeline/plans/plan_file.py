@@ -106,7 +106,7 @@ def read_plan(folder: str | os.PathLike[str], *, check_files: bool = True) -> Pl
     ConfigError if there is none, if it is of a newer release, or if anything of it was changed since it was frozen;
     without `check_files` only what `plan.json` says is looked at. LakeError if it cannot be read.
     """
-    files = files_at(folder)
+    files = files_at(folder, "plan")
     where = files.url()
     try:
         about = json.loads(files.read(ABOUT))

@@ -76,7 +76,7 @@ def replay(
     from .run import ReplayRun
 
     refuse_speculation(spark)
-    where = files_at(folder)
+    where = files_at(folder, "plan")
     plan_for(folder, url)  # says best what is no plan, before a lock is laid there
     with told(where.url()), where.locked(LOCK, "replay"):
         plan = plan_for(folder, url)

@@ -63,7 +63,7 @@ def sent_letters(begun: StartedReplay) -> Iterator[list[str]]:
     for bucket, paths in sorted(ledger.tries(begun.folder).items()):
         confirmed = ledger.read(paths, begun.plan_id).confirmed
         if confirmed:
-            table = pq.read_table(files_at(begun.folder).url(path_of(bucket)), columns=["position", "dl_id"])
+            table = pq.read_table(files_at(begun.folder, "plan").url(path_of(bucket)), columns=["position", "dl_id"])
             rows = zip(table["position"].to_pylist(), table["dl_id"].to_pylist(), strict=True)
             yield [dl_id for position, dl_id in rows if position in confirmed]
 
@@ -73,7 +73,7 @@ def remove_borrowed(lake: Files) -> None:
     for entry in lake.entries(FOLDER):
         if entry.is_folder and entry.name.endswith(BODIES):
             begun = _read(lake, f"{FOLDER}/{entry.name.removesuffix(BODIES)}.json")
-            where = files_at(begun.folder)
+            where = files_at(begun.folder, "plan")
             idle = where.locked(LOCK, "replay") if os.path.isdir(where.url()) else nullcontext()
             with suppress(LakeError), idle:
                 lake.remove(f"{FOLDER}/{entry.name}")

@@ -109,4 +109,4 @@ def to_json(done: Replayed) -> dict[str, Any]:
 
 def publish(folder: str, done: Replayed) -> None:
     """Puts it into PLAN/report.json. OSError."""
-    files_at(folder).publish("report.json", json.dumps(to_json(done), indent=2).encode())
+    files_at(folder, "plan").publish("report.json", json.dumps(to_json(done), indent=2).encode())

@@ -17,6 +17,7 @@ from ..backtest.calibration import how_wrong
 from ..backtest.objective import OBJECTIVES, Objective
 from ..errors import told
 from ..lake.lake import Lake
+from ..lake.mart_set import MartSet
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
 from . import backtest_input
 from .axis_scales import bucket
@@ -57,7 +58,7 @@ def report(
     days = whole_days(since, until)
     place = lake if isinstance(lake, Lake) else Lake(lake)
     with told(place.root):
-        marts = _Marts(spark, place, days, progress or _silent)
+        marts = _Marts(spark, place.marts(), days, progress or _silent)
         rows = marts.rows()
         if rows.recovery:
             known = marts.known()
@@ -83,7 +84,7 @@ def report(
 
 
 def told_policies(
-    spark: SparkSession, lake: Lake, *, since: TimeBound | None = None, until: TimeBound | None = None
+    spark: SparkSession, lake: Lake | MartSet, *, since: TimeBound | None = None, until: TimeBound | None = None
 ) -> ToldPolicies:
     """Return the policy of each destination as far as the records spell it, and why not where they do not.
 
@@ -129,10 +130,10 @@ def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
 
 
 class _Marts:
-    """The marts of a lake within some days, cut down and collected."""
+    """The marts of one run within some days, cut down and collected."""
 
-    def __init__(self, spark: SparkSession, lake: Lake, days: TimeRange, progress: Progress) -> None:
-        self._spark, self._lake, self._days, self._progress = spark, lake, days, progress
+    def __init__(self, spark: SparkSession, marts: MartSet, days: TimeRange, progress: Progress) -> None:
+        self._spark, self._marts, self._days, self._progress = spark, marts, days, progress
 
     def rows(self) -> MartRows:
         from . import aggregate
@@ -145,7 +146,7 @@ class _Marts:
             attempt_curve=self._read("attempt_curve", aggregate.attempt_curve(self._daily("attempt_curve"))),
             recovery=self._read("recovery", aggregate.recovery(self._daily("recovery"))),
             fingerprints=self._read(
-                "fingerprints", aggregate.fingerprints(self._lake.mart(self._spark, "fingerprints"))
+                "fingerprints", aggregate.fingerprints(self._marts.mart(self._spark, "fingerprints"))
             ),
             waste=self._read("waste", aggregate.waste(self._daily("waste"))),
             poison=self._read("poison", aggregate.sick(poison)),
@@ -161,15 +162,15 @@ class _Marts:
         from ..backtest import lake_input  # it reads through `aggregate`
 
         self._progress("reading histories", 0, 0)
-        return lake_input.known(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
+        return lake_input.known(self._spark, self._marts, since=self._days.since_us, until=self._days.until_us)
 
     def policies(self) -> ToldPolicies:
         """Those in use, as far as the records tell."""
         self._progress("reading policies", 0, 0)
-        return told_policies(self._spark, self._lake, since=self._days.since_us, until=self._days.until_us)
+        return told_policies(self._spark, self._marts, since=self._days.since_us, until=self._days.until_us)
 
     def _daily(self, name: str) -> DataFrame:
-        frame = self._lake.mart(self._spark, name)
+        frame = self._marts.mart(self._spark, name)
         for bound, sign in zip(self._days, (">=", "<"), strict=True):
             if bound is not None:
                 frame = frame.where(f"day {sign} DATE'{day_of(bound)}'")
@@ -177,7 +178,7 @@ class _Marts:
 
     def _timed(self, name: str) -> DataFrame:
         """By when a message was tried last, or a window began."""
-        frame, column = self._lake.mart(self._spark, name), "window_us" if name == "storms" else "last_us"
+        frame, column = self._marts.mart(self._spark, name), "window_us" if name == "storms" else "last_us"
         for bound, sign in zip(self._days, (">=", "<"), strict=True):
             if bound is not None:
                 frame = frame.where(f"{column} {sign} {bound}L")

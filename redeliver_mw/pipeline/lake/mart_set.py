@@ -1,0 +1,332 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""The marts of a lake, published together: a small head names one manifest, and the manifest names the files.
+
+::
+
+    marts/_head.json                 {"run": RUN, "manifest": "marts/_manifests/RUN.json"}
+    marts/_manifests/RUN.json        the set: the files and rows of each mart, and which events it was made from
+    marts/_runs/RUN/NAME/*.parquet   the files
+    marts/NAME/*.parquet             the same files under a path that stays, for other programs
+
+The head is replaced last, in one step: until then readers see the set before it, and a run that dies changes nothing
+for them. A reader takes the head once, as a `MartSet`, and reads all its marts from that; its files stay until the
+run after the next one begins, which also removes what dead runs have left.
+
+The folders `marts/NAME` hold hard links. They are taken away before the head is replaced and made anew after it, so
+that a run that dies in between leaves no folder rather than one of another run. A file system without hard links has
+no such folders.
+
+Releases before this layout gave each mart a pointer of its own, `marts/NAME/_current.json`. Such marts are read until
+`insights` runs, unless they are of different runs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import ConfigError
+from .. import schemas
+from ..errors import LakeError, told
+from ..files import Files
+from ..manifests import new_run, now_us
+from ..time_range import TimeBound, TimeRange
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .lake import Lake
+
+HEAD: Final = "marts/_head.json"
+MANIFESTS: Final = "marts/_manifests"
+RUNS: Final = "marts/_runs"
+MAKE_THEM: Final = "Run `redeliver pipeline insights LAKE`"
+_TABLES: Final = schemas.MARTS | {"backtest": schemas.BACKTEST}
+_OLD_ORDER: Final = (  # in which releases with a pointer for each mart published them
+    "messages",
+    "attempt_curve",
+    "recovery",
+    "poison",
+    "fingerprints",
+    "waste",
+    "storms",
+    "dead_letter_flow",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MartFiles:
+    """The Parquet files of one mart, by paths relative to the lake's folder, and the rows in them."""
+
+    files: list[str]
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetManifest:
+    """The marts of one run.
+
+    `events` are the runs of the compaction that they were made from, None if that is not known; `since_us` and
+    `until_us` are the bounds that `insights` was given.
+    """
+
+    run: str
+    created_us: int
+    marts: dict[str, MartFiles] = field(default_factory=dict)
+    events: list[str] | None = None
+    since_us: int | None = None
+    until_us: int | None = None
+
+    @property
+    def path(self) -> str:
+        return f"{MANIFESTS}/{self.run}.json"
+
+
+class MartSet:
+    """Reads the marts of one run of `insights`, whatever is published after it was opened.
+
+    `Lake.marts()` opens the set that was published last. Every method may raise LakeError.
+    """
+
+    def __init__(self, lake: Lake, manifest: SetManifest) -> None:
+        self.lake, self.manifest, self.root = lake, manifest, lake.root
+
+    def mart(self, spark: SparkSession, name: str) -> DataFrame:
+        """Return a mart of the set. Raises LakeError if the set does not have it, or if files of it are gone."""
+        ddl = ddl_of(name)
+        if (found := self.manifest.marts.get(name)) is None:
+            raise LakeError(f"the mart {name!r} is not there yet", where=self.root, cure=MAKE_THEM)
+        with told(self.root):
+            _require(self.lake.files, name, found.files)
+            return self.lake.read(spark, ddl, found.files, base="marts")
+
+    def events(self, spark: SparkSession, since: TimeBound | None = None, until: TimeBound | None = None) -> DataFrame:
+        """Return the records that the marts were made from, as `Lake.events` does.
+
+        These are all records of the lake if the set does not say which, or if the lake was rewritten since.
+        """
+        manifests, named = self.lake.manifests(), set(self.manifest.events or ())
+        if named and named <= {one.run for one in manifests}:
+            manifests = [one for one in manifests if one.run in named]
+        frame = self.lake.events(spark, since, until, manifests=manifests)
+        if self.manifest.since_us is not None:
+            frame = frame.where(f"ts_us >= {self.manifest.since_us}L")
+        if self.manifest.until_us is not None:
+            frame = frame.where(f"ts_us < {self.manifest.until_us}L")
+        return frame
+
+
+class NewMarts:
+    """Writes the marts of a set that is not published yet. Made by `new_marts`."""
+
+    def __init__(self, lake: Lake, spark: SparkSession, base: Mapping[str, MartFiles]) -> None:
+        self.run = new_run()
+        self._lake, self._spark, self._base = lake, spark, base
+        self._marts: dict[str, MartFiles] = {}
+        self._events: list[str] | None = None
+        self._span = TimeRange()
+
+    def made_from(self, events: Sequence[str], span: TimeRange) -> None:
+        """Note the runs of the compaction, and the time, whose records the marts are made of."""
+        self._events, self._span = list(events), span
+
+    def write(self, name: str, frame: DataFrame) -> int:
+        """Write a mart, which nobody sees yet, and return its rows. Raises TypeError for other columns than its own."""
+        self._marts[name] = write_table(self._lake, self._spark, name, frame, f"{RUNS}/{self.run}/{name}")
+        return self._marts[name].rows
+
+    def mart(self, name: str) -> DataFrame:
+        """Return a mart that was written before."""
+        return self._lake.read(self._spark, ddl_of(name), self._marts[name].files, base="marts")
+
+    def publish(self) -> None:
+        """Let readers see the set, in one step."""
+        files = self._lake.files
+        manifest = SetManifest(
+            run=self.run,
+            created_us=now_us(),
+            marts={**self._base, **self._marts},
+            events=self._events,
+            since_us=self._span.since_us,
+            until_us=self._span.until_us,
+        )
+        files.publish(manifest.path, json.dumps(asdict(manifest)).encode())
+        files.sync([manifest.path, *(path for mart in self._marts.values() for path in mart.files)])
+        for name in schemas.MARTS:
+            if not _is_old(files, name):
+                files.remove(_folder(name))
+        files.publish(HEAD, json.dumps({"run": self.run, "manifest": manifest.path}).encode())
+        with suppress(OSError):  # the set is published, with these folders or without them
+            for name, mart in manifest.marts.items():
+                _show(files, name, mart)
+
+    def drop(self) -> None:
+        """Remove what was written, unless the head names it: the step may be done, and its answer lost."""
+        with suppress(OSError, LakeError):
+            if (head := _head(self._lake.files)) is None or head["run"] != self.run:
+                self._lake.files.remove(f"{RUNS}/{self.run}")
+                self._lake.files.remove(f"{MANIFESTS}/{self.run}.json")
+
+
+@contextmanager
+def new_marts(lake: Lake, spark: SparkSession, *, keep: bool = False) -> Iterator[NewMarts]:
+    """Give the set to write into, and publish it when the block ends well; else nothing is changed for readers.
+
+    With `keep` the marts that are not written are those of the set before. Raises LakeError if another process makes
+    marts.
+    """
+    with lake.locked("marts"), told(lake.root):
+        base: Mapping[str, MartFiles] = {}
+        try:
+            before = current(lake.files)
+        except LakeError:
+            if keep:
+                raise
+        else:
+            _clean(lake.files, before)
+            base = before.marts if before is not None and keep else {}
+        new = NewMarts(lake, spark, base)
+        try:
+            yield new
+            new.publish()
+        except BaseException:
+            new.drop()
+            raise
+
+
+def current(files: Files) -> SetManifest | None:
+    """Return the set that was published last, None if there is none. Raises LakeError if it cannot be read."""
+    if (head := _head(files)) is None:
+        return _old(files)
+    while True:
+        path = head["manifest"]
+        try:
+            return _manifest(json.loads(files.read(path)))
+        except FileNotFoundError:
+            again = _head(files)
+            if again is None or again == head:
+                what = f"the manifest {path}, which the marts' head names, is missing"
+                raise LakeError(what, where=files.url(), cure=MAKE_THEM) from None
+            head = again  # two runs have ended since the head was read
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise _damaged(files, path, error) from None
+
+
+def write_table(lake: Lake, spark: SparkSession, name: str, frame: DataFrame, folder: str) -> MartFiles:
+    """Write a table into a folder. Raises TypeError if `frame` has other columns or types than the table."""
+    import pyarrow.parquet as pq
+
+    wanted, given = spark.createDataFrame([], ddl_of(name)).dtypes, frame.dtypes
+    if given != wanted:
+        raise TypeError(f"{name} has the columns {wanted}, not {given}")
+    frame.write.option("compression", "zstd").parquet(lake.files.url(folder))
+    paths = [f"{folder}/{one.name}" for one in lake.files.entries(folder) if one.name.endswith(".parquet")]
+    rows: int = sum(pq.read_metadata(lake.files.url(path)).num_rows for path in paths)
+    return MartFiles(paths, rows)
+
+
+def ddl_of(name: str) -> str:
+    """Return the columns of a mart. Raises ConfigError for a name that is none."""
+    if name not in _TABLES:
+        raise ConfigError(f"{name!r} is no mart", where="lake", cure=f"Take one of {', '.join(_TABLES)}")
+    return _TABLES[name]
+
+
+def _folder(name: str) -> str:
+    return f"marts/{name}"
+
+
+def _head(files: Files) -> dict[str, str] | None:
+    try:
+        found = json.loads(files.read(HEAD))
+        return {"run": str(found["run"]), "manifest": str(found["manifest"])}
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(files, HEAD, error) from None
+
+
+def _manifest(given: dict[str, Any]) -> SetManifest:
+    return SetManifest(
+        run=given["run"],
+        created_us=given["created_us"],
+        marts={name: MartFiles(list(one["files"]), one["rows"]) for name, one in given["marts"].items()},
+        events=given.get("events"),
+        since_us=given.get("since_us"),
+        until_us=given.get("until_us"),
+    )
+
+
+def _damaged(files: Files, path: str, error: Exception) -> LakeError:
+    return LakeError(f"this file is damaged: {error!r}", where=files.url(path), cure=MAKE_THEM)
+
+
+def _require(files: Files, name: str, paths: Sequence[str]) -> None:
+    """Raise LakeError for files that were removed, by hand or because two runs have ended since the set was opened."""
+    there: dict[str, set[str]] = {}
+    for path in paths:
+        folder, _, file = path.rpartition("/")
+        if folder not in there:
+            there[folder] = {entry.name for entry in files.entries(folder)}
+        if file not in there[folder]:
+            what = f"the mart {name!r} cannot be read: its file {path} is missing"
+            raise LakeError(what, where=files.url(), cure=f"Run this again; if that does not help: {MAKE_THEM}")
+
+
+def _clean(files: Files, kept: SetManifest | None) -> None:
+    """Remove the set before the one that is read, and what dead runs have left."""
+    marts = kept.marts.values() if kept is not None else ()
+    used = {path.removeprefix(f"{RUNS}/").partition("/")[0] for mart in marts for path in mart.files}
+    for entry in files.entries(RUNS):
+        if entry.name not in used:
+            files.remove(f"{RUNS}/{entry.name}")
+    for entry in files.entries(MANIFESTS):
+        if kept is None or f"{MANIFESTS}/{entry.name}" != kept.path:
+            files.remove(f"{MANIFESTS}/{entry.name}")
+
+
+def _show(files: Files, name: str, mart: MartFiles) -> None:
+    """Let the files be found in the mart's own folder, too."""
+    if any(path.startswith(f"{_folder(name)}/") for path in mart.files):
+        return  # a release with a pointer for each mart has written them there
+    files.remove(_folder(name))
+    files.link(mart.files, _folder(name))
+
+
+# Marts with a pointer of their own
+
+
+def pointer(files: Files, name: str) -> dict[str, Any] | None:
+    """Return what the pointer of a single table says, None if there is none. Raises LakeError if it is damaged."""
+    path = f"{_folder(name)}/_current.json"
+    try:
+        found = json.loads(files.read(path))
+        return {"run": str(found["run"]), "files": list(found["files"]), "rows": int(found["rows"])}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(files, path, error) from None
+
+
+def _is_old(files: Files, name: str) -> bool:
+    return any(entry.name == "_current.json" for entry in files.entries(_folder(name)))
+
+
+def _old(files: Files) -> SetManifest | None:
+    """Return the marts of a release that gave each a pointer. Raises LakeError if they are of different runs.
+
+    A run published its marts in one order. So the times in their names rise in that order, unless a run has died
+    between two of them, or is at it.
+    """
+    found = {name: about for name in _OLD_ORDER if (about := pointer(files, name)) is not None}
+    if not found:
+        return None
+    times = [about["run"].partition("-")[0] for about in found.values()]
+    if times != sorted(times):
+        raise LakeError("its marts are of different runs of insights", where=files.url(), cure=MAKE_THEM)
+    marts = {name: MartFiles(about["files"], about["rows"]) for name, about in found.items()}
+    return SetManifest(run=max(about["run"] for about in found.values()), created_us=0, marts=marts)
