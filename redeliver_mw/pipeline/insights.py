@@ -35,6 +35,8 @@ def insights(
     another process makes its marts or its disk is full, SparkError if Spark gives up; marts that were published before
     an error stay, and the others are as they were.
     """
+    from .marts.clocks import corrected
+
     place = lake if isinstance(lake, Lake) else Lake(lake)
     rows: dict[str, int] = {}
     with place.locked("marts"), told(place.root):
@@ -43,7 +45,10 @@ def insights(
             if progress is not None:
                 progress(name, done, len(makers))
             source = place.mart(spark, "messages") if name in _OF_MESSAGES else events
-            rows[name] = place.publish(spark, name, make(source))
+            made = make(source)
+            rows[name] = place.publish(spark, name, made)
+            if name == "clocks":  # the first: all others are made of events with one clock
+                events = corrected(events, made)
     if progress is not None:
         progress("done", len(rows), len(rows))
     return rows
@@ -52,6 +57,7 @@ def insights(
 def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
     """The function of each mart; only here is Spark loaded for them."""
     from .marts.attempt_curve import attempt_curve
+    from .marts.clocks import clocks
     from .marts.dead_letter_flow import dead_letter_flow
     from .marts.fingerprints import fingerprints
     from .marts.messages import messages
@@ -61,6 +67,7 @@ def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
     from .marts.waste import waste
 
     return {
+        "clocks": clocks,
         "messages": messages,
         "attempt_curve": attempt_curve,
         "recovery": recovery,
