@@ -102,7 +102,9 @@ def host_clocks(handovers: Handovers, days: Sequence[HostDay]) -> list[HostClock
     for one in days:
         weights[one.host] += one.records
     whole = _solved(handovers, weights)
-    found = [clock for day in sorted({one.day for one in days}) for clock in _of_day(day, handovers, days, weights, whole)]
+    found = [
+        clock for day in sorted({one.day for one in days}) for clock in _of_day(day, handovers, days, weights, whole)
+    ]
     return _joined(sorted(found, key=lambda one: (one.day, one.host, one.since_us)))
 
 

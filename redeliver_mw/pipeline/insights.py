@@ -54,6 +54,19 @@ def insights(
     return rows
 
 
+def clock_warnings(spark: SparkSession, lake: Lake) -> list[str]:
+    """Return what is wrong with the clocks of a lake's hosts, as its marts tell it, and what to do; nothing if all is
+    well. Raises LakeError if its marts are not there yet."""
+    from .marts.recovery import order
+    from .report import aggregate, clocks
+
+    with told(lake.root):
+        hosts = aggregate.clocks(lake.mart(spark, "clocks")).collect()
+        histories = order(lake.mart(spark, "messages")).collect()
+    known = clocks.clocks([row.asDict() for row in hosts], [row.asDict() for row in histories])
+    return [line for line in (*clocks.told(known), clocks.cure(known)) if line]
+
+
 def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
     """The function of each mart; only here is Spark loaded for them."""
     from .marts.attempt_curve import attempt_curve

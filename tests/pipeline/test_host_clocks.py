@@ -137,9 +137,7 @@ def test_waits_that_are_longer_on_one_way_stay_within_the_error() -> None:
     """3 s from the first host to the second, 0.1 s back: half the difference would be 1.45 s of skew."""
     there = world(default_rng(8), [(0, 1)], 100, ahead_by(0, 0), lambda rng, n: 3 + rng.exponential(0.1, n))
     back = world(default_rng(9), [(1, 0)], 100, ahead_by(0, 0))
-    both = Handovers(
-        *(np.concatenate(pair) for pair in zip(vars(there).values(), vars(back).values(), strict=True))
-    )
+    both = Handovers(*(np.concatenate(pair) for pair in zip(vars(there).values(), vars(back).values(), strict=True)))
     found = by_host(host_clocks(both, days_of(200, 100)))
     assert found[1].state == "in step"
     assert_holds(found[1], 0, within_s=2)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date
 from pathlib import Path
 from random import Random
@@ -11,15 +12,18 @@ from random import Random
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from redeliver_mw.pipeline import Lake, schemas
-from redeliver_mw.pipeline.insights import insights
+from redeliver_mw.cli.main import run
+from redeliver_mw.pipeline import schemas
 from redeliver_mw.pipeline.marts import clocks as module
 from redeliver_mw.pipeline.marts.clocks import clocks, corrected
 from redeliver_mw.pipeline.marts.messages import messages
 from redeliver_mw.pipeline.marts.recovery import order, recovery
+from redeliver_mw.pipeline.report.job import report
+from redeliver_mw.pipeline.report.page import page
 from redeliver_mw.pipeline.time_range import DAY_US
 from tests.pipeline.histories import SECOND, START, Row, events, history, row
 from tests.pipeline.test_insights import lake_of
+from tests.pipeline.test_report_page import words
 
 MESSAGES, DEAD = 1_000, 30  # 97 % recover
 SKEW_S = -30
@@ -57,7 +61,12 @@ def test_a_host_that_is_30_s_behind_is_found_and_its_times_are_corrected(spark: 
     assert found.dtypes == spark.createDataFrame([], schemas.CLOCKS).dtypes
     first, second = found.orderBy("host").collect()
     day_us = START // DAY_US * DAY_US
-    assert (first["day"], first["host"], first["state"], first["offset_us"]) == (date(2026, 3, 2), "web-1", "in step", 0)
+    assert (first["day"], first["host"], first["state"], first["offset_us"]) == (
+        date(2026, 3, 2),
+        "web-1",
+        "in step",
+        0,
+    )
     assert (second["since_us"], second["until_us"], second["state"]) == (day_us, day_us + DAY_US, "corrected")
     assert abs(second["offset_us"] - SKEW_S * SECOND) <= second["error_us"] <= 1.5 * SECOND
     made = messages(corrected(seen, found)).localCheckpoint()
@@ -123,8 +132,40 @@ def test_of_many_records_a_part_tells_the_same(
     assert abs(part["offset_us"] - SKEW_S * SECOND) <= part["error_us"]
 
 
-def test_insights_makes_all_marts_by_one_clock(spark: SparkSession, tmp_path: Path) -> None:
+def test_marts_and_page_tell_the_truth_and_name_the_clock(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     lake = lake_of(spark, two_hosts(SKEW_S), tmp_path)
-    insights(spark, lake)
+    assert run(["pipeline", "insights", lake.root]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"The clock of web-2 was (29|30|31) s behind, to within .* s\. Its times are corrected", said)
+    assert "Keep the clock of web-2 in step, with NTP" in said
     assert share(lake.mart(spark, "recovery")) == pytest.approx(1 - DEAD / MESSAGES, abs=0.005)
-    assert {one["state"] for one in Lake(lake.root).mart(spark, "clocks").collect()} == {"in step", "corrected"}
+    assert {one["state"] for one in lake.mart(spark, "clocks").collect()} == {"in step", "corrected"}
+    known = report(spark, lake)
+    assert known.failures.healed / known.failures.messages == pytest.approx(1 - DEAD / MESSAGES, abs=0.005)
+    text = words(page(known))
+    assert re.search(r"97 % of 1,000 messages healed", text)
+    assert re.search(r"The clock of web-2 was (29|30|31) s behind", text)
+
+
+def test_where_too_few_handovers_tell_the_page_says_whose_times_are_not_known(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Ten messages fail on the first host and succeed on the second, whose clock is 30 s behind."""
+    told = [
+        one
+        for n in range(10)
+        for one in (
+            row(n * 60, "redelivered", message_key=f"m{n}", host="web-1"),
+            row(n * 60 + 5 - 30, "accepted", message_key=f"m{n}", host="web-2", delivery_count=2),
+        )
+    ]
+    lake = lake_of(spark, told, tmp_path)
+    assert run(["pipeline", "insights", lake.root]) == 0
+    said = capsys.readouterr().err
+    assert "The times of 10 of 10 messages that were tried more than once (100 %) contradict each other" in said
+    assert "How far the clock of web-2 may be off cannot be told" in said
+    known = report(spark, lake)
+    assert (known.clocks.histories, known.clocks.disorder, known.clocks.unknown) == (10, 10, ("web-2",))
+    assert "Keep the clocks of all hosts in step, with NTP" in words(page(known))

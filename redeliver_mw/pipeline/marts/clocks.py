@@ -36,9 +36,7 @@ transform(
 
 def clocks(events: DataFrame) -> DataFrame:
     """The mart out of `events`. Runs jobs at once: handovers are collected, READ of them at most."""
-    days = (
-        events.where(_TRIED).groupBy("host", day("ts_us").alias("day")).agg(sf.count("*").alias("n")).collect()
-    )
+    days = events.where(_TRIED).groupBy("host", day("ts_us").alias("day")).agg(sf.count("*").alias("n")).collect()
     names = sorted({row["host"] for row in days})
     number = {name: n for n, name in enumerate(names)}
     seen = [HostDay(number[row["host"]], (row["day"] - _EPOCH).days, row["n"]) for row in days]

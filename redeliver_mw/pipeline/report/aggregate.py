@@ -125,3 +125,12 @@ def policies(events: DataFrame) -> DataFrame:
     return decided.groupBy("destination", "policy", "policy_version", "policy_arm").agg(
         sf.count("*").alias("n"), sf.max("ts_us").alias("last_us")
     )
+
+
+def clocks(clocks: DataFrame) -> DataFrame:
+    """A row for each host and state: the least offset and the greatest, and the greatest error."""
+    return clocks.groupBy("host", "state").agg(
+        sf.min("offset_us").alias("offset_us"),
+        sf.max("offset_us").alias("most_us"),
+        sf.max("error_us").alias("error_us"),
+    )

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from .attempts import Attempts, attempts
+from .clocks import Clocks, clocks
 from .failures import Failures, failures
 from .letters import Flow, Poison, flow, poison
 from .policy_advice import Advice, advise
@@ -32,7 +33,7 @@ class MartRows:
     end: `destination`, `first_us`, `end_us`, `attempts`, `retries`, `peak`. `verdicts` is `poison` counted: `verdict`
     and `n`. `flow_by_day` and `flow_by_reason` are `dead_letter_flow`. `estimates` are points of the back-test's curve
     for a failure: `destination`, `fingerprint`, `after_s` and `healed`, the share that recovers by then. `choices` and
-    `checks`: see `advise`.
+    `checks`: see `advise`. `clocks` and `order`: see `clocks.clocks`.
     """
 
     outcomes: Sequence[Row] = ()
@@ -50,6 +51,8 @@ class MartRows:
     backtest: Sequence[Row] = ()
     choices: Sequence[Row] = ()
     checks: Sequence[Row] = ()
+    clocks: Sequence[Row] = ()
+    order: Sequence[Row] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,7 @@ class Facts:
     flow: Flow
     poison: Poison
     advice: tuple[Advice, ...]
+    clocks: Clocks
 
     def as_json(self) -> dict[str, Any]:
         """The same numbers under the same names."""
@@ -95,6 +99,7 @@ def facts(rows: MartRows, *, lake: str, made_s: float) -> Facts:
         flow=flow(rows.flow_by_day, rows.flow_by_reason),
         poison=poison(rows.poison, rows.verdicts),
         advice=advise(rows.backtest, rows.choices, rows.checks),
+        clocks=clocks(rows.clocks, rows.order),
     )
 
 
