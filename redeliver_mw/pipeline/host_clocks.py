@@ -23,7 +23,7 @@ of them make bounds that contradict each other: then the clock was not steady, a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
@@ -40,6 +40,8 @@ APART_US: Final = 500_000  # what is nearer than this is in step
 SURE: Final = 2  # an offset is taken off if it is so many times its error: what is left is then less than what was
 CLOSE_US: Final = 2_000_000  # with a greater error nobody says that clocks are in step
 SHORTEST_US: Final = DAY_US // 64  # a part of a day that is not halved any more
+
+_ROUNDS: Final = 3  # in which hosts seem to be ahead of each other, before they are grouped
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -67,6 +69,10 @@ class Handovers:
     def where(self, wanted: Bools) -> Handovers:
         """Return those that are wanted."""
         return Handovers(self.at_us[wanted], self.before[wanted], self.after[wanted], self.gap_us[wanted])
+
+    def renamed(self, name: Ints) -> Handovers:
+        """Return the same with the number `name[n]` for host n: of hosts that have one clock, one number."""
+        return Handovers(self.at_us, name[self.before], name[self.after], self.gap_us)
 
 
 class HostDay(NamedTuple):
@@ -101,7 +107,7 @@ def host_clocks(handovers: Handovers, days: Sequence[HostDay]) -> list[HostClock
     weights = np.zeros(hosts)
     for one in days:
         weights[one.host] += one.records
-    whole = _solved(handovers, weights)
+    whole = _of_whole(handovers, weights)
     found = [
         clock for day in sorted({one.day for one in days}) for clock in _of_day(day, handovers, days, weights, whole)
     ]
@@ -151,6 +157,62 @@ class _Bounds:
         return _Bounds(self.i[kept], self.j[kept], self.upper[kept], self.erratic, self.usual_us)
 
 
+def _of_whole(handovers: Handovers, weights: Floats) -> _Solution:
+    """Return what all days together tell. Hosts that are many, and met each other seldom, are told by groups.
+
+    A group is of hosts that seem to have one clock. What seems so need not be: bounds of a group hold whatever it is
+    made of as long as clocks are in step, and contradict each other where they are not.
+    """
+    found = _solved(handovers, weights)
+    missing = (weights > 0) & ~found.known & ~found.unsteady
+    if not missing.any():
+        return found
+    group = _groups(handovers, len(weights))
+    missing &= group >= 0
+    name = np.where(group >= 0, group, np.arange(len(weights)))
+    together = np.bincount(name, weights, len(weights)).astype(np.float64)
+    grouped = _solved(handovers.renamed(name), together)
+    if name[found.reference] != grouped.reference:
+        if found.known.sum() > 1:
+            return found  # both are told against clocks of their own
+        members = np.flatnonzero(name == grouped.reference)
+        found = replace(found, reference=int(members[np.argmax(weights[members])]))
+    low, high = np.where(missing, grouped.low[name], found.low), np.where(missing, grouped.high[name], found.high)
+    low[found.reference] = high[found.reference] = 0.0
+    return _Solution(found.reference, low, high, found.unsteady | (missing & grouped.unsteady[name]))
+
+
+def _groups(handovers: Handovers, hosts: int) -> Ints:
+    """Return for each host the number of one that seems to have the same clock; -1: too few handovers to tell.
+
+    Half the difference between the median gaps to a host and from it, against what the others seem to be ahead.
+    """
+    there = handovers.where(handovers.before != handovers.after)
+    n = np.minimum(np.bincount(there.after, minlength=hosts), np.bincount(there.before, minlength=hosts))
+    seems = np.zeros(hosts)
+    for _ in range(_ROUNDS):
+        to = _medians(there.after, there.gap_us + seems[there.before], hosts)
+        away = _medians(there.before, there.gap_us - seems[there.after], hosts)
+        seems = np.where(n >= LEAST, (to - away) / 2, 0.0)
+    told = np.flatnonzero(n >= LEAST)
+    order = told[np.argsort(seems[told], kind="stable")]
+    group = np.full(hosts, -1)
+    first = np.concatenate([[True], np.diff(seems[order]) > CLOSE_US])[: len(order)]
+    group[order] = order[np.maximum.accumulate(np.where(first, np.arange(len(order)), 0))]
+    return group
+
+
+def _medians(host: Ints, gap_us: Floats, hosts: int) -> Floats:
+    order = np.lexsort((gap_us, host))
+    n = np.bincount(host, minlength=hosts)
+    middle = np.cumsum(n) - n + n // 2
+    return (
+        np.where(n > 0, gap_us[order][np.minimum(middle, max(len(order) - 1, 0))], 0.0)
+        if len(order)
+        else np.zeros(hosts)
+    )
+
+
 def _of_day(
     day: int, handovers: Handovers, days: Sequence[HostDay], weights: Floats, whole: _Solution
 ) -> Iterator[HostClock]:
@@ -166,9 +228,10 @@ def _of_day(
     if _apart(whole.offset[found.reference], whole.error[found.reference]):
         frame = _Frame(found.reference, whole.offset[found.reference], whole.error[found.reference])
     offset, error, pairs = found.offset + frame.offset, found.error + frame.error, _pairs(seen, len(weights))
+    one_clock = np.where(np.abs(found.offset) < APART_US, found.reference, np.arange(len(weights)))
     for host in np.flatnonzero(present):
         if found.unsteady[host]:
-            yield from _in_parts(int(host), day, (since_us, until_us), seen, weights, frame)
+            yield from _in_parts(int(host), day, (since_us, until_us), seen.renamed(one_clock), weights, frame)
         elif not found.known[host] and whole.known[host]:
             yield _told(int(host), day, (since_us, until_us), whole.offset[host], whole.error[host], int(pairs[host]))
         else:

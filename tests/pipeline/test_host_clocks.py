@@ -257,6 +257,48 @@ def test_days_on_which_other_hosts_are_busy_are_told_against_the_same_clock() ->
         assert one.state == ("corrected" if one.host >= 2 else "in step")
 
 
+def many_hosts(rng: Generator, hosts: int, n: int, clock: Callable[[int], float]) -> Handovers:
+    """Handovers between any two of many hosts, on one day."""
+    before, after = rng.integers(0, hosts, n), rng.integers(0, hosts, n)
+    ahead = np.array([clock(host) for host in range(hosts)])
+    ends_s, waits_s = rng.uniform(100, 86_000, n), 1 + rng.exponential(2, n)
+    at_us = DAY * DAY_US + np.round((ends_s + waits_s + ahead[after]) * SECOND).astype(np.int64)
+    return Handovers(at_us, before, after, np.round((waits_s + ahead[after] - ahead[before]) * SECOND).astype(np.int64))
+
+
+def test_many_hosts_of_which_no_two_met_often_are_told_by_groups_that_have_one_clock() -> None:
+    """300 hosts, a third of them 30 s behind, and 15,000 handovers: one on every sixth way."""
+    handovers = many_hosts(default_rng(18), 300, 15_000, lambda host: -30 if host % 3 == 0 else 0)
+    for one in host_clocks(handovers, days_of(*range(100, 400))):
+        assert one.state == ("corrected" if one.host % 3 == 0 else "in step")
+        assert_holds(one, -30 if one.host % 3 == 0 else 0, within_s=1.5)
+
+
+def test_many_hosts_in_step_are_never_corrected_however_their_waits_are() -> None:
+    for seed in range(200):
+        rng = default_rng(seed)
+        handovers = many_hosts(rng, 60, 4_000, lambda _: 0)
+        slow = 10 ** rng.uniform(-1, 3, 60)  # each host takes up what comes as late as it is used to
+        handovers.gap_us[:] += np.round(slow[handovers.after] * rng.pareto(1, 4_000).clip(0, 1e4) * SECOND).astype(
+            np.int64
+        )
+        found = host_clocks(handovers, days_of(*range(100, 160)))
+        assert "corrected" not in {one.state for one in found}, seed
+
+
+def test_a_clock_that_drifts_among_many_hosts_is_followed_against_all_of_them_together() -> None:
+    rng = default_rng(19)
+    handovers = many_hosts(rng, 20, 30_000, lambda _: 0)
+    drift_us = 20 * (handovers.at_us - DAY * DAY_US) / DAY_US * SECOND
+    ahead = (handovers.after == 4).astype(int) - (handovers.before == 4)
+    handovers.gap_us[:] += np.round(ahead * drift_us).astype(np.int64)
+    parts = [one for one in host_clocks(handovers, days_of(*range(100, 120))) if one.host == 4]
+    known = [one for one in parts if one.offset_us is not None]
+    assert sum(one.until_us - one.since_us for one in known) > 0.9 * DAY_US
+    for one in known:
+        assert one.offset_us == pytest.approx(20 * ((one.since_us + one.until_us) / 2 / DAY_US - DAY) * SECOND, abs=2e6)
+
+
 def test_one_in_twenty_gaps_that_are_wrong_do_no_harm() -> None:
     handovers = world(default_rng(16), both_ways(2), 200, ahead_by(0, -30))
     handovers.gap_us[::21] -= 3_600 * SECOND  # a count was lost: what is taken for the next attempt was an earlier one
