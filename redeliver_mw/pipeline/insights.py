@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from .errors import told
 from .lake.lake import Lake
 from .lake.mart_set import new_marts
 from .time_range import TimeBound, span
@@ -35,6 +36,8 @@ def insights(
     Raises ConfigError for a lake that is none, LakeError if it is empty, if another process makes its marts or its disk
     is full, SparkError if Spark gives up.
     """
+    from .marts.clocks import corrected
+
     place = lake if isinstance(lake, Lake) else Lake(lake)
     wanted = span(since, until)
     rows: dict[str, int] = {}
@@ -45,15 +48,33 @@ def insights(
         for done, (name, make) in enumerate(makers.items()):
             if progress is not None:
                 progress(name, done, len(makers))
-            rows[name] = new.write(name, make(new.mart("messages") if name in _OF_MESSAGES else events))
+            made = make(new.mart("messages") if name in _OF_MESSAGES else events)
+            rows[name] = new.write(name, made)
+            if name == "clocks":  # the first: all others are made of events with one clock
+                events = corrected(events, made)
     if progress is not None:
         progress("done", len(rows), len(rows))
     return rows
 
 
+def clock_warnings(spark: SparkSession, lake: Lake) -> list[str]:
+    """Return what is wrong with the clocks of a lake's hosts, as its marts tell it, and what to do; nothing if all is
+    well. Raises LakeError if its marts are not there yet."""
+    from .marts.recovery import order
+    from .report import aggregate, clocks
+
+    marts = lake.marts()
+    with told(marts.root):
+        hosts = aggregate.clocks(marts.mart(spark, "clocks")).collect()
+        histories = order(marts.mart(spark, "messages")).collect()
+    known = clocks.clocks([row.asDict() for row in hosts], [row.asDict() for row in histories])
+    return [line for line in (*clocks.told(known), clocks.cure(known)) if line]
+
+
 def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
     """The function of each mart; only here is Spark loaded for them."""
     from .marts.attempt_curve import attempt_curve
+    from .marts.clocks import clocks
     from .marts.dead_letter_flow import dead_letter_flow
     from .marts.fingerprints import fingerprints
     from .marts.messages import messages
@@ -63,6 +84,7 @@ def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
     from .marts.waste import waste
 
     return {
+        "clocks": clocks,
         "messages": messages,
         "attempt_curve": attempt_curve,
         "recovery": recovery,

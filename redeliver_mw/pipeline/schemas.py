@@ -58,6 +58,10 @@ STORMS: Final = (
     "amplification DOUBLE, state STRING"
 )
 DEAD_LETTER_FLOW: Final = "day DATE, destination STRING, reason STRING, in BIGINT, out BIGINT, oldest_us BIGINT"
+CLOCKS: Final = (
+    "day DATE, host STRING, since_us BIGINT, until_us BIGINT, offset_us BIGINT, error_us BIGINT, pairs BIGINT, "
+    "state STRING"
+)
 
 MARTS: Final = {
     "attempt_curve": ATTEMPT_CURVE,
@@ -68,6 +72,7 @@ MARTS: Final = {
     "waste": WASTE,
     "storms": STORMS,
     "dead_letter_flow": DEAD_LETTER_FLOW,
+    "clocks": CLOCKS,
 }
 
 BACKTEST: Final = (

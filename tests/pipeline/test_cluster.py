@@ -37,6 +37,7 @@ MARTS = {
     "waste",
     "storms",
     "dead_letter_flow",
+    "clocks",
 }
 
 # What a cluster's user writes, and where each process found the package.

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from redeliver_mw.pipeline import schemas
 from redeliver_mw.pipeline.marts.attempt_curve import attempt_curve
+from redeliver_mw.pipeline.marts.clocks import clocks
 from redeliver_mw.pipeline.marts.dead_letter_flow import dead_letter_flow
 from redeliver_mw.pipeline.marts.fingerprints import fingerprints
 from redeliver_mw.pipeline.marts.messages import messages
@@ -33,6 +34,7 @@ GRAIN = {
     "waste": 3,
     "storms": 2,
     "dead_letter_flow": 3,
+    "clocks": 3,
 }
 EASY = Thresholds(enter_retries=3, enter_amplification=1.5, leave_retries=2, leave_amplification=1.2)
 
@@ -48,6 +50,7 @@ def made(events: DataFrame) -> dict[str, DataFrame]:
         "fingerprints": fingerprints(events),
         "storms": storms(events, EASY),
         "dead_letter_flow": dead_letter_flow(events),
+        "clocks": clocks(events),
     }
 
 

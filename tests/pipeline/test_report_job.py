@@ -75,6 +75,7 @@ def sample_lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
         "waste": rows.waste,
         "storms": rows.storms,
         "dead_letter_flow": rows.flow_by_day,
+        "clocks": (),
     }
     for name, of_mart in marts.items():
         lake.publish(spark, name, frame(spark, name, of_mart))

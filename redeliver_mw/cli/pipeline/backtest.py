@@ -127,7 +127,7 @@ def backtest(
         print_rows(asked.table(answer, by))
     _tell(asked, answer, known.history, checks, used)
     done = write is None or written_to(answer, Path(write), to, lossy)
-    if not done or (asked.compares(answer) and any(choice.assessment.withheld for choice in answer.choices)):
+    if not done or (asked.compares(answer) and any(choice.is_withheld for choice in answer.choices)):
         raise typer.Exit(IN_PART)
 
 

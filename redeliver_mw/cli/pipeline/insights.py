@@ -30,6 +30,7 @@ def insights(
 ) -> None:
     """Make the marts of a lake from its records: what fails, what heals and when, what is wasted, what dies."""
     from ...pipeline import Lake
+    from ...pipeline.insights import clock_warnings
     from ...pipeline.insights import insights as make
     from ...pipeline.time_range import span
 
@@ -37,6 +38,9 @@ def insights(
     place = Lake(lake)
     with spark(master, conf) as session, _telling() as tell:
         rows = make(session, place, since=since, until=until, progress=tell)
+        warnings = clock_warnings(session, place)
+    for line in warnings:
+        print(line, file=sys.stderr)
     if as_json:
         print(json.dumps(rows))
     else:

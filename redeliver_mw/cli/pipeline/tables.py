@@ -123,7 +123,7 @@ def written_to(answer: BacktestAnswer, file: Path, to: str, lossy: bool) -> bool
     """Puts the best policy into a file; says so. False if the language cannot say all of it, and nothing is written."""
     policies = answer.policies()
     if policies is None:
-        withheld = any(choice.assessment.withheld for choice in answer.choices)
+        withheld = any(choice.is_withheld for choice in answer.choices)
         why = "no advice is given" if withheld else "nothing is known to be better than what is in use"
         print(f"{file} is not written: {why}", file=sys.stderr)
         return not withheld

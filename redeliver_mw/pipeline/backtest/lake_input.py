@@ -57,7 +57,7 @@ def known(
     since: TimeBound | None = None,
     until: TimeBound | None = None,
 ) -> LakeHistory:
-    """Return what the mart `messages` of a lake, or of a set of marts, says of the days `since` then and before `until`.
+    """Return what the mart `messages` of a lake, or of a set of marts, says of the days from `since` to `until`.
 
     Raises ConfigError for a lake that is none, for a time that is no day's beginning, and if no message failed;
     LakeError if its marts are not there yet, SparkError if Spark gives up.

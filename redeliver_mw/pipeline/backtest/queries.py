@@ -29,6 +29,11 @@ class PolicyChoice:
     assessment: Assessment
 
     @property
+    def is_withheld(self) -> bool:
+        """Whether nothing may be advised, though history can judge the policy in use."""
+        return self.recommendation.best is not None and self.assessment.withheld
+
+    @property
     def is_advice(self) -> bool:
         """Whether another policy may be called better than the one in use."""
         return self.recommendation.is_change and self.assessment.is_advice

@@ -17,15 +17,24 @@ from pyspark.sql import functions as sf
 from ..time_bins import as_sql
 from .attempts import day
 
-# No time in it lies before that of an earlier attempt, and nothing failed after the first success.
-TRUSTED: Final = """
-coalesce(
-    first_failure_us <= last_failure_us
-    AND (recovered_us IS NULL OR last_failure_us <= recovered_us)
-    AND array_sort(transform(history, step -> step.ts_us)) = transform(history, step -> step.ts_us)
-    AND array_position(transform(history, step -> step.outcome), 'accepted') IN (0, failures + 1),
-    false)
+# No time in it lies before that of an earlier attempt. If one does, a clock was wrong, or a count was lost.
+_IN_ORDER: Final = """
+(first_failure_us <= last_failure_us
+AND (recovered_us IS NULL OR last_failure_us <= recovered_us)
+AND array_sort(transform(history, step -> step.ts_us)) = transform(history, step -> step.ts_us))
 """
+# In order, and nothing failed after the first success.
+TRUSTED: Final = f"""
+coalesce(
+    {_IN_ORDER} AND array_position(transform(history, step -> step.outcome), 'accepted') IN (0, failures + 1), false)
+"""
+
+
+def order(messages: DataFrame) -> DataFrame:
+    """Return one row: how many `histories` have more than one attempt, and of how many the times are in `disorder`."""
+    return messages.where("size(history) > 1").agg(
+        sf.count("*").alias("histories"), sf.count_if(~sf.expr(_IN_ORDER)).alias("disorder")
+    )
 
 
 def recovery(messages: DataFrame) -> DataFrame:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from . import policy_sentences
+from . import clocks, policy_sentences
 from .facts import Facts
 from .failures import FailureGroup
 from .markup import Markup, join, stranger
@@ -30,8 +30,21 @@ class ReportStep:
 
 def todo(facts: Facts) -> list[ReportStep]:
     """Nothing to do, nothing said."""
-    steps = [*_hopeless(facts), *_policies(facts), *_untold(facts), *_storms(facts), *_letters(facts)]
+    steps = [
+        *_clocks(facts),
+        *_hopeless(facts),
+        *_policies(facts),
+        *_untold(facts),
+        *_storms(facts),
+        *_letters(facts),
+    ]
     return steps[:_LIMIT]
+
+
+def _clocks(facts: Facts) -> Iterator[ReportStep]:
+    """Clocks first: what else is said is no surer than the times are."""
+    if cure := clocks.cure(facts.clocks):
+        yield ReportStep(join([cure]), clocks.told(facts.clocks)[0])
 
 
 def _hopeless(facts: Facts) -> Iterator[ReportStep]:

@@ -146,3 +146,12 @@ def policies(events: DataFrame) -> DataFrame:
         sf.max("last_us").alias("last_us"),
         sf.array_sort(sf.collect_list(sf.when(told, seen))).alias("seen"),
     )
+
+
+def clocks(clocks: DataFrame) -> DataFrame:
+    """A row for each host and state: the least offset and the greatest, and the greatest error."""
+    return clocks.groupBy("host", "state").agg(
+        sf.min("offset_us").alias("offset_us"),
+        sf.max("offset_us").alias("most_us"),
+        sf.max("error_us").alias("error_us"),
+    )

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from .attempts import Attempts, attempts
+from .clocks import Clocks, clocks
 from .failures import Failures, failures, text
 from .letters import Flow, Poison, flow, poison
 from .policy_advice import Advice, advise
@@ -32,7 +33,8 @@ class MartRows:
     end: `destination`, `first_us`, `end_us`, `attempts`, `retries`, `peak`. `verdicts` is `poison` counted: `verdict`
     and `n`. `flow_by_day` and `flow_by_reason` are `dead_letter_flow`. `estimates` are points of the back-test's curve
     for a failure: `destination`, `fingerprint`, `after_s` and `healed`, the share that recovers by then. `choices` and
-    `checks`: see `advise`. `untold`: each `destination` of which the policy in use is not known, and `why`.
+    `checks`: see `advise`. `untold`: each `destination` of which the policy in use is not known, and `why`. `clocks`
+    and `order`: see `clocks.clocks`.
     """
 
     outcomes: Sequence[Row] = ()
@@ -51,6 +53,8 @@ class MartRows:
     choices: Sequence[Row] = ()
     checks: Sequence[Row] = ()
     untold: Sequence[Row] = ()
+    clocks: Sequence[Row] = ()
+    order: Sequence[Row] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,7 @@ class Facts:
     poison: Poison
     advice: tuple[Advice, ...]
     untold: tuple[UntoldPolicy, ...]
+    clocks: Clocks
 
     def as_json(self) -> dict[str, Any]:
         """The same numbers under the same names."""
@@ -106,6 +111,7 @@ def facts(rows: MartRows, *, lake: str, made_s: float) -> Facts:
         poison=poison(rows.poison, rows.verdicts),
         advice=advise(rows.backtest, rows.choices, rows.checks),
         untold=tuple(UntoldPolicy(destination=text(one["destination"]), why=one["why"]) for one in rows.untold),
+        clocks=clocks(rows.clocks, rows.order),
     )
 
 

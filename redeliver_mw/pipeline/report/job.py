@@ -136,6 +136,7 @@ class _Marts:
         self._spark, self._marts, self._days, self._progress = spark, marts, days, progress
 
     def rows(self) -> MartRows:
+        from ..marts.recovery import order
         from . import aggregate
 
         flow, poison, storms = self._daily("dead_letter_flow"), self._timed("poison"), self._timed("storms")
@@ -155,6 +156,8 @@ class _Marts:
             episodes=self._read("storms", aggregate.episodes(storms)),
             flow_by_day=self._read("dead_letter_flow", aggregate.by_day(flow)),
             flow_by_reason=self._read("dead_letter_flow", aggregate.by_reason(flow)),
+            clocks=self._read("clocks", aggregate.clocks(self._daily("clocks"))),
+            order=self._read("messages", order(self._timed("messages"))),
         )
 
     def known(self) -> LakeHistory:

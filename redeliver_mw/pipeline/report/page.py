@@ -19,7 +19,7 @@ from .facts import Facts
 from .failures_section import failing, paying, wasting
 from .markup import Markup, foreign, join, tag
 from .policy_section import advising
-from .timeline_section import lettering, storming
+from .timeline_section import lettering, storming, timing
 from .units import count, duration, moment, share
 
 LIMIT: Final = 1_000_000  # bytes
@@ -47,6 +47,7 @@ def _sections(facts: Facts) -> list[Markup]:
     if not facts.totals.messages:
         return [tag("section", tag("p", sentences.empty_cure()))]
     found = [
+        timing(facts.clocks),
         advising(facts.advice),
         failing(facts.failures),
         paying(facts.attempts),

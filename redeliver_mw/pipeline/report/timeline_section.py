@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the page on what happens over time: storms, dead letters, messages that do not get well."""
+"""The parts of the page on what happens over time: clocks, storms, dead letters, messages that do not get well."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from . import sentences
+from . import clocks, sentences
 from .charts import flow_chart, storm_chart
+from .clocks import Clocks
 from .failures import Failures
 from .letters import Flow, Poison
 from .markup import Markup, join, stranger, tag
@@ -16,6 +17,14 @@ from .tables import NONE, Column, both, key, note, number, section, swatch, tabl
 from .units import count, date, duration, moment, short
 
 STORMS: Final = 10
+
+
+def timing(known: Clocks) -> Markup | None:
+    """What is wrong with the clocks that all times are told by. None where nothing is."""
+    lines = clocks.told(known)
+    if not lines:
+        return None
+    return section("clocks", "Clocks", lines[0], *(tag("p", line) for line in [*lines[1:], clocks.cure(known)]))
 
 
 def storming(storms: Storms | None) -> Markup | None:
