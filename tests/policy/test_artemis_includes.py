@@ -125,3 +125,17 @@ def test_cycles_depth_and_number_are_bounded(tmp_path: Path) -> None:
 def test_a_text_cannot_include_a_file() -> None:
     with pytest.raises(PolicyError, match="no file cannot include"):
         load_policies(broker("s.xml"))
+
+
+@pytest.mark.parametrize(
+    ("name", "namespace"),
+    [("includ", "http://www.w3.org/2001/XInclude"), ("include", "http://www.w3.org/2003/XInclude")],
+)
+def test_an_include_that_is_none_is_an_error_beside_settings(name: str, namespace: str, tmp_path: Path) -> None:
+    settings = '<address-settings><address-setting match="#"/></address-settings>'
+    include = f'<xi:{name} xmlns:xi="{namespace}" href="part.xml"/>'
+    file = tmp_path / "broker.xml"
+    file.write_text(f'<core xmlns="urn:activemq:core">{include}{settings}</core>', "utf-8")
+    with pytest.raises(PolicyError, match="no include of XInclude") as raised:
+        load_policies(file)
+    assert 'xmlns:xi="http://www.w3.org/2001/XInclude"' in raised.value.cure
