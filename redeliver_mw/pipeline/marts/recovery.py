@@ -24,7 +24,7 @@ AND (recovered_us IS NULL OR last_failure_us <= recovered_us)
 AND array_sort(transform(history, step -> step.ts_us)) = transform(history, step -> step.ts_us))
 """
 # In order, and nothing failed after the first success.
-_TRUSTED: Final = f"""
+TRUSTED: Final = f"""
 coalesce(
     {_IN_ORDER} AND array_position(transform(history, step -> step.outcome), 'accepted') IN (0, failures + 1), false)
 """
@@ -44,8 +44,8 @@ def recovery(messages: DataFrame) -> DataFrame:
         "destination",
         "fingerprint",
         "policy_version",
-        sf.expr(f"if({_TRUSTED}, last_failure_us - first_failure_us, 0L)").alias("lo_us"),
-        sf.expr(f"if({_TRUSTED}, recovered_us - first_failure_us, NULL)").alias("hi_us"),
+        sf.expr(f"if({TRUSTED}, last_failure_us - first_failure_us, 0L)").alias("lo_us"),
+        sf.expr(f"if({TRUSTED}, recovered_us - first_failure_us, NULL)").alias("hi_us"),
     )
     keys = ("day", "destination", "fingerprint", "policy_version", "lo_bin", "hi_bin")
     binned = intervals.withColumns({"lo_bin": sf.expr(as_sql("lo_us")), "hi_bin": sf.expr(as_sql("hi_us"))})
