@@ -23,6 +23,7 @@ from redeliver_mw.policy import (
     PolicyMap,
     Redeliver,
     RedeliveryPolicy,
+    Target,
     load_policies,
 )
 from redeliver_mw.policy.artemis_delays import ArtemisDelays
@@ -486,3 +487,10 @@ def test_a_value_that_cannot_be_read_says_what_to_write(field: str, written: str
     with pytest.raises(PolicyError) as raised:
         load_policies(f'<address-setting match="a"><{field}>{written}</{field}></address-setting>')
     assert raised.value.cure.startswith(cure)
+
+
+def test_what_the_default_loses_is_listed_where_an_entry_for_queues_is_written_for_all() -> None:
+    plain = RedeliveryPolicy(2, 1.0, "queue:x", expiry=Expiry("redirect", Target("queue", "DLQ")))
+    short = plain.replace(expiry=Expiry("redirect", Target("queue", "DLQ"), time_to_live=60.0))
+    lost = writer.write(PolicyMap({"queue:>": plain}, default=short)).lost
+    assert lost == ("topic:#: expiry redirect for 60 s: there the message never expires",)

@@ -129,8 +129,8 @@ def _addresses(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> lis
             policy = of_kind(cast(RedeliveryPolicy, policy), kind, literal(pattern, "artemis"))
             if not _is_written_alike(replace(chosen, kind=kind, given=policy), chosen):
                 others.append(kind)
-            elif own:  # what is lost of it is told all the same
-                _fields(replace(own, kind=kind), False, lost)
+            elif own or pattern == REST["artemis"]:  # what is lost of it, or of the default, is told all the same
+                _fields(replace(own or replace(chosen, given=policy), kind=kind), False, lost)
         only = next((kind for kind in _KINDS if kind not in others), None) if others else None
         chosen = replace(chosen, kind=only)
         lost += [
