@@ -23,6 +23,7 @@ from redeliver_mw.policy import (
     PolicyMap,
     Redeliver,
     RedeliveryPolicy,
+    Target,
     load_policies,
 )
 from redeliver_mw.policy.artemis_delays import ArtemisDelays
