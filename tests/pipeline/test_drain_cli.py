@@ -105,7 +105,7 @@ def test_a_lake_of_a_newer_release_is_refused(rabbitmq43: Broker, capsys: Captur
 def test_an_empty_queue_takes_no_spark(rabbitmq43: Broker, capsys: Capture, tmp_path: Path) -> None:
     """A master that does not exist would be told."""
     declare(rabbitmq43, DLQ)
-    assert drained(capsys, rabbitmq43.url, DLQ, tmp_path, "--master", "nonsense") == f"nothing is in {DLQ}\n"
+    assert drained(capsys, rabbitmq43.url, DLQ, tmp_path, "--master", "spark://127.0.0.1:1") == f"nothing is in {DLQ}\n"
 
 
 def test_what_a_killed_run_has_staged_is_in_the_lake_though_the_queue_is_empty(

@@ -101,7 +101,7 @@ def test_a_condition_that_would_end_the_driver_is_refused(
 def test_what_cannot_be_meant_is_told_before_spark_is_started(
     stock: Path, capsys: Capture, words: tuple[str, ...], told: str
 ) -> None:
-    _, err = said(capsys, "plan", stock, "plan", *words, "--master", "nonsense", code=2)
+    _, err = said(capsys, "plan", stock, "plan", *words, "--master", "spark://127.0.0.1:1", code=2)
     assert told in err
     assert not Path("plan").exists()
 

@@ -237,7 +237,7 @@ class GalleryWorld:
 
 
 def arrivals(rng: Rng, count: int) -> Floats:
-    return np.sort(rng.uniform(0.0, MONTH, rng.poisson(count)))
+    return np.sort(rng.uniform(0.0, MONTH, max(rng.poisson(count), 1 if count else 0)))
 
 
 def lognormal(rng: Rng, count: int, median: float, sigma: float) -> Floats:
