@@ -22,7 +22,15 @@ from ..policy import Expiry, PolicyMap, RedeliveryPolicy
 from ..policy.destinations import MapEntry
 from ..policy.findings import NAMING, findings_at, findings_of
 from ..policy.flatten import of_kind
-from ..policy.formats import LANGUAGES, WRITERS, WRITERS_WITH_PREFIXES, Conversion, FormatWriter
+from ..policy.formats import (
+    LANGUAGES,
+    WRITERS,
+    WRITERS_OF_ONE,
+    WRITERS_OF_ONE_WITH_PREFIXES,
+    WRITERS_WITH_PREFIXES,
+    Conversion,
+    FormatWriter,
+)
 from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
 from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
@@ -76,6 +84,7 @@ def convert(
         if policies.language != to:
             chosen = of_kind(chosen, source.kind)
         policies = _alone(chosen, source, policies, to)
+        write = (WRITERS_OF_ONE_WITH_PREFIXES if prefixes else WRITERS_OF_ONE).get(to, write)
     written = _without_secrets(write(policies), own=policies.language == to)
     done = not written.names_nothing and (lossy or not written.lost)
     if as_json:
@@ -89,8 +98,8 @@ def convert(
 
 
 def _alone(policy: RedeliveryPolicy, source: Destination, policies: PolicyMap, to: str) -> PolicyMap:
-    """Return the policy as the one for all; in a language that names each destination, as that of the source."""
-    if to not in NAMING:
+    """Return the policy as that of the source; in a language without names, as the one for all."""
+    if to not in WRITERS_OF_ONE:
         return PolicyMap(None, policy, language=policies.language, warnings=policies.warnings)
     if wild := [word for word in source.name.split(".") if word in ("*", ">")] or [c for c in source.name if c == ","]:
         cure = "Name one destination"

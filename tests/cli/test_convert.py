@@ -11,7 +11,7 @@ import pytest
 
 from redeliver_mw.cli.main import run
 from redeliver_mw.message import DestinationKind
-from redeliver_mw.policy import RedeliveryPolicy, Target
+from redeliver_mw.policy import RedeliveryPolicy, Target, load_policies
 from redeliver_mw.policy.formats import READERS
 
 Capture = pytest.CaptureFixture[str]
@@ -134,7 +134,7 @@ def test_a_language_that_can_say_the_sources_kind_keeps_it(capsys: Capture) -> N
     assert capsys.readouterr().out == f"{given}\n"
 
 
-@pytest.mark.parametrize("language", ["patchbay", "weblogic"])
+@pytest.mark.parametrize("language", ["patchbay", "weblogic", "artemis", "activemq", "native"])
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_a_destination_is_written_under_its_name(capsys: Capture, kind: DestinationKind, language: str) -> None:
     text = "dead_after = 5\nbackoff = 2\ndead_letter = 'queue:dead'\nexpiry = 'discard'"
@@ -142,7 +142,8 @@ def test_a_destination_is_written_under_its_name(capsys: Capture, kind: Destinat
     out, err = capsys.readouterr()
     assert err == ""
     found = READERS[language](out, False)
-    assert [str(entry) for entry in found.entries if entry.pattern == "Q"] == [f"{kind}:Q"]
+    named = [str(entry) for entry in found.entries if entry.pattern == "Q"]
+    assert named == ["Q" if language == "artemis" else f"{kind}:Q"]  # an address has no kind
     policy = found.resolve("Q", kind)
     assert (policy.dead_after, policy.backoff.span(1).base, policy.targets) == (5, 2, (Target("queue", "dead"),))
     assert "<template" not in out
@@ -152,6 +153,24 @@ def test_a_destination_of_a_map_is_written_under_its_name(capsys: Capture) -> No
     assert run(["convert", MAP, "--to", "patchbay", "--destination", "orders.eu", "--lossy"]) == 0
     found = READERS["patchbay"](capsys.readouterr().out, False)
     assert [str(entry) for entry in found.entries] == ["queue:orders.eu"]
+
+
+@pytest.mark.parametrize(
+    ("language", "all_others"),
+    [
+        ("artemis", "<address-settings><address-setting match='x'/></address-settings>"),
+        ("activemq", "tcp://h?jms.redeliveryPolicy.maximumRedeliveries=6"),
+    ],
+)
+def test_nothing_is_written_of_other_destinations(capsys: Capture, language: str, all_others: str) -> None:
+    """They have what their broker gives them: read back, that is the default of the language."""
+    text = "dead_after = 5\nbackoff = 2\ndead_letter = 'queue:dead'\nexpiry = 'discard'"
+    assert run(["convert", text, "--to", language, "--destination", "Q"]) == 0
+    out = capsys.readouterr().out
+    assert ("#" in out, "defaultEntry" in out) == (False, False)
+    usual = load_policies(all_others).resolve("other")
+    other = READERS[language](out, False).resolve("other")
+    assert (other.dead_after, other.backoff.span(1).base) == (usual.dead_after, usual.backoff.span(1).base)
 
 
 @pytest.mark.parametrize("lossy", [[], ["--lossy"]])

@@ -54,5 +54,26 @@ WRITERS: dict[str, FormatWriter] = {
 WRITERS_WITH_PREFIXES: dict[str, FormatWriter] = {
     "artemis": without_arms(_writer("artemis.writer", "write_with_prefixes"))
 }
+# Languages that write a policy under the name of one destination, and say nothing of all others.
+WRITERS_OF_ONE: dict[str, FormatWriter] = {
+    "artemis": without_arms(_writer("artemis.writer", "write_one")),
+    "activemq": without_arms(_writer("activemq.writer", "write_one")),
+    "native": _writer("native.writer", "write_one"),
+    "weblogic": WRITERS["weblogic"],
+    "patchbay": WRITERS["patchbay"],
+}
+WRITERS_OF_ONE_WITH_PREFIXES: dict[str, FormatWriter] = {
+    "artemis": without_arms(_writer("artemis.writer", "write_one_with_prefixes"))
+}
 
-__all__ = ["LANGUAGES", "READERS", "WRITERS", "WRITERS_WITH_PREFIXES", "Conversion", "FormatReader", "FormatWriter"]
+__all__ = [
+    "LANGUAGES",
+    "READERS",
+    "WRITERS",
+    "WRITERS_OF_ONE",
+    "WRITERS_OF_ONE_WITH_PREFIXES",
+    "WRITERS_WITH_PREFIXES",
+    "Conversion",
+    "FormatReader",
+    "FormatWriter",
+]

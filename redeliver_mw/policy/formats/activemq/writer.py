@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ....message import DestinationKind
 from ...decisions import DeadLetter, Target
 from ...destinations import PolicyMap
-from ...flatten import flattened, leaves_nothing, literal, of_kind, translated
+from ...flatten import Flat, flattened, leaves_nothing, literal, of_kind, translated
 from ...model import RedeliveryPolicy
 from ..format_protocol import Conversion
 from ..unsupported import limit, of_messages, of_redirected, quoted, sayable, unsupported
@@ -31,6 +31,21 @@ def write(policies: PolicyMap) -> Conversion:
     """One XML text for client and broker, and what is lost, entry by entry. Its own text is given back as it was."""
     if policies.language == LANGUAGE and policies.native:
         return Conversion(policies.native)
+    page, flat = _entries(policies)
+    told = list(page.lost)
+    page.default(policies.default)
+    if leaves_nothing(flat.policies):
+        page.lost = told  # nothing asks the default
+    return Conversion(page.text(), tuple(dict.fromkeys(page.lost)))
+
+
+def write_one(policies: PolicyMap) -> Conversion:
+    """Return the entry of a map that has one: all other destinations keep what client and broker have for them."""
+    page, _ = _entries(policies)
+    return Conversion(page.text(), tuple(dict.fromkeys(page.lost)), names_nothing=not page.policies)
+
+
+def _entries(policies: PolicyMap) -> tuple[_Page, Flat]:
     page = _Page()
     flat = flattened(policies)
     page.lost += flat.lost
@@ -45,11 +60,7 @@ def write(policies: PolicyMap) -> Conversion:
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and (entry.pattern, kind) not in own):
                 page.entry(name, kind, entry.given, fit)
-    told = list(page.lost)
-    page.default(policies.default)
-    if leaves_nothing(flat.policies):
-        page.lost = told  # nothing asks the default
-    return Conversion(page.text(), tuple(dict.fromkeys(page.lost)))
+    return page, flat
 
 
 def _sayable(name: str) -> bool:
@@ -83,7 +94,7 @@ class _Page:
 
     def text(self) -> str:
         entries = _block("redeliveryPolicyEntries", self.policies)
-        default = _block("defaultEntry", [self.last])
+        default = _block("defaultEntry", [self.last] if self.last else [])
         policies = _block("redeliveryPolicyMap", _block("redeliveryPolicyMap", entries + default))
         endings = _block("policyEntries", self.endings) + _block("defaultEntry", [self.all] if self.all else [])
         client = _block(f'connectionFactory xmlns="{_CORE}"', policies)

@@ -42,6 +42,22 @@ def write_with_prefixes(policies: PolicyMap) -> Conversion:
     return _written(policies, prefixes=True)
 
 
+def write_one(policies: PolicyMap) -> Conversion:
+    """Return the setting of the one entry of a map alone: all other addresses keep what the broker has for them."""
+    return _written_alone(policies, prefixes=False)
+
+
+def write_one_with_prefixes(policies: PolicyMap) -> Conversion:
+    """Return the same with the JMS prefixes of HornetQ before the name."""
+    return _written_alone(policies, prefixes=True)
+
+
+def _written_alone(policies: PolicyMap, *, prefixes: bool) -> Conversion:
+    flat, lost = flattened(policies)
+    told = list(lost)
+    return _settings(list(_entries(flat, told)), prefixes, told)
+
+
 def _written(policies: PolicyMap, *, prefixes: bool) -> Conversion:
     if policies.language == "artemis" and policies.native:
         return Conversion(policies.native)
@@ -52,14 +68,18 @@ def _written(policies: PolicyMap, *, prefixes: bool) -> Conversion:
         entries = _addresses([*entries, *_overlaps_of_kinds(entries, flat, told)], flat, told)
     if not any(entry.pattern == "#" and (entry.kind is None or not prefixes) for entry in entries):
         entries.insert(0, MapEntry("#", None, flat.default))
-    matches = _prefixed(entries) if prefixes else entries
-    settings = [_setting(entry, prefixes, told) for entry in matches]
+    return _settings(_prefixed(entries) if prefixes else entries, prefixes, told)
+
+
+def _settings(entries: Iterable[MapEntry], prefixes: bool, told: list[str]) -> Conversion:
+    settings = [_setting(entry, prefixes, told) for entry in entries]
     used = {name for _, fields in settings for name, value in fields.items() if value != _UNSET[name]}
     lines = []
     for match, fields in settings:
         leaves = [unsupported.leaf(name, fields[name]) for name in FIELDS if name in used or name in _ALWAYS]
         lines += unsupported.block("address-setting", leaves, match=match)
-    return Conversion("\n".join(unsupported.block("address-settings", lines)) + "\n", tuple(dict.fromkeys(told)))
+    text = "\n".join(unsupported.block("address-settings", lines)) + "\n"
+    return Conversion(text, tuple(dict.fromkeys(told)), names_nothing=not settings)
 
 
 _UNSET: dict[str, object] = {

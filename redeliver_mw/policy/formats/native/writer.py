@@ -63,6 +63,16 @@ def write(policies: PolicyMap) -> Conversion:
     return Conversion("\n\n".join("\n".join(block) for block in blocks) + "\n", tuple(lost))
 
 
+def write_one(policies: PolicyMap) -> Conversion:
+    """Return the entry of a map that has one, without its default."""
+    lost: list[str] = []
+    [entry] = policies.entries
+    if isinstance(entry.given, RedeliveryPolicy):
+        lost += [f"{entry}: {what}" for what in of_messages(entry.given, "native")]
+    blocks = _tables(("destinations", str(entry)), _entry(entry, policies, lost))
+    return Conversion("\n\n".join("\n".join(block) for block in blocks) + "\n", tuple(lost))
+
+
 def _tables(path: toml.Path, pairs: Pairs) -> list[list[str]]:
     """A table, and one for each arm."""
     arms = pairs.get("arms")
