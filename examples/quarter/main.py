@@ -120,6 +120,9 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
+IN_PART = 3  # the back-test advises nothing where the data do not bear it out
+
+
 def analyse(out: Path) -> None:
     """The commands that anybody would type."""
     from redeliver_mw.cli.main import run
@@ -132,7 +135,8 @@ def analyse(out: Path) -> None:
         ["report", lake, "--policy", str(POLICIES), "--out", report],
     ):
         messages.print(f"redeliver pipeline {' '.join(command)}", style="bold", highlight=False, soft_wrap=True)
-        if code := run(["pipeline", *command]):
+        code = run(["pipeline", *command])
+        if code and (command[0], code) != ("backtest", IN_PART):
             raise Stop(f"redeliver pipeline {command[0]} ended with {code}", code)
 
 

@@ -308,15 +308,14 @@ def test_a_full_disk_leaves_the_whole_set_before_it(spark: SparkSession, place: 
 def test_files_that_were_deleted_are_one_error_with_place_and_cure(
     spark: SparkSession, place: Path, capsys: Capture
 ) -> None:
-    shutil.rmtree(next((place / RUNS).iterdir()) / "recovery")
-    with pytest.raises(LakeError, match=r"the mart 'recovery' .* its file marts/_runs/\S+/recovery/\S+ is missing"):
-        Lake(place).mart(spark, "recovery")
-    assert keys(Lake(place), spark) == KEYS
-    for words in (["report", str(place), "--json"], ["backtest", str(place)]):
+    for mart, words in (("recovery", ["report", str(place), "--json"]), ("messages", ["backtest", str(place)])):
+        shutil.rmtree(next((place / RUNS).iterdir()) / mart)
+        with pytest.raises(LakeError, match=rf"the mart '{mart}' .* its file marts/_runs/\S+/{mart}/\S+ is missing"):
+            Lake(place).mart(spark, mart)
         assert run(["pipeline", *words]) == 1
         out, err = capsys.readouterr()
         assert (out, err.count("\n"), "Traceback" in err) == ("", 1, False)
-        assert f"{place}: the mart 'recovery' cannot be read" in err
+        assert f"{place}: the mart '{mart}' cannot be read" in err
         assert "Run `redeliver pipeline insights LAKE`" in err
 
 
@@ -402,7 +401,9 @@ def test_the_folder_of_a_mart_holds_the_newest_run_and_no_other(spark: SparkSess
     polars = import_module("polars")
     for name, rows in counts(Lake(twice), spark).items():
         folder = str(twice / "marts" / name)
-        (in_duckdb,) = duckdb.execute("SELECT count(*) FROM read_parquet(?)", [f"{folder}/*.parquet"]).fetchone() or ()
+        (in_duckdb,) = (
+            duckdb.connect().execute("SELECT count(*) FROM read_parquet(?)", [f"{folder}/*.parquet"]).fetchone() or ()
+        )
         read = [spark.read.parquet(folder).count(), len(pd.read_parquet(folder)), len(polars.read_parquet(folder))]
         assert [*read, in_duckdb] == [rows] * 4, name
 
@@ -460,11 +461,11 @@ def test_the_recipe_for_the_quarantine_and_the_words_of_sql_are_as_duckdb_has_th
     compact(spark, tmp_path / "journal", tmp_path / "lake")
     monkeypatch.chdir(tmp_path)
     (recipe,) = blocks("pipeline.md", "sql")
-    assert [row[2:] for row in duckdb.execute(recipe).fetchall()] == [(2, 0)]
+    assert [row[2:] for row in duckdb.connect().execute(recipe).fetchall()] == [(2, 0)]
     words = set[str]()
     for name in {name for ddl in ALL.values() for name in re.findall(r"(?:^|, )(\w+) (?![^<]*>)", ddl)}:
         try:
-            duckdb.execute(f'SELECT {name} FROM (SELECT 1 AS "{name}")')
+            duckdb.connect().execute(f'SELECT {name} FROM (SELECT 1 AS "{name}")')
         except duckdb.Error:
             words.add(name)
     (told,) = re.findall(

@@ -124,7 +124,7 @@ def assess(
     rows = _rows(here, candidates, destination)
     whole = _statistics(rows)
     found = spread(blocks, whole, lambda left_out: _without(here, left_out, candidates, destination))
-    first, second = (_without(here, ~half, candidates, destination) for half in halves(told))
+    first, second = (_half(here, half, candidates, destination) for half in halves(told))
     checks = [one for one in evidence.checks if destination in (None, one.destination)]
     reasons = [
         *_not_as_observed(whole, found, _of_present(evidence.observed, destination)),
@@ -173,6 +173,14 @@ def _without(history: History, left_out: Bools, candidates: Sequence[Candidate],
     if left_out.all():
         return {}
     return _statistics(_rows(history.without(left_out), candidates, destination))
+
+
+def _half(history: History, half: Bools, candidates: Sequence[Candidate], destination: str | None) -> Statistics:
+    """Return the statistics of one half of the time, and as `unknown` what it cannot tell since it looked elsewhere."""
+    if not half.any():
+        return {}
+    rows = _rows(history.only(half), candidates, destination)
+    return {**_statistics(rows), "unknown": max(row.extrapolated_share for row in rows)}
 
 
 def _statistics(rows: _Rows) -> Statistics:
@@ -238,7 +246,8 @@ def _drift(
         if name not in first or name not in second:
             yield "messages failed in one half of the time only, so it cannot be seen whether anything changes"
             return
-        if abs(second[name] - first[name]) > COUNTS_WITHIN + 2 * found.within(name, Z95):
+        allowed = COUNTS_WITHIN + 2 * found.within(name, Z95) + first["unknown"] + second["unknown"]
+        if abs(second[name] - first[name]) > allowed:
             yield (
                 f"{first['now p_recover']:.1%} of the messages that fail would have recovered in the first half of the "
                 f"time under the policy in use, and {second['now p_recover']:.1%} in the second: what comes is not "

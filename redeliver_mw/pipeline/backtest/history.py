@@ -74,6 +74,12 @@ class History:
         found._take(here, tuple(taking[group] for group in here.groups), self._error_types, self._at_once)
         return found
 
+    def only(self, wanted: Bools) -> History:
+        """Return what some of the histories tell by themselves."""
+        found = History.__new__(History)
+        found._take(self.told.where(wanted), self._taking, self._error_types, self._at_once)
+        return found
+
     def without(self, left_out: Bools) -> History:
         """Return what the histories but these tell, to see how much hangs on them; its rows are never flagged."""
         found = copy(self)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from ..marts.recovery import TRUSTED
@@ -51,7 +51,7 @@ def histories(messages: DataFrame, first_us: int, width_us: int) -> DataFrame:
         "destination",
         "fingerprint",
         sf.expr(VERSION).alias("policy_version"),
-        sf.expr(f"CAST((first_failure_us - {first_us}L) div {width_us}L AS INT)").alias("slice"),
+        _stretch(first_us, width_us).alias("slice"),
         sf.expr(f"if({TRUSTED} AND failures > 1, {_LAST_FAILURE} - first_failure_us, 0L)").alias("lo_us"),
         sf.expr(f"if({TRUSTED}, {_SUCCESS} - first_failure_us, NULL)").alias("hi_us"),
     )
@@ -86,5 +86,10 @@ def observed(messages: DataFrame) -> DataFrame:
 
 def failures_by_bucket(messages: DataFrame, first_us: int, width_us: int) -> DataFrame:
     """Return how many messages failed first in which bucket of `width_us` from `first_us` on, by destination."""
-    bucket = sf.expr(f"CAST((first_failure_us - {first_us}L) div {width_us}L AS INT)").alias("bucket")
+    bucket = _stretch(first_us, width_us).alias("bucket")
     return messages.groupBy("destination", bucket).agg(sf.count("*").alias("n"))
+
+
+def _stretch(first_us: int, width_us: int) -> Column:
+    """Return the number of the stretch of time in which a message failed first; the first one if that is not known."""
+    return sf.expr(f"CAST(greatest((first_failure_us - {first_us}L) div {width_us}L, 0L) AS INT)")

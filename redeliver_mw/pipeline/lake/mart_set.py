@@ -95,6 +95,10 @@ class MartSet:
     def __init__(self, lake: Lake, manifest: SetManifest) -> None:
         self.lake, self.manifest, self.root = lake, manifest, lake.root
 
+    def has(self, name: str) -> bool:
+        """Return whether a mart is in the set: one that an earlier release has made lacks newer ones."""
+        return name in self.manifest.marts
+
     def mart(self, spark: SparkSession, name: str) -> DataFrame:
         """Return a mart of the set. Raises LakeError if the set does not have it, or if files of it are gone."""
         ddl = ddl_of(name)

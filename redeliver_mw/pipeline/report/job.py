@@ -156,7 +156,7 @@ class _Marts:
             episodes=self._read("storms", aggregate.episodes(storms)),
             flow_by_day=self._read("dead_letter_flow", aggregate.by_day(flow)),
             flow_by_reason=self._read("dead_letter_flow", aggregate.by_reason(flow)),
-            clocks=self._read("clocks", aggregate.clocks(self._daily("clocks"))),
+            clocks=self._read("clocks", aggregate.clocks(self._daily("clocks"))) if self._marts.has("clocks") else [],
             order=self._read("messages", order(self._timed("messages"))),
         )
 

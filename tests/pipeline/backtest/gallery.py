@@ -446,16 +446,15 @@ def worlds() -> tuple[GalleryWorld, ...]:
         one("a slow failure that grows", "not judged", growing_mix),
         one("two policies, one after the other", "judged", smooth(), before=STEADY),
         one("policy and world changed together", "not judged", deploy(2.0, 30.0), before=STEADY),
-        one("four in ten times not in order", "not judged", skewed),
+        one("four in ten times not known", "judged", skewed),
         one("all after 6 s", "judged", at_once(6.0)),
         one("evenly over 12 s", "judged", evenly),
         one("narrow: sigma 0.3", "judged", smooth(sigma=0.3)),
         one("a tail beyond the horizon", "judged", heavy_tail),
         one("a monster outage every other month", "judged", rare_monster),
         one("by the number of the attempt, with an arm", "not judged", by_attempt, arm=ARM),
-        one(
-            "retries prolong outages, with an arm", "not judged", outage_world(80, 20.0, each=40, harm_s=0.05), arm=ARM
-        ),
+        # the arms share the outages, so both suffer from what either does to them
+        one("retries prolong outages, an arm", "unseen", outage_world(80, 20.0, each=40, harm_s=0.05), arm=ARM),
         one("by the number of the attempt, one schedule", "unseen", by_attempt),
         one("retries prolong outages, one schedule", "unseen", outage_world(80, 20.0, each=40, harm_s=0.05)),
     )
@@ -465,7 +464,8 @@ def worlds() -> tuple[GalleryWorld, ...]:
 
 
 class Drawn(NamedTuple):
-    """What came of one draw. `kept`: what came was no worse than said; `better`: it was better than today."""
+    """What came of one draw. `kept`: what came was no worse than said; `better`: it was better than today; both also of
+    a change that was not advised, if `changed`: there was one that looked better."""
 
     world: str
     confidence: str
@@ -492,7 +492,7 @@ def draw(world: GalleryWorld, seed: int) -> Drawn:
     best = next(one for one in searched.candidates if one.name == wanted) if told.is_change else present
     assessed = assess(history, present, best, objective, evidence, destination="orders")
     kept = better = True
-    if assessed.is_advice:
+    if told.is_change and assessed.changes:
         kept, better = _followed(world, objective.minimise, best.policies, assessed, rng)
     reason = assessed.reasons[0] if assessed.reasons else ""
     return Drawn(
@@ -573,7 +573,17 @@ def main() -> int:
     parser.add_argument("--world", default=None)
     asked = parser.parse_args()
     table = Table("world", "kind")
-    for heading in ("advice", "withheld", "no worse than said", "sure", "better", "fairly sure", "better "):
+    headings = (
+        "advice",
+        "no worse than said",
+        "sure",
+        "better",
+        "fairly sure",
+        "better ",
+        "withheld",
+        "useful, kept back",
+    )
+    for heading in headings:
         table.add_column(heading, justify="right")
     begun = time.monotonic()
     every: list[Drawn] = []
@@ -581,12 +591,13 @@ def main() -> int:
         every += tally.draws if tally.world.kind != "unseen" else []
         cells = (
             tally.share(lambda one: one.advice),
-            tally.share(lambda one: one.withheld),
             tally.share(lambda one: one.kept, lambda one: one.advice),
             tally.share(lambda one: one.confidence == "sure"),
             tally.share(lambda one: one.better, lambda one: one.confidence == "sure"),
             tally.share(lambda one: one.confidence == "fairly sure"),
             tally.share(lambda one: one.better, lambda one: one.confidence == "fairly sure"),
+            tally.share(lambda one: one.withheld),
+            tally.share(lambda one: not one.advice, lambda one: one.changed and one.better),
         )
         table.add_row(tally.world.name, tally.world.kind, *(f"{cell:.1%}" if cell == cell else "" for cell in cells))
         reasons = Counter(one.reason[:60] for one in tally.draws if one.reason)
