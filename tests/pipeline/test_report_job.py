@@ -54,7 +54,14 @@ def messages() -> list[Row]:
             "attempts": len(one.times_us),
             "failures": one.failures,
             "first_us": one.times_us[0],
+            "first_failure_us": one.times_us[0],
+            "last_failure_us": one.times_us[one.failures - 1],
+            "recovered_us": one.times_us[-1] if one.healed else None,
             "last_us": one.times_us[-1],
+            "history": [
+                (number, us, "redelivered" if number <= one.failures else "accepted", None, None, 0)
+                for number, us in enumerate(one.times_us, 1)
+            ],
         }
         for one in made.histories
         for outcome, reason in [("accepted", None) if one.healed else ("dead_lettered", "exhausted")]
