@@ -41,7 +41,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz conversions prove prove-simulated prove-kills mutants lock wheel clean
+.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -135,11 +135,12 @@ CONVERSIONS ?= 20000
 conversions: $(READY) ## random policies from each language into each: whatever differs is listed as lost
 	REDELIVER_CONVERSIONS=$(CONVERSIONS) $(PYTEST) -m "not broker" -k whatever_differs tests/policy/test_conversion.py
 
-# HISTORIES, LIMBOS, STATES and KILLS make it smaller or larger. What is random here comes from seeds that are told.
+# HISTORIES, LIMBOS, STATES, DRAWS and KILLS make it smaller or larger. What is random here comes from seeds that are told.
 HISTORIES ?= 1000000
 LIMBOS ?= 20000
 STATES ?= 2000000
 KILLS ?= 1000
+DRAWS ?= 200
 prove: prove-simulated prove-kills ## that nothing is lost: a million simulated histories, a million states walked, every mutant caught, a thousand kills
 
 prove-simulated: $(READY) ## the first part of it, without brokers
@@ -147,6 +148,10 @@ prove-simulated: $(READY) ## the first part of it, without brokers
 	$(VENV)/bin/python -m tests.simulation --histories $(LIMBOS) --limbo
 	$(VENV)/bin/python -m tests.simulation.exhaustive --states $(STATES)
 	$(VENV)/bin/python -m tests.simulation.mutants
+	$(VENV)/bin/python -m tests.pipeline.backtest.gallery --draws $(DRAWS)
+
+gallery: $(READY) ## worlds whose law is known: is the back-test's advice ever surer than its data?
+	$(VENV)/bin/python -m tests.pipeline.backtest.gallery --draws $(DRAWS)
 
 prove-kills: $(READY) ## the second, on real brokers; mostly it waits: make -j2 prove has it beside the first
 	$(VENV)/bin/python -m tests.faults.prove --kills $(KILLS)

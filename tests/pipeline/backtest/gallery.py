@@ -18,7 +18,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -604,16 +604,27 @@ def main() -> int:
         told = f"{tally.world.name}: {time.monotonic() - begun:.0f} s {dict(reasons.most_common(2))}"
         Console(stderr=True, width=200).print(told, highlight=False)
     Console(width=160).print(table)
+    return 0 if all([*_held(every)]) else 1
+
+
+def _held(every: Sequence[Drawn]) -> Iterator[bool]:
+    """Print what the draws come to, and yield whether each of the promises holds."""
+    kinds = {world.name: world.kind for world in worlds()}
     for word, least in (("sure", 0.99), ("fairly sure", 0.9)):
         some = [one.better for one in every if one.confidence == word]
-        if some:
-            print(
-                f"of {len(some)} that were called {word} {sum(some) / len(some):.1%} were better (at least {least:.0%})"
-            )
+        yield _told(f"of {len(some)} that were called {word} {{}} were better", some, least)
     given = [one.kept for one in every if one.advice]
-    if given:
-        print(f"of {len(given)} pieces of advice {sum(given) / len(given):.1%} came no worse than said (at least 95%)")
-    return 0
+    yield _told(f"of {len(given)} pieces of advice {{}} came no worse than said", given, 0.95)
+    useful = [one.advice for one in every if one.changed and one.better and kinds[one.world] == "judged"]
+    yield _told(f"of {len(useful)} useful changes in worlds that can be judged {{}} were advised", useful, 0.8)
+    hopeless = [not one.advice for one in every if kinds[one.world] == "not judged"]
+    yield _told(f"of {len(hopeless)} months that cannot be judged {{}} got no advice", hopeless, 1.0)
+
+
+def _told(sentence: str, found: Sequence[bool], least: float) -> bool:
+    share = sum(found) / len(found) if found else 1.0
+    print(f"{sentence.format(f'{share:.1%}')} (at least {least:.0%})")
+    return share >= least
 
 
 if __name__ == "__main__":
