@@ -143,11 +143,11 @@ class _Asked:
     search: bool
 
     def compares(self, answer: BacktestAnswer) -> bool:
-        """Whether there is something to choose between."""
+        """Return whether there is something to choose between."""
         return self.search or len({row.candidate for row in answer.rows}) > 1
 
     def answer(self, history: History, told_of: ToldPolicies, by: ByOption, evidence: Evidence) -> BacktestAnswer:
-        """Of a history; `told_of` are the policies in use, as far as the journal tells them."""
+        """Return what a history answers; `told_of` are the policies in use, as far as the journal tells them."""
         from ...pipeline.backtest import Candidate
         from ...pipeline.backtest.queries import judged, searched
         from ...pipeline.report.backtest_input import untold_among

@@ -41,7 +41,7 @@ _NEXT: Final = math.sqrt(2)  # the next period has its own chance, as large as t
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """What a candidate changes in one column: from `now` to `best`, by something between `lo` and `hi`.
+    """Says how one column changes: from `now` to `best`, by something between `lo` and `hi`.
 
     The bounds are those of the 95 % interval for the next period, if what comes is like what was.
     """
@@ -55,7 +55,7 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Assessment:
-    """What is to be thought of a recommendation for one destination.
+    """Says what to think of a recommendation for one destination.
 
     - `confidence`: *not known* also where nothing is recommended.
     - `withheld`: no advice may be given; `reasons` says why, and what would help.
@@ -74,13 +74,13 @@ class Assessment:
 
     @property
     def is_advice(self) -> bool:
-        """Whether the candidate may be called better."""
+        """Return whether the candidate may be called better."""
         return not self.withheld and self.confidence != "not known"
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a lake beside its histories.
+    """Holds what is known of a lake beside its histories.
 
     - `observed`: rows with `destination`, `policy_version`, `messages`, `recovered`, `attempts` and `last_us`.
     - `checks`: of `how_wrong`.

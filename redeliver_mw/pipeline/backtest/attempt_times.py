@@ -53,7 +53,7 @@ class AttemptTimes:
 
     @cached_property
     def is_constant(self) -> bool:
-        """Whether all attempts take the same time, and are late by the same."""
+        """Return whether all attempts take the same time, and are late by the same."""
         return bool(np.ptp(self.failing) == 0 and np.ptp(self.late) == 0)
 
     def failing_of(self, attempt: int) -> Floats:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What to try where history did not look: an arm that goes on after the policy in use has given up.
+"""Propose an experiment where history did not look: an arm that goes on after the policy in use has given up.
 
 Where messages still recovered shortly before the policy gave them up, more of them would have recovered later. How many
 is not known, so the advice is an experiment and not a change.

@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from string import ascii_uppercase
 from typing import Any, Final, Literal
 
+from ..backtest.assessment import Change, Confidence
 from .failures import text
 
 Row = Mapping[str, Any]
 AdviceKind = Literal["change", "stay", "guess", "unknown", "none"]
-Confidence = Literal["sure", "fairly sure", "not known"]
 
 DESTINATIONS: Final = 6
 FRONT: Final = 8  # candidates with a letter of their own
@@ -72,18 +72,6 @@ class Tried:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
-    """By how much a column changes from the policy in use to the best one: something between `lo` and `hi`, which are
-    those of the 95 % interval for the next period, if what comes is like what was."""
-
-    column: str
-    now: float
-    best: float
-    lo: float
-    hi: float
-
-
-@dataclass(frozen=True, kw_only=True)
 class ExperimentToTry:
     """An arm that goes on `until_s` seconds after the first failure, as a policy file; `messages` have to fail until a
     difference shows, which takes `days`; at most the share `gain_most` of the messages would recover besides."""
@@ -114,12 +102,12 @@ class Advice:
     confidence: Confidence = "not known"
     reasons: tuple[str, ...] = ()  # why nothing is advised
     weak: tuple[str, ...] = ()  # what the advice takes for granted
-    differences: tuple[Difference, ...] = ()
+    changes: tuple[Change, ...] = ()
     experiment: ExperimentToTry | None = None
 
-    def difference(self, column: str) -> Difference | None:
+    def change(self, column: str) -> Change | None:
         """Return by how much a column changes, if that is known."""
-        return next((one for one in self.differences if one.column == column), None)
+        return next((one for one in self.changes if one.column == column), None)
 
 
 def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = ()) -> tuple[Advice, ...]:
@@ -173,7 +161,7 @@ def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row
         confidence=choice.get("confidence", "not known"),
         reasons=tuple(map(text, choice.get("reasons", ()))),
         weak=tuple(map(text, choice.get("weak", ()))),
-        differences=tuple(Difference(**one) for one in choice.get("changes", ())),
+        changes=tuple(Change(**one) for one in choice.get("changes", ())),
         experiment=ExperimentToTry(**trial) if (trial := choice.get("experiment")) else None,
     )
 

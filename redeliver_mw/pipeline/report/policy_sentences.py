@@ -98,11 +98,11 @@ def _bounds(advice: Advice) -> list[str]:
     """Return between which bounds gains and costs lie."""
     messages = advice.messages
     parts = []
-    if (one := advice.difference("dead_letter_share")) is not None:
+    if (one := advice.change("dead_letter_share")) is not None:
         parts.append(f"dead letters by {_signed(one.lo * messages)} to {_signed(one.hi * messages)}")
-    if (one := advice.difference("attempts_per_message")) is not None:
+    if (one := advice.change("attempts_per_message")) is not None:
         parts.append(f"attempts by {_signed(one.lo * messages)} to {_signed(one.hi * messages)}")
-    if (one := advice.difference("ttr_p50_s")) is not None:
+    if (one := advice.change("ttr_p50_s")) is not None:
         parts.append(f"the median wait by {_seconds(one.lo)} to {_seconds(one.hi)}")
     if not parts:
         return []
