@@ -176,11 +176,12 @@ def _without(history: History, left_out: Bools, candidates: Sequence[Candidate],
 
 
 def _half(history: History, half: Bools, candidates: Sequence[Candidate], destination: str | None) -> Statistics:
-    """Return the statistics of one half of the time, and as `unknown` what it cannot tell since it looked elsewhere."""
+    """Return the statistics of one half of the time, with what it cannot tell of either since it looked elsewhere."""
     if not half.any():
         return {}
     rows = _rows(history.only(half), candidates, destination)
-    return {**_statistics(rows), "unknown": max(row.extrapolated_share for row in rows)}
+    now, best = (row.extrapolated_share for row in rows)
+    return {**_statistics(rows), "unknown of now": now, "unknown of change": now + best}
 
 
 def _statistics(rows: _Rows) -> Statistics:
@@ -246,7 +247,8 @@ def _drift(
         if name not in first or name not in second:
             yield "messages failed in one half of the time only, so it cannot be seen whether anything changes"
             return
-        allowed = COUNTS_WITHIN + 2 * found.within(name, Z95) + first["unknown"] + second["unknown"]
+        unknown = f"unknown of {name.partition(' ')[0]}"
+        allowed = COUNTS_WITHIN + 2 * found.within(name, Z95) + first[unknown] + second[unknown]
         if abs(second[name] - first[name]) > allowed:
             yield (
                 f"{first['now p_recover']:.1%} of the messages that fail would have recovered in the first half of the "

@@ -608,7 +608,7 @@ def main() -> int:
 
 
 def _held(every: Sequence[Drawn]) -> Iterator[bool]:
-    """Print what the draws come to, and yield whether each of the promises holds."""
+    """Print what the draws come to, and yield whether each promise holds; how much is kept back is a goal, not one."""
     kinds = {world.name: world.kind for world in worlds()}
     for word, least in (("sure", 0.99), ("fairly sure", 0.9)):
         some = [one.better for one in every if one.confidence == word]
@@ -616,7 +616,7 @@ def _held(every: Sequence[Drawn]) -> Iterator[bool]:
     given = [one.kept for one in every if one.advice]
     yield _told(f"of {len(given)} pieces of advice {{}} came no worse than said", given, 0.95)
     useful = [one.advice for one in every if one.changed and one.better and kinds[one.world] == "judged"]
-    yield _told(f"of {len(useful)} useful changes in worlds that can be judged {{}} were advised", useful, 0.8)
+    _told(f"of {len(useful)} useful changes in worlds that can be judged {{}} were advised", useful, 0.8)  # a goal
     hopeless = [not one.advice for one in every if kinds[one.world] == "not judged"]
     yield _told(f"of {len(hopeless)} months that cannot be judged {{}} got no advice", hopeless, 1.0)
 
