@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the back-test asks of a lake, read through Spark: the mart `messages`, cut down to counts."""
+"""Read through Spark what the back-test asks of a lake: the mart `messages`, cut down to counts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class LakeHistory:
-    """What the back-test knows of a lake.
+    """Holds what the back-test knows of a lake.
 
     - `history`: ready to be asked. Its versions are those of the records with the arm behind them.
     - `apart`: its rows, for `how_wrong`.

@@ -18,7 +18,7 @@ from .search import search
 
 @dataclass(frozen=True)
 class PolicyChoice:
-    """What to take for one destination, or for all (None); `policies` are those of the row to go by.
+    """Says what to take for one destination, or for all (None); `policies` are those of the row to go by.
 
     `assessment` says how sure that is, and whether there may be any advice.
     """
@@ -30,12 +30,12 @@ class PolicyChoice:
 
     @property
     def is_withheld(self) -> bool:
-        """Whether nothing may be advised, though history can judge the policy in use."""
+        """Return whether nothing may be advised, though history can judge the policy in use."""
         return self.recommendation.best is not None and self.assessment.withheld
 
     @property
     def is_advice(self) -> bool:
-        """Whether another policy may be called better than the one in use."""
+        """Return whether another policy may be called better than the one in use."""
         return self.recommendation.is_change and self.assessment.is_advice
 
 

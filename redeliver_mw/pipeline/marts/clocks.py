@@ -84,7 +84,7 @@ def corrected(events: DataFrame, clocks: DataFrame) -> DataFrame:
 
 
 def _handovers(events: DataFrame, number: dict[str, int], days: list[HostDay]) -> Handovers:
-    """One shuffle of what did not succeed at once, of a part of the histories if these are many."""
+    """Shuffle once what did not succeed at once, of a part of the histories if these are many."""
     hashed = events.where(f"{_TRIED} AND delivery_count <= {NUMBERED}").select(
         sf.xxhash64(*HISTORY).alias("hash"), *HISTORY, "delivery_count", "ts_us", "handler_us", "host"
     )
@@ -105,7 +105,7 @@ def _handovers(events: DataFrame, number: dict[str, int], days: list[HostDay]) -
 
 
 def _parts(days: list[HostDay]) -> Any:
-    """Which histories are read, so that each day has the same share of READ; None: all."""
+    """Return which histories are read, so that each day has the same share of READ; None: all."""
     records: dict[int, int] = {}
     for one in days:
         records[one.day] = records.get(one.day, 0) + one.records

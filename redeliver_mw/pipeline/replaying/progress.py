@@ -25,7 +25,7 @@ class ReplayProgress:
 
     @property
     def seconds(self) -> float:
-        """From the first letter to the last answer of each phase, all phases together: what lies between is no part."""
+        """Return the time from first letter to last answer, of all phases together: what lies between is no part."""
         return (self._phases_us + self._phase_us) / 1e6
 
     @property
