@@ -5,13 +5,10 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import pairwise
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -36,6 +33,7 @@ from ..session import Session, connect
 from .arguments import Url, read_url
 from .logs import quiet_drivers
 from .output import body_of, cut, headers_of, plain, print_table, when
+from .signals import ended_by_signals
 
 PART, INTERRUPTED = 3, 130
 LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and those, when one is looked for
@@ -114,14 +112,14 @@ def replay(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Jso
             print(f"{done} replayed", file=sys.stderr)
 
     one = Replay(adapter_for(address), queue, limit=limit, only=id_ or "", tell=tell)
-    with _stopped_by_signals(one):
+    with ended_by_signals(one.stop):
         report = one.run()
-    if as_json:
-        print(json.dumps(_report_as_json(report), ensure_ascii=False))
-    else:
-        _print_report(report)
-    for line in _remarks(report, queue):
-        print(line, file=sys.stderr)
+        if as_json:
+            print(json.dumps(_report_as_json(report), ensure_ascii=False))
+        else:
+            _print_report(report)
+        for line in _remarks(report, queue):
+            print(line, file=sys.stderr)
     if report.interrupted:
         raise typer.Exit(INTERRUPTED)
     if not report.whole:
@@ -183,26 +181,6 @@ def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delive
     if deliveries and capabilities.browse == "requeue":
         print(f"note: looking marks the messages as redelivered on {capabilities.broker_kind}", file=sys.stderr)
     return deliveries
-
-
-@contextmanager
-def _stopped_by_signals(one: Replay) -> Iterator[None]:
-    """The first SIGINT or SIGTERM ends the replay in good order, the second at once."""
-    told = False
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        nonlocal told
-        if told:
-            raise KeyboardInterrupt
-        told = True
-        one.stop()
-
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 # -- what is told -----------------------------------------------------------------------------------

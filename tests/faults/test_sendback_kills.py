@@ -47,7 +47,7 @@ def test_a_replay_that_is_ended_by_force_loses_nothing(
     twice = back.total() - len(BODIES)
     if code == 130:
         told = json.loads(process.out)
-        assert told["interrupted"]
+        assert told["interrupted"] or told["replayed"] == len(BODIES)  # it was told when all was done
         assert (told["replayed"] + again, twice) == (len(BODIES), 0)
     # In flight, confirmed and not settled yet, or settled in words that a busy broker had not read when the socket
     # was reset: of those it says nothing. In one transaction there is nothing between the two.

@@ -5,13 +5,11 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +18,7 @@ from ...policy.description import counted
 from ..arguments import Url, read_url
 from ..logs import quiet_drivers
 from ..output import plain
+from ..signals import ended_by_signals
 from .options import Conf, Json, LakeFolder, Master, spark
 
 if TYPE_CHECKING:
@@ -57,18 +56,24 @@ def drain(
     quiet_drivers()
     found = prepare(read_url(url), dlq, lake, tasks=tasks, peek=peek, batch=batch)
     if isinstance(found, Drained):  # it took no Spark
-        done = found
-    else:
-        with spark(master, conf) as session, _stopped_by_signals() as stop, _telling() as tell:
+        raise typer.Exit(_show(found, dlq, peek, as_json))
+    stop = threading.Event()
+    with spark(master, conf) as session, ended_by_signals(stop.set):
+        with _telling() as tell:
             done = carry_out(session, found, stop=stop, progress=tell)
+        code = _show(done, dlq, peek, as_json)
+    raise typer.Exit(code)
+
+
+def _show(done: Drained, dlq: str, peek: bool, as_json: bool) -> int:
+    """Print what was done, and return the exit code."""
     print(json.dumps(asdict(done)) if as_json else "\n".join(_told(done, dlq, peek)))
     if done.rest and not done.stopped:
         print(f"ended early: {plain(done.rest)}; what is left is still in {plain(dlq)}", file=sys.stderr)
     if done.stopped:
         print(f"interrupted: the other letters are still in {plain(dlq)}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
-    if done.rest or done.stay:
-        raise typer.Exit(PART)
+        return INTERRUPTED
+    return PART if done.rest or done.stay else 0
 
 
 def _told(done: Drained, dlq: str, peek: bool) -> Iterator[str]:
@@ -84,24 +89,6 @@ def _told(done: Drained, dlq: str, peek: bool) -> Iterator[str]:
         yield f"{done.again} were in the lake already"
     if done.stay:
         yield f"{done.stay} stay in {plain(dlq)}: they cannot be kept outside of it"
-
-
-@contextmanager
-def _stopped_by_signals() -> Iterator[threading.Event]:
-    """The first SIGINT or SIGTERM ends the drain in good order, the second at once."""
-    stop = threading.Event()
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
-
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +19,7 @@ from ...redaction import redact
 from ..arguments import Url, read_url
 from ..logs import quiet_drivers
 from ..output import plain, print_table
+from ..signals import ended_by_signals
 from .options import Conf, Json, Master, spark
 
 if TYPE_CHECKING:
@@ -76,8 +75,11 @@ def replay(
     address = read_url(url)
     ReplayOptions(rate=rate, canary=canary, stop_at=stop_at, publishers=publishers, journal=journal, wait=wait)
     done = look(plan, address)  # also tells bad input before Spark is started
-    if execute and (not done.whole or done.peeked):
-        with spark(master, conf) as session, _ended_by_signals() as ending, _telling() as tell:
+    if not execute or (done.whole and not done.peeked):
+        raise typer.Exit(_show(done, execute, as_json))
+    ending = threading.Event()
+    with spark(master, conf) as session, ended_by_signals(ending.set):
+        with _telling() as tell:
             done = send_back(
                 session,
                 plan,
@@ -92,29 +94,8 @@ def replay(
                 stop=ending,
                 progress=tell,
             )
-    _show(done, execute, as_json)
-    if done.interrupted:
-        raise typer.Exit(INTERRUPTED)
-    if (execute and not done.whole) or done.missing:
-        raise typer.Exit(IN_PART if execute else 1)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[threading.Event]:
-    """The first SIGINT or SIGTERM ends the replay in good order, the second at once."""
-    ending = threading.Event()
-
-    def hear(number: int, frame: FrameType | None) -> None:
-        if ending.is_set():
-            raise KeyboardInterrupt
-        ending.set()
-
-    before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield ending
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        code = _show(done, execute, as_json)
+    raise typer.Exit(code)
 
 
 @contextmanager
@@ -147,7 +128,8 @@ def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
 # -- what is told -----------------------------------------------------------------------------------
 
 
-def _show(done: Replayed, execute: bool, as_json: bool) -> None:
+def _show(done: Replayed, execute: bool, as_json: bool) -> int:
+    """Print what was done, and return the exit code."""
     from ...pipeline.replaying.report import to_json
 
     if as_json:
@@ -162,6 +144,11 @@ def _show(done: Replayed, execute: bool, as_json: bool) -> None:
         print(f"{done.replayed} of {done.letters} replayed, replay id {done.plan_id}")
     for line in _remarks(done, execute):
         print(line, file=sys.stderr)
+    if done.interrupted:
+        return INTERRUPTED
+    if (execute and not done.whole) or done.missing:
+        return IN_PART if execute else 1
+    return 0
 
 
 def _why(done: Replayed, target: str, word: str) -> str:

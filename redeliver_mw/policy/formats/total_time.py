@@ -92,6 +92,8 @@ def one_delay(policy: RedeliveryPolicy, most: int | None = None) -> tuple[int, l
     rests = rests_of(policy)
     if most is not None and most > 1 and not rests.endless and len(rests.delays) + rests.more >= most and rests.total:
         delay = round(rests.total / (most - 1))
+        if len(table) == 1 and table == [(1, delay / 1000)]:
+            return delay, lost  # only attempts are lost, which their own line says
         spent = f"{most} attempts over {delay * (most - 1) / 1000:.10g} s instead of {rests.total / 1000:.10g} s"
         return delay, [*lost, f"delays ({policy.backoff}): one delay for all, {delay / 1000:.10g} s; {spent}"]
     if len(table) > 1 or (table and table[0][0] != 1):

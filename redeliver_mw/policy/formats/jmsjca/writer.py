@@ -13,7 +13,7 @@ from typing import cast
 
 from ...destinations import PolicyMap
 from ...expiry import Expiry
-from ...flatten import REST, flattened, leaves_nothing, single
+from ...flatten import REST, flattened, leaves_nothing, literal, of_kind, single
 from ...model import RedeliveryPolicy
 from .. import delay_table
 from ..format_protocol import Conversion
@@ -47,8 +47,10 @@ def _one(policies: PolicyMap, lost: list[str]) -> RedeliveryPolicy:
     one = single(flat)
     base, whose = _widest(flat)
     if one is None:
-        text, unsaid = _said(base)
         for entry in flat.entries:
+            # a place of the source's kind is known where the entry is for one kind alone
+            here = base if entry.kind is None else of_kind(base, entry.kind, literal(entry.pattern, flat.syntax))
+            text, unsaid = _said(here)
             own, more = _said(cast(RedeliveryPolicy, entry.given))
             if own != text:
                 missing.append(f"{entry}: one string is for every destination, and has {whose}")
