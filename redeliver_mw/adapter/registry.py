@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from ..errors import ConfigError, MissingExtra
 from .protocol import Adapter
@@ -134,8 +134,7 @@ def adapter_for(url: str | BrokerUrl) -> Adapter:
     """The adapter for a URL, not connected yet. ConfigError, MissingExtra."""
     parsed = parse_url(url) if isinstance(url, str) else url
     if parsed.dialect == "memory":
-        personality = parsed.options.get("personality")
-        text = parsed.text + (f"?personality={personality}" if personality else "")
+        text = parsed.text + (f"?{urlencode(parsed.options)}" if parsed.options else "")
         found: Adapter = import_module(MEMORY).adapter_from_url(text)
         return found
     return _load(parsed)(parsed)

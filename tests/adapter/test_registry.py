@@ -83,6 +83,7 @@ def test_a_password_may_hold_colons_and_ats_and_is_never_shown(written: str) -> 
         f"//me:{SECRET}@host",
         f"activemq+proton://me:{SECRET}@host",
         f"memory://me:{SECRET}@x?personality=nosuch",
+        "memory://x?foo=1",
     ],
 )
 def test_a_url_that_cannot_be_used_is_one_error_with_a_cure_and_without_the_password(url: str) -> None:

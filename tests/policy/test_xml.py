@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from redeliver_mw.errors import PolicyError
+from redeliver_mw.policy import load_policies
 from redeliver_mw.policy.formats import xml
 from redeliver_mw.policy.formats.diagnostics import SHOWN, Diagnostics, nearest
 
@@ -48,6 +51,7 @@ def test_names_are_local_and_places_count_from_one() -> None:
         ('<!DOCTYPE a [<!ENTITY x "xxxxxxxxxx"><!ENTITY y "&x;&x;">]><a>&y;</a>', "document type"),
         ("<a>" * 101 + "</a>" * 101, "100 levels"),
         ("<a>" + "<b/>" * xml.MOST + "</a>", "elements"),
+        ("<a " + "".join(f"b{n}='' " for n in range(xml.MOST_ATTRIBUTES + 1)) + "/>", "attributes"),
         (" " * (xml.LARGEST + 1), "characters"),
     ],
 )
@@ -68,6 +72,27 @@ def test_lines_and_columns_before_the_root_count(before: str) -> None:
     with pytest.raises(PolicyError) as caught:
         xml.parse(f"{before}<a></b>")
     assert caught.value.where.startswith(f"line {lines + 1}, column {columns + 6}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"<!--{'x' * 9_000_000}--><redeliveryPolicy/>",
+        f"<redeliveryPolicyMap>{'<a/>' * 150_000}</redeliveryPolicyMap>",
+        "<redeliveryPolicy " + "".join(f"a{n}='1' " for n in range(200_000)) + "/>",
+        "1:100;" * 1_500_000,
+        "x" * 9_000_000,
+        "[default]\n" + "".join(f"a{n} = 1\n" for n in range(90_000)),
+    ],
+    ids=["comment", "elements", "attributes", "jmsjca", "letters", "toml"],
+)
+def test_a_large_file_is_read_or_refused_in_a_moment(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "policy"
+    path.write_text(text)
+    before = time.process_time()
+    with suppress(PolicyError):
+        load_policies(path)
+    assert time.process_time() - before < 4  # a fraction of a second, where nothing else runs
 
 
 def test_the_root_alone_is_read_without_the_rest() -> None:

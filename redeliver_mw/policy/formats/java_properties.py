@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from ...errors import PolicyError
 
 LARGEST = 10_000_000  # characters
-MOST = 200_000  # properties
+MOST = 50_000  # properties
 _BLANKS = " \t\f"
 _KEY = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)?", re.DOTALL)

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import PolicyError
 
-LARGEST = 10_000_000  # characters
+LARGEST = 1_000_000  # characters
 DEEPEST = 100  # dots in one key, and brackets on one line: tomllib takes quadratic time for them, or recurses
 _BARE = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _PLACE = re.compile(r"\s*\(at (?:line (\d+), column (\d+)|end of document)\)$")

@@ -3,7 +3,7 @@
 """XML as the policy languages need it: elements by their local names, with their places. Pure.
 
 Read with defusedxml: a document type, an entity of its own or an external one is refused. A text has at most
-10 MB, 100 levels and 200 000 elements, so that time and memory are bounded.
+10 MB, 100 levels, 50 000 elements and 1 000 attributes of each, so that time and memory are bounded.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from ...errors import PolicyError
 
 LARGEST = 10_000_000  # characters
 DEEPEST = 100
-MOST = 200_000  # elements
-PIECE = 10_000  # characters that are read at once, where the root is all that is asked for
+MOST = 50_000  # elements
+MOST_ATTRIBUTES = 1_000  # of one element
+PIECE = 10_000  # characters that are read first, where the root is all that is asked for
 
 
 @dataclass(slots=True)
@@ -106,12 +107,14 @@ def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
     # called by expat itself, without the detour over ElementTree's names; what is forbidden stays so
     tree.expat.StartElementHandler, tree.expat.EndElementHandler = tree.start, tree.end
     try:
-        for start in range(0, len(body) if piece else 0, piece or 1):
-            parser.feed(body[start : start + (piece or 0)])
+        read = 0
+        while piece and read < len(body):
+            parser.feed(body[read : read + piece])
             if tree.root is not None:
                 return tree.root
-        if not piece:
-            parser.feed(body)
+            read += piece
+            piece *= 2  # expat looks again at a comment, as long as it has no end
+        parser.feed(body[read:])
         parser.close()
     except ParseError as error:
         line, column = tree.place(*error.position)
@@ -182,6 +185,9 @@ class _Tree:
             raise PolicyError(f"more than {MOST} elements", where=self.where, cure="Split the file")
         line, column = self.place(self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber)
         namespace, _, name = tag.rpartition("}")
+        if len(attributes) > MOST_ATTRIBUTES * 2:  # names and values in turn
+            what = f"<{name:.100}> has more than {MOST_ATTRIBUTES} attributes"
+            raise PolicyError(what, where=self.where, cure="Leave out what is no policy")
         element = Element(name, _plain(attributes) if attributes else {}, [], "", line, column, namespace)
         if self._open:
             self._open[-1].children.append(element)

@@ -15,6 +15,7 @@ from ...destinations import MapEntry
 from ...expiry import Expiry
 from ...model import RedeliveryPolicy
 from ..xml import Element
+from .beans import destination_of
 from .names import names_of
 from .options import DEAD_LETTER_QUEUE, ReportProblem, read_switch, unknown
 from .schema import STRATEGIES
@@ -124,20 +125,10 @@ def _from_bean(bean: Element) -> Element:
         key, value = each.attributes.get("name", ""), each.first("value")
         inside = [one for one in each.children if one.name in ("queue", "topic", "bean")]
         if inside:
-            children.append(replace(each, name=key, children=[_destination(inside[0])]))
+            children.append(replace(each, name=key, children=[destination_of(inside[0])]))
         else:
             attributes[key] = each.attributes.get("value", value.text if value else "")
     return replace(bean, name=name, attributes=attributes, children=children)
-
-
-def _destination(element: Element) -> Element:
-    """Return `<queue physicalName="...">` or `<topic>`, also for a bean of the class ActiveMQQueue or ActiveMQTopic."""
-    if element.name != "bean":
-        return element
-    kind = "topic" if element.attributes.get("class", "").endswith("Topic") else "queue"
-    told = [*element.all("constructor-arg"), *element.all("argument"), *element.all("property")]
-    name = next((each.attributes["value"] for each in told if "value" in each.attributes), "")
-    return replace(element, name=kind, attributes={"physicalName": name}, children=[])
 
 
 def _shared(strategy: Element, report: ReportProblem) -> Target:

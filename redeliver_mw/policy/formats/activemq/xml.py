@@ -14,6 +14,7 @@ from ...model import RedeliveryPolicy
 from ..schema import tell
 from ..unsupported import quoted
 from ..xml import Element, parse
+from .beans import OF_A_BEAN, is_policy_bean, without_beans
 from .dead_letters import SHARED, read_endings, with_ending
 from .discarding import is_discarding, with_discarding
 from .names import IDENTITY, names_of
@@ -24,14 +25,13 @@ from .url import PREFIX, read_url
 SHORTEST_MS = 1000  # the plugin refuses policies with shorter delays
 MOST_JOINED = 5_000  # entries, where both maps have some: every overlap is an entry too
 _PLUGIN = ("sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter", "id")
-_BEAN = ("class", "name", "scope", "parent", "lazy-init")
-_OF_A_BEAN = ("property", "description", "meta", "qualifier", "constructor-arg", "argument")
+_IN_A_BEAN = ("property", "description", "meta", "qualifier", "constructor-arg", "argument")
 
 
 def read_xml(text: str, report: ReportProblem) -> PolicyMap:
     """The policies of a broker's or a client's XML; what is wrong goes to the report."""
     found = _Found()
-    root = parse(text)
+    root = without_beans(parse(text))
     _gather(root, found)
     if found.plugins:
         entries, default = _plugin(found, root, report)
@@ -122,8 +122,7 @@ def _urls(element: Element) -> list[tuple[str, str]]:
 
 
 def _is_policy(element: Element) -> bool:
-    kind = element.attributes.get("class", "") if element.name == "bean" else ""  # Camel has a class of that name
-    return element.name == "redeliveryPolicy" or (kind.endswith(".RedeliveryPolicy") and "camel" not in kind)
+    return element.name == "redeliveryPolicy" or is_policy_bean(element)
 
 
 def _client(found: _Found, report: ReportProblem) -> tuple[list[MapEntry], RedeliveryPolicy]:
@@ -211,7 +210,7 @@ def _maps(
 def _policy(element: Element, report: ReportProblem, *, entry: bool = False, plugin: bool = False) -> RedeliveryPolicy:
     given = dict(element.attributes)
     if element.name == "bean":
-        given = {name: value for name, value in given.items() if name not in _BEAN}
+        given = {name: value for name, value in given.items() if name not in OF_A_BEAN}
     for each in element.all("property"):
         value, name = each.first("value"), each.attributes.get("name", "")
         if name in given:
@@ -220,7 +219,7 @@ def _policy(element: Element, report: ReportProblem, *, entry: bool = False, plu
             )
         given[name] = each.attributes.get("value", value.text if value else "")
     for each in element.children if element.name == "bean" else ():
-        if each.name not in _OF_A_BEAN:
+        if each.name not in _IN_A_BEAN:
             what = f"<{each.name:.80}> is not known in a bean of this class"
             report.doubt(what, where=each.where, cure='Write <property name="..." value="..."/>')
     known = {name: value for name, value in given.items() if name in PROPERTIES}

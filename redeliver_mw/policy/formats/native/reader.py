@@ -64,7 +64,7 @@ from ...arms import left_over, named, share_of
 from ...destinations import MapEntry, PolicyMap
 from ...model import RedeliveryPolicy
 from .. import toml
-from ..diagnostics import Diagnostics, nearest
+from ..diagnostics import Diagnostics
 from . import values as values
 
 FIELDS: dict[str, Callable[[Any], Any]] = {
@@ -205,7 +205,7 @@ class _Reading:
     def _unknown(self, given: Mapping[str, Any], allowed: tuple[str, ...], path: toml.Path) -> None:
         for name in given:
             if name not in allowed:
-                near = nearest(name, allowed)
+                near = self._problems.nearest(name, allowed)
                 meant = f"Did you mean {near!r}? " if near else ""
                 self._wrong(f"unknown key {name!r:.80}", (*path, name), f"{meant}Known here: {', '.join(allowed)}")
 
