@@ -60,24 +60,29 @@ def sentences(choice: PolicyChoice) -> list[str]:
             "times at which nothing was ever tried"
         ]
     trial = _experiment(where, assessed)
+    own = [f"{where}: {listed([str(one)])}" for one in assessed.results]
     if assessed.withheld:
-        return [*(f"{where}: not known, so nothing is advised: {listed([why])}" for why in assessed.reasons), *trial]
+        whys = [f"{where}: not known, so nothing is advised: {listed([why])}" for why in assessed.reasons]
+        return [*own, *whys, *trial]
     costs = f"{where}: {'; '.join(_changes(assessed))} (95 % intervals, if what comes is like what was)"
     weak = [f"{where}: note that {why}" for why in assessed.weak]
+    weak += [f"{where}: note: {listed([one.text])}; that is more than chance" for one in assessed.figures if one.broken]
     if not found.is_change:
         return [
+            *own,
             f"{where}: stay with {_name(now)}; none that history can judge is better by more than 1 %: "
             f"{found.objective.text}",
             *trial,
         ]
     if not choice.is_advice:
-        return [f"{where}: stay with {_name(now)}; whether {_name(best)} is better is not known", costs, *trial]
+        doubt = f"{where}: stay with {_name(now)}; whether {_name(best)} is better is not known"
+        return [*own, doubt, costs, *trial]
     told = (
         f"{where}: {assessed.confidence}: take {_name(best)} instead of {_name(now)}: {best.dead_letter_share:.2%} of "
         f"the messages that fail die, not {now.dead_letter_share:.2%}; {best.attempts_per_message:.3g} attempts each, "
         f"not {now.attempts_per_message:.3g}; recovered after {_time(best.ttr_mean_s)}, not {_time(now.ttr_mean_s)}"
     )
-    return [told, costs, *weak]
+    return [*own, told, costs, *weak]
 
 
 def _experiment(where: str, assessed: Assessment) -> list[str]:

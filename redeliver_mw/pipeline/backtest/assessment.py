@@ -21,10 +21,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from .arrays import Bools
-from .calibration import Check
+from .assumptions import Figure, PolicyResult, figures, largest_of, results
+from .calibration import LEAST, Check
 from .experiment import Experiment, experiment
 from .history import History
 from .objective import Objective
+from .observations import NEVER
 from .rows import COUNTS_WITHIN, TIMES_WITHIN, BacktestRow, Candidate
 from .sampling import Z90, Z95, Z99, Blocks, Spread, Statistics, blocks_of, halves, spread
 
@@ -59,13 +61,17 @@ class Assessment:
 
     - `confidence`: *not known* also where nothing is recommended.
     - `withheld`: no advice may be given; `reasons` says why, and what would help.
-    - `weak`: what makes it less sure than its numbers are, a sentence each.
+    - `weak`: what is taken for granted and cannot be looked for, a sentence each.
+    - `figures`: what was looked for in history that would make it so, and whether it was found.
+    - `results`: what each policy and arm in the history came to by itself, where there are several.
     """
 
     confidence: Confidence
     withheld: bool
     reasons: tuple[str, ...] = ()
     weak: tuple[str, ...] = ()
+    figures: tuple[Figure, ...] = ()
+    results: tuple[PolicyResult, ...] = ()
     changes: tuple[Change, ...] = ()
     messages: int = 0
     blocks: float = 0.0
@@ -82,13 +88,16 @@ class Assessment:
 class Evidence:
     """Holds what is known of a lake beside its histories.
 
-    - `observed`: rows with `destination`, `policy_version`, `messages`, `recovered`, `attempts` and `last_us`.
+    - `observed`: rows with `destination`, `policy_version`, `messages`, `recovered`, `attempts`, `last_us`, and of the
+      messages that recovered, as far as clocks can be trusted, their number `timed` and `waited_us`, together.
     - `checks`: of `how_wrong`.
+    - `hosts`: rows with `destination`, `host`, `retries` and how many of those `recovered` the message.
     - `outage_share`: the longest outage of each destination as a share of the time; `days`: how long that is.
     """
 
     observed: Sequence[Mapping[str, Any]] = ()
     checks: Sequence[Check] = ()
+    hosts: Sequence[Mapping[str, Any]] = ()
     outage_share: Mapping[str, float] = field(default_factory=dict)
     days: float | None = None
 
@@ -126,12 +135,18 @@ def assess(
     found = spread(blocks, whole, lambda left_out: _without(here, left_out, candidates, destination))
     first, second = (_half(here, half, candidates, destination) for half in halves(told))
     checks = [one for one in evidence.checks if destination in (None, one.destination)]
+    effect = _design_effect(whole["now p_recover"], found.errors["now p_recover"], messages)
+    in_use = _of_present(evidence.observed, destination)
     reasons = [
-        *_not_as_observed(whole, found, _of_present(evidence.observed, destination)),
+        *(
+            _not_as_observed(whole, found, in_use)
+            or _not_as_observed_apart(here, present, in_use, destination, max(effect, 1.0))
+        ),
         *(f"{check}" for check in checks if check.wrong),
         *_drift(whole, found, first, second, is_change=best is not present),
     ]
     changes = tuple(_change(name, rows, whole, found) for name in COLUMNS if f"now {name}" in whole)
+    looked_for = figures(told, blocks, [row for row in evidence.hosts if row["destination"] == destination])
     weak = [] if checks else [_ASSUMPTION]
     confidence = _confidence(objective, rows, whole, found) if best is not present else "not known"
     untried = rows[1].extrapolated_share > UNTRIED
@@ -140,13 +155,14 @@ def assess(
     confidence = confidence if not reasons else "not known"
     trial = None
     if confidence == "not known" and destination is not None:
-        effect = _design_effect(whole["now p_recover"], found.errors["now p_recover"], messages)
         trial = experiment(here, present.policies.resolve(destination), design_effect=effect)
     return Assessment(
         confidence=confidence,
         withheld=bool(reasons),
         reasons=tuple(reasons),
         weak=tuple(weak),
+        figures=looked_for,
+        results=results(evidence.observed, destination),
         changes=changes,
         messages=messages,
         blocks=blocks.effective,
@@ -220,23 +236,71 @@ def _of_present(rows: Iterable[Mapping[str, Any]], destination: str | None) -> M
     return max(often, key=lambda row: row["last_us"]) if often else None
 
 
-def _not_as_observed(whole: Statistics, found: Spread, observed: Mapping[str, Any] | None) -> Iterable[str]:
+def _not_as_observed(whole: Statistics, found: Spread, observed: Mapping[str, Any] | None) -> list[str]:
     if observed is None:
-        return
+        return []
     messages = observed["messages"]
     recovered, attempts = observed["recovered"] / messages, observed["attempts"] / messages
-    if abs(whole["now p_recover"] - recovered) > OFF + found.within("now p_recover", Z99):
-        yield (
-            f"the policy in use is predicted to recover {whole['now p_recover']:.1%} of the messages that fail, and "
-            f"{recovered:.1%} did. An arm, or another policy named as the one in use, would help"
-        )
-    elif abs(whole["now attempts_per_message"] - attempts) > OFF * attempts + found.within(
-        "now attempts_per_message", Z99
-    ):
-        yield (
-            f"the policy in use is predicted to need {whole['now attempts_per_message']:.3g} attempts for each message "
-            f"that fails, and {attempts:.3g} were made. An arm, or another policy named as the one in use, would help"
-        )
+    said = whole["now p_recover"]
+    if abs(said - recovered) > OFF + found.within("now p_recover", Z99):
+        return [f"{_IN_USE} recover {said:.1%} of the messages that fail, and {recovered:.1%} did. {_HELP}"]
+    said = whole["now attempts_per_message"]
+    if abs(said - attempts) > OFF * attempts + found.within("now attempts_per_message", Z99):
+        return [
+            f"{_IN_USE} need {said:.3g} attempts for each message that fails, and {attempts:.3g} were made. {_HELP}"
+        ]
+    timed = observed.get("timed") or 0
+    if timed < LEAST or "now ttr_mean_s" not in whole:
+        return []
+    said, waited = whole["now ttr_mean_s"], observed["waited_us"] / timed / 1e6
+    if abs(said - waited) > 2 * TIMES_WITHIN * max(said, waited) + found.within("now ttr_mean_s", Z99):
+        return [
+            f"{_IN_USE} let messages recover after {said:.3g} s, on average, and they did after {waited:.3g} s. {_HELP}"
+        ]
+    return []
+
+
+def _not_as_observed_apart(
+    history: History, present: Candidate, observed: Mapping[str, Any] | None, destination: str | None, effect: float
+) -> list[str]:
+    """Hold the shares that recover against those that did, by failure and half of the time: one test of all of them.
+
+    `effect`: how many messages tell as much as one independent message would.
+    """
+    version = (observed or {}).get("policy_version") or ""
+    if version not in history.told.versions:
+        return []
+    told = history.told
+    # of a message that failed once, or whose times are not known, nothing can be said
+    mine = (told.version == told.versions.index(version)) & ((told.lo > 0) | (told.hi != NEVER))
+    cells = []
+    for name, half in zip(("", " in the first half of the time", " in the second half"), _spans(history), strict=True):
+        part = history.only(half)
+        for row in part.backtest([present], by="fingerprint", destination=destination):
+            if row.error_fingerprint is None or row.extrapolated_share > OFF:
+                continue
+            group = told.groups.index((row.destination or "", row.error_fingerprint))
+            these = mine & half & (told.group == group)
+            messages = float(told.n[these].sum())
+            if messages >= LEAST:
+                did = float(told.n[these & (told.hi != NEVER)].sum()) / messages
+                cells.append((row.error_fingerprint, name, row.p_recover, did, messages, row.extrapolated_share))
+    for fingerprint, name, said, did, messages, unknown in cells:
+        chance = math.sqrt(max(did * (1 - did), 1 / messages) / messages * effect)
+        if abs(said - did) > OFF + unknown + largest_of(len(cells)) * chance:
+            failure = f"failure {fingerprint[:12]}" if fingerprint else "failures without a fingerprint"
+            return [f"{_IN_USE} recover {said:.1%} of the messages with {failure}{name}, and {did:.1%} did. {_HELP}"]
+    return []
+
+
+_IN_USE: Final = "the policy in use is predicted to"
+_HELP: Final = "An arm, or another policy named as the one in use, would help"
+
+
+def _spans(history: History) -> tuple[Bools, Bools, Bools]:
+    first, second = halves(history.told)
+    every: Bools = first | second
+    return every, first, second
 
 
 def _drift(
@@ -282,7 +346,7 @@ def _confidence(objective: Objective, rows: _Rows, whole: Statistics, found: Spr
     name = objective.minimise
     if f"change {name}" not in whole or rows[1].extrapolated:
         return "not known"
-    change = whole[f"change {name}"]
-    if change + _half_width(name, rows, found, Z99) < 0:
+    change, beside = whole[f"change {name}"], _beside_chance(name, rows[1])
+    if change + beside + found.within(f"change {name}", Z99) < 0:
         return "sure"
-    return "fairly sure" if change + _half_width(name, rows, found, Z90) < 0 else "not known"
+    return "fairly sure" if change + beside + found.within(f"change {name}", Z90) < 0 else "not known"

@@ -35,6 +35,7 @@ class LakeHistory:
     - `history`: ready to be asked. Its versions are those of the records with the arm behind them.
     - `apart`: its rows, for `how_wrong`.
     - `observed`: what became of the messages of each version at each destination.
+    - `hosts`: how many retries each host made at each destination, and how many succeeded.
     - `outage_share`: the longest outage of each destination, as a share of the time that is looked at; `days`: how
       long that is.
     """
@@ -42,12 +43,13 @@ class LakeHistory:
     history: History
     apart: list[Row]
     observed: list[Row]
+    hosts: list[Row]
     outage_share: Mapping[str, float]
     days: float = 0.0
 
     def evidence(self, checks: Sequence[Check]) -> Evidence:
         """Return what a recommendation is held against; `checks` are those of `how_wrong`."""
-        return Evidence(self.observed, tuple(checks), self.outage_share, self.days)
+        return Evidence(self.observed, tuple(checks), self.hosts, self.outage_share, self.days)
 
 
 def known(
@@ -80,10 +82,11 @@ def known(
         observed = _collected(lake_rows.observed(messages))
         bucket_us = -(-length_us // lake_rows.BUCKETS)
         failures = _collected(lake_rows.failures_by_bucket(messages, first_us, bucket_us))
+        hosts = _collected(lake_rows.hosts(marts.events(spark, since, until)))
         ended = ends_of(_collected(aggregate.reasons(messages)))
     history = History(rows, error_types=ended.error_types, at_once=ended.at_once, attempt_times=taking)
     outages = longest_outages(failures, lake_rows.BUCKETS)
-    return LakeHistory(history, rows, observed, outages, length_us / DAY_US)
+    return LakeHistory(history, rows, observed, hosts, outages, length_us / DAY_US)
 
 
 def policies_in_use(

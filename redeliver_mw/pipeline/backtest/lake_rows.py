@@ -13,6 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
+from ..marts.attempts import ACCEPTED, ATTEMPT
 from ..marts.recovery import TRUSTED
 from ..time_bins import as_sql
 
@@ -75,12 +76,26 @@ def attempt_times(messages: DataFrame) -> DataFrame:
 
 
 def observed(messages: DataFrame) -> DataFrame:
-    """Return what became of the messages of each policy and arm, by destination: counts and sums."""
+    """Return what became of the messages of each policy and arm, by destination: counts and sums.
+
+    `waited_us` is the time until they recovered, of those whose clocks can be trusted, `timed`.
+    """
+    timed = sf.expr(f"{TRUSTED} AND recovered_us IS NOT NULL")
     return messages.groupBy("destination", sf.expr(VERSION).alias("policy_version")).agg(
         sf.count("*").alias("messages"),
         sf.count("recovered_us").alias("recovered"),
         sf.sum("attempts").alias("attempts"),
+        sf.sum(sf.when(timed, sf.expr("recovered_us - first_failure_us"))).alias("waited_us"),
+        sf.count_if(timed).alias("timed"),
         sf.max("last_us").alias("last_us"),
+    )
+
+
+def hosts(events: DataFrame) -> DataFrame:
+    """Return how many messages were tried again on each host, and how many of these attempts succeeded."""
+    retries = events.where(f"{ATTEMPT} AND delivery_count > 1")
+    return retries.groupBy("destination", "host").agg(
+        sf.count("*").alias("retries"), sf.count_if(sf.expr(ACCEPTED)).alias("recovered")
     )
 
 

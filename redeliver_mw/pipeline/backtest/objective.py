@@ -105,11 +105,12 @@ def ranked(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) 
         allowed = [row for row in rows if not row.extrapolated]
         return sorted(allowed, key=lambda row: _order(row, objective.minimise))
     allowed = [row for row in rows if _allowed(row, now, objective)]
-    least, today = (min(_value(row, objective.minimise) for row in some) for some in (allowed or [now], [now]))
+    least = min(_at_worst(row, objective.minimise) for row in allowed or [now])
+    today = _value(now, objective.minimise)
     nearly = least + NEARLY * max(0.0, today - least) if math.isfinite(today) else least
 
     def order(row: BacktestRow) -> tuple[float | str, ...]:
-        if _value(row, objective.minimise) <= nearly * (1 + _SAME):
+        if _at_worst(row, objective.minimise) <= nearly * (1 + _SAME):
             return (0, *_order(row, "ttr_mean_s"))
         return (1, *_order(row, objective.minimise))
 
@@ -130,6 +131,11 @@ def _allowed(row: BacktestRow, now: BacktestRow, objective: Objective) -> bool:
 def _order(row: BacktestRow, first: str) -> tuple[float | str, ...]:
     names = (first, "dead_letter_share", "attempts_per_message", "ttr_mean_s")
     return (*(round(_value(row, name), 9) for name in names), row.candidate)
+
+
+def _at_worst(row: BacktestRow, name: str) -> float:
+    """A column as it may be, since history looked at other times: of two as good the one that is known is better."""
+    return _value(row, name) + (row.extrapolated_share if name == "dead_letter_share" else 0.0)
 
 
 def _value(row: BacktestRow, name: str) -> float:

@@ -17,6 +17,7 @@ from string import ascii_uppercase
 from typing import Any, Final, Literal
 
 from ..backtest.assessment import Change, Confidence
+from ..backtest.assumptions import Figure, PolicyResult
 from .failures import text
 
 Row = Mapping[str, Any]
@@ -102,6 +103,8 @@ class Advice:
     confidence: Confidence = "not known"
     reasons: tuple[str, ...] = ()  # why nothing is advised
     weak: tuple[str, ...] = ()  # what the advice takes for granted
+    figures: tuple[Figure, ...] = ()  # what was looked for that would weaken it
+    results: tuple[PolicyResult, ...] = ()  # what each policy and arm came to by itself, where there are several
     changes: tuple[Change, ...] = ()
     experiment: ExperimentToTry | None = None
 
@@ -115,8 +118,8 @@ def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = 
 
     `choices` says which candidate each has, and should have: `destination`, `today`, `best`, None where that is not
     known, and `objective`, what `best` was chosen for; and what the back-test thinks of that: `confidence`, `withheld`,
-    `reasons`, `weak`, `changes` and `experiment`. `checks` are the back-test's own, `destination` beside what `Tried`
-    has.
+    `reasons`, `weak`, `figures`, `results`, `changes` and `experiment`. `checks` are the back-test's own,
+    `destination` beside what `Tried` has.
     """
     chosen = {row["destination"]: row for row in choices}
     tried: dict[str, list[Tried]] = defaultdict(list)
@@ -161,6 +164,8 @@ def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row
         confidence=choice.get("confidence", "not known"),
         reasons=tuple(map(text, choice.get("reasons", ()))),
         weak=tuple(map(text, choice.get("weak", ()))),
+        figures=tuple(Figure(**one) for one in choice.get("figures", ())),
+        results=tuple(PolicyResult(**one) for one in choice.get("results", ())),
         changes=tuple(Change(**one) for one in choice.get("changes", ())),
         experiment=ExperimentToTry(**trial) if (trial := choice.get("experiment")) else None,
     )

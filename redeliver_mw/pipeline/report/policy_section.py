@@ -23,6 +23,15 @@ _LEAD: Final = (
 )
 
 
+_LOOKED_FOR: Final = {
+    "healing": "a change of recovery",
+    "failures": "a change of what fails",
+    "volume": "a change of volume",
+    "load": "recovery that depends on load",
+    "host": "recovery that depends on the host",
+}
+
+
 def advising(advice: Sequence[Advice]) -> Markup:
     if not advice:
         return section("advice", _TITLE, "No other policies were played through, so there is nothing to recommend.")
@@ -44,8 +53,51 @@ def _advice(index: int, one: Advice) -> Markup:
     sentences = tag("ul", *(tag("li", sentence) for sentence in policy_sentences.told(one)), class_="told")
     chart = both(lambda name, width: pareto_chart(name, one, width), f"pareto-{index}", 500)
     trial = tag("pre", tag("code", stranger(one.experiment.toml, 1000))) if one.experiment is not None else None
-    left = tag("div", head, *_taken(one), sentences, trial)
-    return tag("article", tag("div", left, tag("div", chart), class_="split"), _candidates(one), class_="advice")
+    left = tag("div", head, *_taken(one), _results(one), sentences, trial)
+    split = tag("div", left, tag("div", chart), class_="split")
+    return tag("article", split, _figures(one), _candidates(one), class_="advice")
+
+
+def _results(advice: Advice) -> Markup | None:
+    """Return what each policy came to by itself: it stands above whatever is estimated."""
+    if not advice.results:
+        return None
+    columns = (
+        Column("policy", "name"),
+        Column("messages", "num"),
+        Column("recovered", "num"),
+        Column("attempts", "num"),
+    )
+    rows = [
+        (
+            tag("code", stranger(one.policy_version or "without a version", 40)),
+            count(one.messages),
+            join([share(one.recovered), tag("small", f"{share(one.recovered_lo)} to {share(one.recovered_hi)}")]),
+            f"{one.attempts:.2f}",
+        )
+        for one in advice.results
+    ]
+    caption = "What each policy and arm came to by itself, with 99 % intervals. This was seen; all else is estimated."
+    return table(caption, columns, rows)
+
+
+def _figures(advice: Advice) -> Markup | None:
+    """Return what was looked for that would weaken the advice."""
+    if not advice.figures:
+        return None
+    columns = (Column("looked for", "name"), Column("found", "name"), Column("", "name"))
+    rows = [
+        (
+            _LOOKED_FOR[one.subject],
+            stranger(one.text, 300),
+            tag("strong", "more than chance") if one.broken else "chance",
+        )
+        for one in advice.figures
+    ]
+    caption = (
+        "What would weaken this: what comes is taken to be like what was, and one message to recover like another."
+    )
+    return table(caption, columns, rows)
 
 
 def _taken(one: Advice) -> list[Markup]:

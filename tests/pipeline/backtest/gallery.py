@@ -82,6 +82,8 @@ class Played(NamedTuple):
     took: Floats
     failing: Floats  # durations of failing attempts, all of them
     late: Floats
+    failed: Ints  # the fingerprint of each of `failing`
+    waited: Ints  # and of each of `late`
 
 
 def month_of(
@@ -125,7 +127,8 @@ def _play(month: Month, policy: RedeliveryPolicy, rng: Rng, heals: Floats) -> Pl
     lo, hi, took = np.zeros(count), np.full(count, np.nan), np.full(count, np.nan)
     attempts, at = np.ones(count, dtype=np.int64), np.zeros(count)
     waiting = np.ones(count, dtype=bool)
-    failing, late = [_durations(month, rng)], []
+    failing, late = [_durations(month, rng)], [np.zeros(0)]
+    failed, waited = [month.fingerprint], [month.fingerprint[:0]]
     for number in range(1, policy.dead_after):
         span = policy.backoff.span(number)
         lateness = rng.exponential(month.late_s, count)
@@ -135,13 +138,15 @@ def _play(month: Month, policy: RedeliveryPolicy, rng: Rng, heals: Floats) -> Pl
         taking = _durations(month, rng)
         attempts += waiting
         late.append(lateness[waiting])
+        waited.append(month.fingerprint[waiting])
         failing.append(taking[waiting & sick])
+        failed.append(month.fingerprint[waiting & sick])
         done = waiting & ~sick
         hi[done], took[done] = begin[done], begin[done]
         lo = np.where(waiting & sick, begin, lo)
         waiting &= sick
         at = begin + taking
-    return Played(lo, hi, attempts, took, np.concatenate(failing), np.concatenate([np.zeros(0), *late]))
+    return Played(lo, hi, attempts, took, *(np.concatenate(each) for each in (failing, late, failed, waited)))
 
 
 def _durations(month: Month, rng: Rng) -> Floats:
@@ -176,10 +181,13 @@ def judged(parts: list[tuple[Month, Played, str, NDArray[np.bool_]]]) -> Judged:
         found, n = np.unique(table, axis=0, return_counts=True)
         for key, many in zip(found.tolist(), n.tolist(), strict=True):
             counts[(f"f{key[0]}", version, *key[1:])] += many
-        for kind, seconds in (("failing", played.failing), ("late", played.late)):
-            found, n = np.unique(_bins(seconds), return_counts=True)
-            for at, many in zip(found.tolist(), n.tolist(), strict=True):
-                times[kind, at] += many
+        for kind, seconds, which in (
+            ("failing", played.failing, played.failed),
+            ("late", played.late, played.waited),
+        ):
+            found, n = np.unique(np.stack([which, _bins(seconds)], axis=1), axis=0, return_counts=True)
+            for (fingerprint, at), many in zip(found.tolist(), n.tolist(), strict=True):
+                times[f"f{fingerprint}", kind, at] += many
         buckets.update((month.arrive[mine] / MONTH * BUCKETS).astype(np.int64).clip(0, BUCKETS - 1).tolist())
         observed.append(
             {
@@ -188,6 +196,8 @@ def judged(parts: list[tuple[Month, Played, str, NDArray[np.bool_]]]) -> Judged:
                 "messages": int(mine.sum()),
                 "recovered": int((~np.isnan(played.took[mine])).sum()),
                 "attempts": int(played.attempts[mine].sum()),
+                "timed": int((~np.isnan(played.took[mine])).sum()),
+                "waited_us": int(np.nansum(played.took[mine]) * 1e6),
                 "last_us": int(month.arrive[mine].max(initial=0.0) * 1e6),
             }
         )
@@ -202,9 +212,8 @@ def judged(parts: list[tuple[Month, Played, str, NDArray[np.bool_]]]) -> Judged:
         for key, n in counts.items()
     ]
     taking = [
-        {"destination": "orders", "fingerprint": row, "kind": kind, "bin": at, "n": n}
-        for row in {row["fingerprint"] for row in rows}
-        for (kind, at), n in times.items()
+        {"destination": "orders", "fingerprint": fingerprint, "kind": kind, "bin": at, "n": n}
+        for (fingerprint, kind, at), n in times.items()
     ]
     failures = [{"destination": "orders", "bucket": at, "n": n} for at, n in buckets.items()]
     return Judged(rows, taking, observed, longest_outages(failures, BUCKETS))
@@ -487,7 +496,7 @@ def draw(world: GalleryWorld, seed: int) -> Drawn:
     present = Candidate("present", world.policy)
     searched = search(history, present, world.policy, objective, destination="orders")
     told = recommend(searched.rows, objective, "present", destination="orders")
-    evidence = Evidence(found.observed, tuple(how_wrong(found.rows)), found.outages)
+    evidence = Evidence(found.observed, tuple(how_wrong(found.rows)), outage_share=found.outages)
     wanted = (told.best or told.present).candidate
     best = next(one for one in searched.candidates if one.name == wanted) if told.is_change else present
     assessed = assess(history, present, best, objective, evidence, destination="orders")

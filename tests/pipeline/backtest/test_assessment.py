@@ -13,6 +13,7 @@ from redeliver_mw.pipeline.backtest import OBJECTIVES, Candidate, History, how_w
 from redeliver_mw.pipeline.backtest.assessment import Assessment, Evidence, assess
 from redeliver_mw.pipeline.backtest.outages import longest, longest_outages
 from redeliver_mw.pipeline.backtest.sampling import Blocks, blocks_of, spread, student, with_sampling
+from redeliver_mw.pipeline.time_bins import bin_of
 from redeliver_mw.policy import Backoff, RedeliveryPolicy
 
 from .gallery import (
@@ -40,7 +41,7 @@ def month(world: GalleryWorld, seed: int = 1) -> Judged:
 
 def assessed(world: GalleryWorld, better: RedeliveryPolicy, seed: int = 1) -> Assessment:
     found = month(world, seed)
-    evidence = Evidence(found.observed, tuple(how_wrong(found.rows)), found.outages)
+    evidence = Evidence(found.observed, tuple(how_wrong(found.rows)), outage_share=found.outages)
     history = History(found.rows, attempt_times=found.times)
     present, best = Candidate("present", world.policy), Candidate("better", better)
     return assess(history, present, best, OBJECTIVES[world.objective], evidence, destination="orders")
@@ -103,12 +104,61 @@ def test_a_world_that_changed_in_the_middle_is_noticed() -> None:
 
 def test_a_policy_that_is_named_as_the_one_in_use_and_was_not_is_found_out() -> None:
     found = month(GalleryWorld("", "", smooth()))
-    evidence = Evidence(found.observed, (), found.outages)
+    evidence = Evidence(found.observed, (), outage_share=found.outages)
     other = Candidate("present", RedeliveryPolicy(2, 0.5))
     history = History(found.rows, attempt_times=found.times)
     told = assess(history, other, other, OBJECTIVES["fewer-attempts"], evidence, destination="orders")
     assert told.withheld
     assert "is predicted to recover" in told.reasons[0]
+
+
+def test_times_that_are_predicted_otherwise_than_observed_stop_the_advice() -> None:
+    found = month(GalleryWorld("", "", smooth()))
+    twice = [row | {"waited_us": 2 * row["waited_us"]} for row in found.observed]
+    history = History(found.rows, attempt_times=found.times)
+    for observed, withheld in ((found.observed, False), (twice, True)):
+        evidence = Evidence(observed, (), outage_share=found.outages)
+        told = assess(history, PRESENT, PRESENT, OBJECTIVES["sooner"], evidence, destination="orders")
+        assert told.withheld == withheld
+    assert "let messages recover after" in told.reasons[0]
+
+
+def test_one_failure_that_is_predicted_wrong_stops_the_advice_though_all_together_are_right() -> None:
+    """Two failures as two policies saw them: what one policy makes better for one, it makes worse for the other."""
+    rows = [
+        {
+            "destination": "orders",
+            "fingerprint": fingerprint,
+            "policy_version": version,
+            "slice": at,
+            "lo_bin": 0 if recovers else bin_of(31_020_000),
+            "hi_bin": bin_of(1_004_000) if recovers else None,
+            "n": n,
+        }
+        for at in range(64)
+        for fingerprint, better in (("one", "new"), ("two", "old"))
+        for version in ("old", "new")
+        for recovers, n in ((True, 9 if version == better else 1), (False, 1 if version == better else 9))
+    ]
+    observed = [
+        {
+            "destination": "orders",
+            "policy_version": version,
+            "messages": 20 * 64,
+            "recovered": 10 * 64,
+            "attempts": 0,
+            "last_us": last,
+        }
+        for last, version in enumerate(("old", "new"))
+    ]
+    history = History(rows)
+    [row] = history.backtest([PRESENT], by="all")
+    for one in observed:
+        one["attempts"] = round(row.attempts_per_message * one["messages"])
+    assert row.p_recover == pytest.approx(0.5, abs=0.01)
+    told = assess(history, PRESENT, PRESENT, OBJECTIVES["fewer-attempts"], Evidence(observed), destination="orders")
+    assert told.withheld
+    assert "of the messages with failure" in told.reasons[0]
 
 
 def test_a_large_gain_is_sure_where_an_arm_has_tried_it_and_names_its_costs() -> None:
