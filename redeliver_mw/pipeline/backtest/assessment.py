@@ -35,6 +35,7 @@ Confidence = Literal["sure", "fairly sure", "not known"]
 LEAST_MESSAGES: Final = 100  # that failed
 LEAST_BLOCKS: Final = 6.0  # independent stretches of time, of equal size
 OFF: Final = 0.02  # by so much the policy in use may be predicted wrong, beside chance
+ATTEMPTS_OFF: Final = 0.05  # by such a part may the attempts of the two halves of the time differ, beside chance
 UNTRIED: Final = 0.001  # a share of messages whose fate hangs on times at which nothing was tried
 COLUMNS: Final = ("dead_letter_share", "attempts_per_message", "ttr_mean_s", "ttr_p50_s", "ttr_p95_s")
 _SHARES: Final = ("p_recover", "dead_letter_share")
@@ -307,19 +308,33 @@ def _drift(
     whole: Statistics, found: Spread, first: Statistics, second: Statistics, *, is_change: bool
 ) -> Iterable[str]:
     names = ("now p_recover", "change p_recover") if is_change else ("now p_recover",)
-    for name in names:
+    for name in (*names, "now attempts_per_message"):
         if name not in first or name not in second:
             yield "messages failed in one half of the time only, so it cannot be seen whether anything changes"
             return
-        unknown = f"unknown of {name.partition(' ')[0]}"
-        allowed = COUNTS_WITHIN + 2 * found.within(name, Z95) + first[unknown] + second[unknown]
+        chance = 2 * found.within(name, Z95)  # a half has half of the messages, and there are two of them
+        if name == "now attempts_per_message":
+            allowed = ATTEMPTS_OFF * whole[name] + chance
+        else:
+            unknown = f"unknown of {name.partition(' ')[0]}"
+            allowed = COUNTS_WITHIN + chance + first[unknown] + second[unknown]
         if abs(second[name] - first[name]) > allowed:
-            yield (
-                f"{first['now p_recover']:.1%} of the messages that fail would have recovered in the first half of the "
-                f"time under the policy in use, and {second['now p_recover']:.1%} in the second: what comes is not "
-                "like what was. A look at the second half alone (--since) would help"
-            )
+            yield _drifted(name, first, second)
             return
+
+
+def _drifted(name: str, first: Statistics, second: Statistics) -> str:
+    if name == "now attempts_per_message":
+        seen = (
+            f"a message that fails would have taken {first[name]:.3g} attempts in the first half of the time under the "
+            f"policy in use, and {second[name]:.3g} in the second"
+        )
+    else:
+        seen = (
+            f"{first['now p_recover']:.1%} of the messages that fail would have recovered in the first half of the "
+            f"time under the policy in use, and {second['now p_recover']:.1%} in the second"
+        )
+    return f"{seen}: what comes is not like what was. A look at the second half alone (--since) would help"
 
 
 def _beside_chance(name: str, row: BacktestRow) -> float:

@@ -17,25 +17,31 @@ import numpy as np
 
 from .arrays import Bools, Floats, Intervals, Ints
 from .time_grid import BELOW, TimeGrid
-from .turnbull import Smoother, expected, flat, rough, scale_of, turnbull_estimate
+from .turnbull import Smoother, expected, flat, likelihood, rough, scale_of, turnbull_estimate
 
 PRIOR: Final = 10.0  # messages: what a failure's destination counts beside its own
 SUPPORT: Final = 10.0  # messages, or
 SUPPORT_SHARE: Final = 0.005  # so many of all, if that is less: by these history must still have been looked at
+MISFIT: Final = 8.0  # by so much less likely, in logarithms, may a smooth estimate make what was seen than a rough one;
+_HALVINGS: Final = 2  # else it is smoothed less, at most to this power of a half
 COARSE: Final = 4.0  # how much coarser than the last the first smoothing is
 NEAR: Final = 1 / 20  # looks are counted together within this, in logarithms of time
 _GUESS: Final = 0.03  # the share of a gap's messages on the wrong side of its middle, if it is one doubling wide;
 _WORST: Final = 1 / 6  # it grows with the square of the width, up to this
-_ROUGH: Final = 0.3  # of what two estimates differ by, one smooth and one not, is a guess
+_ROUGH: Final = 0.4  # of what two estimates differ by, one smooth and one not, is a guess
 _EARLY: Final = 1 / 8  # of the way to the first look: what is earlier than that is no less a guess
 
 
 class Densities(NamedTuple):
-    """How messages heal, as shares over cells: all of them, those of each destination, those of each group."""
+    """How messages heal, as shares over cells: all of them, those of each destination, those of each group.
+
+    What is shorter than `scale`, in logarithms of time, was smoothed away.
+    """
 
     top: Floats
     middle: Floats
     groups: Floats
+    scale: float
 
 
 @dataclass(frozen=True)
@@ -123,25 +129,42 @@ def _healed(shares: Floats, messages: Floats, reached: Ints, known: Floats, stil
 
 def _found_again(whole: Curves, seen: Intervals, into: Ints, destinations: int) -> Densities:
     """Go on from the estimates of all histories, which are near: a few rounds are enough."""
-    cells, (top, middle, groups) = whole.cells, whole.densities
-    fine = (Smoother.of(cells, scale_of(seen, cells)),)
+    cells, (top, middle, groups, scale) = whole.cells, whole.densities
+    fine = (Smoother.of(cells, scale),)
     middle = turnbull_estimate(seen.pooled(into, destinations), top, PRIOR, fine, start=middle)
-    return Densities(top, middle, turnbull_estimate(seen, middle[into], PRIOR, fine, start=groups))
+    return Densities(top, middle, turnbull_estimate(seen, middle[into], PRIOR, fine, start=groups), scale)
 
 
 def _found(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Densities:
     """How messages heal: all first, then destinations, then their groups."""
-    scale = scale_of(seen, cells)
-    coarse, fine = Smoother.of(cells, COARSE * scale), Smoother.of(cells, scale)
     everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
-    top = turnbull_estimate(everything, flat(cells), 1.0, (coarse, fine))
+    top, scale = _smooth_enough(everything, scale_of(seen, cells), cells)
+    coarse, fine = Smoother.of(cells, COARSE * scale), Smoother.of(cells, scale)
     middle = turnbull_estimate(seen.pooled(into, destinations), top, PRIOR, (coarse, fine))
     found = np.empty((seen.groups, len(cells.edges)))
     for number in range(destinations):  # one at a time: it stays within the processor's cache
         mine = into == number
         part = seen.where(mine, np.cumsum(mine) - 1, int(mine.sum()))
         found[mine] = turnbull_estimate(part, middle[number : number + 1], PRIOR, (fine,))
-    return Densities(top, middle, found)
+    return Densities(top, middle, found, scale)
+
+
+def _smooth_enough(everything: Intervals, scale: float, cells: TimeGrid) -> tuple[Floats, float]:
+    """Return the estimate of all messages together, and the scale at which it is smooth.
+
+    Some things recover at a stroke, as when something restarts every minute. A smooth estimate then makes what was seen
+    far less likely than one that need not be smooth.
+    """
+    start = flat(cells)
+    likely = likelihood(rough(everything, start, 1.0), everything, start, 0.0)[0]
+    for _ in range(_HALVINGS):
+        found = turnbull_estimate(
+            everything, start, 1.0, (Smoother.of(cells, COARSE * scale), Smoother.of(cells, scale))
+        )
+        if likelihood(found, everything, start, 0.0)[0] >= likely - MISFIT:
+            return found, scale
+        scale /= 2
+    return turnbull_estimate(everything, start, 1.0, (Smoother.of(cells, scale),)), scale
 
 
 def _unsmoothed(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Floats:

@@ -576,9 +576,9 @@ def tallies(draws: int, processes: int, only: str | None = None) -> Iterator[Tal
 
 def all_worlds() -> tuple[GalleryWorld, ...]:
     """Return those that the back-test was made with, and those that were written when it was done."""
-    from .later_worlds import later_worlds  # which is made of what stands here
+    from .later_worlds import fresh_worlds, later_worlds  # which are made of what stands here
 
-    return worlds() + later_worlds()
+    return worlds() + later_worlds() + fresh_worlds()
 
 
 def _draw_of(name: str, seed: int) -> Drawn:

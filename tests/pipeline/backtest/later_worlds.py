@@ -198,3 +198,64 @@ def later_worlds() -> tuple[GalleryWorld, ...]:
         one("retries prolong long outages, an arm", "unseen", outage_world(60, 60.0, each=40, harm_s=0.1), arm=ARM),
         one("retries prolong outages, jitter", "unseen", outage_world(80, 20.0, each=40, harm_s=0.05), JITTERED),
     )
+
+
+# -- written when faults that the worlds above showed were mended -----------------------------------------------------
+
+
+def log_logistic(rng: Rng, at: Floats) -> Floats:
+    odds = rng.random(len(at))
+    return 5.0 * (odds / (1 - odds)) ** (1 / 1.6)
+
+
+def three_humps(rng: Rng, at: Floats) -> Floats:
+    middle = np.array([1.0, 10.0, 45.0])[rng.integers(0, 3, len(at))]
+    return middle * np.exp(0.15 * rng.standard_normal(len(at)))
+
+
+def late_and_narrow(rng: Rng, at: Floats) -> Floats:
+    return 25.0 + 3.0 * rng.standard_normal(len(at))
+
+
+def slow_hour(rng: Rng, month: int) -> Month:
+    """An hour of each day in which nothing recovers before it ends."""
+    at = arrivals(rng, 3000)
+    left = 3600.0 - at % DAY
+    heals = lognormal(rng, len(at), 3.0, 1.2)
+    return month_of(rng, at, never(rng, np.where(left > 0, np.maximum(left, heals), heals), 0.03))
+
+
+def rare_and_slow(rng: Rng, month: int) -> Month:
+    """One failure in ten is another one, which takes minutes and whose attempts wait for a timeout."""
+    at = arrivals(rng, 3000)
+    kind = (rng.random(len(at)) < 0.1).astype(np.int64)
+    heals = np.where(kind == 1, lognormal(rng, len(at), 90.0, 0.7), lognormal(rng, len(at), 2.0, 1.0))
+    return month_of(rng, at, never(rng, heals, 0.02), fingerprint=kind, failing_s=np.where(kind == 1, 20.0, 0.02))
+
+
+def sudden_poison(rng: Rng, month: int) -> Month:
+    """From the third week on a tenth of the messages more never recovers."""
+    at = arrivals(rng, 2500)
+    late = (month > 0) | (at > MONTH / 2)
+    heals = lognormal(rng, len(at), 4.0, 1.2)
+    return month_of(rng, at, np.where(rng.random(len(at)) < np.where(late, 0.25, 0.02), np.inf, heals))
+
+
+def fresh_worlds() -> tuple[GalleryWorld, ...]:
+    one = GalleryWorld
+    return (
+        one("log-logistic, jitter", "judged", law(2500, log_logistic), policy=JITTERED),
+        one("log-logistic, an arm", "judged", law(4000, log_logistic), arm=ARM),
+        one("three humps, wide jitter", "judged", law(2500, three_humps), policy=WIDE),
+        one("three humps, an arm", "judged", law(4000, three_humps), arm=ARM),
+        one("late and narrow, wide jitter", "judged", law(2500, late_and_narrow), policy=WIDE),
+        one(
+            "late and narrow, patient, fewer attempts", "judged", law(2500, late_and_narrow), PATIENT, "fewer-attempts"
+        ),
+        one("an hour of each day, jitter", "judged", slow_hour, policy=JITTERED),
+        one("one in ten is slow, wide jitter", "judged", rare_and_slow, policy=WIDE),
+        one("one in ten is slow, an arm", "judged", rare_and_slow, arm=ARM),
+        one("sudden poison, wide jitter", "not judged", sudden_poison, policy=WIDE),
+        one("sudden poison, an arm", "not judged", sudden_poison, arm=ARM),
+        one("healing quicker, 4 times, an arm", "not judged", drifting(0.25), arm=ARM),
+    )

@@ -73,7 +73,9 @@ def test_slow_attempts_of_one_failure_do_not_spoil_the_times_of_another() -> Non
     alone = History(tables[1].rows, attempt_times=tables[1].times)
     [row] = both.backtest([PRESENT], destination="quick")
     [same] = alone.backtest([PRESENT], by="all")
-    assert (row.p_recover, row.attempts_per_message) == pytest.approx((same.p_recover, same.attempts_per_message))
+    assert (row.p_recover, row.attempts_per_message) == pytest.approx(
+        (same.p_recover, same.attempts_per_message), rel=1e-3
+    )
 
 
 def test_an_arm_that_contradicts_the_prediction_stops_the_advice() -> None:
