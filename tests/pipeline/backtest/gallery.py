@@ -109,8 +109,19 @@ def month_of(
     )
 
 
-def play(month: Month, policy: RedeliveryPolicy, rng: Rng) -> Played:
-    """Let a policy try every message of a month."""
+class Attempts(NamedTuple):
+    """One attempt at each of some messages: `tried` are those that it is made at. Seconds since the first failure."""
+
+    number: int
+    tried: NDArray[np.bool_]
+    failed: NDArray[np.bool_]
+    begin: Floats
+    taking: Floats
+    delay: Floats  # of the rest before it
+
+
+def play(month: Month, policy: RedeliveryPolicy, rng: Rng, attempts: list[Attempts] | None = None) -> Played:
+    """Let a policy try every message of a month; every attempt is added to `attempts`, if that is given."""
     if month.harm_s and month.outage is not None:
         calm = _play(month, policy, np.random.default_rng(7), month.heals)
         heals = month.heals
@@ -119,10 +130,12 @@ def play(month: Month, policy: RedeliveryPolicy, rng: Rng) -> Played:
             heals = month.heals + month.harm_s * failed[month.outage]
             calm = _play(month, policy, np.random.default_rng(7), heals)
         return _play(month, policy, rng, heals)
-    return _play(month, policy, rng, month.heals)
+    return _play(month, policy, rng, month.heals, attempts)
 
 
-def _play(month: Month, policy: RedeliveryPolicy, rng: Rng, heals: Floats) -> Played:
+def _play(
+    month: Month, policy: RedeliveryPolicy, rng: Rng, heals: Floats, told: list[Attempts] | None = None
+) -> Played:
     assert policy.dead_after is not None
     count = len(month.arrive)
     lo, hi, took = np.zeros(count), np.full(count, np.nan), np.full(count, np.nan)
@@ -130,14 +143,19 @@ def _play(month: Month, policy: RedeliveryPolicy, rng: Rng, heals: Floats) -> Pl
     waiting = np.ones(count, dtype=bool)
     failing, late = [_durations(month, rng)], [np.zeros(0)]
     failed, waited = [month.fingerprint], [month.fingerprint[:0]]
+    if told is not None:
+        told.append(Attempts(1, waiting.copy(), waiting.copy(), -failing[0], failing[0], np.zeros(count)))
     for number in range(1, policy.dead_after):
         span = policy.backoff.span(number)
         lateness = rng.exponential(month.late_s, count)
-        begin = at + rng.uniform(span.low, span.high, count) + lateness
+        delay = rng.uniform(span.low, span.high, count)
+        begin = at + delay + lateness
         retried = number + 1
         sick = np.where(month.by_attempt > 0, retried < month.by_attempt, month.arrive + begin < heals)
         taking = _durations(month, rng)
         attempts += waiting
+        if told is not None:
+            told.append(Attempts(retried, waiting.copy(), waiting & sick, begin, taking, delay))
         late.append(lateness[waiting])
         waited.append(month.fingerprint[waiting])
         failing.append(taking[waiting & sick])
