@@ -8,10 +8,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from .adapter.protocol import Adapter
 from .adapter.registry import BrokerUrl, adapter_for, parse_url
@@ -41,6 +42,9 @@ from .runtime.settings import (
 )
 from .runtime.signals import run_until_signal
 from .telemetry.finding_log import log_findings
+
+if TYPE_CHECKING:
+    import asyncio
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -309,8 +313,27 @@ class App:
     async def __aenter__(self) -> Self:
         import asyncio
 
-        await asyncio.to_thread(self.start)
+        starting = asyncio.ensure_future(asyncio.to_thread(self.start))
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # a thread cannot be cancelled: what it has started, or is about to, is stopped
+            undone = asyncio.ensure_future(self._undo_start(starting))
+            while not undone.done():
+                with suppress(asyncio.CancelledError):  # said again while we stop
+                    await asyncio.shield(undone)
+            raise
         return self
+
+    async def _undo_start(self, starting: asyncio.Future[None]) -> None:
+        """Let a start that nobody waits for any more end, and stop what came of it."""
+        import asyncio
+
+        self.give_up()
+        await asyncio.wait([starting])
+        if starting.exception() is None:
+            await asyncio.to_thread(self.stop)
+        self._given_up = False
 
     async def __aexit__(self, *_: object) -> None:
         import asyncio

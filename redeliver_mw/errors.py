@@ -110,6 +110,26 @@ class RetryAfter(Signal):
         super().__init__(f"again in {seconds:g} s")
 
 
+def leaves_of(error: BaseException) -> tuple[BaseException, ...]:
+    """Return the exceptions in a group, and in the groups in that; of any other exception itself. Any thread."""
+    if not isinstance(error, BaseExceptionGroup):
+        return (error,)
+    found: list[BaseException] = []
+    waiting: list[BaseException] = [error]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, BaseExceptionGroup):
+            waiting.extend(reversed(one.exceptions))
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def is_uncounted(error: BaseException) -> bool:
+    """Return whether a failure is only a wait: `RetryAfter(count=False)`, or a group of nothing else."""
+    return all(isinstance(leaf, RetryAfter) and not leaf.count for leaf in leaves_of(error))
+
+
 class Undecodable(Exception):
     """Carries what `decode=` raised; the handler was not called."""
 

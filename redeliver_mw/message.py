@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, Protocol, cast, runtime_checkable
@@ -172,6 +172,7 @@ class SupportsPacking(Protocol):
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 _NO_PROPERTIES = Properties()
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @runtime_checkable
@@ -300,7 +301,7 @@ class Delivery:
     def first_failed_at(self) -> datetime | None:
         """When a handler failed on this message first, UTC; None before that."""
         us = self._past.first_failed_us if self._past else None
-        return None if us is None else datetime.fromtimestamp(us / 1e6, UTC)
+        return None if us is None else _EPOCH + timedelta(microseconds=us)  # exact, up to the last day of all
 
     @property
     def last_error(self) -> str | None:

@@ -108,6 +108,13 @@ def parse_url(url: str) -> BrokerUrl:
         )
     before, _, query = rest.partition("?")
     authority, slash, path = before.partition("/")
+    if "@" in rest[len(authority) :]:
+        # it may be the end of a password, of which nothing may be shown, nor be taken for a host
+        raise ConfigError(
+            "an @ behind the first / or ?",
+            where=f"{scheme:.40}://...",
+            cure="In a user, a password or a path write %2F for /, %3F for ? and %40 for @",
+        )
     credentials, at, hosts = authority.rpartition("@")
     user, colon, password = credentials.partition(":")
     safe = f"{scheme}://{user + '@' if at else ''}{hosts}{slash}{path}"
@@ -116,7 +123,7 @@ def parse_url(url: str) -> BrokerUrl:
     return BrokerUrl(
         text=safe,
         dialect=USUAL_DRIVER.get(scheme, scheme),
-        hosts=tuple(_host(item, safe) for item in hosts.split(",")),
+        hosts=tuple(_host(item, scheme) for item in hosts.split(",")),
         user=unquote(user) if at else None,
         password=unquote(password) if colon else None,
         path=unquote(path) if slash else None,
@@ -180,12 +187,15 @@ def _loaded(load: Callable[[], Callable[[BrokerUrl], Adapter]], url: BrokerUrl) 
         ) from None
 
 
-def _host(item: str, where: str) -> tuple[str, int | None]:
+def _host(item: str, scheme: str) -> tuple[str, int | None]:
     host, colon, port = item.rpartition(":") if not item.endswith("]") else (item, "", "")
     if not colon:
         return item.strip("[]"), None
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError(f"port {port!r} is no number from 1 to 65535", where=where, cure="Write HOST:PORT")
+        # the port is not shown: where the host was forgotten, it is a password
+        raise ConfigError(
+            "its port is no number from 1 to 65535", where=f"{scheme}://{host:.100}", cure="Write HOST:PORT"
+        )
     return host.strip("[]"), int(port)
 
 

@@ -45,8 +45,13 @@ def cut(text: str) -> str:
 
 
 def when(seconds: float | None) -> str:
-    """UTC; empty for none."""
-    return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    """UTC; empty for none. A time that no calendar has, as strangers write them, is told in words."""
+    if seconds is None:
+        return ""
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    except (ValueError, OverflowError, OSError):
+        return "no time" if seconds != seconds else "after 9999" if seconds > 0 else "before the year 1"
 
 
 def headers_of(delivery: Delivery) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..adapter.protocol import Adapter, SupportsPause
-from ..errors import Reject, RetryAfter, Undecodable
+from ..errors import Reject, RetryAfter, Undecodable, leaves_of
 from ..message import Delivery, Destination
 from ..policy import Accept, RedeliveryPolicy
 from ..redelivery import ledger
@@ -168,9 +168,12 @@ class BreakerGuard:
 
     def _blame(self, delivery: Delivery, error: BaseException) -> FailureClass | None:
         """None for what says nothing of what the handler depends on."""
-        if isinstance(error, Undecodable | Reject) or not isinstance(error, Exception):
+        leaves = leaves_of(error)
+        if isinstance(error, Undecodable) or not isinstance(error, Exception):
             return None
-        if not isinstance(error, RetryAfter):
+        if any(isinstance(leaf, Reject) for leaf in leaves):
+            return None
+        if not all(isinstance(leaf, RetryAfter) for leaf in leaves):
             decision = _policy_for(delivery).decide(1, 0.0, error)
             if isinstance(decision, Accept) or getattr(decision, "reason", "exhausted") != "exhausted":
                 return None  # no failure at all, or the message's own fault
@@ -178,7 +181,13 @@ class BreakerGuard:
         if not classes:
             return FailureClass("any", type(error).__name__)
         return next(
-            (FailureClass(repr(kind), type(error).__name__) for kind in classes if isinstance(error, kind)), FINE
+            (
+                FailureClass(repr(kind), type(one).__name__)
+                for kind in classes
+                for one in (error, *leaves)
+                if isinstance(one, kind)
+            ),
+            FINE,
         )
 
 

@@ -28,12 +28,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
-from ..errors import Reject, RetryAfter
+from ..errors import Reject, RetryAfter, is_uncounted, leaves_of
 from .arms import MAIN, Arm, Arms, arms_of, drawn, left_over
 from .backoff import LONGEST, Backoff, DelaySpan
 from .coercion import (
@@ -177,6 +177,8 @@ class RedeliveryPolicy:
         seconds since the first attempt, `error` what the handler raised, or None if that is not known.
         """
         wish = 0.0
+        if isinstance(error, BaseExceptionGroup):
+            return self._of_group(failures, elapsed, error)
         if isinstance(error, Reject):
             return self.end("rejected", failures, detail=error.reason)
         if isinstance(error, RetryAfter):
@@ -288,6 +290,42 @@ class RedeliveryPolicy:
                 return failures - 1
             elapsed += self.backoff.span(failures).low
         return None if self.dead_after is None else self.dead_after - 1
+
+    def _of_group(self, failures: int, elapsed: float, group: BaseExceptionGroup[BaseException]) -> Decision:
+        """A group fails by its leaves: any that is rejected or fatal ends it, and the longest wish to wait counts.
+
+        It is ignored only if all leaves are. A rule that speaks of the group itself says it of all of them.
+        """
+        leaves = leaves_of(group)
+        rejected = next((leaf for leaf in leaves if isinstance(leaf, Reject)), None)
+        if rejected is not None:
+            return self.end("rejected", failures, detail=rejected.reason)
+        wish = min(max((leaf.seconds for leaf in leaves if isinstance(leaf, RetryAfter)), default=0.0), LONGEST)
+        if is_uncounted(group):
+            return self._redeliver(failures, wish)
+        errors = [leaf for leaf in leaves if not isinstance(leaf, RetryAfter)]
+        if errors and (early := self._by_leaves(failures, group, errors, whole=len(errors) == len(leaves))) is not None:
+            return early
+        if self.stop.met(failures, elapsed):
+            return self.end("exhausted", failures, wish=wish)
+        return self._redeliver(failures, wish)
+
+    def _by_leaves(
+        self, failures: int, group: BaseException, errors: Sequence[BaseException], *, whole: bool
+    ) -> Decision | None:
+        # `errors` are the leaves that are no wish to wait, all of them if `whole`
+        if self.fatal is not None and any(says(self.fatal, one, in_doubt=False) for one in (group, *errors)):
+            return self.end("fatal", failures)
+        rest = list(errors)
+        if self.ignore is not None:
+            rest = [leaf for leaf in errors if not says(self.ignore, leaf, in_doubt=False)]
+            if says(self.ignore, group, in_doubt=False) or (whole and not rest):
+                return Accept()
+        if self.retry_on is None or says(self.retry_on, group, in_doubt=False):
+            return None
+        if any(not says(self.retry_on, leaf, in_doubt=True) for leaf in rest):
+            return self.end("fatal", failures)
+        return None
 
     def _by_error(self, failures: int, error: BaseException) -> Decision | None:
         if self.fatal is not None and says(self.fatal, error, in_doubt=False):

@@ -107,8 +107,10 @@ def supervise(command: Sequence[str], wanted: int) -> SupervisorResult:
 
     supervisor = Supervisor(start, wanted)
     with _signals(supervisor.ask) as woken:
-        while not supervisor.is_over:
+        while True:
             rest = supervisor.turn(time.monotonic())
+            if supervisor.is_over:  # the last one has ended, so nothing more will be heard
+                break
             lines[:] = [one for one in lines if not one.silent and one.line.fileno() >= 0]
             select.select([woken, *(one.line for one in lines)], [], [], min(rest, LOOK))
             with suppress(BlockingIOError):

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..adapter.capabilities import Capabilities
 from ..clock import Moment
-from ..errors import RetryAfter
+from ..errors import RetryAfter, is_uncounted
 from ..failure import CRASH, trim_utf8
 from ..message import Delivery, Destination
 from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
@@ -185,7 +185,7 @@ class Interceptor(DelayPlanner):
         if story is None:
             story = self._open_running(x.delivery)
         past = story.past
-        uncounted = not x.counted or (isinstance(x.error, RetryAfter) and not x.error.count)
+        uncounted = not x.counted or is_uncounted(x.error)
         ledger.count_failure(
             past,
             x.delivery.properties.ttl_us,

@@ -12,6 +12,7 @@ import pytest
 from redeliver_mw import App
 from redeliver_mw.adapter.registry import GROUP, OURS, BrokerUrl, adapter_for, dialects, parse_url
 from redeliver_mw.errors import ConfigError, PolicyError, RedeliverError
+from tests.cli.running import redeliver
 
 SECRET = "pa:ss@w0rd"
 
@@ -200,3 +201,31 @@ def test_no_text_at_all_is_no_broker_url() -> None:
 def test_an_app_refuses_a_policy_in_its_url_that_no_reader_would_find(option: str) -> None:
     with pytest.raises(PolicyError, match=r"jms\.redeliveryPolicy"):
         App(f"memory://?{option}=3")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"rabbitmq://shop:1234/{SECRET}@mq/",
+        f"rabbitmq://shop:{SECRET}?x@mq/",
+        f"rabbitmq://shop:{SECRET}/x@mq:5672/v",
+        f"activemq://shop:p@ss/{SECRET}@mq:61613",
+        f"activemq://shop:1/{SECRET}@one,two:61613",
+        f"artemis://shop:a?b={SECRET}@mq",
+        "rabbitmq://shop:Sw0rd",
+    ],
+)
+def test_a_password_with_a_raw_slash_or_question_mark_is_refused_and_shown_nowhere(url: str, tmp_path: Path) -> None:
+    for make in (parse_url, adapter_for, App):
+        with pytest.raises(ConfigError) as refused:
+            make(url)
+        assert refused.value.cure
+        assert "w0rd" not in str(refused.value)
+    done = redeliver(tmp_path, "dead", "list", url, "dlq")
+    assert done.returncode == 2
+    assert "w0rd" not in done.stdout + done.stderr
+
+
+def test_a_password_that_is_encoded_is_taken_as_it_is_meant() -> None:
+    found = parse_url("rabbitmq://shop:a%2Fb%3Fc%40d@mq:5672/v%40x?tls=0")
+    assert (found.user, found.password, found.hosts, found.path) == ("shop", "a/b?c@d", (("mq", 5672),), "v@x")

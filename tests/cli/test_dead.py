@@ -162,6 +162,25 @@ def test_a_letter_is_shown_with_its_headers_and_its_body(letters: Broker, tmp_pa
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize(
+    "time", ["9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999-14:00", "yesterday"]
+)
+def test_times_that_a_stranger_wrote_end_no_command(rabbitmq: Broker, time: str, tmp_path: Path) -> None:
+    grave = "dlq.dead.times"
+    declare(rabbitmq, grave)
+    history = json.dumps([{"t": time, "f": "0123456789abcdef", "h": "shop-1"}])
+    names = ("redeliver_last_failed_at", "redeliver_first_failed_at", "redeliver_not_before")
+    headers = dict.fromkeys(names, time) | {"redeliver_history": history, "redeliver_failures": "3"}
+    ours = {"redeliver_reason": "exhausted", "redeliver_failures_for": SOURCE, "redeliver_original_destination": SOURCE}
+    with connect(rabbitmq.url) as session:
+        session.publish(grave, b"one", headers | ours)
+    for words in (("list",), ("show",), ("list", "--json"), ("show", "--json")):
+        done = redeliver(tmp_path, "dead", *words[:1], rabbitmq.url, grave, *words[1:])
+        assert done.returncode == 0, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+@pytest.mark.broker
 def test_letters_go_back_as_they_were(letters: Broker, tmp_path: Path) -> None:
     one = asked(tmp_path, letters, "replay", "env:BROKER", DLQ, "--id", "copy-1")
     assert (one["replayed"], one["refused"], one["skipped"]) == (1, 0, 0)

@@ -10,7 +10,7 @@ from typing import Any
 import proton
 import pytest
 
-from redeliver_mw.cli.output import headers_shown
+from redeliver_mw.cli.output import headers_shown, when
 
 INT = proton.Data.INT
 
@@ -40,3 +40,22 @@ def test_a_value_of_amqp_is_shown_without_its_class(value: Any, shown: Any) -> N
     assert type(found) is type(shown)
     assert json.loads(json.dumps(found)) == shown
     assert "(" not in str(found)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (None, ""),
+        (0.0, "1970-01-01 00:00:00Z"),
+        (-1.0, "1969-12-31 23:59:59Z"),
+        (253_402_300_799.0, "9999-12-31 23:59:59Z"),
+        (253_402_300_799.999999, "after 9999"),  # a float that is the year 10000
+        (9.2e15, "after 9999"),
+        (1e300, "after 9999"),
+        (-9.2e15, "before the year 1"),
+        (float("inf"), "after 9999"),
+        (float("nan"), "no time"),
+    ],
+)
+def test_times_at_every_end_of_their_range_are_told(seconds: float | None, shown: str) -> None:
+    assert when(seconds) == shown

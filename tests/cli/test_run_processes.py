@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from redeliver_mw.processes.child_process import LOOK
 from redeliver_mw.processes.supervisor import FIRST_PAUSE
 from tests.cli.running import Running, redeliver
 from tests.cli.test_run import READY, one_message, shop, stop_at_once
@@ -61,6 +62,29 @@ def test_each_process_consumes_says_who_it_is_and_all_end_together(tmp_path: Pat
     assert not any(map(is_alive, living.values()))
     stopped = re.findall(r"stopped after .*pid=(\d+) process=(\d)", running.err)
     assert {int(number): int(pid) for pid, number in stopped} == living
+
+
+def test_the_supervisor_ends_with_the_last_process(tmp_path: Path) -> None:
+    """Seen in its log: how long after the last process's last word it took to end."""
+    several(tmp_path, f"print('handled', {NUMBER})")
+    with Running(tmp_path, "run", "shop:app", "--processes", "2") as running:
+        assert all(running.saw(f"handled {number}\n") for number in (1, 2))
+        living = pids(running, 2)
+        running.signal()
+        assert eventually(lambda: not any(map(is_alive, living.values())))
+        ended = time.monotonic()
+        assert running.wait(15) == 0
+    assert time.monotonic() - ended < LOOK / 2
+
+
+def test_a_module_that_cannot_be_imported_ends_all_at_once(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("import nowhere\n")
+    begun = time.monotonic()
+    alone = redeliver(tmp_path, "run", "shop:app")
+    between = time.monotonic()
+    several = redeliver(tmp_path, "run", "shop:app", "--processes", "2")
+    assert (several.returncode, several.stderr) == (alone.returncode, alone.stderr)
+    assert time.monotonic() - between < 2 * (between - begun) + LOOK / 2
 
 
 def test_one_process_is_supervised_like_several(tmp_path: Path) -> None:
