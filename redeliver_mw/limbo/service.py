@@ -11,6 +11,7 @@ from ..clock import Clock
 from ..errors import RedeliverError
 from ..message import Delivery, Outgoing, SupportsImages
 from ..redelivery.copies import RetryTerms
+from ..redelivery.ledger import due_now
 from ..timers import SingleTimer
 from . import Limbo, LimboWorker, Parked, Parking
 from .store import LEASE, RETRY
@@ -21,7 +22,7 @@ DRIVEN_LEASE = 1e6  # seconds: nobody else can be about, and no sign of life has
 class LimboService:
     """Opened before anything is consumed, closed when everything is settled.
 
-    `retry`: how often a target may refuse a message before it stays in the tables; None: five times, as in Patch Bay.
+    `retry`: how often a target may refuse a message before it stays in the tables; None: for about three days.
     `driven`: by a clock that is moved by hand, so there is no thread. `park` may be called from any thread.
     """
 
@@ -96,7 +97,9 @@ class LimboService:
 
     def _whole(self, row: Parked) -> Outgoing:
         """The copy with what its adapter wants of the original; not that of a body that somebody has repaired."""
-        out, reader = replace(row.out, duplicate_salt=f"{row.id:x}.{row.parked_us:x}"), self._adapter.reader
+        headers = due_now(row.out.headers, self._clock.now().us)
+        out = replace(row.out, headers=headers, duplicate_salt=f"{row.id:x}.{row.parked_us:x}")
+        reader = self._adapter.reader
         if row.wire is None or not isinstance(reader, SupportsImages):
             return out
         native = reader.native(row.wire)

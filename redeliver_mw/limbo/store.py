@@ -15,6 +15,7 @@ from sqlalchemy import Connection
 
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
+from ..message import Destination
 from ..redaction import clean, redact
 from ..storage import schema
 from ..storage.database import Database
@@ -24,11 +25,12 @@ from .rows import Parked, ParkedRow, Parking, insertions, lines_of
 
 log = logging.getLogger("redeliver_mw.limbo")
 
-RETRY = 5  # `limboDeliveryRetry`
+RETRY = 84  # publishes: at the rests below, three days until a message that its target always refuses is given up
+UNREADABLE_RETRY = 5  # times that a message is looked at which somebody has changed so that it cannot be read
 LEASE = 15.0
 HANDED_OUT_BYTES = 16 * 2**20  # of bodies, in one batch
 ERROR_CHARS = 2000
-LONGEST_REST = 60.0
+LONGEST_REST = 3600.0  # seconds between two publishes of a message that its target refuses; the first is one second
 
 
 class Limbo:
@@ -73,6 +75,7 @@ class Limbo:
         self._held: dict[int, int] = {}  # part -> token
         self._out: dict[int, int] = {}  # message that is handed out -> its part
         self._alive = 0.0  # monotonic: until then nobody can have taken our parts
+        self._refusing: dict[Destination, bool] = {}  # targets that refuse now; True once it was said that one gave up
 
     @property
     def where(self) -> str:
@@ -218,7 +221,7 @@ class Limbo:
             self._out |= {row.id: row.limbo_id for row in found}
             for row in found:
                 if row.problem:
-                    self.failed([row], row.problem)
+                    self._unreadable(row)
             return good
 
     def _chosen(self, connection: Connection, held: Iterable[int], now_ms: int, limit: int) -> list[int]:
@@ -263,34 +266,68 @@ class Limbo:
                 mine = fenced(connection, rows)
                 remove(connection, [row.id for row in mine])
             self._forget(rows)
-            return mine
+            taken = {row.out.target for row in mine} & self._refusing.keys()
+            for target in taken:
+                del self._refusing[target]
+        for target in taken:
+            log.warning("%s: %s takes messages again", self.where, target)
+        return mine
 
     def failed(self, rows: Sequence[Parked], why: str, *, again: float | None = None) -> list[Parked]:
         """Publishing these failed, which counts. Answers those that are now given up: they stay, and wait for somebody.
 
         The others are due at `again`, seconds since 1970; by default after a rest that doubles from a second on.
         """
+        said = clean(redact(why))[:ERROR_CHARS]
+        mine, given_up = self._count(rows, said, again, self._retry)
+        self._say_refused(mine, given_up, said)
+        return given_up
+
+    def _count(
+        self, rows: Sequence[Parked], said: str, again: float | None, most: int
+    ) -> tuple[list[Parked], list[Parked]]:
+        """Count a failure of each. Answers those that are ours, and those of them that are given up."""
         with self._db.lock:
-            now, said = self._clock.now().wall, clean(redact(why))[:ERROR_CHARS]
-            given_up = []
+            now = self._clock.now().wall
             with self._db.writing() as connection:
                 mine = fenced(connection, rows)
+                given_up = [row for row in mine if row.count >= most]
                 for row in mine:
-                    rest = min(2.0 ** (row.count - 1), LONGEST_REST)
-                    count_failure(connection, row.id, now + rest if again is None else again, said, self._retry)
-                    if row.count >= self._retry:
-                        given_up.append(row)
+                    due = now + min(2.0 ** (row.count - 1), LONGEST_REST) if again is None else again
+                    last = self._retry if row.count >= most else row.count
+                    count_failure(connection, row.id, due, said, self._retry, last)
             self._forget(rows)
-        for row in given_up:
-            log.error(
-                "%s: message %d for %s is given up after %d publishes, and stays: %s",
+        return mine, given_up
+
+    def _unreadable(self, row: Parked) -> None:
+        said = clean(redact(row.problem))[:ERROR_CHARS]
+        _, given_up = self._count([row], said, None, min(self._retry, UNREADABLE_RETRY))
+        if given_up:
+            log.error("%s: message %d cannot be read, and stays: %s", self.where, row.id, said)
+
+    def _say_refused(self, rows: Sequence[Parked], given_up: Sequence[Parked], why: str) -> None:
+        """Log when a target begins to refuse, and when messages for it are given up: each once, until it takes some."""
+        for target in {row.out.target for row in rows} - self._refusing.keys():
+            self._refusing[target] = False
+            log.warning(
+                "%s: %s refuses what was parked for it, which is tried again, ever more slowly: %s",
                 self.where,
-                row.id,
-                row.out.target,
-                row.count,
-                said,
+                target,
+                why,
             )
-        return given_up
+        for target in {row.out.target for row in given_up}:
+            if not self._refusing[target]:
+                self._refusing[target] = True
+                several = sum(row.out.target == target for row in given_up)
+                log.error(
+                    "%s: %s for %s given up after %d publishes, and any more will be: %s. Mend the target, and then "
+                    "run `redeliver limbo release`",
+                    self.where,
+                    "1 message" if several == 1 else f"{several} messages",
+                    target,
+                    self._retry,
+                    why,
+                )
 
     def back(self, rows: Sequence[Parked]) -> None:
         """These were not published, through no fault of theirs: nothing is counted, and they are due as before."""

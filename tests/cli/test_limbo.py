@@ -105,7 +105,7 @@ def test_release_makes_one_due_or_all(url: str, capsys: Capture) -> None:
 
 def test_release_takes_up_what_was_given_up(url: str, capsys: Capture) -> None:
     fill(url, message(1), after=0)
-    sql(url, "UPDATE dms_limbo_msg SET delivery_count = 6")
+    sql(url, "UPDATE dms_limbo_msg SET delivery_count = 85")
     assert as_json(capsys, "list", url)[0]["state"] == "given up"
     said(capsys, "release", url, "--limit", "1")
     assert [(r["state"], r["delivery_count"]) for r in as_json(capsys, "list", url)] == [("due", 1)]

@@ -38,7 +38,7 @@ def test_given_up_looked_at_repaired_by_sql_and_gone(url: str, tmp_path: Path) -
         else:
             clerk.failed(row, f"no queue {row.out.target.name}", again=0.0)
 
-    clerk = LimboWorker(Limbo(url, app="shop").open(), publish)
+    clerk = LimboWorker(Limbo(url, app="shop", retry=5).open(), publish)
     clerk.start()
     try:
         clerk.park(Parking(message(1, target=message().target.parse("oders")), time.time()), lambda *_: None)

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw import App, Delivery, RedeliveryPolicy
+from redeliver_mw.cli.main import run
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.limbo import Limbo, service
@@ -103,14 +104,52 @@ def test_under_auto_a_short_rest_is_held_and_a_long_one_parked_where_the_broker_
     assert [record.mechanism for record in records] == ["hold", "park", None]
 
 
-@pytest.mark.parametrize("retry", [None, 2])
+@pytest.mark.parametrize("retry", [None, 2, 5])
 def test_what_its_target_refuses_as_often_as_limbo_delivery_retry_says_stays_in_limbo(
     retry: int | None, tmp_path: Path
 ) -> None:
-    """Patch Bay tries five times unless its `limboDeliveryRetry` says otherwise."""
+    """Patch Bay tries five times unless its `limboDeliveryRetry` says otherwise; an App, for three days."""
     with refused(tmp_path, Sick(), retry, 100, 100 * 3600.0):
         pass
-    assert sql(tmp_path, "SELECT delivery_count - 1 FROM dms_limbo_msg") == [(retry or 5,)]
+    assert sql(tmp_path, "SELECT delivery_count - 1 FROM dms_limbo_msg") == [(retry or 84,)]
+
+
+@pytest.mark.parametrize("by", ["release", "sql"])
+def test_a_retry_that_is_made_due_by_hand_runs_now_and_is_not_parked_again(by: str, tmp_path: Path) -> None:
+    sick = Sick()
+    app = app_of(tmp_path, sick, RedeliveryPolicy(3, [3600.0], "queue:dead"), delay="park")
+    with TestApp(app) as sick.test:
+        sick.test.send("orders", b"sick")
+        sick.test.advance(60.0)
+        assert len(sick.times) == 1
+        if by == "release":
+            assert run(["limbo", "release", f"sqlite:///{tmp_path}/limbo.db"]) == 0
+        sql(tmp_path, "UPDATE dms_limbo_msg SET delivery_date = 0")  # which `release` does by the real clock
+        sick.test.advance(3.0)
+        assert rests_of(sick.times) == [pytest.approx(60, abs=3)]
+        assert parked(tmp_path) == 1  # for the next attempt
+        sick.test.advance(3600.0)
+        assert rests_of(sick.times)[1] == pytest.approx(3600, abs=1)
+    assert len(sick.times) == 3
+
+
+def test_what_a_full_target_refuses_goes_by_itself_when_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten messages, each refused six times: their target was full for more than half a minute."""
+    sick, faults = Sick(), Faults()
+    app = app_of(tmp_path, sick, RedeliveryPolicy(2, [3600.0], "queue:dead"), delay="park")
+    sick.test = TestApp(app, faults=faults)
+    with sick.test, caplog.at_level(logging.WARNING, "redeliver_mw.limbo"):
+        for number in range(10):
+            sick.test.send("orders", b"sick", message_id=str(number))
+        sick.test.advance(60.0)
+        faults.refuse("orders", times=60)
+        sick.test.advance(3600.0 + 240.0)
+        assert len(sick.test.dead_letters("orders")) == 10
+        assert parked(tmp_path) == 0
+    said = [record.getMessage() for record in caplog.records if record.name == "redeliver_mw.limbo"]
+    assert [("refuses" in line, "takes messages again" in line) for line in said] == [(True, False), (False, True)]
 
 
 def test_a_repair_by_sql_is_seen_when_time_moves_on(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
@@ -116,7 +117,7 @@ def test_next_due_is_that_of_the_first_that_is_not_handed_out(url: str) -> None:
 def test_five_publishes_are_tried_then_it_stays_until_somebody_sets_the_count_back(url: str) -> None:
     """Vector P4, in the words of the original's manual."""
     clock = ManualClock()
-    with limbo(url, clock) as store:
+    with limbo(url, clock, retry=5) as store:
         store.park([Parking(message(1), clock.now().wall)])
         tried = 0
         for _ in range(20):
@@ -163,11 +164,44 @@ def test_rests_between_publishes_that_fail_grow(url: str) -> None:
         assert rests == [1.0, 2.0, 4.0, 8.0]
 
 
+def test_a_target_that_refuses_is_tried_for_three_days_unless_the_app_says_otherwise(url: str) -> None:
+    clock = ManualClock()
+    with limbo(url, clock) as store:
+        store.park([Parking(message(1), clock.now().wall)])
+        began, rests = clock.now().wall, []
+        while (due := store.next_due()) is not None:
+            rests.append(due - clock.now().wall)
+            clock.advance(max(rests[-1], 0.0) + 0.001)
+            store.failed(store.due(), "no room")
+        assert clock.now().wall - began == pytest.approx(3 * 86_400, rel=0.01)
+        assert max(rests) == pytest.approx(3600, abs=0.01)
+
+
+def test_a_target_that_refuses_is_one_line_of_the_log_and_another_when_messages_are_given_up(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = ManualClock()
+    with caplog.at_level(logging.WARNING, "redeliver_mw.limbo"), limbo(url, clock, retry=3) as store:
+        store.park(parkings(range(10), clock.now().wall))
+        for _ in range(6):
+            for row in store.due():
+                store.failed([row], "no room")
+            clock.advance(60)
+        said = [(record.levelname, record.getMessage()) for record in caplog.records]
+        assert [level for level, _ in said] == ["WARNING", "ERROR"]
+        assert "refuses what was parked for it, which is tried again, ever more slowly: no room" in said[0][1]
+        assert "given up after 3 publishes, and any more will be: no room. Mend the target" in said[1][1]
+        sql(url, "UPDATE dms_limbo_msg SET delivery_count=1")
+        store.done(store.due())
+        assert caplog.records[-1].getMessage().endswith("takes messages again")
+        assert len(caplog.records) == 3
+
+
 def test_those_given_up_do_not_stand_before_the_others(url: str) -> None:
     clock = ManualClock()
     with limbo(url, clock) as store:
         store.park(parkings(range(1000), clock.now().wall - 10))
-        sql(url, "UPDATE dms_limbo_msg SET delivery_count=6")
+        sql(url, "UPDATE dms_limbo_msg SET delivery_count=85")
         store.park([Parking(message(5000), clock.now().wall)])
         assert [row.out.body for row in store.due(limit=5)] == [b"order 5000"]
 
