@@ -33,6 +33,7 @@ from ..redelivery.copies import RetryTerms
 from ..telemetry.failure_log import FailureLog
 from ..timers import Timers
 from .admission import Admission
+from .target_maker import TargetMaker
 
 log = logging.getLogger("redeliver_mw")
 
@@ -54,6 +55,7 @@ class CommandExecution(Admission):
     _recorder: Recorder
     _scene: ConsumerInfo
     _failures: FailureLog | None
+    _maker: TargetMaker | None
     halted: dict[Destination, str]
 
     def run(self, c: RunHandler) -> None:
@@ -73,6 +75,8 @@ class CommandExecution(Admission):
 
     def store(self, c: PublishCopy) -> None:
         def answered(verdict: Verdict, why: str) -> None:
+            if verdict == "refused" and c.due_us is None and self._maker is not None:
+                self._maker.refused(c.out.target)
             self.feed(
                 CopyAnswered(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now(), verdict == "silent")
             )
@@ -84,6 +88,9 @@ class CommandExecution(Admission):
 
     def transact(self, c: PublishAndSettle) -> None:
         def answered(verdict: TransferVerdict, why: str) -> None:
+            if verdict == "refused" and self._maker is not None:
+                for out, _ in c.outs:
+                    self._maker.refused(out.target)
             self.feed(TransactionAnswered(c.token, verdict, why, self._clock.now()))
 
         self._adapter.move(c.delivery, c.outs, answered)

@@ -41,6 +41,7 @@ from .runner import Runner, StartGivenUp, StopReport
 from .settings import Settings
 from .slow_handlers import watch_handlers
 from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_limits
+from .target_maker import TargetMaker
 from .tasks import AsyncPool, LoopThread
 from .workers import InlinePool, PoolListener, ThreadPool, WorkerPool
 
@@ -173,6 +174,7 @@ class Engine:
             self._gate,
             self._usher(plans, interceptor),
             self._failures,
+            TargetMaker(adapter, interceptor.plans, self._clock) if self._settings.declare != "none" else None,
         )
         if self._settings.breaker is not None:
             self.guard = BreakerGuard(self._settings.breaker, plans, self.runner, self.crews, self.adapter)

@@ -34,6 +34,7 @@ from ..telemetry.failure_log import FailureLog
 from ..timers import Timers
 from .admission import DeliveryGate
 from .command_executor import CommandExecution, CopyStore
+from .target_maker import TargetMaker
 from .workers import WorkerPool
 
 log = logging.getLogger("redeliver_mw")
@@ -68,10 +69,12 @@ class Runner(CommandExecution):
         gate: DeliveryGate | None = None,
         usher: KeySequencer | None = None,
         failures: FailureLog | None = None,
+        maker: TargetMaker | None = None,
     ) -> None:
         self._adapter, self._interceptor, self._crews = adapter, interceptor, crews
         self._recorder, self._scene, self._clock, self._rng = recorder, scene, clock, rng
         self._limbo, self._gate, self._usher, self._failures = limbo, gate, usher, failures
+        self._maker = maker
         if usher is not None:
             usher.start(self)
         self._plans = interceptor.plans  # they may be renewed, by the thread that tells of deliveries

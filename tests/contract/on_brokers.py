@@ -40,6 +40,16 @@ class WithDeclaredQueues(Case):
         world.send(queue, b"one")
         assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
 
+    def test_a_dead_letter_queue_that_is_deleted_while_it_runs_is_made_again(self, world: BrokerWorld) -> None:
+        queue, dead = world.new_queue(), world.new_queue(declare=False)
+        world.consume(queue, fail, RedeliveryPolicy(2, 0.05, f"queue:{dead}"))  # which makes it
+        world.delete(dead)
+        for n in range(5):
+            world.send(queue, b"%d" % n)
+        assert world.wait_until(lambda: world.exists(dead) and world.depth(dead) == 5, 20)
+        assert sorted(letter.body for letter in world.take_all(dead)) == [b"%d" % n for n in range(5)]
+        assert world.wait_until(lambda: world.depth(queue) == 0)
+
     def test_a_session_publishes_only_where_it_is_kept(self, world: BrokerWorld) -> None:
         missing = world.new_queue(declare=False)
         with connect(world.url) as session, pytest.raises(BrokerError, match=missing):
