@@ -10,10 +10,12 @@ A segment that is being written is `_seg-<host>-<pid>-<run>.<n>.jsonl.open`, and
 
 from __future__ import annotations
 
+import errno
 import importlib.util
 import logging
 import os
 import re
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -139,6 +141,9 @@ def read_healthy_counts(directory: str | Path, on_bad: OnBad | None = None) -> I
 
 def _records(directory: Path, read: Callable[[bytes], JournalRecord], on_bad: OnBad | None) -> Iterator[JournalRecord]:
     for path in sorted(directory.glob("seg-*.jsonl")):
+        if not path.is_file():
+            _log.warning("journal: %s is no file, and is passed over", path)
+            continue
         offset = 0
         with path.open("rb") as lines:
             for line in lines:
@@ -163,8 +168,11 @@ def sync_directory(directory: Path) -> None:
 
 
 def _recover_one(path: Path, pid: int, final: Path) -> Path | None:
-    fd = os.open(path, os.O_RDWR)
+    # neither another file that a link leads to, nor a pipe, for which an open would wait
+    fd = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
         got = _lock(fd)
         if got is False or (got is None and _runs(pid)) or not _same_file(fd, path):
             return None
@@ -172,7 +180,7 @@ def _recover_one(path: Path, pid: int, final: Path) -> Path | None:
         whole = _whole_lines(fd, size)
         if whole < size:
             # First saved, then cut off: dying in between repeats this, it loses nothing.
-            final.with_name(f"_torn-{final.name}").write_bytes(os.pread(fd, size - whole, whole))
+            _write_anew(final.with_name(f"_torn-{final.name}"), os.pread(fd, size - whole, whole))
             os.ftruncate(fd, whole)
         if whole == 0:
             os.unlink(path)
@@ -182,6 +190,14 @@ def _recover_one(path: Path, pid: int, final: Path) -> Path | None:
         return final
     finally:
         os.close(fd)
+
+
+def _write_anew(path: Path, content: bytes) -> None:
+    """Write a file that takes the place of whatever has its name, be it a link to another file."""
+    path.unlink(missing_ok=True)
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+    with os.fdopen(fd, "wb") as file:
+        file.write(content)
 
 
 def _whole_lines(fd: int, size: int) -> int:

@@ -92,7 +92,8 @@ class PosixFiles:
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.url(folder)) as found:
             for one in found:
                 with suppress(FileNotFoundError):  # it got another name, or went, since it was listed
-                    entries.append(FileEntry(one.name, 0 if one.is_dir() else one.stat().st_size, one.is_dir()))
+                    if one.is_dir() or one.is_file():  # reading a pipe would wait for its writer
+                        entries.append(FileEntry(one.name, 0 if one.is_dir() else one.stat().st_size, one.is_dir()))
         return sorted(entries)
 
     def read(self, path: str) -> bytes:

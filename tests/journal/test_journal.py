@@ -405,6 +405,33 @@ def test_an_orphan_without_a_whole_line_makes_no_segment(tmp_path: Path) -> None
     assert names(tmp_path, "*") == ["_torn-seg-here-4000001-0123456789ab.000001.jsonl"]
 
 
+def test_recovery_touches_no_file_that_a_link_leads_to(tmp_path: Path) -> None:
+    foreign, kept = tmp_path / "foreign.txt", tmp_path / "kept.txt"
+    foreign.write_bytes(b"one line\nhalf a line")
+    kept.write_bytes(b"kept")
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    linked = folder / "_seg-here-4000000-0123456789ab.000001.jsonl.open"
+    linked.symlink_to(foreign)
+    orphan(folder, whole(1) + b'{"v":1', pid=4_000_001)
+    (folder / "_torn-seg-here-4000001-0123456789ab.000001.jsonl").symlink_to(kept)
+    assert [path.name for path in recover(folder, "here")] == ["seg-here-4000001-0123456789ab.000001.jsonl"]
+    assert foreign.read_bytes() == b"one line\nhalf a line"
+    assert kept.read_bytes() == b"kept"
+    assert linked.is_symlink()
+    assert (folder / "_torn-seg-here-4000001-0123456789ab.000001.jsonl").read_bytes() == b'{"v":1'
+
+
+@pytest.mark.timeout(10)
+def test_a_pipe_that_is_called_like_a_segment_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    os.mkfifo(tmp_path / "_seg-here-4000000-0123456789ab.000001.jsonl.open")
+    os.mkfifo(tmp_path / "seg-here-4000000-0123456789ab.000002.jsonl")
+    assert recover(tmp_path, "here") == []
+    assert list(read_segments(tmp_path)) == []
+    assert "is no regular file" in caplog.text
+    assert "is no file, and is passed over" in caplog.text
+
+
 def test_a_segment_of_another_host_is_left_alone(tmp_path: Path) -> None:
     path = orphan(tmp_path, whole(1), host="there")
     assert recover(tmp_path, "here") == []

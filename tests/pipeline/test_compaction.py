@@ -354,6 +354,13 @@ def test_a_journal_that_is_none_is_your_input(spark: SparkSession, tmp_path: Pat
         assert not place.exists()
 
 
+@pytest.mark.timeout(60)
+def test_a_pipe_that_is_called_like_a_segment_is_passed_over(spark: SparkSession, journal: Path, place: Path) -> None:
+    segment(journal, lines(range(5)))
+    os.mkfifo(journal / "seg-web-1-4711-0123456789ab.999999.jsonl")
+    assert compact(spark, journal, place).records == 5
+
+
 def test_a_journal_that_is_only_begun_is_no_error(spark: SparkSession, journal: Path, place: Path) -> None:
     (journal / "_seg-web-1-5-abc.000001.jsonl.open").touch()
     done = compact(spark, journal, place)
