@@ -28,7 +28,7 @@ from .history import History
 from .objective import Objective
 from .observations import NEVER
 from .rows import COUNTS_WITHIN, TIMES_WITHIN, BacktestRow, Candidate
-from .sampling import Z90, Z95, Z99, Blocks, Spread, Statistics, blocks_of, halves, spread
+from .sampling import Z90, Z95, Z99, Blocks, Spread, Statistics, Stretch, blocks_of, halves, spread, stretches
 
 Confidence = Literal["sure", "fairly sure", "not known"]
 
@@ -134,7 +134,7 @@ def assess(
     rows = _rows(here, candidates, destination)
     whole = _statistics(rows)
     found = spread(blocks, whole, lambda left_out: _without(here, left_out, candidates, destination))
-    first, second = (_half(here, half, candidates, destination) for half in halves(told))
+    parts = {name: _part(here, part, candidates, destination) for name, part in stretches(told).items()}
     checks = [one for one in evidence.checks if destination in (None, one.destination)]
     effect = _design_effect(whole["now p_recover"], found.errors["now p_recover"], messages)
     in_use = _of_present(evidence.observed, destination)
@@ -144,7 +144,7 @@ def assess(
             or _not_as_observed_apart(here, present, in_use, destination, max(effect, 1.0))
         ),
         *(f"{check}" for check in checks if check.wrong),
-        *_drift(whole, found, first, second, is_change=best is not present),
+        *_drift(whole, found, parts, is_change=best is not present),
     ]
     changes = tuple(_change(name, rows, whole, found) for name in COLUMNS if f"now {name}" in whole)
     looked_for = figures(told, blocks, [row for row in evidence.hosts if row["destination"] == destination])
@@ -192,11 +192,11 @@ def _without(history: History, left_out: Bools, candidates: Sequence[Candidate],
     return _statistics(_rows(history.without(left_out), candidates, destination))
 
 
-def _half(history: History, half: Bools, candidates: Sequence[Candidate], destination: str | None) -> Statistics:
-    """Return the statistics of one half of the time, with what it cannot tell of either since it looked elsewhere."""
-    if not half.any():
+def _part(history: History, part: Bools, candidates: Sequence[Candidate], destination: str | None) -> Statistics:
+    """Return the statistics of a part of the time, with what it cannot tell of either since it looked elsewhere."""
+    if not part.any():
         return {}
-    rows = _rows(history.only(half), candidates, destination)
+    rows = _rows(history.only(part), candidates, destination)
     now, best = (row.extrapolated_share for row in rows)
     return {**_statistics(rows), "unknown of now": now, "unknown of change": now + best}
 
@@ -304,37 +304,46 @@ def _spans(history: History) -> tuple[Bools, Bools, Bools]:
     return every, first, second
 
 
-def _drift(
-    whole: Statistics, found: Spread, first: Statistics, second: Statistics, *, is_change: bool
-) -> Iterable[str]:
+def _drift(whole: Statistics, found: Spread, parts: Mapping[Stretch, Statistics], *, is_change: bool) -> Iterable[str]:
     names = ("now p_recover", "change p_recover") if is_change else ("now p_recover",)
-    for name in (*names, "now attempts_per_message"):
-        if name not in first or name not in second:
-            yield "messages failed in one half of the time only, so it cannot be seen whether anything changes"
-            return
-        chance = 2 * found.within(name, Z95)  # a half has half of the messages, and there are two of them
-        if name == "now attempts_per_message":
-            allowed = ATTEMPTS_OFF * whole[name] + chance
-        else:
-            unknown = f"unknown of {name.partition(' ')[0]}"
-            allowed = COUNTS_WITHIN + chance + first[unknown] + second[unknown]
-        if abs(second[name] - first[name]) > allowed:
-            yield _drifted(name, first, second)
-            return
+    for before, after, times in _COMPARED:
+        first, second = parts[before], parts[after]
+        for name in (*names, "now attempts_per_message"):
+            if name not in first or name not in second:
+                if before == "the first half":
+                    yield "messages failed in one half of the time only, so it cannot be seen whether anything changes"
+                    return
+                continue
+            chance = times * found.within(name, Z95)
+            if name == "now attempts_per_message":
+                allowed = ATTEMPTS_OFF * whole[name] + chance
+            else:
+                unknown = f"unknown of {name.partition(' ')[0]}"
+                allowed = COUNTS_WITHIN + chance + first[unknown] + second[unknown]
+            if abs(second[name] - first[name]) > allowed:
+                yield _drifted(name, before, after, first, second)
+                return
 
 
-def _drifted(name: str, first: Statistics, second: Statistics) -> str:
+# A part of the time has fewer messages than the whole, so the difference of two has so many times its error.
+_COMPARED: Final[tuple[tuple[Stretch, Stretch, float], ...]] = (
+    ("the first half", "the second", math.sqrt(2 + 2)),
+    ("the first three quarters", "the last", math.sqrt(4 / 3 + 4) * Z99 / Z95),  # a second look: a little more strictly
+)
+
+
+def _drifted(name: str, before: Stretch, after: Stretch, first: Statistics, second: Statistics) -> str:
     if name == "now attempts_per_message":
         seen = (
-            f"a message that fails would have taken {first[name]:.3g} attempts in the first half of the time under the "
-            f"policy in use, and {second[name]:.3g} in the second"
+            f"a message that fails would have taken {first[name]:.3g} attempts in {before} of the time under the "
+            f"policy in use, and {second[name]:.3g} in {after}"
         )
     else:
         seen = (
-            f"{first['now p_recover']:.1%} of the messages that fail would have recovered in the first half of the "
-            f"time under the policy in use, and {second['now p_recover']:.1%} in the second"
+            f"{first['now p_recover']:.1%} of the messages that fail would have recovered in {before} of the "
+            f"time under the policy in use, and {second['now p_recover']:.1%} in {after}"
         )
-    return f"{seen}: what comes is not like what was. A look at the second half alone (--since) would help"
+    return f"{seen}: what comes is not like what was. A look at the later time alone (--since) would help"
 
 
 def _beside_chance(name: str, row: BacktestRow) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ Z95: Final = 1.9600
 Z99: Final = 2.5758
 
 Statistics = Mapping[str, float]
+Stretch = Literal["the first half", "the second", "the first three quarters", "the last"]
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,14 @@ def halves(told: Observations) -> tuple[Bools, Bools]:
     slices = int(told.slice.max(initial=0)) + 1
     first: Bools = told.slice < slices // 2
     return first, ~first
+
+
+def stretches(told: Observations) -> dict[Stretch, Bools]:
+    """Return which histories belong to which part of the time, for the parts that are compared."""
+    first, second = halves(told)
+    slices = int(told.slice.max(initial=0)) + 1
+    late: Bools = told.slice >= slices * 3 // 4
+    return {"the first half": first, "the second": second, "the first three quarters": ~late, "the last": late}
 
 
 def student(z: float, freedom: float) -> float:
