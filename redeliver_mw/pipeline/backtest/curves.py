@@ -28,7 +28,7 @@ COARSE: Final = 4.0  # how much coarser than the last the first smoothing is
 NEAR: Final = 1 / 20  # looks are counted together within this, in logarithms of time
 _GUESS: Final = 0.03  # the share of a gap's messages on the wrong side of its middle, if it is one doubling wide;
 _WORST: Final = 1 / 6  # it grows with the square of the width, up to this
-_ROUGH: Final = 0.4  # of what two estimates differ by, one smooth and one not, is a guess
+_ROUGH: Final = 0.33  # of what two estimates differ by, one smooth and one not, is a guess
 _EARLY: Final = 1 / 8  # of the way to the first look: what is earlier than that is no less a guess
 
 
