@@ -108,7 +108,7 @@ def parse_url(url: str) -> BrokerUrl:
         )
     before, _, query = rest.partition("?")
     authority, slash, path = before.partition("/")
-    if "@" in rest[len(authority) :]:
+    if "@" in path or any("@" in value and not _is_url(value) for value in query.split("&")):
         # it may be the end of a password, of which nothing may be shown, nor be taken for a host
         raise ConfigError(
             "an @ behind the first / or ?",
@@ -185,6 +185,11 @@ def _loaded(load: Callable[[], Callable[[BrokerUrl], Adapter]], url: BrokerUrl) 
         raise MissingExtra(
             f"the driver {driver!r} is not installed", where=url.text, cure=f"Run: pip install 'redeliver-mw[{extra}]'"
         ) from None
+
+
+def _is_url(option: str) -> bool:
+    """Is it `name=http://...`? The address of a management may have a user and a password of its own."""
+    return option.partition("=")[2].startswith(("http://", "https://"))
 
 
 def _host(item: str, scheme: str) -> tuple[str, int | None]:
