@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...policy import RedeliveryPolicy
-from ..errors import told
+from ..errors import LakeError, told
 from ..lake.lake import Lake
 from ..lake.mart_set import MartSet
 from ..report.backtest_input import in_use
@@ -82,11 +82,22 @@ def known(
         observed = _collected(lake_rows.observed(messages))
         bucket_us = -(-length_us // lake_rows.BUCKETS)
         failures = _collected(lake_rows.failures_by_bucket(messages, first_us, bucket_us))
-        hosts = _collected(lake_rows.hosts(marts.events(spark, since, until)))
+        hosts = _hosts(marts, spark, since, until)
         ended = ends_of(_collected(aggregate.reasons(messages)))
     history = History(rows, error_types=ended.error_types, at_once=ended.at_once, attempt_times=taking)
     outages = longest_outages(failures, lake_rows.BUCKETS)
     return LakeHistory(history, rows, observed, hosts, outages, length_us / DAY_US)
+
+
+def _hosts(marts: MartSet, spark: SparkSession, since: TimeBound | None, until: TimeBound | None) -> list[Row]:
+    """Nothing, where the records that the marts were made from are gone."""
+    from . import lake_rows
+
+    try:
+        events = marts.events(spark, since, until)
+    except LakeError:
+        return []
+    return _collected(lake_rows.hosts(events))
 
 
 def policies_in_use(
