@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the back-test takes for granted, looked for in the history: a figure for each, and whether it is chance.
+"""Look in the history for what the back-test takes for granted: a figure for each, and whether it is chance.
 
 What comes is taken to be like what was, and one message to recover like another. So the two halves of the time are
 compared (how many recovered, what failed, how much), busy stretches of time with calm ones, and hosts with one another.
@@ -30,7 +30,7 @@ _BUSY: Final = 0.5  # of the messages are in busy stretches
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """One assumption, and what history says of it: `text` has the figures; `broken` where it is more than chance."""
+    """Says what history shows of one assumption: `text` has the figures; `broken` where it is more than chance."""
 
     subject: Subject
     text: str
@@ -39,7 +39,7 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyResult:
-    """What became of the messages of one policy or arm: nothing here is an estimate.
+    """Holds what became of the messages of one policy or arm: nothing here is an estimate.
 
     `recovered` is a share, with the bounds of its 99 % interval; `attempts` are of one message.
     """

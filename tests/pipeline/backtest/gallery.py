@@ -588,7 +588,7 @@ class Tally:
 
 
 def tallies(draws: int, processes: int, only: str | None = None, results: Path | None = None) -> Iterator[Tally]:
-    """Every world, or those whose name holds a text. What is in `results` is not drawn again, and new draws go there."""
+    """Every world, or those whose name holds a text. What is in `results` is not drawn again; new draws go there."""
     known = _known(results)
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool, ExitStack() as opened:
         kept = opened.enter_context(results.open("a")) if results is not None else None
