@@ -59,7 +59,8 @@ class Targets(Case):
 
     def test_a_target_that_vanished_loses_nothing(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        consumer = world.consume(queue, fail, self.policy(world, dead, 1))
+        # which nobody but we makes again
+        consumer = world.consume(queue, fail, self.policy(world, dead, 1), declare="none")
         world.delete(dead)
         world.send(queue, b"one", message_id="m1")
         assert world.wait_until(lambda: consumer.counts == [1])
