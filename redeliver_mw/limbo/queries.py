@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import orjson
-from sqlalchemy import Connection, Table, delete, func, select, update
+from sqlalchemy import Connection, Table, case, delete, func, select, update
 
 from ..errors import ConfigError
 from ..message import Destination, Outgoing, Properties
@@ -76,12 +76,19 @@ def remove(connection: Connection, ids: Sequence[int]) -> None:
             connection.execute(delete(table).where(table.c.msg_id.in_(some)))
 
 
-def count_failure(connection: Connection, id_: int, again: float, why: str, retry: int, count: int) -> None:
-    """Publish number `count` has failed; the next is due at `again`, seconds since 1970, if there is to be one."""
+def count_failure(
+    connection: Connection, id_: int, again: float, why: str, retry: int, *, give_up: bool = False
+) -> None:
+    """One publish more has failed; the next is due at `again`, seconds since 1970, if there is to be one.
+
+    It is the count in the table that goes up: somebody may have set it back meanwhile. `give_up`: there is to be none.
+    """
     m, p = schema.messages, schema.parked
+    more = case((m.c.delivery_count < MOST_COUNTED, m.c.delivery_count + 1), else_=m.c.delivery_count)
+    counted = retry + 1 if give_up else more
     # What is given up keeps its date: set back by hand, it is due at once.
-    date = milliseconds(again) if count < retry else m.c.delivery_date
-    counted = min(count + 1, MOST_COUNTED)
+    later = case((m.c.delivery_count < retry, milliseconds(again)), else_=m.c.delivery_date)
+    date = m.c.delivery_date if give_up else later
     connection.execute(update(m).where(m.c.msg_id == id_).values(delivery_count=counted, delivery_date=date))
     connection.execute(update(p).where(p.c.msg_id == id_).values(publishes=p.c.publishes + 1, last_error=why))
 

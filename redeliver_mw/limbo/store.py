@@ -294,8 +294,8 @@ class Limbo:
                 given_up = [row for row in mine if row.count >= most]
                 for row in mine:
                     due = now + min(2.0 ** (row.count - 1), LONGEST_REST) if again is None else again
-                    last = self._retry if row.count >= most else row.count
-                    count_failure(connection, row.id, due, said, self._retry, last)
+                    unreadable = row.count >= most and most < self._retry
+                    count_failure(connection, row.id, due, said, self._retry, give_up=unreadable)
             self._forget(rows)
         return mine, given_up
 

@@ -75,11 +75,11 @@ class CommandExecution(Admission):
 
     def store(self, c: PublishCopy) -> None:
         def answered(verdict: Verdict, why: str) -> None:
-            if verdict == "refused" and c.due_us is None and self._maker is not None:
-                self._maker.refused(c.out.target)
             self.feed(
                 CopyAnswered(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now(), verdict == "silent")
             )
+            if verdict == "refused" and c.due_us is None and self._maker is not None:
+                self._maker.refused(c.out.target)
 
         if c.due_us is None:
             self._adapter.publish(c.out, answered, after=c.after)
@@ -88,10 +88,10 @@ class CommandExecution(Admission):
 
     def transact(self, c: PublishAndSettle) -> None:
         def answered(verdict: TransferVerdict, why: str) -> None:
+            self.feed(TransactionAnswered(c.token, verdict, why, self._clock.now()))
             if verdict == "refused" and self._maker is not None:
                 for out, _ in c.outs:
                     self._maker.refused(out.target)
-            self.feed(TransactionAnswered(c.token, verdict, why, self._clock.now()))
 
         self._adapter.move(c.delivery, c.outs, answered)
 
