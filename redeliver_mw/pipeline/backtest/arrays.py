@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,8 +31,9 @@ class Intervals:
     n: Floats
     groups: int
 
+    @cached_property
     def messages(self) -> Floats:
-        """How many messages each group has."""
+        """The number of messages of each group. The estimate asks for them at each of its steps."""
         return summed(self.group, self.n, self.groups)
 
     def pooled(self, into: Ints, groups: int) -> Intervals:

@@ -76,7 +76,7 @@ def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: TimeG
     """The curves of groups that are pairs of destination and fingerprint, sorted by destination."""
     into, destinations = _destinations(groups)
     densities = _found(seen, into, destinations, cells)
-    messages = seen.messages()
+    messages = seen.messages
     known, still = _known(seen, cells, messages)
     reached, horizon = _reached(seen, cells, messages)
     healed, other = (
@@ -97,7 +97,7 @@ def curves_again(whole: Curves, seen: Intervals) -> Curves:
     """
     into, destinations = _destinations(whole.groups)
     densities = _found_again(whole, seen, into, destinations)
-    messages = seen.messages()
+    messages = seen.messages
     known, still = _known(seen, whole.cells, messages)
     reached, horizon = _reached(seen, whole.cells, messages)
     healed = _healed(expected(densities.groups, seen), messages, reached, known, still)
@@ -232,7 +232,7 @@ def _looked(seen: Intervals, cells: TimeGrid) -> Bools:
     first = np.searchsorted(cells.logs, cells.logs - NEAR)
     behind = np.searchsorted(cells.logs, cells.logs + NEAR, side="right")
     near = sums[:, behind] - sums[:, first]
-    found: Bools = (near >= _support(seen.messages())[:, None]) & (at[:, :-1] > 0)
+    found: Bools = (near >= _support(seen.messages)[:, None]) & (at[:, :-1] > 0)
     return found
 
 

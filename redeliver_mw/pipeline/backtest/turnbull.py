@@ -112,7 +112,7 @@ def expected(p: Floats, seen: Intervals) -> Floats:
     turn = summed(first, weight, groups * edges) - summed(behind, weight, groups * edges)
     found: Floats = np.maximum(np.cumsum(turn.reshape(groups, edges), axis=1)[:, :-1], 0.0) * p
     total = found.sum(axis=1)
-    wanted = seen.messages()
+    wanted = seen.messages
     found *= np.divide(wanted, total, out=np.zeros(groups), where=total > 0)[:, None]
     return found
 
@@ -120,7 +120,7 @@ def expected(p: Floats, seen: Intervals) -> Floats:
 def step(p: Floats, seen: Intervals, prior: Floats, strength: float) -> Floats:
     """One step of EM: the right side of the equation above."""
     found = expected(p, seen) + strength * prior
-    found /= (seen.messages() + strength)[:, None]
+    found /= (seen.messages + strength)[:, None]
     return found
 
 

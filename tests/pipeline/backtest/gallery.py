@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import sys
 import time
 from collections import Counter, defaultdict
@@ -589,6 +590,7 @@ class Tally:
 
 def tallies(draws: int, processes: int, only: str | None = None, results: Path | None = None) -> Iterator[Tally]:
     """Every world, or those whose name holds a text. What is in `results` is not drawn again; new draws go there."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # each process has a core; threads that wait take a third more
     known = _known(results)
     with ProcessPoolExecutor(processes, get_context("spawn")) as pool, ExitStack() as opened:
         kept = opened.enter_context(results.open("a")) if results is not None else None
