@@ -9,7 +9,7 @@ body and headers are read on first use through the adapter's `MessageReader`, of
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -25,6 +25,7 @@ __all__ = [
     "Delivery",
     "Destination",
     "DestinationKind",
+    "HeaderType",
     "Identity",
     "MessageReader",
     "Outgoing",
@@ -33,6 +34,8 @@ __all__ = [
     "SupportsIdentity",
     "SupportsImages",
     "SupportsPacking",
+    "register_header_constant",
+    "register_header_types",
 ]
 
 DestinationKind = Literal["queue", "topic"]
@@ -406,3 +409,67 @@ def text_of(value: object) -> str | None:
 def _identifies(reader: type[MessageReader]) -> bool:
     """Asked once: asking a protocol takes longer than to read a message."""
     return issubclass(reader, SupportsIdentity)
+
+
+# -- header types of drivers ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderType:
+    """Describes a driver's own type of header value, so that values of it can be stored outside of a broker.
+
+    `name` stands in databases and therefore never changes; it begins with the protocol, such as `amqp091/integer`.
+    A value is stored as what it is to Python (`kind` derives from str, int, float, bytes, list, dict, or from none of
+    them) together with those of the `attributes` that it has. `plain` returns the nearest value of Python's own types,
+    for display; without it that is the value of the base class.
+    """
+
+    name: str
+    kind: type
+    attributes: tuple[str, ...] = ()
+    plain: Callable[[Any], Any] | None = None
+
+
+_TYPES_BY_NAME: dict[str, HeaderType] = {}
+_TYPES_BY_KIND: dict[type, HeaderType] = {}
+_CONSTANTS: dict[str, object] = {}
+
+
+def register_header_types(*types: HeaderType) -> None:
+    """Make types of header values known under their names. An adapter calls this when it is imported.
+
+    Raises ValueError if a name, or a class, is registered already for another.
+    """
+    for one in types:
+        if _TYPES_BY_NAME.get(one.name, one) != one or _TYPES_BY_KIND.get(one.kind, one) != one:
+            raise ValueError(f"the header type {one.name} or the class {one.kind.__name__} is registered already")
+        _TYPES_BY_NAME[one.name] = _TYPES_BY_KIND[one.kind] = one
+
+
+def register_header_constant(name: str, value: object) -> None:
+    """Make a value that a driver recognises by its identity known under a name.
+
+    Raises ValueError if the name is registered already for another value.
+    """
+    if _CONSTANTS.setdefault(name, value) is not value:
+        raise ValueError(f"the header constant {name} is registered already")
+
+
+def header_type(kind: type) -> HeaderType | None:
+    """Return the registered type of a class, or None."""
+    return _TYPES_BY_KIND.get(kind)
+
+
+def header_type_named(name: str) -> HeaderType | None:
+    """Return the type that is registered under a name, or None if no adapter in this process has done so."""
+    return _TYPES_BY_NAME.get(name)
+
+
+def header_constant(name: str) -> object | None:
+    """Return the constant that is registered under a name, or None."""
+    return _CONSTANTS.get(name)
+
+
+def name_of_constant(value: object) -> str | None:
+    """Return the name of a registered constant, or None for any other value."""
+    return next((name for name, known in _CONSTANTS.items() if known is value), None)

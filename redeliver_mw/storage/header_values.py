@@ -1,11 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Header values of every type that drivers give, as JSON and back, exactly. Pure.
+"""Converts header values of every type that drivers give to JSON and back, exactly. Pure.
 
-What JSON can say itself stands as it is; all else is a list whose first item tells the kind. A driver's own
-types, subclasses of what Python has, keep their class and their attributes. They are found again only in modules
-that the program has loaded by then (an app that publishes has loaded its adapter): what is in the database never
-causes an import, and no function of such a class is called.
+What JSON can express stands as it is; everything else is a list whose first item names the kind. A driver's own type
+is stored under the name that its adapter has registered (`redeliver_mw.message.HeaderType`) with its attributes.
+Nothing that is stored names a module or a class, so no stored value can cause an import or a call.
 """
 
 from __future__ import annotations
@@ -13,37 +12,49 @@ from __future__ import annotations
 import base64
 import math
 import struct
-import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
-from enum import Enum
 from typing import Any
 from uuid import UUID
 
 from ..errors import NotCopyable
+from ..message import HeaderType, header_constant, header_type, header_type_named, name_of_constant
 
 MAX_DEPTH = 100
-# Classes of their own that hold values; nothing but their attributes makes them up.
-HOLDERS = {"proton._data:Array", "proton._data:Described"}
-CONSTANTS = {"proton._data:UNDESCRIBED"}  # of which there is one, known by its identity
-# The names under which rows hold the adapters' own types, and where those classes are now. A row's names stay what
-# they were when the first row was written: databases outlive the layout of the code.
-STORED_NAMES = {
-    "redeliver_pika._values:Wired": "redeliver_pika.amqp.values:WireInteger",
-    "redeliver_pika._values:Single": "redeliver_pika.amqp.values:Single",
-    "redeliver_pika._values:LongString": "redeliver_pika.amqp.values:LongString",
-    "redeliver_pika._values:Wire": "redeliver_pika.amqp.values:AmqpBytes",
-    "redeliver_pika._values:Table": "redeliver_pika.amqp.values:WireTable",
-    "redeliver_proton._codec:Wire": "redeliver_proton.amqp.codec:EncodedValue",
+# Rows that were written before types had names hold the paths of classes; these are the names of those.
+EARLIER_NAMES = {
+    "redeliver_pika._values:Wired": "amqp091/integer",
+    "redeliver_pika._values:Single": "amqp091/float",
+    "redeliver_pika._values:LongString": "amqp091/long-string",
+    "redeliver_pika._values:Wire": "amqp091/encoded",
+    "redeliver_pika._values:Table": "amqp091/table",
+    "redeliver_proton._codec:Wire": "amqp10/encoded",
+    "proton._data:Array": "amqp10/array",
+    "proton._data:Described": "amqp10/described",
+    "proton._data:SymbolList": "amqp10/symbol-list",
+    "proton._data:UNDESCRIBED": "amqp10/undescribed",
+    "proton._data:byte": "amqp10/byte",
+    "proton._data:char": "amqp10/char",
+    "proton._data:decimal128": "amqp10/decimal128",
+    "proton._data:decimal32": "amqp10/decimal32",
+    "proton._data:decimal64": "amqp10/decimal64",
+    "proton._data:float32": "amqp10/float",
+    "proton._data:int32": "amqp10/int",
+    "proton._data:short": "amqp10/short",
+    "proton._data:symbol": "amqp10/symbol",
+    "proton._data:timestamp": "amqp10/timestamp",
+    "proton._data:ubyte": "amqp10/ubyte",
+    "proton._data:uint": "amqp10/uint",
+    "proton._data:ulong": "amqp10/ulong",
+    "proton._data:ushort": "amqp10/ushort",
 }
-_STORED_AS = {place: name for name, place in STORED_NAMES.items()}
 _BASES = (str, int, float, bytes, dict, list, tuple, Decimal)
 _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class UnreadableValue(ValueError):
-    """What is in the database is no value of ours, or is one of a driver that is not loaded here."""
+    """Raised for a stored value that `to_json` has not written, or whose type no adapter in this process knows."""
 
 
 BAD = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, struct.error, RecursionError)
@@ -62,11 +73,9 @@ def without_class(value: Any) -> Any:
         return value
     if isinstance(value, tuple):
         return list(value)
-    match f"{type(value).__module__}:{type(value).__qualname__}":
-        case "proton._data:Array":
-            return list(value.elements)
-        case "proton._data:Described":
-            return without_class(value.value)
+    known = header_type(type(value))
+    if known is not None and known.plain is not None:
+        return without_class(known.plain(value))
     return next((base(value) for base in (int, float, str) if isinstance(value, base)), value)
 
 
@@ -132,19 +141,21 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
 
 
 def _of_class(value: Any, depth: int) -> Any:
-    """A driver's own type: its class, what it is to Python, its attributes."""
-    for name in CONSTANTS:
-        if value is _found(name):
-            return ["constant", name]
-    kind = type(value)
-    place = f"{kind.__module__}:{kind.__qualname__}"
-    name = _STORED_AS.get(place, place)
-    base = next((base for base in _BASES if issubclass(kind, base)), None)
-    if _found(name) is not kind or isinstance(value, Enum) or (base is None and name not in HOLDERS):
-        raise NotCopyable(f"a header of type {kind.__name__} cannot be kept exactly")
+    """Return a value of a driver's own type: the type's name, what it is to Python, and its attributes."""
+    if (name := name_of_constant(value)) is not None:
+        return ["constant", name]
+    known = header_type(type(value))
+    if known is None:
+        raise NotCopyable(f"a header of type {type(value).__name__} cannot be kept exactly")
+    base = _base_of(known)
     plain = None if base is None else _plain(base, value)
-    attributes = {key: to_json(each, depth + 1) for key, each in _attributes(value).items()}
-    return ["of", name, to_json(plain, depth + 1), attributes]
+    attributes = {key: to_json(getattr(value, key), depth + 1) for key in known.attributes if hasattr(value, key)}
+    return ["of", known.name, to_json(plain, depth + 1), attributes]
+
+
+def _base_of(known: HeaderType) -> type | None:
+    """Return the class of Python's own that a type derives from, or None for one that has only attributes."""
+    return next((base for base in _BASES if issubclass(known.kind, base)), None)
 
 
 def _plain(base: type, value: Any) -> Any:
@@ -163,16 +174,6 @@ def _plain(base: type, value: Any) -> Any:
         return dict(dict.items(value))
     sequence: Any = base  # list or tuple
     return sequence(sequence.__iter__(value))
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    found = dict(getattr(value, "__dict__", {}))
-    for kind in type(value).__mro__:
-        slots = kind.__dict__.get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else slots:
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                found[name] = getattr(value, name)
-    return found
 
 
 # -- and back -----------------------------------------------------------------------------------------
@@ -195,7 +196,7 @@ def from_json(found: Any, strict: bool = True) -> Any:
         return {from_json(k, strict): from_json(v, strict) for k, v in content}
     if kind == "time":
         return datetime.fromisoformat(content).replace(fold=found[2])
-    if kind == "constant" and content in CONSTANTS and (constant := _found(content)) is not None:
+    if kind == "constant" and (constant := header_constant(EARLIER_NAMES.get(content, str(content)))) is not None:
         return constant
     if kind == "of":
         return _with_class(content, from_json(found[2], strict), found[3], strict)
@@ -215,27 +216,22 @@ _READERS: dict[str, Callable[[str], Any]] = {
 
 
 def _with_class(name: str, plain: Any, attributes: dict[str, Any], strict: bool) -> Any:
-    kind = _found(name)
-    base: Any = type(plain) if plain is not None else object
-    if not isinstance(kind, type) or not issubclass(kind, base) or (base is object and name not in HOLDERS):
+    name = EARLIER_NAMES.get(name, name)
+    known = header_type_named(name)
+    if known is None:
         if strict:
-            raise UnreadableValue(f"its type {name.partition(':')[2]} is of a driver that is not loaded here")
+            raise UnreadableValue(f"no adapter that is loaded here has a header type {name!r}")
         return plain if plain is not None else str({k: from_json(v, strict) for k, v in attributes.items()})
+    base: Any = _base_of(known)
+    complete = attributes.keys() == {*known.attributes} if base is None else attributes.keys() <= {*known.attributes}
+    if type(plain) is not (base or type(None)) or not complete:
+        raise UnreadableValue(f"a value of type {name!r} that was not written by this program")
     made: Any
     if base in (dict, list):
-        made = base.__new__(kind)
+        made = base.__new__(known.kind)
         base.__init__(made, plain)
     else:
-        made = base.__new__(kind, *(() if plain is None else (plain,)))
+        made = (base or object).__new__(known.kind, *(() if base is None else (plain,)))
     for key, each in attributes.items():
         object.__setattr__(made, key, from_json(each, strict))
     return made
-
-
-def _found(name: str) -> Any:
-    """Return the class that is stored under this name, or None if the program has not loaded it."""
-    module, _, path = STORED_NAMES.get(name, name).partition(":")
-    found: Any = sys.modules.get(module)
-    for step in path.split("."):
-        found = getattr(found, step, None)
-    return found

@@ -5,11 +5,14 @@
 from __future__ import annotations
 
 import enum
+import sqlite3
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -127,20 +130,52 @@ def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert same(from_json(orjson.loads(orjson.dumps(to_json(value)))), value)
 
 
-# Rows as version 0.1.0.dev at commit d48cbe6 wrote them, when the adapters' modules had other names.
+# What was stored at commit d48cbe6, when rows held the paths of classes.
 WRITTEN_BEFORE: list[tuple[Any, Any]] = [
     (["of", "redeliver_pika._values:Wired", 5, {"letter": "s"}], WireInteger(5, "s")),
     (["of", "redeliver_pika._values:LongString", ["bytes", "/w=="], {}], LongString(b"\xff")),
     (["of", "redeliver_proton._codec:Wire", ["bytes", "oQH/"], {}], ProtonWire(b"\xa1\x01\xff")),
+    (["of", "proton._data:ulong", ["int", "0xffffffffffffffff"], {}], proton.ulong(2**64 - 1)),
+    (["constant", "proton._data:UNDESCRIBED"], UNDESCRIBED),
 ]
 
 
+EARLIER_PATHS = ["redeliver_pika._values:Wired", "redeliver_proton._codec:Wire", "proton._data:Array"]
+
+
 @pytest.mark.parametrize(("row", "value"), WRITTEN_BEFORE, ids=lambda each: type(each).__name__)
-def test_a_header_type_that_was_stored_under_an_earlier_module_path_is_read_and_written_as_before(
-    row: Any, value: Any
-) -> None:
+def test_a_value_that_was_stored_under_the_path_of_its_class_is_read(row: Any, value: Any) -> None:
     assert same(from_json(row), value)
-    assert orjson.loads(orjson.dumps(to_json(value))) == row
+
+
+def test_a_database_that_holds_paths_of_classes_is_read(tmp_path: Path) -> None:
+    """It was written when classes were stored by their paths, with those of VALUES that are not long texts."""
+    script = Path(__file__).with_name("limbo-with-class-paths.sql").read_text()
+    file = sqlite3.connect(tmp_path / "limbo.db")
+    file.executescript(script)
+    exact = file.execute("SELECT exact FROM redeliver_limbo_msg").fetchone()[0].decode()
+    assert [path for path in EARLIER_PATHS if path not in exact] == []
+    file.close()
+    clock = ManualClock()
+    with limbo(f"sqlite:///{tmp_path}/limbo.db", clock) as store:
+        (row,) = store.due()
+        assert (row.problem, row.out.body) == ("", bytes(range(256)))
+        assert type(row.out.properties.message_id) is proton.ulong
+        headers = {int(name[1:]): value for name, value in row.out.headers.items()}
+        assert len(headers) > 60
+        assert [n for n, value in headers.items() if not same(value, VALUES[n])] == []
+        clock.advance(3600)
+        assert [row.wire for row in store.due()] == [b"image"]
+
+
+def _stored(value: Any) -> str:
+    return orjson.dumps(to_json(value)).decode()
+
+
+def test_no_stored_value_names_a_module() -> None:
+    stored = [text for value in VALUES if not isinstance(value, str) and "of" in (text := _stored(value))]
+    assert len(stored) > 20
+    assert [text for text in stored if ":" in text.replace('":', "") or "proton" in text or "redeliver" in text] == []
 
 
 def test_all_of_them_survive_the_database(url: str) -> None:
@@ -297,13 +332,19 @@ def test_what_would_not_come_back_is_refused(make: Callable[[], Any]) -> None:
         to_json(make())
 
 
-def test_a_drivers_type_that_is_not_loaded_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = orjson.loads(orjson.dumps(to_json(proton.int32(5))))
-    monkeypatch.delitem(sys.modules, "proton._data")
-    with pytest.raises(UnreadableValue, match="int32 is of a driver that is not loaded here"):
-        from_json(kept)
-    assert from_json(kept, strict=False) == 5
-    assert "proton._data" not in sys.modules
+def test_a_type_that_no_loaded_adapter_has_registered_is_refused_by_its_name() -> None:
+    with pytest.raises(UnreadableValue, match="no adapter that is loaded here has a header type 'amqp99/int'"):
+        from_json(["of", "amqp99/int", 5, {}])
+    assert from_json(["of", "amqp99/int", 5, {}], strict=False) == 5
+
+
+def test_reading_a_driver_s_value_loads_no_adapter() -> None:
+    program = (
+        "import sys; from redeliver_mw.storage.header_values import from_json;"
+        "print(from_json(['of', 'amqp10/int', 5, {}], strict=False), 'proton' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "5 False\n"
 
 
 @pytest.mark.parametrize(
@@ -323,6 +364,16 @@ def test_a_drivers_type_that_is_not_loaded_is_not_looked_for(monkeypatch: pytest
         ["time", "soon", 0],
         [{}, 1],
         ["nothing", 1],
+        ["of", "amqp091/integer", "5", {"letter": "s"}],
+        ["of", "amqp091/integer", True, {"letter": "s"}],
+        ["of", "amqp091/integer", 5, {"encode": "x"}],
+        ["of", "amqp091/integer", 5, {"__class__": "x"}],
+        ["of", "amqp10/array", None, {"type": 8}],
+        ["of", "amqp10/array", [], {"descriptor": None, "type": 8, "elements": []}],
+        ["of", ["amqp10/int"], 5, {}],
+        ["of", "amqp10/int", 5, []],
+        ["constant", "amqp10/int"],
+        ["constant", ["amqp10/undescribed"]],
     ],
 )
 def test_what_somebody_else_wrote_is_refused_and_nothing_of_it_is_run(found: Any) -> None:

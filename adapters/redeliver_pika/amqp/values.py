@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 
+from redeliver_mw.message import HeaderType, register_header_types
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SECOND = timedelta(seconds=1)
 _LAST_SECOND = 253402300799  # 9999-12-31T23:59:59Z, the last that datetime knows
@@ -104,6 +106,15 @@ class WireTable(dict[str, object]):
     __slots__ = ("seen", "wire")
     wire: bytes  # the entries as they came
     seen: bytes  # the entries that are visible here, encoded: tells whether anything was changed since
+
+
+register_header_types(
+    HeaderType("amqp091/integer", WireInteger, ("letter",)),
+    HeaderType("amqp091/float", Single, ("wire",)),
+    HeaderType("amqp091/long-string", LongString),
+    HeaderType("amqp091/encoded", AmqpBytes),
+    HeaderType("amqp091/table", WireTable, ("seen", "wire")),
+)
 
 
 def text(raw: bytes) -> str | bytes:

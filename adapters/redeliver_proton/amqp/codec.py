@@ -16,6 +16,8 @@ from uuid import UUID
 
 import proton
 
+from redeliver_mw.message import HeaderType, register_header_constant, register_header_types
+
 MAX_DEPTH = 32
 """Deeper nesting stays `EncodedValue`: a message may nest thousands of levels, Python's stack does not."""
 
@@ -35,6 +37,30 @@ class EncodedValue(bytes):
     """A value as it stood on the wire, its constructor included; goes out as it is."""
 
     __slots__ = ()
+
+
+_UNDESCRIBED: object = proton.UNDESCRIBED  # what the driver's arrays of plain values have for a descriptor
+register_header_constant("amqp10/undescribed", _UNDESCRIBED)
+register_header_types(
+    HeaderType("amqp10/encoded", EncodedValue),
+    HeaderType("amqp10/array", proton.Array, ("descriptor", "type", "elements"), lambda array: list(array.elements)),
+    HeaderType("amqp10/described", proton.Described, ("descriptor", "value"), lambda described: described.value),
+    HeaderType("amqp10/symbol-list", proton.SymbolList, ("raise_on_error",)),
+    HeaderType("amqp10/byte", proton.byte),
+    HeaderType("amqp10/char", proton.char),
+    HeaderType("amqp10/decimal128", proton.decimal128),
+    HeaderType("amqp10/decimal32", proton.decimal32),
+    HeaderType("amqp10/decimal64", proton.decimal64),
+    HeaderType("amqp10/float", proton.float32),
+    HeaderType("amqp10/int", proton.int32),
+    HeaderType("amqp10/short", proton.short),
+    HeaderType("amqp10/symbol", proton.symbol),
+    HeaderType("amqp10/timestamp", proton.timestamp),
+    HeaderType("amqp10/ubyte", proton.ubyte),
+    HeaderType("amqp10/uint", proton.uint),
+    HeaderType("amqp10/ulong", proton.ulong),
+    HeaderType("amqp10/ushort", proton.ushort),
+)
 
 
 def end_of(data: bytes, at: int, depth: int = 0) -> int:
