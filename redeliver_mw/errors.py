@@ -136,3 +136,8 @@ class Undecodable(Exception):
     def __init__(self, error: BaseException) -> None:
         self.error = error
         super().__init__(str(error))
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 failure`, `2 failures`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

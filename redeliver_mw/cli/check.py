@@ -11,9 +11,9 @@ from typing import Any
 import typer
 
 from ..policy import Arm, PolicyMap, RedeliveryPolicy
-from ..policy.description import describe
 from ..policy.findings import findings_of
 from ..policy.flatten import flattened
+from ..policy.model import describe
 from ..redaction import redact
 from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
 from .output import print_table

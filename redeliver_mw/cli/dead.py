@@ -24,9 +24,8 @@ from ..dead_letters import (
     missing,
     no_such_letter,
 )
-from ..errors import ConfigError, DestinationMissing
+from ..errors import ConfigError, DestinationMissing, counted
 from ..message import Delivery, Destination
-from ..policy.description import counted
 from ..redaction import redact
 from ..redelivery.copies import HISTORY
 from ..session import Session, connect

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
+from ..errors import counted
 from ..message import Destination
 from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, RedeliveryPolicy
-from ..policy.description import counted
 
 FAILURES_SHOWN = 100  # of a policy that goes on for ever
 FAILURES_LIMIT = 100_000  # rows that a person or a program can still want

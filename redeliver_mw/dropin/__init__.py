@@ -12,14 +12,13 @@ A wrapper brings five things of its driver's and gets the rest from here:
 """
 
 from .bounded_log import BoundedLog
-from .callback_run import CallbackRun, RunListener
 from .callback_runner import CallbackRunner
 from .callback_settlements import ACK, Acked, RefusedHere, Requeued, because_of
 from .companion import CompanionPublisher
 from .copy_publisher import NOT_KNOWN, CopyPublisher, IsAlive, UserConnection
 from .limbo import DropinLimbo
 from .options import DropinKeywords, DropinOptions
-from .settlement_scope import SettlementScope
+from .settlement_scope import CallbackRun, RunListener, SettlementScope
 
 __all__ = [
     "ACK",

@@ -21,10 +21,9 @@ from ..policy import Accept
 from ..redelivery import ledger
 from ..redelivery.commands import Arrived, ConsumerRetired, GenerationLost, HandlerFailed, HandlerSucceeded, NotRun
 from ..redelivery.outbox import CLOSED
-from .callback_run import CallbackRun
 from .callback_settlements import ACK, RefusedHere, Requeued
 from .command_handler import CommandHandling
-from .settlement_scope import SettlementScope
+from .settlement_scope import CallbackRun, SettlementScope
 
 log = logging.getLogger("redeliver_mw.dropin")
 _orders = itertools.count(1)

@@ -46,10 +46,9 @@ from ..redelivery.ledger import Ledger
 from ..redelivery.outbox import SendRules, outbox_for
 from ..redelivery.tracking import SourcePlan
 from .bounded_log import BoundedLog
-from .callback_run import CallbackRun
 from .copy_publisher import CopyPublisher, UserConnection
 from .options import DropinOptions
-from .settlement_scope import SettlementScope
+from .settlement_scope import CallbackRun, SettlementScope
 from .window_watch import WindowWatch
 
 log = logging.getLogger("redeliver_mw.dropin")

@@ -7,8 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from .callback_run import CallbackRun
-from .settlement_scope import SettlementScope
+from .settlement_scope import CallbackRun, SettlementScope
 
 log = logging.getLogger("redeliver_mw.dropin")
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from threading import RLock
+from typing import NamedTuple, Protocol
 
 from ..errors import BrokerUnavailable, DestinationMissing
 from ..message import Destination
-from .personality import LossWay, StoredMessage
+from .contents import BrokerContents
+from .faults import Faults
+from .personality import LossWay, Personality, StoredMessage
 from .queue import MemoryQueue
-
-if TYPE_CHECKING:
-    from .broker import MemoryBroker
 
 Tag = int | str
 
@@ -39,12 +39,25 @@ class HeldDelivery(NamedTuple):
         return cls(tag, message, queue, message.redelivered, message.count, message.acquired)
 
 
+class LinkOwner(Protocol):
+    """The broker behind a link: what a link reads and changes of it, under its lock."""
+
+    id: str
+    lock: RLock
+    ways: Personality
+    stock: BrokerContents
+    faults: Faults
+
+    def queue(self, source: Destination) -> MemoryQueue | None: ...
+    def forget(self, link: MemoryLink, /) -> None: ...
+
+
 class MemoryLink:
     """Made by `MemoryBroker.connect()`. All methods raise BrokerUnavailable once the link is closed."""
 
     def __init__(
         self,
-        broker: MemoryBroker,
+        broker: LinkOwner,
         number: int,
         protocol: str,
         closed: Callable[[BaseException], None] | None,

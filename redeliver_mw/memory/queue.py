@@ -7,15 +7,21 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ..message import Destination
 from .personality import StoredMessage
 
-if TYPE_CHECKING:
-    from .link import MemoryLink
-
 _SCALARS = (str, bytes, int, float, bool, type(None))
+
+
+class QueueConsumer(Protocol):
+    """A link that consumes from a queue."""
+
+    exclusive: bool
+
+    def nudge(self) -> None:
+        """Take what there is room for. The broker's lock is held."""
 
 
 class MemoryQueue:
@@ -49,7 +55,7 @@ class MemoryQueue:
         self.dead_letter = dead_letter  # empty: none
         self.limit = limit
         self.declared = declared  # when, monotonic
-        self.consumers: deque[MemoryLink] = deque()
+        self.consumers: deque[QueueConsumer] = deque()
         self._ready: deque[StoredMessage] = deque()
         self._returned: list[tuple[int, StoredMessage]] = []
 

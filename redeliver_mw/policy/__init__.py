@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Redelivery policies: the model, its back-offs, and the languages it is written in."""
 
-from .arms import Arm
 from .backoff import Backoff
 from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
-from .destinations import AnyPolicy, PolicyMap, policy_of
+from .destinations import AnyPolicy, PolicyMap
 from .expiry import Expiry
-from .loading import load_policies
-from .model import RedeliveryPolicy
+from .loading import load_policies, policy_of
+from .model import Arm, RedeliveryPolicy
 
 __all__ = [
     "Accept",

@@ -204,23 +204,4 @@ def _frozen(entry: MapEntry) -> MapEntry:
     return MapEntry(entry.pattern, entry.kind, dict(entry.given))
 
 
-def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> RedeliveryPolicy | PolicyMap:
-    """What a user gave as a policy, as something with `.resolve(name, kind)`; None is the default policy.
-
-    A `str` is a policy's text or a URL that carries one, a `Path` a file. PolicyError or ConfigError else.
-    """
-    if given is None:
-        return RedeliveryPolicy()
-    if isinstance(given, RedeliveryPolicy | PolicyMap):
-        return given
-    if isinstance(given, str | Path):
-        from .loading import load_policies  # it makes PolicyMaps
-
-        return load_policies(given)
-    raise PolicyError(
-        f"{given!r:.200} is no policy",
-        cure="Give a policy's text, a RedeliveryPolicy, a PolicyMap, or the Path of a file",
-    )
-
-
 AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap  # all that a `policy=` takes

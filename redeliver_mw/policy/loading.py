@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import ConfigError, PolicyError
 from .destinations import PolicyMap
 from .formats import LANGUAGES, READERS
-from .model import RedeliveryPolicy
+from .model import RedeliveryPolicy, parse_texts_with
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # the root elements that are read, and the language of each
@@ -114,6 +114,23 @@ def load_policies(
     if isinstance(source, str):
         return _read(source, language, strict)
     return policies_in(bytes_of(source), source, language, strict=strict)
+
+
+def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> RedeliveryPolicy | PolicyMap:
+    """What a user gave as a policy, as something with `.resolve(name, kind)`; None is the default policy.
+
+    A `str` is a policy's text or a URL that carries one, a `Path` a file. PolicyError or ConfigError else.
+    """
+    if given is None:
+        return RedeliveryPolicy()
+    if isinstance(given, RedeliveryPolicy | PolicyMap):
+        return given
+    if isinstance(given, str | Path):
+        return load_policies(given)
+    raise PolicyError(
+        f"{given!r:.200} is no policy",
+        cure="Give a policy's text, a RedeliveryPolicy, a PolicyMap, or the Path of a file",
+    )
 
 
 def _read_layers(files: list[Path], language: str | None, strict: bool) -> PolicyMap:
@@ -328,3 +345,6 @@ def _unreadable(path: Path, error: OSError) -> PolicyError:
         return PolicyError("there is no such file", where=str(path), cure="Check the path")
     reason = getattr(error, "strerror", None) or type(error).__name__
     return PolicyError(f"cannot be read: {reason}", where=str(path), cure="Name a file that you may read")
+
+
+parse_texts_with(parse)

@@ -19,22 +19,24 @@ Else rest and run again. `RetryAfter` is a wish, not an error: it skips 3 to 5. 
 dead-letter, discard or keep; a policy without a target keeps. A predicate of the user's that raises counts as
 "not fatal, not ignored, to be retried": in doubt the message lives.
 
-With `arms` some messages are under another policy: `of(key)` says which. All questions to the policy itself are
-answered for those that are not; only what has to be known before any message is there (`longest_delay`, `places`,
-`goes_on`, and the version) is said of all arms together.
+With `arms` a small random share of the messages is under another policy, so that their history can tell more:
+`of(key)` says which. Each message has one arm, drawn by lot, and the lot is a hash of the policy's version and the
+message key: every attempt of a message, in any process, after a crash, a copy or a replay, is in the same arm, and
+another version of the policy draws anew. The share that no arm has is the policy's own, in the arm `main`. All
+questions to the policy itself are answered for messages in the arm `main`; only what has to be known before any
+message is there (`longest_delay`, `places`, `goes_on`, and the version) is said of all arms together.
 """
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
-from ..errors import Reject, RetryAfter, is_uncounted, leaves_of
-from .arms import MAIN, Arm, Arms, arms_of, drawn, left_over
+from ..errors import PolicyError, Reject, RetryAfter, is_uncounted, leaves_of
 from .backoff import LONGEST, Backoff, DelaySpan
 from .coercion import (
     Delays,
@@ -50,7 +52,6 @@ from .coercion import (
 )
 from .conditions import Condition, says
 from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target
-from .description import describe
 from .expiry import Expiry
 from .stops import Stop
 
@@ -60,6 +61,34 @@ _BACKOFF, _EXPIRY = Backoff.exponential(1.0, 2.0, cap=60.0), Expiry()  # what ho
 _VERY_OFTEN = 10**18
 _REMEMBERED = 128  # failures whose rest is kept at hand
 TEXT_LIMIT = 500  # characters of `text`
+MAIN = "main"  # the arm of the policy itself
+NAME_LIMIT = 64  # characters of an arm's name
+Arms: TypeAlias = "Mapping[str, tuple[float, RedeliveryPolicy | Mapping[str, Any]]]"
+
+
+class Arm(NamedTuple):
+    """A policy for some of the messages."""
+
+    name: str
+    propensity: float  # the probability, in (0, 1], with which a message is in this arm
+    policy: RedeliveryPolicy  # it has no arms
+
+    def __str__(self) -> str:
+        return f"{self.name} ({percent(self.propensity)})"
+
+
+class TextParser(Protocol):
+    """Reads a policy out of a text in a language, or in that which its content tells."""
+
+    def __call__(self, text: str, language: str | None, *, strict: bool) -> RedeliveryPolicy: ...
+
+
+_TEXT_PARSERS: list[TextParser] = []  # one: the readers of languages make policies, so they stand above this module
+
+
+def parse_texts_with(parser: TextParser) -> None:
+    """Make a parser that of `RedeliveryPolicy.parse`. The package does this once, when it is imported."""
+    _TEXT_PARSERS[:] = [parser]
 
 
 @dataclass(frozen=True, init=False)
@@ -150,9 +179,7 @@ class RedeliveryPolicy:
         `strict` refuses what the original system's manual refuses although its program takes it.
         PolicyError if it cannot be read, ConfigError if the language is not built yet.
         """
-        from .loading import parse  # it reads texts into this class
-
-        return parse(text, language, strict=strict)
+        return _TEXT_PARSERS[0](text, language, strict=strict)
 
     def of(self, key: str) -> Arm:
         """The arm of the message with that key, and the policy that decides; `main` where there are no arms."""
@@ -351,3 +378,97 @@ class RedeliveryPolicy:
             return DelaySpan(wish, wish, wish)
         base, low, high = self.backoff.span(failures)
         return DelaySpan(max(base, wish), max(low, wish), max(high, wish))
+
+
+def describe(policy: RedeliveryPolicy) -> str:
+    """Return what a policy does in one line. The line is part of the version, so it is the same in every process."""
+    rules = [f"{policy.stop}", f"rest {policy.backoff}"]
+    rules += [", ".join(map(str, policy.targets)) or policy.on_dead]
+    for key, rule in (("retry on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
+        rules += [f"{key} {rule}"] if rule is not None else []
+    rules += [f"expired: {policy.expiry}"] if policy.expiry != Expiry() else []
+    rules += ["acts at arrival"] if policy.act == "arrival" else []
+    rules += [f"arm {arm}: {describe(arm.policy)}" for arm in policy.arms]
+    return "; ".join(rules)
+
+
+# -- arms --------------------------------------------------------------------------------------------------------------
+
+
+def arms_of(given: Arms | None, base: RedeliveryPolicy) -> tuple[Arm, ...]:
+    """Return the arms of `base`, by name; none for None. A mapping in place of a policy says what differs."""
+    if given is None:
+        return ()
+    if not isinstance(given, Mapping) or not given:
+        raise PolicyError(f"{given!r:.200} has no arms", where="arms", cure="Give {NAME: (SHARE, POLICY)}, or None")
+    arms = tuple(_arm(name, given[name], base) for name in sorted(map(arm_name, given)))
+    left_over(arm.propensity for arm in arms)
+    return arms
+
+
+def arm_name(name: object) -> str:
+    """Return the name of an arm. Raises PolicyError if it is none."""
+    if name == MAIN:
+        raise PolicyError(f"an arm called {MAIN}", where="arms", cure=f"Rename it: {MAIN} is the policy itself")
+    if not isinstance(name, str) or name != name.strip() or not name.isprintable() or not 0 < len(name) <= NAME_LIMIT:
+        cure = f"Give 1 to {NAME_LIMIT} characters of text, no blanks at the ends"
+        raise PolicyError(f"{name!r:.100} is no name of an arm", where="arms", cure=cure)
+    return name
+
+
+def arm_share(given: object) -> float:
+    """Return the share of an arm. Raises PolicyError if it is none."""
+    if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1:
+        what = "there is no share" if given is None else f"the share is {given!r:.200}"
+        raise PolicyError(what, cure="Give a number above 0 and below 1: 0.05 is 5%")
+    return float(given)
+
+
+def left_over(shares: Iterable[float]) -> float:
+    """Return what these shares leave to the arm `main`. Raises PolicyError if that is nothing."""
+    whole = math.fsum(shares)
+    if not whole < 1:
+        cure = f"Make them smaller: {MAIN}, the policy itself, has what they leave"
+        raise PolicyError(f"the shares come to {percent(whole)}", where="arms", cure=cure)
+    return 1 - whole
+
+
+def drawn(arms: Sequence[Arm], lot: str) -> Arm:
+    """Return the arm to which a lot belongs. The first arm has what the others leave."""
+    digest = hashlib.sha256(lot.encode("utf-8", "surrogatepass")).digest()
+    at = (int.from_bytes(digest[:8], "big") >> 11) / 2**53  # evenly in [0, 1)
+    for arm in arms[1:]:
+        if at < arm.propensity:
+            return arm
+        at -= arm.propensity
+    return arms[0]
+
+
+def percent(share: float) -> str:
+    """Return a share as text, such as `5%`."""
+    return f"{share * 100:.10g}%"
+
+
+def _arm(name: str, given: object, base: RedeliveryPolicy) -> Arm:
+    where = f"arms.{name}"
+    if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
+        raise PolicyError(f"{given!r:.200} is no arm", where=where, cure="Give a pair: (SHARE, POLICY)")
+    share, policy = given
+    try:
+        return Arm(name, arm_share(share), _policy(policy, base))
+    except TypeError as error:  # a keyword that RedeliveryPolicy does not have
+        raise PolicyError(f"{error}", where=where, cure="Use the keywords of RedeliveryPolicy") from None
+    except PolicyError as error:
+        error.where = f"{where}.{error.where}" if error.where else where
+        raise
+
+
+def _policy(given: object, base: RedeliveryPolicy) -> RedeliveryPolicy:
+    made = base.replace(**given) if isinstance(given, Mapping) else given
+    if not isinstance(made, type(base)):
+        cure = "Give a RedeliveryPolicy, or those of its keywords that differ"
+        raise PolicyError(f"{given!r:.200} is no policy", cure=cure)
+    if made.arms:
+        raise PolicyError("an arm with arms of its own", cure="Give them to the policy itself, beside this one")
+    # What handlers and senders are offered hangs on the language, and they cannot know the arm.
+    return made if made.language == base.language else made.replace(language=base.language, native=made.native)

@@ -8,9 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..errors import PolicyError
+from ..errors import PolicyError, counted
 from .backoff import seconds_of
-from .description import counted
 
 
 class Stop(ABC):

@@ -29,8 +29,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..errors import PolicyError
-from .backoff import LONGEST, Backoff, Constant, Exponential, Linear, Uniform, seconds_of
-from .combine import Chain, Clamp, FullJitter, Sum
+from .backoff import LONGEST, Backoff, Chain, Clamp, Constant, Exponential, FullJitter, Linear, Sum, Uniform, seconds_of
 from .conditions import AllOf, Always, AnyOf, Condition, Message, Not, OfType, Predicate
 from .stops import AfterFailures, AfterSeconds, AllStops, AnyStop, Stop
 

@@ -26,8 +26,7 @@ from redeliver_mw.policy import (
 )
 from redeliver_mw.policy.activemq_delays import ActiveMQDelays
 from redeliver_mw.policy.artemis_delays import ArtemisDelays
-from redeliver_mw.policy.backoff import Linear, Uniform
-from redeliver_mw.policy.combine import Chain, Clamp, FullJitter, Spread
+from redeliver_mw.policy.backoff import Chain, Clamp, FullJitter, Linear, Spread, Uniform
 from redeliver_mw.policy.conditions import AllOf, Always, AnyOf, Message, Named, Not, OfType
 from redeliver_mw.policy.formats.native import reader
 from redeliver_mw.policy.formats.native.reader import read

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...policy.description import counted
+from ...errors import counted
 from ..arguments import Url, read_url
 from ..logs import quiet_drivers
 from ..output import plain

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from ...policy.description import counted
+from ...errors import counted
 from .options import Json, LakeFolder
 
 Before = Annotated[str, typer.Option("--before", metavar="DAY", help="Letters that died before this day, in UTC")]

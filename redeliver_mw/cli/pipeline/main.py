@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...errors import ConfigError
-from ...policy.description import counted
+from ...errors import ConfigError, counted
 from ..output import plain, print_table
 from . import backtest, drain, forget, insights, plan, replay, report
 from .options import Conf, Json, LakeFolder, Master, Since, Until, spark, telling

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ...errors import counted
 from ...message import Destination
-from ...policy.description import counted
 from ...redaction import redact
 from ..arguments import Url, read_url
 from ..logs import quiet_drivers

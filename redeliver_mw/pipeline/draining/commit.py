@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ...policy.description import counted
+from ...errors import counted
 from ..errors import LakeError, told
 from ..lake.lake import Lake
 from ..lake.parquet_writer import DayWriter

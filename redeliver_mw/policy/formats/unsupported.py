@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from xml.sax.saxutils import escape, quoteattr
 
-from ..description import counted
+from ...errors import counted
 from ..model import RedeliveryPolicy
 from ..stops import AfterFailures
 

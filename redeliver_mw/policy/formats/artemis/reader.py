@@ -63,12 +63,11 @@ from dataclasses import replace
 from itertools import chain, combinations, islice, product
 from typing import Any, cast
 
-from ....errors import PolicyError
+from ....errors import PolicyError, counted
 from ....message import DestinationKind
 from ...artemis_delays import ArtemisDelays
 from ...backoff import Backoff, Constant
 from ...decisions import Target
-from ...description import counted
 from ...destinations import MapEntry, PolicyMap
 from ...expiry import Expiry
 from ...model import RedeliveryPolicy

@@ -60,9 +60,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ....errors import PolicyError
-from ...arms import left_over, named, share_of
 from ...destinations import MapEntry, PolicyMap
-from ...model import RedeliveryPolicy
+from ...model import RedeliveryPolicy, arm_name, arm_share, left_over
 from .. import toml
 from ..diagnostics import Diagnostics
 from . import values as values
@@ -169,9 +168,9 @@ class _Reading:
             where = (*path, name)
             table = self._table(tables, where)
             self._unknown(table, ("share", *FIELDS), where)
-            share = self._said(share_of, table.get("share"), (*where, "share") if "share" in table else where)
+            share = self._said(arm_share, table.get("share"), (*where, "share") if "share" in table else where)
             fields = self._fields(table, where)
-            if self._said(named, name, where) and share:
+            if self._said(arm_name, name, where) and share:
                 found[name] = share, fields
         if found and not self._said(left_over, [share for share, _ in found.values()], (*path, [*found][-1])):
             found.clear()  # it is told of once

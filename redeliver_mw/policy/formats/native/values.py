@@ -15,8 +15,20 @@ from typing import Any, TypeVar, get_args
 from ....errors import PolicyError
 from ...activemq_delays import ActiveMQDelays
 from ...artemis_delays import ArtemisDelays
-from ...backoff import LONGEST, Backoff, Constant, Exponential, Linear, Steps, Uniform
-from ...combine import Chain, Clamp, FullJitter, Spread, Sum
+from ...backoff import (
+    LONGEST,
+    Backoff,
+    Chain,
+    Clamp,
+    Constant,
+    Exponential,
+    FullJitter,
+    Linear,
+    Spread,
+    Steps,
+    Sum,
+    Uniform,
+)
 from ...conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not
 from ...decisions import Target, TargetKind
 from ...expiry import Action, Expiry

@@ -10,9 +10,21 @@ from typing import Any
 from ....errors import PolicyError
 from ...activemq_delays import ActiveMQDelays
 from ...artemis_delays import ArtemisDelays
-from ...backoff import LONGEST, Backoff, Constant, Exponential, Linear, Steps, Uniform
+from ...backoff import (
+    LONGEST,
+    Backoff,
+    Chain,
+    Clamp,
+    Constant,
+    Exponential,
+    FullJitter,
+    Linear,
+    Spread,
+    Steps,
+    Sum,
+    Uniform,
+)
 from ...coercion import backoff_of, condition_of, stop_of, targets_of
-from ...combine import Chain, Clamp, FullJitter, Spread, Sum
 from ...conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not, OfType, name_of
 from ...decisions import Target
 from ...destinations import Given, MapEntry, PolicyMap

@@ -61,10 +61,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from ....errors import counted
 from ....message import DestinationKind
 from ...backoff import LONGEST, Constant
 from ...decisions import Target
-from ...description import counted
 from ...destinations import MapEntry, PolicyMap
 from ...expiry import ALL_HEADERS, ALL_PROPERTIES, HIGHEST, Expiry
 from ...model import RedeliveryPolicy
