@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from redeliver_mw.cli.main import run
-from redeliver_mw.journal.records import POLICY_SCHEMA, SCHEMA, Schema
+from redeliver_mw.journal.records import POLICY_SCHEMA, SCHEMA, FieldTypes
 from tests.pages import files_of, write_files
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -60,7 +60,7 @@ def test_only_a_block_that_is_marked_with_a_name_is_a_file() -> None:
     ("heading", "schema"), [("## Fields", SCHEMA), ("## A policy file that changed", POLICY_SCHEMA)]
 )
 def test_the_page_on_records_names_every_field_once_and_marks_those_that_may_be_missing(
-    heading: str, schema: Schema
+    heading: str, schema: FieldTypes
 ) -> None:
     section = (DOCS / "records.md").read_text().partition(heading)[2].partition("\n## ")[0]
     named = [

@@ -39,7 +39,7 @@ Layers = Annotated[
         "--layer", metavar="FILE", help="A file that lies over POLICY on ATG's configuration path; may be repeated"
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object on stdout")]
+Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
 
 
 def read_policies(given: str, language: str | None, strict: bool, layers: list[Path] | None = None) -> PolicyMap:

@@ -29,7 +29,7 @@ from ..message import Delivery, Destination
 from ..redaction import redact
 from ..redelivery.copies import HISTORY
 from ..session import Session, connect
-from .arguments import Url, read_url
+from .arguments import Json, Url, read_url
 from .logs import quiet_drivers
 from .output import body_of, cut, headers_of, plain, print_table, when
 from .signals import ended_by_signals
@@ -40,9 +40,8 @@ SHORT_ID = 8
 TOLD_EVERY = 100
 
 Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
-Limit = Annotated[int | None, typer.Option("--limit", help="At most so many letters, from 1 on")]
-Id = Annotated[str | None, typer.Option("--id", help="This letter only; the beginning of its id is enough")]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
+LetterLimit = Annotated[int | None, typer.Option("--limit", help="At most so many letters, from 1 on")]
+LetterId = Annotated[str | None, typer.Option("--id", help="This letter only; the beginning of its id is enough")]
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +55,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(dead, name="dead")
 
 
-def list_(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+def list_(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as_json: Json = False) -> None:
     """List dead letters, and leave them where they are."""
     letters = [letter for _, letter in _look(url, dlq, limit, id_, LISTED)]
     if as_json:
@@ -78,7 +77,7 @@ def list_(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json
     print_table(("id", "from", "reason", "failures", "error", "since", "bytes"), rows, right={3, 6})
 
 
-def show(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+def show(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as_json: Json = False) -> None:
     """Show the headers and the body of a dead letter, by default of the first one."""
     found = _look(url, dlq, limit, id_, 1)
     if as_json:
@@ -99,7 +98,7 @@ def show(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json 
         print(f"\n{plain(body['body'], lines=True)}" + (" (hex)" if body["body_encoding"] == "hex" else ""))
 
 
-def replay(url: Url, dlq: Dlq, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+def replay(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as_json: Json = False) -> None:
     """Send dead letters back to where they were consumed from; each is removed here once it is confirmed there."""
     address, queue = _given(url, dlq, limit, id_)
     done = 0

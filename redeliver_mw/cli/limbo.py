@@ -14,7 +14,7 @@ import typer
 
 from ..errors import ConfigError
 from ..redaction import redact
-from .arguments import read_url
+from .arguments import Json, read_url
 from .output import body_of, cut, headers_shown, plain, print_table, when
 
 if TYPE_CHECKING:
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 
 LISTED = 100
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="The limbo's, or env:NAME for the variable that holds it")]
-Limit = Annotated[int | None, typer.Option("--limit", help="At most so many messages, from 1 on; those due first")]
-Id = Annotated[str | None, typer.Option("--id", help="This message only: its id here, its copy id, or its lineage")]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
+LimboUrl = Annotated[str, typer.Argument(metavar="URL", help="The limbo's, or env:NAME for the variable that holds it")]
+MessageLimit = Annotated[int | None, typer.Option("--limit", help="At most so many messages; those due first")]
+MessageId = Annotated[str | None, typer.Option("--id", help="This message only: its id, copy id, or lineage")]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,7 +38,7 @@ def register(app: typer.Typer) -> None:
     app.add_typer(limbo, name="limbo")
 
 
-def list_(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+def list_(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_json: Json = False) -> None:
     """List parked messages, by the time they are due."""
     with _desk(url, limit, id_) as desk:
         found, counts = desk.listed(limit or LISTED, id_), desk.counts()
@@ -66,7 +65,7 @@ def list_(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) 
     _warn_of_sleepers(found)
 
 
-def show(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+def show(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_json: Json = False) -> None:
     """Show the headers and the body of a parked message, by default of the one that is due first."""
     with _desk(url, limit, id_) as desk:
         found = desk.show(limit or 1, id_)
@@ -84,7 +83,7 @@ def show(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) -
         print(f"\n{plain(body['body'], lines=True)}" + (" (hex)" if body["body_encoding"] == "hex" else ""))
 
 
-def release(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) -> None:
+def release(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_json: Json = False) -> None:
     """Make parked messages due now, those that were given up included; their app sends them, if it runs."""
     with _desk(url, limit, id_) as desk:
         released, total = desk.release(limit, id_), sum(desk.counts().values())

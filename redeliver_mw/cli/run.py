@@ -14,7 +14,7 @@ from ..processes.child_process import supervise
 from .app_loader import find_app
 from .logs import LogFormat, show_logs
 
-Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="An App, as shop:app for `app` in shop.py")]
+AppLocation = Annotated[str, typer.Argument(metavar="MODULE:APP", help="An App, as shop:app for `app` in shop.py")]
 Format = Annotated[LogFormat, typer.Option(help="How log lines look on stderr")]
 Processes = Annotated[
     int | None, typer.Option(metavar="N", help="So many processes, each started again when it dies; else this one")
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command("run")(run)
 
 
-def run(target: Target, log_format: Format = LogFormat.console, processes: Processes = None) -> None:
+def run(target: AppLocation, log_format: Format = LogFormat.console, processes: Processes = None) -> None:
     """Run an App until SIGTERM or SIGINT; it then finishes what is in hand. A second signal stops at once."""
     if processes is not None and processes < 1:
         raise ConfigError(f"{processes} processes consume nothing", where="--processes", cure="Write 1 or more")

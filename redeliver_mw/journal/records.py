@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
+from ..message import DestinationKind
 from .json_line import line_of
 
 VERSION: Final = 1
@@ -34,7 +35,6 @@ AttemptReason = Literal[
     "stop",
 ]
 DelayMechanism = Literal["hold", "nack", "schedule", "park"]
-DestinationKind = Literal["queue", "topic"]
 Healthy = Literal["all", "counts"]  # what is told of messages that were handled at their first delivery
 
 Int16 = Annotated[int, "int16"]
@@ -51,7 +51,7 @@ class Bounds(NamedTuple):
 
 Count32 = Annotated[int, "int32", Bounds(0)]
 Span64 = Annotated[int, "int64", Bounds(0)]  # microseconds
-Named = Annotated[str, "string", Bounds(1)]
+NonEmptyText = Annotated[str, "string", Bounds(1)]
 Share = Annotated[float, "double", Bounds(5e-324, 1.0)]  # of all messages: above 0
 
 
@@ -66,7 +66,7 @@ class _Record:
     host: str
     broker: str
     broker_kind: str
-    destination: Named
+    destination: NonEmptyText
     destination_kind: DestinationKind
 
 
@@ -175,10 +175,10 @@ def _field_type(hint: Any) -> FieldType:
 
 
 FIELDS: Final[tuple[str, ...]] = tuple(field.name for field in fields(AttemptRecord))
-Schema = Mapping[str, FieldType]
+FieldTypes = Mapping[str, FieldType]
 
 
-def _schema(record: type) -> Schema:
+def _schema(record: type) -> FieldTypes:
     return {name: _field_type(hint) for name, hint in get_type_hints(record, include_extras=True).items()}
 
 
@@ -244,7 +244,7 @@ def count_from_line(line: bytes) -> HealthyCount:
     return HealthyCount(**_checked(line, COUNT_SCHEMA, "healthy"))
 
 
-def _checked(line: bytes, schema: Schema, kind: str | None) -> dict[str, Any]:
+def _checked(line: bytes, schema: FieldTypes, kind: str | None) -> dict[str, Any]:
     """The fields of a line that `schema` knows, each holding what it says."""
     import orjson
 

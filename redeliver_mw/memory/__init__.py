@@ -9,7 +9,7 @@ every adapter holds for this one; tests, demos and the simulation run on it.
 from __future__ import annotations
 
 from .adapter import MemoryAdapter
-from .broker import MemoryBroker, Place
+from .broker import MemoryBroker, PlacedMessage
 from .clock import ManualClock
 from .faults import Faults
 from .link import HeldDelivery, MemoryLink
@@ -24,7 +24,7 @@ __all__ = [
     "MemoryAdapter",
     "MemoryBroker",
     "MemoryLink",
-    "Place",
+    "PlacedMessage",
     "StoredMessage",
     "adapter_from_url",
     "broker_from_url",

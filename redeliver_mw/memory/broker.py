@@ -25,7 +25,7 @@ from .queue import MemoryQueue
 _numbers = itertools.count(1)
 
 
-class Place(NamedTuple):
+class PlacedMessage(NamedTuple):
     """Where one stored copy is: `where` is `queued`, `scheduled` or `in flight`."""
 
     where: str
@@ -143,12 +143,12 @@ class MemoryBroker:
             self.stock.expire_head(queue)
             return queue.messages()
 
-    def everything(self) -> list[Place]:
+    def everything(self) -> list[PlacedMessage]:
         """Every copy that this broker keeps, and where."""
         with self.lock:
-            places = list(itertools.starmap(Place, self.stock.placed()))
+            places = list(itertools.starmap(PlacedMessage, self.stock.placed()))
             for link in self._links.values():
-                places += [Place("in flight", queue.destination, message) for queue, message in link.kept()]
+                places += [PlacedMessage("in flight", queue.destination, message) for queue, message in link.kept()]
             return places
 
     def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> MemoryLink:

@@ -15,7 +15,7 @@ from ..errors import PolicyError
 from .backoff import seconds_of
 from .decisions import DeadLetter, Discard, Target
 
-Action = Literal["dead-letter", "discard", "log", "redirect"]
+ExpiryAction = Literal["dead-letter", "discard", "log", "redirect"]
 MESSAGE_ID = "JMSMessageID"  # always logged
 HIGHEST = 9  # priority of JMS
 ALL_HEADERS, ALL_PROPERTIES = "%header%", "%properties%"  # in any case; other names as they are written
@@ -30,7 +30,7 @@ class Expiry:
     never (None); it keeps its own priority, or gets `priority` (0 to 9).
     """
 
-    action: Action = "dead-letter"
+    action: ExpiryAction = "dead-letter"
     target: Target | None = None
     log: str = ""
     time_to_live: float | None = None

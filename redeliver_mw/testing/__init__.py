@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..memory import MemoryAdapter, MemoryBroker, Place, StoredMessage, adapter_from_url, register_broker
+from ..memory import MemoryAdapter, MemoryBroker, PlacedMessage, StoredMessage, adapter_from_url, register_broker
 from .app import TestApp
 from .clock import ManualClock
 from .deliveries import make_delivery, sent
@@ -24,7 +24,7 @@ __all__ = [
     "ManualClock",
     "MemoryAdapter",
     "MemoryBroker",
-    "Place",
+    "PlacedMessage",
     "StoredMessage",
     "TestApp",
     "World",

@@ -15,12 +15,12 @@ from redeliver_mw.policy.formats import xml
 from redeliver_mw.policy.formats.activemq.schema import SCHEMA as ACTIVEMQ
 from redeliver_mw.policy.formats.artemis.schema import ARTEMIS
 from redeliver_mw.policy.formats.patchbay.schema import SCHEMA as PATCHBAY
-from redeliver_mw.policy.formats.schema import MOST_TOLD, Schema
+from redeliver_mw.policy.formats.schema import MOST_TOLD, XmlSchema
 from redeliver_mw.policy.formats.weblogic.schema import SCHEMA as WEBLOGIC
 from redeliver_mw.policy.formats.xml import Element
 from tests.policy.examples import EXAMPLES
 
-SCHEMAS: dict[str, Schema] = {"activemq": ACTIVEMQ, "artemis": ARTEMIS, "patchbay": PATCHBAY, "weblogic": WEBLOGIC}
+SCHEMAS: dict[str, XmlSchema] = {"activemq": ACTIVEMQ, "artemis": ARTEMIS, "patchbay": PATCHBAY, "weblogic": WEBLOGIC}
 
 # every element that bears a policy, each in its place; nothing here is a finding
 WHOLE = {
@@ -105,7 +105,7 @@ def written(element: Element, around: str = "") -> str:
     return f"<{element.name}{namespace}{attributes}>{element.text}{inner}</{element.name}>"
 
 
-def bearing(language: str) -> Iterator[tuple[int, Element, Element, Element | None, Schema]]:
+def bearing(language: str) -> Iterator[tuple[int, Element, Element, Element | None, XmlSchema]]:
     """Every element that bears a policy: its number, itself, what it is in, and what that is in."""
     root, schema = xml.parse(WHOLE[language]), SCHEMAS[language]
     waiting: list[tuple[Element, Element | None]] = [(root, None)]
@@ -122,7 +122,7 @@ def bearing(language: str) -> Iterator[tuple[int, Element, Element, Element | No
 CASES = [(language, number) for language in WHOLE for number, *_ in bearing(language)]
 
 
-def case(language: str, number: int) -> tuple[Element, Element, Element, Element | None, Schema]:
+def case(language: str, number: int) -> tuple[Element, Element, Element, Element | None, XmlSchema]:
     root = xml.parse(WHOLE[language])
     # the same walk over a tree of its own, which the test may change
     waiting: list[tuple[Element, Element | None]] = [(root, None)]
@@ -228,7 +228,7 @@ def test_a_part_alone_is_read_or_says_where_it_belongs(language: str, number: in
         assert "t belongs in <" in said
 
 
-def out_of_place(text: str, element: Element, schema: Schema) -> None:
+def out_of_place(text: str, element: Element, schema: XmlSchema) -> None:
     said = told(text)
     homes = schema.homes[element.name]
     assert f"<{element.name}>: out of its place; it belongs in <" in said or (

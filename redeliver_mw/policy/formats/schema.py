@@ -20,7 +20,7 @@ _HOMES = 3  # places that are named as the right ones
 
 
 @dataclass(frozen=True)
-class Place:
+class ElementRule:
     """What may stand straight inside one element."""
 
     ours: tuple[str, ...] = ()  # what the reader reads
@@ -30,13 +30,13 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Schema:
+class XmlSchema:
     """The elements of a language. A place is found by `PARENT/NAME`, or else by `NAME`; one without is empty."""
 
     language: str
     needed: str  # what a file without a policy lacks
     roots: tuple[str, ...]
-    places: Mapping[str, Place]
+    places: Mapping[str, ElementRule]
     common: frozenset[str]  # names of ours that mean something else elsewhere in the product's files
     namespaces: tuple[str, ...] = ()  # parts of the namespaces that are its own; none: all are
     attributes: tuple[str, ...] = field(default=())  # words that are attributes, and no elements
@@ -65,9 +65,9 @@ class Schema:
         """All names of the product's that are listed here."""
         return frozenset(self.homes).union(*(place.foreign for place in self.places.values()))
 
-    def place(self, parent: str, name: str) -> Place:
+    def place(self, parent: str, name: str) -> ElementRule:
         """What may stand in the element `name` inside `parent`."""
-        return self.places.get(f"{parent}/{name}") or self.places.get(name) or Place()
+        return self.places.get(f"{parent}/{name}") or self.places.get(name) or ElementRule()
 
     def is_foreign(self, element: Element, root: Element) -> bool:
         """Is it another product's, by its namespace?"""
@@ -76,7 +76,7 @@ class Schema:
 
 
 @dataclass(frozen=True)
-class Finding:
+class XmlFinding:
     """An element that is not read, or not where it should be."""
 
     where: str
@@ -85,12 +85,12 @@ class Finding:
     hint: str
 
 
-def tell(root: Element, schema: Schema, problems: Diagnostics, *, strict: bool, holds: bool) -> None:
+def tell(root: Element, schema: XmlSchema, problems: Diagnostics, *, strict: bool, holds: bool) -> None:
     """Tell of all elements that are unknown, out of place, or a value that is given twice.
 
     They are warnings, or errors with `strict`; a file that holds no policy is always an error.
     """
-    found: dict[Finding, None] = {}
+    found: dict[XmlFinding, None] = {}
     for finding in findings(root, schema):
         found[finding] = None
         if len(found) >= MOST_TOLD:
@@ -106,7 +106,7 @@ def tell(root: Element, schema: Schema, problems: Diagnostics, *, strict: bool, 
         problems.add(f"no policy of {schema.language} in it", where=root.where, cure=f"Write {schema.needed}")
 
 
-def findings(root: Element, schema: Schema) -> Iterator[Finding]:
+def findings(root: Element, schema: XmlSchema) -> Iterator[XmlFinding]:
     """All elements that are unknown, out of place or given twice, in no order that counts."""
     if root.name in schema.roots:
         waiting = [(root, schema.place("", root.name))]
@@ -118,14 +118,14 @@ def findings(root: Element, schema: Schema) -> Iterator[Finding]:
         near = _near(root.name, tuple(schema.telling | set(schema.roots)))
         if near:
             yield _unknown(root, near, schema, (near,))
-        waiting = [(root, schema.places.get(near or "") or Place((*schema.roots, *schema.telling), open=True))]
+        waiting = [(root, schema.places.get(near or "") or ElementRule((*schema.roots, *schema.telling), open=True))]
     seen: dict[tuple[str, int], str | None] = {}
     attributes: dict[str, str | None] = {}
     while waiting:
         element, place = waiting.pop()
         if place is not _ELSEWHERE:
             yield from _attributes(element, place, schema, attributes)
-        inside: list[tuple[Element, Place]] = []
+        inside: list[tuple[Element, ElementRule]] = []
         once: set[str] = set()
         for child in element.children:
             if schema.is_foreign(child, root):
@@ -133,7 +133,7 @@ def findings(root: Element, schema: Schema) -> Iterator[Finding]:
             if child.name in place.ours:
                 its = schema.place(element.name, child.name)
                 if child.name in once and ((its == _VALUE and not place.open) or child.name in place.once):
-                    yield Finding(child.where, "a second one", "a second element of this name", "leave one out")
+                    yield XmlFinding(child.where, "a second one", "a second element of this name", "leave one out")
                 once.add(child.name)
                 inside.append((child, its))
             elif child.name in place.foreign:
@@ -152,11 +152,11 @@ def findings(root: Element, schema: Schema) -> Iterator[Finding]:
         waiting.extend(reversed(inside))
 
 
-_ELSEWHERE = Place(open=True)  # inside what is not ours
-_VALUE = Place()  # inside an element that holds nothing but a text
+_ELSEWHERE = ElementRule(open=True)  # inside what is not ours
+_VALUE = ElementRule()  # inside an element that holds nothing but a text
 
 
-def _meant(name: str, place: Place, schema: Schema) -> str | None:
+def _meant(name: str, place: ElementRule, schema: XmlSchema) -> str | None:
     if place.open:
         return None if name in schema.known else _near(name, tuple(schema.telling))
     if name in schema.attributes:
@@ -172,7 +172,9 @@ def _near(name: str, allowed: tuple[str, ...]) -> str | None:
     return nearest(name, allowed, _ALIKE)
 
 
-def _attributes(element: Element, place: Place, schema: Schema, seen: dict[str, str | None]) -> Iterator[Finding]:
+def _attributes(
+    element: Element, place: ElementRule, schema: XmlSchema, seen: dict[str, str | None]
+) -> Iterator[XmlFinding]:
     """Yield the attributes of an element that are elements in this language, rightly spelled or not."""
     for name in element.attributes:
         if name not in seen and len(seen) < MOST_COMPARED:
@@ -180,10 +182,10 @@ def _attributes(element: Element, place: Place, schema: Schema, seen: dict[str, 
         if near := seen.get(name):
             inside = "" if near in place.ours else f" in {_homes(near, schema)}"
             hint = f"write it as an element, <{near}>{inside}"
-            yield Finding(element.where, f"{name:.80}=... is passed over", f"{name:.80}=... is no attribute", hint)
+            yield XmlFinding(element.where, f"{name:.80}=... is passed over", f"{name:.80}=... is no attribute", hint)
 
 
-def _unknown(element: Element, near: str | None, schema: Schema, here: tuple[str, ...]) -> Finding:
+def _unknown(element: Element, near: str | None, schema: XmlSchema, here: tuple[str, ...]) -> XmlFinding:
     if near in schema.attributes:
         hint = f'write it as an attribute, {near}="..."'
     elif near is None:
@@ -192,15 +194,15 @@ def _unknown(element: Element, near: str | None, schema: Schema, here: tuple[str
         hint = f"did you mean {near}?"
     else:
         hint = f"did you mean {near}? It belongs in {_homes(near, schema)}"
-    return Finding(element.where, "passed over", "an unknown element", hint)
+    return XmlFinding(element.where, "passed over", "an unknown element", hint)
 
 
-def _misplaced(element: Element, schema: Schema) -> Finding:
+def _misplaced(element: Element, schema: XmlSchema) -> XmlFinding:
     hint = f"it belongs in {_homes(element.name, schema)}"
-    return Finding(element.where, "out of its place", "an element out of its place", hint)
+    return XmlFinding(element.where, "out of its place", "an element out of its place", hint)
 
 
-def _homes(name: str, schema: Schema) -> str:
+def _homes(name: str, schema: XmlSchema) -> str:
     return " or ".join(f"<{home}>" for home in schema.homes[name][:_HOMES])
 
 

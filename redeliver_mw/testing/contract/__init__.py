@@ -24,7 +24,7 @@ from .retries import Retries
 from .sending import Sending
 from .starting import Starting
 from .stopping import Stopping
-from .targets import Targets
+from .targets import TargetCases
 from .unsendable import Unsendable
 from .world import Raw, World
 
@@ -38,13 +38,13 @@ __all__ = [
     "Sending",
     "Starting",
     "Stopping",
-    "Targets",
+    "TargetCases",
     "Unsendable",
     "World",
 ]
 
 
 class AdapterContract(
-    Stopping, Doubts, Sending, Unsendable, Starting, Targets, Copying, Letters, Retries
+    Stopping, Doubts, Sending, Unsendable, Starting, TargetCases, Copying, Letters, Retries
 ):  #  # pytest runs the last first
     """All of it; the parts may be inherited one by one where another class keeps the rest."""

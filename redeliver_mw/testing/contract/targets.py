@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Targets that refuse, vanish or never answer: the message stays, the source pauses, and it goes on by itself."""
+"""TargetCases that refuse, vanish or never answer: the message stays, the source pauses, and it goes on by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .handlers import fail
 from .world import World
 
 
-class Targets(Case):
+class TargetCases(Case):
     """Rule 8."""
 
     def test_a_refusing_target_pauses_the_source_until_it_takes_again(self, world: World) -> None:

@@ -7,7 +7,7 @@ The lists are those of the schemas of ActiveMQ 5.18 and 6.3. Spring's own elemen
 
 from __future__ import annotations
 
-from ..schema import Place, Schema, words
+from ..schema import ElementRule, XmlSchema, words
 from .options import PROPERTIES
 
 STRATEGIES = ("sharedDeadLetterStrategy", "individualDeadLetterStrategy", "discarding")
@@ -85,49 +85,49 @@ _ENTRY = words(
 _SPRING = words("bean property constructor-arg list set map entry array value ref props beans argument reference")
 _ANYWHERE = ("broker", "brokerService", *_FACTORIES, "redeliveryPolicyMap", "redeliveryPolicy", "redeliveryPlugin")
 # what a bean of Spring's is made of may be any element of ActiveMQ's that is a whole object
-_AROUND = Place((*_ANYWHERE, "policyMap", "policyEntry", *STRATEGIES, *_SPRING), _GLOBAL, open=True)
-_POLICY_ITSELF = Place(("destination", "property"))
-_STRATEGY = Place(("deadLetterQueue",))
-_BROKERS = Place(("plugins", "destinationPolicy"), _BROKER | _BEAN, once=words("plugins destinationPolicy"))
-_FACTORIES_PLACE = Place(
+_AROUND = ElementRule((*_ANYWHERE, "policyMap", "policyEntry", *STRATEGIES, *_SPRING), _GLOBAL, open=True)
+_POLICY_ITSELF = ElementRule(("destination", "property"))
+_STRATEGY = ElementRule(("deadLetterQueue",))
+_BROKERS = ElementRule(("plugins", "destinationPolicy"), _BROKER | _BEAN, once=words("plugins destinationPolicy"))
+_FACTORIES_PLACE = ElementRule(
     ("redeliveryPolicy", "redeliveryPolicyMap"), _FACTORY | _BEAN, once=words("redeliveryPolicy redeliveryPolicyMap")
 )
 _MAP = ("redeliveryPolicyEntries", "defaultEntry")
 
-SCHEMA = Schema(
+SCHEMA = XmlSchema(
     "activemq",
     "a <redeliveryPolicyMap>, a <redeliveryPolicy> or a <destinationPolicy> with a <policyEntry>",
     ("beans", "blueprint", "bean", *_ANYWHERE, "destinationPolicy", "policyMap"),
     {
         "broker": _BROKERS,
         "brokerService": _BROKERS,
-        "plugins": Place(("redeliveryPlugin", "discardingDLQBrokerPlugin"), _PLUGINS | _BEAN),
-        "redeliveryPlugin": Place(
+        "plugins": ElementRule(("redeliveryPlugin", "discardingDLQBrokerPlugin"), _PLUGINS | _BEAN),
+        "redeliveryPlugin": ElementRule(
             ("redeliveryPolicyMap",), words("adminConnectionContext next"), once=words("redeliveryPolicyMap")
         ),
-        "discardingDLQBrokerPlugin": Place(("property",)),
+        "discardingDLQBrokerPlugin": ElementRule(("property",)),
         # the property of a plug-in or a factory holds the map, which has the same name; the map alone will do
-        "redeliveryPolicyMap": Place(
+        "redeliveryPolicyMap": ElementRule(
             (*_MAP, "redeliveryPolicyMap"), _BEAN, once=frozenset((*_MAP, "redeliveryPolicyMap"))
         ),
-        "redeliveryPolicyMap/redeliveryPolicyMap": Place(_MAP, once=frozenset(_MAP)),
-        "redeliveryPolicyEntries": Place(("redeliveryPolicy",), _BEAN),
-        "redeliveryPolicyMap/defaultEntry": Place(("redeliveryPolicy",), _BEAN, once=words("redeliveryPolicy")),
+        "redeliveryPolicyMap/redeliveryPolicyMap": ElementRule(_MAP, once=frozenset(_MAP)),
+        "redeliveryPolicyEntries": ElementRule(("redeliveryPolicy",), _BEAN),
+        "redeliveryPolicyMap/defaultEntry": ElementRule(("redeliveryPolicy",), _BEAN, once=words("redeliveryPolicy")),
         "connectionFactory": _FACTORIES_PLACE,
         "xaConnectionFactory": _FACTORIES_PLACE,
         "redeliveryPolicy": _POLICY_ITSELF,
-        "connectionFactory/redeliveryPolicy": Place(("redeliveryPolicy", "destination", "property"), _BEAN),
-        "xaConnectionFactory/redeliveryPolicy": Place(("redeliveryPolicy", "destination", "property"), _BEAN),
-        "destinationPolicy": Place(("policyMap",), _BEAN, once=words("policyMap")),
-        "policyMap": Place(
+        "connectionFactory/redeliveryPolicy": ElementRule(("redeliveryPolicy", "destination", "property"), _BEAN),
+        "xaConnectionFactory/redeliveryPolicy": ElementRule(("redeliveryPolicy", "destination", "property"), _BEAN),
+        "destinationPolicy": ElementRule(("policyMap",), _BEAN, once=words("policyMap")),
+        "policyMap": ElementRule(
             ("policyEntries", "defaultEntry"), frozenset(("entries",)), once=words("policyEntries defaultEntry")
         ),
-        "policyMap/defaultEntry": Place(("policyEntry",), once=words("policyEntry")),
-        "policyEntries": Place(("policyEntry",), _BEAN),
-        "policyEntry": Place(("deadLetterStrategy", "destination"), _ENTRY, once=words("deadLetterStrategy")),
-        "deadLetterStrategy": Place(STRATEGIES, _BEAN, once=frozenset(STRATEGIES)),
-        "destination": Place(_DESTINATIONS),
-        "deadLetterQueue": Place(_DESTINATIONS),
+        "policyMap/defaultEntry": ElementRule(("policyEntry",), once=words("policyEntry")),
+        "policyEntries": ElementRule(("policyEntry",), _BEAN),
+        "policyEntry": ElementRule(("deadLetterStrategy", "destination"), _ENTRY, once=words("deadLetterStrategy")),
+        "deadLetterStrategy": ElementRule(STRATEGIES, _BEAN, once=frozenset(STRATEGIES)),
+        "destination": ElementRule(_DESTINATIONS),
+        "deadLetterQueue": ElementRule(_DESTINATIONS),
         **dict.fromkeys(STRATEGIES, _STRATEGY),
         "blueprint": _AROUND,
         **dict.fromkeys(sorted(_SPRING), _AROUND),

@@ -74,7 +74,7 @@ from ...model import RedeliveryPolicy
 from ...patterns import Pattern, pattern_of, precedence_key
 from .. import values
 from ..diagnostics import Diagnostics, nearest
-from ..schema import Schema, tell
+from ..schema import XmlSchema, tell
 from ..xml import Element, parse
 from .includes import Includes, TextOf
 from .properties import SETTINGS, read_properties
@@ -208,7 +208,7 @@ def _as_elements(setting: Element) -> Element:
     )
 
 
-def _unknown_attributes(setting: Element, schema: Schema, problems: Diagnostics, strict: bool) -> None:
+def _unknown_attributes(setting: Element, schema: XmlSchema, problems: Diagnostics, strict: bool) -> None:
     place = schema.places["address-setting"]
     for name in setting.attributes if "messaging-activemq" in setting.namespace else ():
         if name in ("name", "match", "redelivery-multiplier", *place.ours) or name in place.foreign:
@@ -231,7 +231,7 @@ def _settings_by_another_name(root: Element, problems: Diagnostics, strict: bool
                 problems.warn(f"{element.where}: passed over with its {fields[0]}. {_ANOTHER_NAME}")
 
 
-def _schema_of(root: Element) -> Schema:
+def _schema_of(root: Element) -> XmlSchema:
     if root.name in WILDFLY.roots:
         return WILDFLY
     # in HornetQ's configuration there is no core around the settings

@@ -7,7 +7,7 @@ The lists are those of Artemis 2.44's own schema, and what HornetQ 2.4 and JBoss
 
 from __future__ import annotations
 
-from ..schema import Place, Schema, words
+from ..schema import ElementRule, XmlSchema, words
 
 DELAYS = ("redelivery-delay", "max-redelivery-delay")
 FLAGS = ("auto-create-dead-letter-resources", "auto-create-expiry-resources")
@@ -77,40 +77,42 @@ _SETTING = words(
 )
 _OURS = ("address-settings", COUNTED_BEFORE)
 _PLACES = {
-    "core": Place(_OURS, _CORE, once=words("address-settings")),
-    "address-settings": Place(("address-setting",)),
-    "address-setting": Place(FIELDS, _SETTING),
+    "core": ElementRule(_OURS, _CORE, once=words("address-settings")),
+    "address-settings": ElementRule(("address-setting",)),
+    "address-setting": ElementRule(FIELDS, _SETTING),
 }
 _ROOTS = ("configuration", "core", "address-settings", "address-setting")
 _NEEDED = '<address-settings> with an <address-setting match="...">'
 _BESIDE = words("jms web")
 
-ARTEMIS = Schema(
+ARTEMIS = XmlSchema(
     "artemis",
     _NEEDED,
     _ROOTS,
-    {"configuration": Place(("core",), _BESIDE, once=words("core")), **_PLACES},
+    {"configuration": ElementRule(("core",), _BESIDE, once=words("core")), **_PLACES},
     frozenset(("core",)),
     ("urn:activemq", "urn:hornetq", "urn:jboss"),
     elements=FIELDS,
 )
 # there the settings stand straight in the root
-HORNETQ = Schema(
+HORNETQ = XmlSchema(
     "artemis",
     _NEEDED,
     (*_ROOTS, "deployment"),
     {
-        "configuration": Place(("core", *_OURS), _CORE | _BESIDE, once=words("core address-settings")),
-        "deployment": Place(("core", *_OURS), _CORE | _BESIDE, once=words("core address-settings")),
+        "configuration": ElementRule(("core", *_OURS), _CORE | _BESIDE, once=words("core address-settings")),
+        "deployment": ElementRule(("core", *_OURS), _CORE | _BESIDE, once=words("core address-settings")),
         **_PLACES,
     },
     frozenset(("core",)),
     ARTEMIS.namespaces,
     elements=FIELDS,
 )
-_AROUND = Place(("profiles", "profile", "subsystem", "server", "hornetq-server", *_OURS, "address-setting"), open=True)
+_AROUND = ElementRule(
+    ("profiles", "profile", "subsystem", "server", "hornetq-server", *_OURS, "address-setting"), open=True
+)
 # standalone.xml and domain.xml of JBoss and WildFly: the messaging subsystem among all the others
-WILDFLY = Schema(
+WILDFLY = XmlSchema(
     "artemis",
     "an <address-setting> in the messaging subsystem",
     ("server", "domain"),

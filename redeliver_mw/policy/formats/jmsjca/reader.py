@@ -144,7 +144,7 @@ def _entries(text: str, strict: bool) -> list[_Entry]:
     parts = _split(body)
     entries: list[_Entry] = []
     for number, part in enumerate(parts, 1):
-        place = _Place(number, len(parts), part)
+        place = _Position(number, len(parts), part)
         entry = _read_entry(part, place, strict)
         _check_order(entry, entries[-1].at if entries else 0, place)
         entries.append(entry)
@@ -160,7 +160,7 @@ def _split(body: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Position:
     number: int
     count: int
     entry: str
@@ -169,7 +169,7 @@ class _Place:
         raise JmsjcaError(code, what, cure, element=self.number, count=self.count, entry=self.entry)
 
 
-def _read_entry(part: str, place: _Place, strict: bool) -> _Entry:
+def _read_entry(part: str, place: _Position, strict: bool) -> _Entry:
     match = _ENTRY.fullmatch(part)
     if match is None:
         place.fail("E102", *_no_entry(part))
@@ -219,7 +219,7 @@ def _no_entry(part: str) -> tuple[str, str]:
     )
 
 
-def _count(digits: str, place: _Place) -> int:
+def _count(digits: str, place: _Position) -> int:
     at = _number(digits)
     if at < 1:
         place.fail("E111", "the count is below 1", "Count failures from 1")
@@ -228,7 +228,7 @@ def _count(digits: str, place: _Place) -> int:
     return at
 
 
-def _delay(digits: str, place: _Place, strict: bool) -> int:
+def _delay(digits: str, place: _Position, strict: bool) -> int:
     milliseconds = _number(digits)
     longest = STRICT_LONGEST_MS if strict else int(LONGEST) * 1000
     if milliseconds > longest:
@@ -236,14 +236,14 @@ def _delay(digits: str, place: _Place, strict: bool) -> int:
     return milliseconds
 
 
-def _target(text: str, place: _Place) -> Target:
+def _target(text: str, place: _Position) -> Target:
     match = _TARGET.fullmatch(text)
     if match is None or not match[2].strip():
         place.fail("E104", "the target is not kind:NAME", "Write queue:NAME, topic:NAME or same:NAME")
     return Target(cast(TargetKind, match[1]), match[2])
 
 
-def _check_order(entry: _Entry, before: int, place: _Place) -> None:
+def _check_order(entry: _Entry, before: int, place: _Position) -> None:
     if entry.at == before:
         place.fail("E107", f"the count {entry.at} stands there twice", "Leave one of the two out")
     if entry.at < before:

@@ -31,13 +31,13 @@ from ...backoff import (
 )
 from ...conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not
 from ...decisions import Target, TargetKind
-from ...expiry import Action, Expiry
+from ...expiry import Expiry, ExpiryAction
 from ...stops import AfterFailures, AfterSeconds, AllStops, AnyStop, Stop
 from ..diagnostics import nearest
 
 T = TypeVar("T")
 Word = TypeVar("Word", bound=str)
-ACTIONS: tuple[Action, ...] = get_args(Action)
+ACTIONS: tuple[ExpiryAction, ...] = get_args(ExpiryAction)
 Table = Mapping[str, Any]
 MODIFIERS = ("cap", "floor", "jitter", "jitter_first", "full_jitter")
 SOURCES = {
@@ -153,7 +153,7 @@ def expiry(given: object) -> Expiry:
     """`"dead-letter"`, `"discard"`, or `{ action = "redirect", target = … }`, `{ action = "log", log = … }`."""
     table = {"action": given} if isinstance(given, str) else _table(given, "an action, or a table with one")
     _known(table, ("action", "target", "log", "time_to_live", "priority"))
-    action: Action = choice(table.get("action"), ACTIONS, ".action")
+    action: ExpiryAction = choice(table.get("action"), ACTIONS, ".action")
     goal = at(".target", target, table["target"]) if "target" in table else None
     log = _text(table, "log") if "log" in table else ""
     if log and action != "log":

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from ..schema import Place, Schema, words
+from ..schema import ElementRule, XmlSchema, words
 
 DESTINATIONS = ("queue", "topic", "uniform-distributed-queue", "uniform-distributed-topic")
 FAILURE = ("error-destination", "redelivery-limit", "expiration-policy", "expiration-logging-policy")
@@ -45,22 +45,24 @@ _OF_A_FACTORY = words(
 )
 _BLOCKS = ("delivery-params-overrides", "delivery-failure-params", "sub-deployment-name", "name")
 _ONCE = words("delivery-params-overrides delivery-failure-params")
-_DESTINATION = Place((*_BLOCKS, "template"), _PARAMS | _OF_A_DESTINATION, once=_ONCE)
+_DESTINATION = ElementRule((*_BLOCKS, "template"), _PARAMS | _OF_A_DESTINATION, once=_ONCE)
 
-SCHEMA = Schema(
+SCHEMA = XmlSchema(
     "weblogic",
     'a <queue name="..."> or <topic name="..."> with <delivery-failure-params>',
     ("weblogic-jms", *PARTS),
     {
-        "weblogic-jms": Place(PARTS, _MODULE),
-        "template": Place((*_BLOCKS, "group-params"), _PARAMS, once=_ONCE),
-        **{f"{name}/template": Place() for name in DESTINATIONS},
+        "weblogic-jms": ElementRule(PARTS, _MODULE),
+        "template": ElementRule((*_BLOCKS, "group-params"), _PARAMS, once=_ONCE),
+        **{f"{name}/template": ElementRule() for name in DESTINATIONS},
         **dict.fromkeys(DESTINATIONS, _DESTINATION),
-        "delivery-failure-params": Place(FAILURE, words("template-bean")),
-        "delivery-params-overrides": Place(OVERRIDES, words("time-to-deliver template-bean")),
-        "group-params": Place(("sub-deployment-name", "error-destination")),
-        "connection-factory": Place(("default-delivery-params",), _FACTORY, once=words("default-delivery-params")),
-        "default-delivery-params": Place(("default-redelivery-delay",), _OF_A_FACTORY),
+        "delivery-failure-params": ElementRule(FAILURE, words("template-bean")),
+        "delivery-params-overrides": ElementRule(OVERRIDES, words("time-to-deliver template-bean")),
+        "group-params": ElementRule(("sub-deployment-name", "error-destination")),
+        "connection-factory": ElementRule(
+            ("default-delivery-params",), _FACTORY, once=words("default-delivery-params")
+        ),
+        "default-delivery-params": ElementRule(("default-redelivery-delay",), _OF_A_FACTORY),
     },
     frozenset(("name", "sub-deployment-name", "template", "queue", "topic", "connection-factory")),
     ("weblogic-jms", "bea.com"),
