@@ -18,7 +18,7 @@ from redeliver_mw.message import Destination
 from redeliver_pika.broker_verbs import TRIED, UNTRIED, verbs
 
 RUNGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 3600.0)
-YOUNG = 10.0  # seconds in which a new quorum queue must not be trusted with a copy (rule 5)
+YOUNG = 10.0  # seconds in which a new quorum queue must not be trusted with a copy (exact-copies)
 HEADER_ROOM = 4096  # bytes of the header frame that are left to the standard properties
 CLASSIC = {"x-queue-type": "classic"}  # how a dead-letter target that is missing is declared, durable
 RETRIES_FROM = (4, 3)  # versions whose quorum queues may delay what comes back

@@ -63,7 +63,7 @@ class Consumer:
 
         What is unsettled is given back with a nack before the channel is closed: closing alone counts each of
         them towards a quorum queue's limit, even those that were only prefetched; a nack on 4.3 does not
-        (rule 13). The consumer is ended first, or they would come back to it.
+        (broker-limits). The consumer is ended first, or they would come back to it.
         """
         channel, self._channel, self._batch = self._channel, None, []
         if channel is not None and channel.is_open:
@@ -177,8 +177,8 @@ class Consumer:
 class AckWindow:
     """Which tags of a channel are settled. Tags count up from 1 without gaps.
 
-    A cumulative ack covers only what was decided as accepted (rule 14): it reaches from the lowest unsettled
-    tag up to the first that is not accepted.
+    A cumulative ack covers only what was decided as accepted (safe-cumulative-ack): it reaches from the lowest
+    unsettled tag up to the first that is not accepted.
     """
 
     def __init__(self) -> None:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The publishing link: confirms, `mandatory`, and no second copy while the first may still be answered.
 
-On the thread of the adapter's I/O loop. A copy counts as sent on the broker's confirm, when it was not
-returned before (rule 1). Silence closes the link before anybody is told of it (rule 8); a broker in memory
-alarm stops the clock.
+On the thread of the adapter's I/O loop. A copy counts as sent on the broker's confirm, when it was not returned before
+(confirm-before-settle). Silence closes the link before anybody is told of it (failed-target); a broker in memory alarm
+stops the clock.
 """
 
 from __future__ import annotations

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The publishing connection: outcomes, and no second copy while the first may still be answered.
 
-On the loop's thread. A copy counts as sent when the broker accepted it, on a target that keeps it (rule 1). Silence
-closes the connection before anybody is told of it (rule 8); a link without credit stops the clock.
+On the loop's thread. A copy counts as sent when the broker accepted it, on a target that keeps it
+(confirm-before-settle). Silence closes the connection before anybody is told of it (failed-target); a link without
+credit stops the clock.
 """
 
 from __future__ import annotations

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """{Send copies, accept the originals} as one transaction, on the consuming connection. On the loop's thread.
 
-Rule 1: a send counts when its own provisional outcome has arrived; the originals join the transaction after the
-last of them, and then the commit goes out; a link without credit takes no send. Until then nothing of an original
-is in the transaction: after an abort it is unsettled and ours as before. After a commit that was refused it comes
-back to us too, but some time after the answer: settled before that, it costs the connection (seen on 2.44); so it is
-abandoned, and given back a little later. Silence closes the connection, and everything on it is abandoned.
+Confirm-before-settle: a send counts when its own provisional outcome has arrived; the originals join the transaction
+after the last of them, and then the commit goes out; a link without credit takes no send. Until then nothing of an
+original is in the transaction: after an abort it is unsettled and ours as before. After a commit that was refused it
+comes back to us too, but some time after the answer: settled before that, it costs the connection (seen on 2.44); so it
+is abandoned, and given back a little later. Silence closes the connection, and everything on it is abandoned.
 """
 
 from __future__ import annotations

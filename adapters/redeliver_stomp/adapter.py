@@ -116,7 +116,7 @@ class StompAdapter:
         why = problem(target)
         if not why and target.kind == "topic" and not target.subscription:
             log.warning(
-                "whether anybody keeps what is sent to %s cannot be seen (rule 1): without a durable subscriber it is "
+                "whether anybody keeps what is sent to %s cannot be seen: without a durable subscriber it is "
                 "lost. Name a queue, or see to it that there is one",
                 target,
             )

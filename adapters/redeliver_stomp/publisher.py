@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The publishing link: a RECEIPT for each copy, and no second copy while the first may still be answered.
 
-On the loop's thread. A copy counts as sent on the RECEIPT of its COMMIT (rule 1); an ERROR that names its SEND is a
-refusal. Silence closes the link before anybody is told of it (rule 8). A transaction for each copy, because ActiveMQ
-keeps a SEND for which a full queue has no room until there is some, and puts it there then, whether its connection is
-still open or not (seen on 6.3: six tries of one copy, six copies); the end of a transaction ends that.
-Delayed copies do without: within a transaction their job would be stored after the commit.
+On the loop's thread. A copy counts as sent on the RECEIPT of its COMMIT (confirm-before-settle); an ERROR that names
+its SEND is a refusal. Silence closes the link before anybody is told of it (failed-target). A transaction for each
+copy, because ActiveMQ keeps a SEND for which a full queue has no room until there is some, and puts it there then,
+whether its connection is still open or not (seen on 6.3: six tries of one copy, six copies); the end of a transaction
+ends that. Delayed copies do without: within a transaction their job would be stored after the commit.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ SettlementOutcome = Literal[
 
 
 class Trust(StrEnum):
-    """How we know what we rely on (rule 4)."""
+    """How we know what we rely on (only-honoured-verbs)."""
 
     PROVED = "proved"  # the contract shows it on the real broker
     PROBED = "probed"  # tried on this very broker at start
@@ -84,7 +84,7 @@ class VerbRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerLimit:
-    """What the broker itself makes of a source's messages that come back too often, or are kept too long (rule 13).
+    """Describes what the broker does with messages that come back too often or are kept too long (broker-limits).
 
     `returns`: none survives the counted return of this number (>= 1); None: there is no such limit. `buried`: where
     the broker puts it then; empty: nowhere, it is deleted. `spelled`: the limit as it is set at the broker.

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The seam between redeliver-mw and a driver: `Adapter` below, `Sink` above.
 
-Every method of an adapter may be called from any thread and returns at once. Its answers come through
-callbacks, on a thread of the adapter's. It settles only deliveries of live generations and drops the others
-(rule 2); it acks cumulatively only over deliveries that it was told are accepted (rule 14); it answers `ok`
-for a copy only when the broker keeps it (rule 1).
+Every method of an adapter may be called from any thread and returns at once. Its answers come through callbacks, on a
+thread of the adapter's. It settles only deliveries of live generations and drops the others (settle-once); it acks
+cumulatively only over deliveries that it was told are accepted (safe-cumulative-ack); it answers `ok` for a copy only
+when the broker keeps it (confirm-before-settle).
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def copy_of(
     known_as: str | None = None,
     edits: Edits | None = None,
 ) -> Outgoing:
-    """The letter on its way back to `source`: the same copy each time, whoever makes it (rule 5).
+    """The letter on its way back to `source`: the same copy each time, whoever makes it (exact-copies).
 
     `replay_id`, `lineage` and `known_as` are as of `replay_copy`. `salt` tells this letter in this replay from all
     others: a broker that suppresses duplicates takes what is sent twice with it once. NotCopyable as for other copies.

@@ -56,7 +56,7 @@ class CopyPublisher(Protocol):
         """Publish one copy that is to wait `after` seconds at the broker. One answer, once.
 
         `alive`: the original is still ours; to be asked right before anything is sent. `ok` only when the broker
-        keeps the copy (rule 1); silence on the user's own connection closes it first (rule 8).
+        keeps the copy (confirm-before-settle); silence on the user's own connection closes it first (failed-target).
         """
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:

@@ -98,7 +98,7 @@ class SettlementScope(ABC):
         return found
 
     def lives(self, generation: int) -> bool:
-        """Whether what is settled in it would reach the delivery that is meant (rule 2)."""
+        """Whether what is settled in it would reach the delivery that is meant (settle-once)."""
         return generation in self._keepers and self.is_open
 
     def abandon(self, consumer: Hashable) -> None:

@@ -153,7 +153,7 @@ class KeySequencer:
             return going
 
     def _room(self, source: Destination, lanes: KeyLanes) -> int:
-        """How many may wait behind sick ones: with what is held, half of the prefetch window (rule 7)."""
+        """Return how many may wait behind retrying ones: with held ones, half of the prefetch window."""
         return self._prefetch[source] // 2 - max(lanes.sick, self._interceptor.held_of(source))
 
     def _follow(self, source: Destination, going: Admitted) -> None:

@@ -3,7 +3,7 @@
 """From what happened to an `AttemptRecord`, off the consuming thread: for the journal and for hooks.
 
 The thread that handles a message only puts a tuple into a queue. Records are built on the journal's thread,
-or on that of the hooks if there are any. Nothing that goes wrong here reaches a message (rule 12).
+or on that of the hooks if there are any. Nothing that goes wrong here reaches a message (log-after-the-fact).
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def journal_healthy_option(told: Any, journal: object) -> Healthy:
 
 
 class RecordSink(Protocol):
-    """Where attempt records go. Never blocks, never raises (rule 12)."""
+    """Where attempt records go. Never blocks, never raises (log-after-the-fact)."""
 
     def append(self, record: Any, /) -> None: ...
     def close(self, timeout: float = 5.0) -> None: ...

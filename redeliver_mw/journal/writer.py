@@ -197,7 +197,7 @@ class Journal:
         try:
             self._write_waiting()
             self._writer.finish_if_old()
-        except Exception as error:  # the thread outlives whatever happens (rule 12)
+        except Exception as error:  # the thread outlives whatever happens (log-after-the-fact)
             self._complain("%r", error)
 
     def _write_waiting(self) -> None:

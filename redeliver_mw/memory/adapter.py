@@ -78,7 +78,7 @@ class MemoryAdapter:
     def settle(
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        """ValueError for a verb that this broker does not honour (rule 4); nothing is settled then.
+        """ValueError for a verb that this broker does not honour (only-honoured-verbs); nothing is settled then.
 
         Words for a generation that is over, and second words, are dropped. `written` is not called when the
         connection is lost before the words are with the broker, nor when all their generations are over.

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the broker's own limit can act on a message before our policy does (rule 13). Pure.
+"""Whether the broker's own limit can act on a message before our policy does (broker-limits). Pure.
 
 What we give back is given back uncounted where the broker can do that. What else comes back (a lost connection, a
 killed process, on some brokers everything that was prefetched with it) is counted, whatever became of the message
@@ -61,8 +61,8 @@ def limit_warning(
     cure = "Raise the limit, or take it away" + ("" if kept else ", or give the source a dead-letter queue")
     return (
         f"{source}: {_what_it_does(limit)} at its {_nth(limit.returns)} counted return ({limit.spelled}). A lost "
-        f"connection or a stop can count, also for what was only prefetched, and our policy is not asked then "
-        f"(rule 13). {cure}"
+        f"connection or a stop can count, also for what was only prefetched, and our policy is not asked "
+        f"then. {cure}"
     )
 
 
@@ -76,7 +76,7 @@ def unknown(limits: Mapping[Destination, BrokerLimit], *, nack: bool) -> str:
     return (
         f"whether the broker has a limit of its own for {names} is unknown ({why}). If it has, {also}a lost connection "
         f"counts, also for what was only prefetched; in the end the broker buries or deletes the message, and our "
-        f"policy is not asked (rule 13). If you know it: broker_limit=N, 0 for none"
+        f"policy is not asked. If you know it: broker_limit=N, 0 for none"
     )
 
 

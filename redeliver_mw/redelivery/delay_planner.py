@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the interceptor waits a delay out: here, at the broker, in limbo, or, when we stop, as a stamped copy (rule 7).
+"""Plans how a delay is waited out: held, at the broker, in the limbo, or, at a stop, as a stamped copy.
 
 Pure.
 """

@@ -21,7 +21,7 @@ OPTIONS = ("auto", "hold", "nack", "schedule", "park")
 # For how many seconds yet no copy that is to wait so long can be scheduled for a source; asked from any thread.
 ScheduleWait = Callable[[Destination, float], float]
 
-HOLD_MAX = 10.0  # seconds that one hold may last (rule 7)
+HOLD_MAX = 10.0  # seconds that one hold may last (no-head-of-line-blocking)
 HOLD_MAX_ALONE = 1.0  # with a prefetch of one: nothing else runs meanwhile
 ACK_TIMEOUT_SHARE = 0.25  # of the broker's ack timeout
 PASSING_CURE = "consume a queue with a name of its own (no queues are made for one that the broker named), or "

@@ -50,5 +50,5 @@ class EventDispatcher:
     def _take(self, x: Input) -> None:
         try:
             execute(self._decide(x), self._hands)
-        except Exception:  # a fault of ours: the message stays unsettled (rule 3)
+        except Exception:  # a fault of ours: the message stays unsettled (doubt-means-unsettled)
             log.exception("a fault while %s was dealt with; its message stays unsettled", type(x).__name__)

@@ -156,7 +156,7 @@ class Effects(TrackedDeliveries):
                 self._await(out.copy_id, story, sender)
 
     def _await(self, copy_id: str, story: TrackedDelivery, sender: TrackedDelivery) -> None:
-        """An earlier delivery's copy is out on a link that lives: sent again, it would be there twice (rule 8)."""
+        """Wait for an earlier delivery's copy that is out on a link that lives: sent again, it would be there twice."""
         waiting = self._awaited.setdefault(copy_id, [])
         for earlier in (sender, *waiting):  # of deliveries of one message the newest tells how it ended
             if earlier.entry is not None and earlier.entry is story.entry:
@@ -192,7 +192,7 @@ class Effects(TrackedDeliveries):
         return True
 
     def _back_off(self, story: TrackedDelivery) -> None:
-        """Try the unconfirmed targets again later; pause the source when that has not helped (rule 8)."""
+        """Try the unconfirmed targets again later; pause the source when that has not helped (failed-target)."""
         self._tell_behind(story, rests=True)
         story.tries += 1
         if not story.copyable:
@@ -249,7 +249,7 @@ class Effects(TrackedDeliveries):
     # -- records ----------------------------------------------------------------------------------
 
     def _draft(self, story: TrackedDelivery, outcome: Any, at: Moment, **more: Any) -> None:
-        """Keep an attempt's record until what it says has happened (rule 12)."""
+        """Keep an attempt's record until what it says has happened (log-after-the-fact)."""
         past = story.past
         if past.first_attempt_us is None:
             past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)

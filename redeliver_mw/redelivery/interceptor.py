@@ -261,7 +261,7 @@ class Interceptor(DelayPlanner):
     def _end(self, story: TrackedDelivery, signal: Signal, at: Moment) -> None:
         """Of a delivery that is lost it is the end of its redelivery, too, if that rests here already.
 
-        One that rests beside a lost run has no mark, and may be another message (rule 6): a success does not end it.
+        One that rests beside a lost run has no mark, and may be another message (own-count): a success does not end it.
         """
         heir, move = story.entry.story if story.entry is not None else None, story.move
         discarded = story.draft is not None and story.draft.outcome == "discarded"

@@ -280,7 +280,7 @@ def same_body(one: bytes, other: bytes) -> bool:
 
 
 def copy_id(lineage: str, generation: int, hop: int, target: Destination) -> str:
-    """The id of one copy: the same on every try of it, never that of another copy (rule 5)."""
+    """The id of one copy: the same on every try of it, never that of another copy (exact-copies)."""
     seed = f"{lineage}\0{generation}\0{hop}\0{target}"
     return hashlib.sha256(seed.encode("utf-8", "backslashreplace")).hexdigest()[:32]
 

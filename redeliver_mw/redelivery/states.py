@@ -7,10 +7,10 @@ where that leads and what is to be done. Nothing outside this table changes a st
 picture is drawn from it (`python -m redeliver_mw.redelivery.states`). A pair that is not in the table is `LATE`: it
 changes nothing and nothing is done, because the answer came after the story had moved on.
 
-The order that the table keeps is rule 1: the only ways into *settling* are a handler's success, a verdict
-that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest, or
-its beginning where the broker waits.
-A transaction, in which copies and settle are one, leads from *moving* to *settled*.
+The order that the table keeps is confirm-before-settle: the only ways into *settling* are a handler's success, a
+verdict that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest,
+or its beginning where the broker waits. A transaction, in which copies and settle are one, leads from *moving* to
+*settled*.
 """
 
 from __future__ import annotations

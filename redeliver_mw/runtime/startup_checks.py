@@ -106,7 +106,7 @@ def _log_once(limit: BrokerLimit) -> str:
 
 
 def warn_of_limits(plans: Iterable[SourcePlan], able: Mapping[Destination, SourceCapabilities]) -> None:
-    """Said once, at start (rule 4): what the broker may do before our policy is asked, as far as that is known."""
+    """Warn once, at start, of what the broker may do before our policy is asked, as far as that is known."""
     plans = list(plans)
     for plan in plans:
         one = able[plan.source]

@@ -187,7 +187,7 @@ def test_what_it_cannot_do_is_refused_at_once() -> None:
         Bench("rabbitmq").adapter.move(delivery, [], lambda verdict, text: None)
 
 
-# -- rule 2: once, in its own generation -----------------------------------------------------------
+# -- settle-once: once, in its own generation -----------------------------------------------------------
 
 
 def test_a_settle_of_an_old_generation_never_hits_the_message_that_has_its_tag_now() -> None:
@@ -281,7 +281,7 @@ def test_two_ways_back_to_a_subscription_open_it_once() -> None:
     assert len(delivery.native.queue.consumers) == 1
 
 
-# -- rule 14: a cumulative ack ---------------------------------------------------------------------
+# -- safe-cumulative-ack: a cumulative ack ---------------------------------------------------------------------
 
 
 def test_a_cumulative_ack_stops_at_a_delivery_that_is_still_running() -> None:

@@ -80,7 +80,7 @@ def test_nothing_is_sure_where_a_return_is_not_counted_or_the_limit_not_known() 
 def test_a_limit_that_deletes_is_warned_of_whatever_its_number() -> None:
     said = warned(RedeliveryPolicy(3, 1.0), BrokerLimit(returns=21, spelled="delivery-limit 20, the default"))
     assert said.startswith("queue:orders: the broker deletes a message at its 21st counted return (delivery-limit 20")
-    assert "rule 13" in said
+    assert "our policy is not asked then. Raise the limit" in said
 
 
 @pytest.mark.parametrize(("returns", "is_warned"), [(4, False), (3, True)])

@@ -331,7 +331,7 @@ def test_a_wish_without_count_rests_and_leaves_the_count_as_it_is() -> None:
     assert d.past.failures == 2
 
 
-# -- the count, and who a message is (rule 6) -----------------------------------------------------
+# -- the count, and who a message is (own-count) -----------------------------------------------------
 
 
 def test_the_count_and_the_rest_outlive_the_connection() -> None:
@@ -515,7 +515,7 @@ def test_a_settle_that_was_lost_is_given_again_without_the_handler() -> None:
     assert core.of(RunHandler) == []
 
 
-# -- waiting (rule 7) -----------------------------------------------------------------------------
+# -- waiting (no-head-of-line-blocking) -----------------------------------------------------------------------------
 
 
 def budget_of(n: int, schedule: ScheduleRange | None = LADDER) -> DelayOptions:

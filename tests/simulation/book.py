@@ -135,7 +135,7 @@ class Book:
     def _not_behind_sick_ones(self, m: Message, now: float) -> None:
         plan = self.plan
         if plan.prefetch < 2 or plan.delay in ("hold", "nack"):
-            return  # there a full budget pauses the source: rule 7 says so
+            return  # there a full budget pauses the source: no-head-of-line-blocking says so
         most = sum(letter.lasts * (plan.dead_after + 1) for letter in plan.letters) + 0.05
         short = [rest for rest in plan.backoff if 0 < rest <= SHORT]
         # Too short for a copy: held in spite of the budget. So is what a handler asks for where the policy never rests.

@@ -11,7 +11,7 @@ from redeliver_mw.policy import RedeliveryPolicy
 
 SOURCE = "orders"
 TARGETS = ("dead", "audit")
-HOLD_MAX, HOLD_MAX_ALONE = 10.0, 1.0  # seconds: rule 7
+HOLD_MAX, HOLD_MAX_ALONE = 10.0, 1.0  # seconds: no-head-of-line-blocking
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ class SettlementQueue(Generic[AnySettlement]):
     """`add` from any thread, `write` on the adapter's.
 
     `wake` lets the adapter's thread call `write`. `decide(delivery, word)` takes a word and answers the source that
-    has to be told to write, or None where the delivery's generation is over: its word is dropped (rule 2).
+    has to be told to write, or None where the delivery's generation is over: its word is dropped (settle-once).
     """
 
     def __init__(

@@ -18,7 +18,7 @@ NO_LIFETIME = ("expiration", "expires_at_us")  # by which a copy would die a sec
 
 
 class Copying(Case):
-    """Rules 5 and 9."""
+    """Checks that copies are exact and fit the budget of headers."""
 
     def die(
         self,

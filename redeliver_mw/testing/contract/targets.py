@@ -12,7 +12,7 @@ from .world import World
 
 
 class TargetCases(Case):
-    """Rule 8."""
+    """Failed-target."""
 
     def test_a_refusing_target_pauses_the_source_until_it_takes_again(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue(refusing=True)

@@ -179,7 +179,7 @@ def test_what_is_not_told_is_warned_of_once_and_what_is_told_is_not(
         with app_for(rabbitmq43.url, "limits.unknown", policy):
             [said] = warnings_of(caplog)
         assert "limit of its own for queue:limits.unknown is unknown (AMQP does not tell" in said
-        assert "rule 13" in said
+        assert "our policy is not asked. If you know it: broker_limit=N" in said
         caplog.clear()
         with app_for(rabbitmq43.url, "limits.unknown", policy, broker_limit=0):
             pass

@@ -172,7 +172,7 @@ def test_a_retry_goes_back_through_the_filter_that_let_the_message_in(world: Pro
     world.raw.send(source, proton.Message(body=b"one", properties={"colour": "red"}, inferred=True))
     assert world.wait_until(lambda: world.depth(dead) == 1)
     assert consumer.counts == [1, 2, 3]
-    assert len(told(caplog, source, "colour = 'red'", "rule 1")) == 1
+    assert len(told(caplog, source, "colour = 'red'", "at nothing else")) == 1
 
 
 def test_a_dead_letter_queue_that_is_filtered_for_another_pauses_the_source_and_nothing_is_lost(

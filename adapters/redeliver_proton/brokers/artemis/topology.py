@@ -80,7 +80,7 @@ class ArtemisTopology:
             self._warned = True
             log.warning(
                 "this user may not ask the broker's management (%s): whether %s and others keep what is sent to them "
-                "is unknown (rule 1); give it the permission `manage`",
+                "is unknown; give it the permission `manage`",
                 error.what,
                 address,
             )
@@ -207,7 +207,7 @@ def consumed(source: Destination, place: RouteTarget) -> Route | RedeliverError:
     if isinstance(found, Route) and found.filter:
         log.warning(
             "%s takes only what matches %s: a retry copy is kept where that looks at the message's own headers, and at "
-            "nothing else (rule 1)",
+            "nothing else",
             source,
             found.filter,
         )

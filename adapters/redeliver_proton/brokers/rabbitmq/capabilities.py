@@ -11,7 +11,7 @@ from redeliver_mw.message import Destination
 from redeliver_proton.brokers.rabbitmq.verbs import TRIED, UNTRIED, verbs
 
 TOPICS = "amq.topic"
-YOUNG = 10.0  # seconds in which a new quorum queue must not be trusted with a copy (rule 5)
+YOUNG = 10.0  # seconds in which a new quorum queue must not be trusted with a copy (exact-copies)
 CLASSIC = {"x-queue-type": "classic"}  # how a dead-letter target that is missing is declared, durable
 SOURCE = {"x-queue-type": "quorum", "x-delivery-limit": -1}  # and a source; from 4.0 on that means: no limit
 FIRST, DELAYING = (4, 0), (4, 3)  # versions with AMQP 1.0 and these addresses, and with delayed releases
