@@ -51,7 +51,8 @@ def drain(
     as_json: Json = False,
 ) -> None:
     """Take the letters of a dead-letter queue into a lake, as many as there are now: written first, then settled."""
-    from ...pipeline.draining.job import Drained, carry_out, prepare
+    from ...pipeline.draining.job import carry_out, prepare
+    from ...pipeline.draining.order import Drained
 
     quiet_drivers()
     found = prepare(read_url(url), dlq, lake, tasks=tasks, peek=peek, batch=batch)

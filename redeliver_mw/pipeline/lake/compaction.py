@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from ...errors import ConfigError
 from ..errors import lake_error, told
 from ..manifests import TICKS, DataFile, Manifest, new_run, now_us, run_folders, to_json
+from ..progress import Progress
 from ..ticking import ticking
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
 from .journal_segments import JournalListing, Unread, is_worth_tasks, list_journal, share_out, unread
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SHOWN: Final = 3  # folders that a message names
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many of how many bytes of the journal are read, from a thread of its own."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _TOLD: Final = 5  # of what a transform raised
-Progress = Callable[[str], None]
-"""Called with what is being done now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +56,7 @@ class PlanBuild:
     lake: Lake
     letters: DataFrame
     wish: PlanOptions
-    tell: Progress
+    tell: Callable[[str], None]
 
     def all(self) -> BuiltPlan:
         """From the condition to the files, which are synced."""

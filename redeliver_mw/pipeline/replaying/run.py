@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
@@ -16,6 +16,7 @@ from ...errors import RedeliverError
 from ...message import Destination
 from ..manifests import new_run, now_us
 from ..plans.plan_file import Plan
+from ..progress import Progress
 from . import outcomes, report
 from .body_lookup import lent
 from .canary_watch import CanarySeen, CanaryWatch, JournalWatch, QueueWatch
@@ -30,7 +31,6 @@ from .work import PublisherTask, stop
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str, int, int], None]
 
 POLL: Final = 0.25  # seconds between two looks at the publishers
 LOOK: Final = 2.0  # seconds between two looks at what dies again, and as often as ten times what a look takes

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from ..backtest.objective import OBJECTIVES, Objective
 from ..errors import told
 from ..lake.lake import Lake
 from ..lake.mart_set import MartSet
+from ..progress import Progress
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
 from . import backtest_input
 from .axis_scales import bucket
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
     from ..backtest.lake_input import LakeHistory
 
-Progress = Callable[[str, int, int], None]
-"""Called with what is done now, how much of it is done, and how much there is."""
 
 Row = dict[str, Any]
 
