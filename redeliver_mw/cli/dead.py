@@ -30,7 +30,7 @@ from ..policy.description import counted
 from ..redaction import redact
 from ..redelivery.copies import HISTORY
 from ..session import Session, connect
-from .arguments import Url, read_url
+from .arguments import Dlq, Url, read_url
 from .logs import quiet_drivers
 from .output import body_of, cut, headers_of, plain, print_table, when
 from .signals import ended_by_signals
@@ -40,7 +40,6 @@ LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and those, when on
 SHORT_ID = 8
 TOLD_EVERY = 100
 
-Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
 Limit = Annotated[int | None, typer.Option("--limit", help="At most so many letters, from 1 on")]
 Id = Annotated[str | None, typer.Option("--id", help="This letter only; the beginning of its id is enough")]
 Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...policy.description import counted
-from ..arguments import Url, read_url
+from ..arguments import Dlq, Url, read_url
 from ..logs import quiet_drivers
 from ..output import plain
 from ..signals import ended_by_signals
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 PART, INTERRUPTED = 3, 130
 
-Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
 Tasks = Annotated[int, typer.Option("--tasks", metavar="N", help="So many consumers share the queue, from 1 on")]
 Peek = Annotated[bool, typer.Option("--peek", help="Leave the letters in their queue; where the broker can browse")]
 Batch = Annotated[

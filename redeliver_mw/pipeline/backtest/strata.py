@@ -21,7 +21,7 @@ import numpy as np
 from ...errors import Reject, RetryAfter
 from ...policy import PolicyMap, RedeliveryPolicy
 from ...policy.conditions import AllOf, Always, AnyOf, Condition, Message, Named, Not, OfType, Predicate
-from .arrays import Array, Bools
+from ..arrays import Array, Bools
 from .attempt_times import AttemptTimes
 from .schedule import AttemptSchedule, schedule
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .arrays import Floats, Ints, summed
+from ..arrays import Floats, Ints
+from .intervals import summed
 
 MOST: Final = 400  # edges that are made of bins
 _STEP: Final = math.log(2) / 24  # bins nearer than this are one edge

@@ -31,6 +31,7 @@ from ...errors import BrokerError, BrokerUnavailable, NotCopyable, RedeliverErro
 from ...message import Destination
 from ..errors import LakeError, SparkError, lake_error, told
 from ..plans.plan_file import path_of
+from ..schemas import Row
 from .batch_publisher import BatchPublisher, OutgoingLetter, SendResult
 from .body_lookup import borrowed
 from .ledger import FOLDER, BucketAttempt
@@ -45,7 +46,6 @@ AGAIN: Final = "Run it again: it goes on where it was"
 REFUSED_IN_A_ROW: Final = 100  # then nothing more is tried: it would be refused, too
 _BATCH_BYTES: Final = 8 << 20  # of bodies that are on their way at once
 
-Row = dict[str, Any]
 COLUMNS = (
     "position",
     "rank",

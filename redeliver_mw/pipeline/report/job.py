@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...redaction import redact
@@ -19,7 +19,8 @@ from ..errors import told
 from ..lake.lake import Lake
 from ..lake.mart_set import MartSet
 from ..progress import Progress
-from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
+from ..schemas import Row
+from ..time_range import TimeBound, TimeRange, day_of, whole_days
 from . import backtest_input
 from .axis_scales import bucket
 from .backtest_input import PoliciesInUse, ToldPolicies
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..backtest.lake_input import LakeHistory
-
-
-Row = dict[str, Any]
 
 
 def report(
@@ -117,15 +115,6 @@ def check_out(out: str | os.PathLike[str]) -> Path:
         what = "this is a folder" if path.is_dir() else "there is no such folder"
         raise ConfigError(what, where=str(path), cure="Name a file in a folder that is there")
     return path
-
-
-def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
-    """ConfigError for what is not the beginning of a day: marts know no more than days."""
-    found = span(since, until)
-    for name, bound in zip(("since", "until"), found, strict=True):
-        if bound is not None and bound % DAY_US:
-            raise ConfigError("marts are by day, and this is within one", where=name, cure="Name a day: 2026-11-30")
-    return found
 
 
 class _Marts:

@@ -1,20 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes in which the parts of the back-test hand arrays to each other."""
+"""Histories as intervals: between which times each message recovered, counted, as arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
-Array: TypeAlias = NDArray[Any]
+from ..arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
