@@ -17,7 +17,7 @@ class Intervals:
     """Histories by the times between which each message healed, as numbers of edges, equal ones counted together.
 
     A message of group `group[i]` failed at edge `lo[i]` for the last time and succeeded at edge `hi[i]`, which is
-    `Cells.never` if it did not; there are `n[i]` of them. Always lo < hi.
+    `TimeGrid.never` if it did not; there are `n[i]` of them. Always lo < hi.
     """
 
     group: Ints

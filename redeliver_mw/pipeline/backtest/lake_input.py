@@ -152,7 +152,7 @@ def longest(counts: np.ndarray) -> int:
 
 
 class TerminalErrors(NamedTuple):
-    """How messages ended, by fingerprint, as `History` takes it: the error's name, and which are never retried."""
+    """Tells how messages ended, by fingerprint, as `History` takes it: each error's name, and those never retried."""
 
     error_types: dict[str, str]
     at_once: frozenset[str]

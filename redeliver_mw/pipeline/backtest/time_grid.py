@@ -61,7 +61,7 @@ def times(bins: Ints) -> Floats:
 
 
 def cells_of(bins: Ints, n: Floats) -> TimeGrid:
-    """Cells for a history in which each of `bins` (all above 0, any order) occurs `n` times; at least one bin."""
+    """Return the grid for a history in which each of `bins`, one or more, above 0, in any order, occurs `n` times."""
     found, at = np.unique(bins, return_inverse=True)
     weight = summed(at, n, len(found))
     logs: Floats = np.log(times(found))

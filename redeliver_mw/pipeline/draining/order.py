@@ -18,7 +18,7 @@ _LARGEST: Final = 10_000  # letters that are kept at once
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What a drain did. `run` is None if there was nothing to do.
+    """Says what a drain did. `run` is None if there was nothing to do.
 
     `letters` are new in the lake; of these, `earlier` were taken by a run before that had died. `again` were in it
     already. `found` were in the queue at the start; `stay` cannot be kept outside of it. `rest` says why it ended
@@ -37,7 +37,7 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class DrainOrder:
-    """A drain that is worth starting Spark for: `found` letters wait."""
+    """Says what a drain that is worth starting Spark for has to do: `found` letters wait."""
 
     url: str = field(repr=False)  # with its password
     broker: str

@@ -85,7 +85,7 @@ class SetManifest:
 
 
 class MartLake(Protocol):
-    """A lake as its marts see it: `Lake` is one."""
+    """Stands for a lake, as its marts see it: `Lake` is one."""
 
     root: str
     files: Files
