@@ -23,6 +23,7 @@ Policy = Annotated[
     typer.Argument(metavar="POLICY", help="A policy's text, a URL that carries one, a file, or - for stdin"),
 ]
 Url = Annotated[str, typer.Argument(metavar="URL", help="The broker's, or env:NAME for the variable that holds it")]
+Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
 Strict = Annotated[
     bool,
     typer.Option("--strict", help="Refuse whatever is warned of, and what the original system's manual refuses"),

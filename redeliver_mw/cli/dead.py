@@ -29,7 +29,7 @@ from ..message import Delivery, Destination
 from ..redaction import redact
 from ..redelivery.copies import HISTORY
 from ..session import Session, connect
-from .arguments import Json, Url, read_url
+from .arguments import Dlq, Json, Url, read_url
 from .logs import quiet_drivers
 from .output import body_of, cut, headers_of, plain, print_table, when
 from .signals import ended_by_signals
@@ -39,7 +39,6 @@ LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and those, when on
 SHORT_ID = 8
 TOLD_EVERY = 100
 
-Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
 LetterLimit = Annotated[int | None, typer.Option("--limit", help="At most so many letters, from 1 on")]
 LetterId = Annotated[str | None, typer.Option("--id", help="This letter only; the beginning of its id is enough")]
 

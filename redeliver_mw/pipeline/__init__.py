@@ -5,7 +5,8 @@
 Its functions take the caller's own SparkSession; `session` makes one. Importing this loads no Spark.
 """
 
-from .draining.job import Drained, drain
+from .draining.job import drain
+from .draining.order import Drained
 from .errors import LakeError, SparkError
 from .lake.compaction import Compacted, compact
 from .lake.lake import Lake

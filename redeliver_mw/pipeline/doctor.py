@@ -34,7 +34,7 @@ print(json.dumps({"python": "%d.%d" % sys.version_info[:2], **{n: version(n) for
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SparkFinding:
     """One thing that Spark needs: what was found of it, whether that will do, and the cure if not."""
 
     name: str
@@ -43,28 +43,28 @@ class Finding:
     cure: str = ""
 
 
-def examine() -> list[Finding]:
+def examine() -> list[SparkFinding]:
     """What is here, in the order in which to mend it. Starts `java` and the workers' Python, and no Spark."""
     return [_java(), *(_part(name) for name in _PARTS), _workers()]
 
 
-def _java() -> Finding:
+def _java() -> SparkFinding:
     java = find_java()
     if java is None:
-        return Finding("java", "none", False, CURE)
+        return SparkFinding("java", "none", False, CURE)
     fits = java.version >= OLDEST
-    return Finding("java", f"{java.version} ({java.path})", fits, "" if fits else CURE)
+    return SparkFinding("java", f"{java.version} ({java.path})", fits, "" if fits else CURE)
 
 
-def _part(name: str) -> Finding:
+def _part(name: str) -> SparkFinding:
     wanted = _wanted(name)
     try:
         found = version(name)
     except PackageNotFoundError:
-        return Finding(name, "none", False, f"Run: {_EXTRA}")
+        return SparkFinding(name, "none", False, f"Run: {_EXTRA}")
     if _fits(found, wanted):
-        return Finding(name, found, True)
-    return Finding(name, f"{found}, and {wanted} is needed", False, f"Run: pip install '{name}{wanted}'")
+        return SparkFinding(name, found, True)
+    return SparkFinding(name, f"{found}, and {wanted} is needed", False, f"Run: pip install '{name}{wanted}'")
 
 
 def _wanted(name: str) -> str:
@@ -89,23 +89,23 @@ def _numbers(text: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3])
 
 
-def _workers() -> Finding:
+def _workers() -> SparkFinding:
     """The Python that runs our code in Spark's workers: `session` makes it this one, unless the environment says."""
     name = "PYSPARK_PYTHON"
     given = os.environ.get(name)
     if given is None or shutil.which(given) == sys.executable:
-        return Finding(name, given or f"not set: {sys.executable} is taken", True)
+        return SparkFinding(name, given or f"not set: {sys.executable} is taken", True)
     try:
         asked = subprocess.run([given, "-c", _ASK, *_PARTS, "redeliver-mw"], capture_output=True, text=True, timeout=60)
         versions: Mapping[str, str | None] = json.loads(asked.stdout)
     except (OSError, ValueError, subprocess.TimeoutExpired):
-        return Finding(name, f"{given}, which does not run", False, f"Unset {name}, or give a Python that runs")
+        return SparkFinding(name, f"{given}, which does not run", False, f"Unset {name}, or give a Python that runs")
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     if versions["python"] != own:
         what = f"{given}, which is Python {versions['python']}; this is {own}"
-        return Finding(name, what, False, f"Unset {name}, or give a Python {own}")
+        return SparkFinding(name, what, False, f"Unset {name}, or give a Python {own}")
     missing = [part for part, there in versions.items() if there is None]
     if missing:
         what = f"{given}, which lacks {', '.join(missing)}"
-        return Finding(name, what, False, f"Run: {given} -m {_EXTRA}")
-    return Finding(name, given, True)
+        return SparkFinding(name, what, False, f"Run: {given} -m {_EXTRA}")
+    return SparkFinding(name, given, True)

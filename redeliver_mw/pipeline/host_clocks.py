@@ -27,8 +27,8 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .arrays import Bools, Floats, Ints
 from .time_range import DAY_US
 
 ClockState = Literal["in step", "corrected", "unknown"]
@@ -42,10 +42,6 @@ CLOSE_US: Final = 2_000_000  # with a greater error nobody says that clocks are 
 SHORTEST_US: Final = DAY_US // 64  # a part of a day that is not halved any more
 
 _ROUNDS: Final = 3  # in which hosts seem to be ahead of each other, before they are grouped
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

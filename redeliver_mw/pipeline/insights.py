@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Final
 from .errors import told
 from .lake.lake import Lake
 from .lake.mart_set import new_marts
+from .progress import Progress
 from .time_range import TimeBound, span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Progress = Callable[[str, int, int], None]
-"""Called with the mart that is being made, how many are done, and how many there are."""
 
 _OF_MESSAGES: Final = ("recovery", "waste")  # made of what was written of `messages`, which comes first
 

@@ -8,9 +8,13 @@ UTC. No pyspark in here.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
 
 from ..journal.records import SCHEMA
+
+Row: TypeAlias = Mapping[str, Any]
+"""A row of a table, as Spark or Arrow gives it to Python: values by the names of the columns."""
 
 _TYPES: Final = {
     "string": "STRING",

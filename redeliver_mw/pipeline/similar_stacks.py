@@ -20,6 +20,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .arrays import Bools, Ints
+
 SHINGLE: Final = 3  # frames
 NEAR: Final = (4, 5)  # four fifths
 _BANDS: Final = 32
@@ -27,7 +29,6 @@ _PLACES: Final = 4  # of a signature, in each band
 _SEED: Final = 2026
 
 Shingle = tuple[str, ...]
-Ints = NDArray[np.int64]
 Hashes = NDArray[np.uint64]
 
 
@@ -85,11 +86,11 @@ class _Sets:
                     first[first == high] = low
         return [int(one) for one in first]
 
-    def _are_near(self, one: np.int64, others: Ints) -> NDArray[np.bool_]:
+    def _are_near(self, one: np.int64, others: Ints) -> Bools:
         shared = np.isin(self.rows[others], self.rows[one, : self.sizes[one]]).sum(axis=1)
         either = self.sizes[one] + self.sizes[others] - shared
         part, whole = NEAR
-        near: NDArray[np.bool_] = shared * whole >= either * part
+        near: Bools = shared * whole >= either * part
         return near
 
     def _buckets(self) -> Iterator[Ints]:

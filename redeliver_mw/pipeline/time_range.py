@@ -54,6 +54,15 @@ def span(since: TimeBound | None = None, until: TimeBound | None = None) -> Time
     return found
 
 
+def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
+    """ConfigError for what is not the beginning of a day: marts know no more than days."""
+    found = span(since, until)
+    for name, bound in zip(("since", "until"), found, strict=True):
+        if bound is not None and bound % DAY_US:
+            raise ConfigError("marts are by day, and this is within one", where=name, cure="Name a day: 2026-11-30")
+    return found
+
+
 def day_of(us: int) -> date:
     """The UTC day of an instant."""
     return (_EPOCH + timedelta(days=us // DAY_US)).date()

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from redeliver_mw.pipeline.doctor import Finding, examine
+from redeliver_mw.pipeline.doctor import SparkFinding, examine
 from tests.pipeline.javas import fake_java
 
 
-def finding(name: str) -> Finding:
+def finding(name: str) -> SparkFinding:
     [found] = [one for one in examine() if one.name == name]
     assert found.ok == (not found.cure)
     return found

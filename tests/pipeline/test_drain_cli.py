@@ -16,7 +16,8 @@ from redeliver_mw.cli.main import run
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Destination
 from redeliver_mw.pipeline import Lake
-from redeliver_mw.pipeline.draining.job import DrainOrder, carry_out
+from redeliver_mw.pipeline.draining.job import carry_out
+from redeliver_mw.pipeline.draining.order import DrainOrder
 from redeliver_mw.session import connect
 from tests.brokers import Broker
 from tests.faults.letters import bury, declare, take

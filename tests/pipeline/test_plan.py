@@ -18,7 +18,7 @@ from redeliver_mw.pipeline import Lake, LakeError, Letter, Plan, plan, read_plan
 from redeliver_mw.pipeline.plans.bucket_files import small_batches
 from redeliver_mw.pipeline.plans.plan_dir import new_folder
 from redeliver_mw.pipeline.replaying import ledger, registry
-from redeliver_mw.pipeline.replaying.bucket_attempt import BucketAttempt
+from redeliver_mw.pipeline.replaying.ledger import BucketAttempt
 from tests.pipeline.drained import DAY, NOON, letter, put
 
 if TYPE_CHECKING:

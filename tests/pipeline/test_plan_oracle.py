@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redeliver_mw.pipeline.plans.bucket_files import LETTERS as PLAN_COLUMNS
+from redeliver_mw.pipeline.plans.build import buckets_for, rank
 from redeliver_mw.pipeline.plans.eligibility import SENT, decide, held_back
-from redeliver_mw.pipeline.plans.ranking import buckets_for, rank
 from redeliver_mw.pipeline.schemas import DEAD_LETTERS, PLAN
 from tests.pipeline.drained import NOON, letter
 

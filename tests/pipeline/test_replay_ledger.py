@@ -14,10 +14,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redeliver_mw.pipeline import LakeError
-from redeliver_mw.pipeline.replaying import ranges
-from redeliver_mw.pipeline.replaying.bucket_attempt import WHYS, BucketAttempt
-from redeliver_mw.pipeline.replaying.ledger import FOLDER, LedgerAnswer, LedgerRecord, line_of, read, tries
-from redeliver_mw.pipeline.replaying.progress import ReplayProgress
+from redeliver_mw.pipeline.replaying.ledger import (
+    FOLDER,
+    WHYS,
+    BucketAttempt,
+    LedgerAnswer,
+    LedgerRecord,
+    ReplayProgress,
+    as_ranges,
+    line_of,
+    positions_in,
+    read,
+    tries,
+)
 from tests.disks import fill, small_disk_at
 
 PLAN = "0123456789abcdef"
@@ -41,18 +50,18 @@ def told(folder: Path) -> LedgerRecord:
 
 @given(POSITIONS)
 def test_positions_are_the_same_after_they_were_written(positions: set[int]) -> None:
-    assert ranges.read(ranges.write(positions)) == positions
+    assert positions_in(as_ranges(positions)) == positions
 
 
 def test_positions_that_follow_each_other_are_one_range() -> None:
-    assert ranges.write([3, 0, 1, 2, 7, 9, 8]) == "0-3,7-9"
-    assert ranges.write([]) == ""
+    assert as_ranges([3, 0, 1, 2, 7, 9, 8]) == "0-3,7-9"
+    assert as_ranges([]) == ""
 
 
 @pytest.mark.parametrize("text", ["a", "1-", "3-1", "1,,2", "1 2", "-1", "٣"])
 def test_text_that_is_no_positions_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"no positions|ends before"):
-        ranges.read(text)
+        positions_in(text)
 
 
 def test_what_every_try_says_is_put_together(tmp_path: Path) -> None:

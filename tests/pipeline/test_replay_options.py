@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.pipeline.replaying.options import ReplayOptions
-from redeliver_mw.pipeline.replaying.publisher_job import shares_of
+from redeliver_mw.pipeline.replaying.publishers import shares_of
 from redeliver_mw.pipeline.replaying.rate_limit import SLACK, RateLimit
 
 

@@ -22,6 +22,7 @@ from redeliver_mw.pipeline.insights import insights
 from redeliver_mw.pipeline.report import aggregate, job
 from redeliver_mw.pipeline.report.facts import Facts, facts
 from redeliver_mw.pipeline.report.failures import FailureGroup, Failures
+from redeliver_mw.pipeline.time_range import whole_days
 from redeliver_mw.policy import PolicyMap, load_policies
 from tests.pipeline.journals import line, lines, segment
 from tests.pipeline.sample_rows import policy, sample, sample_facts
@@ -187,7 +188,7 @@ def test_days_outside_of_a_span_are_left_out(spark: SparkSession, sample_lake: L
 
 def test_a_time_within_a_day_is_refused() -> None:
     with pytest.raises(ConfigError, match="within one"):
-        job.whole_days("2026-03-02T06:00:00Z", None)
+        whole_days("2026-03-02T06:00:00Z", None)
 
 
 def test_without_marts_it_says_how_to_make_them(spark: SparkSession, lake: Lake) -> None:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from redeliver_mw.pipeline.report.charts import flow_chart, healing_curve, storm_chart
 from redeliver_mw.pipeline.report.facts import MartRows, facts
 from redeliver_mw.pipeline.report.page import LIMIT, page
-from redeliver_mw.pipeline.report.pareto import pareto_chart
+from redeliver_mw.pipeline.report.policy_section import pareto_chart
 from redeliver_mw.pipeline.report.storms import Bucket, Storm, Storms
 from redeliver_mw.pipeline.report.svg_axes import LETTER, Anchor, Box, place
 from redeliver_mw.pipeline.report.units import count, duration, share

@@ -18,7 +18,7 @@ from redeliver_mw.pipeline.files import files_at
 from redeliver_mw.pipeline.lake.retention import forget
 from redeliver_mw.pipeline.plans.plan_file import Plan, PlanFile, freeze, hash_of, path_of
 from redeliver_mw.pipeline.replaying import ledger, registry
-from redeliver_mw.pipeline.replaying.bucket_attempt import BucketAttempt
+from redeliver_mw.pipeline.replaying.ledger import BucketAttempt
 from tests.pipeline.drained import DAY, NOON, letter, put
 
 FIRST, SECOND = "2026-11-29", "2026-11-30"  # the day of NOON, and the one after it

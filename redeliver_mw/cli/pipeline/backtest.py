@@ -19,13 +19,13 @@ from ...errors import ConfigError
 from ...policy import PolicyMap, RedeliveryPolicy
 from ...policy.formats import LANGUAGES
 from ...redaction import redact
-from ..arguments import read_policies
-from .options import Conf, Json, LakeFolder, Master, Since, Until, spark
+from ..arguments import Json, read_policies
+from .options import Conf, LakeFolder, Master, Since, Until, spark
 from .tables import check_file, listed, print_rows, sentences, written_to
 
 if TYPE_CHECKING:
     from ...pipeline.backtest import BacktestRow, Candidate, Check, History, Objective, Shape
-    from ...pipeline.backtest.assessment import Evidence
+    from ...pipeline.backtest.assessment import LakeEvidence
     from ...pipeline.backtest.queries import BacktestAnswer
     from ...pipeline.report.backtest_input import ToldPolicies
 
@@ -106,7 +106,8 @@ def backtest(
     from ...pipeline import Lake
     from ...pipeline.backtest import how_wrong, lake_input
     from ...pipeline.report.backtest_input import ToldPolicies
-    from ...pipeline.report.job import told_policies, whole_days
+    from ...pipeline.report.job import told_policies
+    from ...pipeline.time_range import whole_days
 
     # what cannot be meant is told before Spark is started
     whole_days(since, until)
@@ -146,7 +147,7 @@ class _Asked:
         """Return whether there is something to choose between."""
         return self.search or len({row.candidate for row in answer.rows}) > 1
 
-    def answer(self, history: History, told_of: ToldPolicies, by: ByOption, evidence: Evidence) -> BacktestAnswer:
+    def answer(self, history: History, told_of: ToldPolicies, by: ByOption, evidence: LakeEvidence) -> BacktestAnswer:
         """Return what a history answers; `told_of` are the policies in use, as far as the journal tells them."""
         from ...pipeline.backtest import Candidate
         from ...pipeline.backtest.queries import judged, searched

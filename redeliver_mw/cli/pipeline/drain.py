@@ -15,18 +15,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import counted
-from ..arguments import Url, read_url
+from ..arguments import Dlq, Json, Url, read_url
 from ..logs import quiet_drivers
 from ..output import plain
 from ..signals import ended_by_signals
-from .options import Conf, Json, LakeFolder, Master, spark
+from .options import Conf, LakeFolder, Master, spark
 
 if TYPE_CHECKING:
     from ...pipeline import Drained
 
 PART, INTERRUPTED = 3, 130
 
-Dlq = Annotated[str, typer.Argument(metavar="DLQ", help="The dead-letter queue")]
 Tasks = Annotated[int, typer.Option("--tasks", metavar="N", help="So many consumers share the queue, from 1 on")]
 Peek = Annotated[bool, typer.Option("--peek", help="Leave the letters in their queue; where the broker can browse")]
 Batch = Annotated[
@@ -51,7 +50,8 @@ def drain(
     as_json: Json = False,
 ) -> None:
     """Take the letters of a dead-letter queue into a lake, as many as there are now: written first, then settled."""
-    from ...pipeline.draining.job import Drained, carry_out, prepare
+    from ...pipeline.draining.job import carry_out, prepare
+    from ...pipeline.draining.order import Drained
 
     quiet_drivers()
     found = prepare(read_url(url), dlq, lake, tasks=tasks, peek=peek, batch=batch)

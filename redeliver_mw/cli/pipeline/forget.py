@@ -12,11 +12,12 @@ from typing import Annotated
 import typer
 
 from ...errors import counted
-from .options import Json, LakeFolder
+from ..arguments import Json
+from .options import LakeFolder
 
 Before = Annotated[str, typer.Option("--before", metavar="DAY", help="Letters that died before this day, in UTC")]
-Bodies = Annotated[bool, typer.Option("--bodies", help="Only their bodies: the letters stay to be counted")]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without it, it is only counted")]
+OnlyBodies = Annotated[bool, typer.Option("--bodies", help="Only their bodies: the letters stay to be counted")]
+Remove = Annotated[bool, typer.Option("--execute", help="Do it; without it, it is only counted")]
 
 
 def register(group: typer.Typer) -> None:
@@ -25,7 +26,7 @@ def register(group: typer.Typer) -> None:
 
 
 def forget(
-    lake: LakeFolder, before: Before, bodies: Bodies = False, execute: Execute = False, as_json: Json = False
+    lake: LakeFolder, before: Before, bodies: OnlyBodies = False, execute: Remove = False, as_json: Json = False
 ) -> None:
     """Remove drained dead letters that died before a day, or only their bodies. They are nowhere else."""
     from ...pipeline.lake.retention import forget as forget_letters

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 
 import typer
 
+from ..arguments import Json
 from ..output import print_table
-from .options import Conf, Json, LakeFolder, Master, Since, Until, spark
+from .options import Conf, LakeFolder, Master, Since, Until, spark
 
 
 def register(group: typer.Typer) -> None:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import ConfigError, counted
+from ..arguments import Json
 from ..output import plain, print_table
 from . import backtest, drain, forget, insights, plan, replay, report
-from .options import Conf, Json, LakeFolder, Master, Since, Until, spark, telling
+from .options import Conf, LakeFolder, Master, Since, Until, spark, telling
 
 if TYPE_CHECKING:
     from ...pipeline import Compacted

@@ -59,7 +59,6 @@ Conf = Annotated[
         "--conf", metavar="KEY=VALUE", callback=_known_settings, help="A setting of Spark's own; may be repeated"
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
 
 
 @contextmanager

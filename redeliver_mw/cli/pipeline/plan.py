@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import ConfigError
+from ..arguments import Json
 from ..output import cut, plain, print_table
-from .options import Conf, Json, LakeFolder, Master, spark
+from .options import Conf, LakeFolder, Master, spark
 
 if TYPE_CHECKING:
     from ...pipeline import Plan
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 IN_PART = 3
 _NO_GROUPS = "activemq+stomp"  # a dialect in which no consumer sees a group id
 
-PlanFolder = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's folder: empty, or not there yet")]
+NewPlanFolder = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's folder: empty, or not there yet")]
 Where = Annotated[
     str | None, typer.Option("--where", metavar="SQL", help="A condition in Spark SQL over the letters' columns")
 ]
-Since = Annotated[
+DiedSince = Annotated[
     str | None, typer.Option("--since", metavar="TIME", help="Letters dead from this day or time on (ISO 8601, UTC)")
 ]
-Until = Annotated[
+DiedUntil = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Letters dead before this day or time (ISO 8601, UTC)")
 ]
 Destinations = Annotated[
@@ -84,10 +85,10 @@ def register(group: typer.Typer) -> None:
 
 def plan(
     lake: LakeFolder,
-    folder: PlanFolder,
+    folder: NewPlanFolder,
     where: Where = None,
-    since: Since = None,
-    until: Until = None,
+    since: DiedSince = None,
+    until: DiedUntil = None,
     destination: Destinations = None,
     fingerprint: Fingerprints = None,
     header: Headers = None,

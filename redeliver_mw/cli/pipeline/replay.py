@@ -16,11 +16,11 @@ import typer
 from ...errors import counted
 from ...message import Destination
 from ...redaction import redact
-from ..arguments import Url, read_url
+from ..arguments import Json, Url, read_url
 from ..logs import quiet_drivers
 from ..output import plain, print_table
 from ..signals import ended_by_signals
-from .options import Conf, Json, Master, spark
+from .options import Conf, Master, spark
 
 if TYPE_CHECKING:
     from ...pipeline.replaying.report import Canary, Replayed
@@ -29,7 +29,7 @@ IN_PART, INTERRUPTED = 3, 130
 SENDING = "sending"  # what a run tells of its progress while letters are on their way
 
 PlanFolder = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's folder")]
-Execute = Annotated[bool, typer.Option("--execute", help="Send them; without it nothing is sent")]
+Send = Annotated[bool, typer.Option("--execute", help="Send them; without it nothing is sent")]
 Rate = Annotated[
     float | None, typer.Option("--rate", metavar="N", help="Messages a second, of all publishers together")
 ]
@@ -40,7 +40,7 @@ StopAt = Annotated[str, typer.Option("--stop-at", metavar="P%", help="Stop when 
 Publishers = Annotated[
     int | None, typer.Option("--publishers", metavar="N", help="Spark tasks that send, by default two")
 ]
-JournalFolder = Annotated[
+ConsumersJournal = Annotated[
     str | None,
     typer.Option("--journal", metavar="FOLDER", help="The consumers' journal; else the dead-letter queues are watched"),
 ]
@@ -55,12 +55,12 @@ def register(group: typer.Typer) -> None:
 def replay(
     plan: PlanFolder,
     url: Url,
-    execute: Execute = False,
+    execute: Send = False,
     rate: Rate = None,
     canary: CanarySize = None,
     stop_at: StopAt = "20%",
     publishers: Publishers = None,
-    journal: JournalFolder = None,
+    journal: ConsumersJournal = None,
     wait: Wait = 60.0,
     master: Master = None,
     conf: Conf = None,

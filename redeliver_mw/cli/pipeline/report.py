@@ -13,19 +13,19 @@ from typing import Annotated
 import typer
 
 from ...errors import ConfigError
-from ..arguments import read_policies
+from ..arguments import Json, read_policies
 from ..output import plain
-from .options import Conf, Json, LakeFolder, Master, Since, Until, spark
+from .options import Conf, LakeFolder, Master, Since, Until, spark
 from .tables import listed
 
 Out = Annotated[str | None, typer.Option("--out", metavar="FILE", help="Where the page goes, as HTML")]
-Policy = Annotated[
+PolicyInUse = Annotated[
     str | None,
     typer.Option(
         "--policy", metavar="POLICY", help="The policies in use, text or file; by default as far as the journal tells"
     ),
 ]
-Objective = Annotated[
+ObjectiveName = Annotated[
     str | None,
     typer.Option(
         "--objective",
@@ -43,8 +43,8 @@ def register(group: typer.Typer) -> None:
 def report(
     lake: LakeFolder,
     out: Out = None,
-    policy: Policy = None,
-    objective: Objective = None,
+    policy: PolicyInUse = None,
+    objective: ObjectiveName = None,
     since: Since = None,
     until: Until = None,
     master: Master = None,
@@ -55,13 +55,14 @@ def report(
     from ...pipeline import Lake
     from ...pipeline.backtest.objective import objective_of
     from ...pipeline.report import job
+    from ...pipeline.time_range import whole_days
 
     if out is None and not as_json:
         raise ConfigError("it is not said where the page goes", where="--out", cure="Name a file, or ask for --json")
     # what cannot be meant is told before Spark is started
     wanted = objective_of(objective) if objective is not None else None
     policies = read_policies(policy, None, False) if policy is not None else None
-    job.whole_days(since, until)
+    whole_days(since, until)
     if out is not None:
         job.check_out(out)
     place = Lake(lake)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from .arrays import Bools
+from ..arrays import Bools
 from .assumptions import Figure, PolicyResult, figures, largest_of, results
 from .calibration import LEAST, Check
 from .experiment import Experiment, experiment
@@ -28,7 +28,7 @@ from .history import History
 from .objective import Objective
 from .observations import NEVER
 from .rows import COUNTS_WITHIN, TIMES_WITHIN, BacktestRow, Candidate
-from .sampling import Z90, Z95, Z99, Blocks, Spread, Statistics, Stretch, blocks_of, halves, spread, stretches
+from .sampling import Z90, Z95, Z99, Blocks, StandardErrors, Statistics, Stretch, blocks_of, halves, spread, stretches
 
 Confidence = Literal["sure", "fairly sure", "not known"]
 
@@ -43,7 +43,7 @@ _NEXT: Final = math.sqrt(2)  # the next period has its own chance, as large as t
 
 
 @dataclass(frozen=True, kw_only=True)
-class Change:
+class ColumnChange:
     """Says how one column changes: from `now` to `best`, by something between `lo` and `hi`.
 
     The bounds are those of the 95 % interval for the next period, if what comes is like what was.
@@ -73,7 +73,7 @@ class Assessment:
     weak: tuple[str, ...] = ()
     figures: tuple[Figure, ...] = ()
     results: tuple[PolicyResult, ...] = ()
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ColumnChange, ...] = ()
     messages: int = 0
     blocks: float = 0.0
     experiment: Experiment | None = None  # where no change is advised, and messages still recovered at the end
@@ -86,7 +86,7 @@ class Assessment:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class LakeEvidence:
     """Holds what is known of a lake beside its histories.
 
     - `observed`: rows with `destination`, `policy_version`, `messages`, `recovered`, `attempts`, `last_us`, and of the
@@ -109,7 +109,7 @@ class Evidence:
         return max(self.outage_share.values(), default=0.0)
 
 
-NOTHING_ELSE: Final = Evidence()
+NOTHING_ELSE: Final = LakeEvidence()
 
 
 def assess(
@@ -117,7 +117,7 @@ def assess(
     present: Candidate,
     best: Candidate,
     objective: Objective,
-    evidence: Evidence,
+    evidence: LakeEvidence,
     *,
     destination: str | None = None,
 ) -> Assessment:
@@ -237,7 +237,7 @@ def _of_present(rows: Iterable[Mapping[str, Any]], destination: str | None) -> M
     return max(often, key=lambda row: row["last_us"]) if often else None
 
 
-def _not_as_observed(whole: Statistics, found: Spread, observed: Mapping[str, Any] | None) -> list[str]:
+def _not_as_observed(whole: Statistics, found: StandardErrors, observed: Mapping[str, Any] | None) -> list[str]:
     if observed is None:
         return []
     messages = observed["messages"]
@@ -304,7 +304,9 @@ def _spans(history: History) -> tuple[Bools, Bools, Bools]:
     return every, first, second
 
 
-def _drift(whole: Statistics, found: Spread, parts: Mapping[Stretch, Statistics], *, is_change: bool) -> Iterable[str]:
+def _drift(
+    whole: Statistics, found: StandardErrors, parts: Mapping[Stretch, Statistics], *, is_change: bool
+) -> Iterable[str]:
     names = ("now p_recover", "change p_recover") if is_change else ("now p_recover",)
     for before, after, times in _COMPARED:
         first, second = parts[before], parts[after]
@@ -356,17 +358,17 @@ def _beside_chance(name: str, row: BacktestRow) -> float:
     return (COUNTS_WITHIN if name == "attempts_per_message" else TIMES_WITHIN) * value
 
 
-def _half_width(name: str, rows: _Rows, found: Spread, z: float) -> float:
+def _half_width(name: str, rows: _Rows, found: StandardErrors, z: float) -> float:
     return _beside_chance(name, rows[1]) + _NEXT * found.within(f"change {name}", z)
 
 
-def _change(name: str, rows: _Rows, whole: Statistics, found: Spread) -> Change:
+def _change(name: str, rows: _Rows, whole: Statistics, found: StandardErrors) -> ColumnChange:
     change, half = whole[f"change {name}"], _half_width(name, rows, found, Z95)
     now = whole[f"now {name}"]
-    return Change(column=name, now=now, best=now + change, lo=change - half, hi=change + half)
+    return ColumnChange(column=name, now=now, best=now + change, lo=change - half, hi=change + half)
 
 
-def _confidence(objective: Objective, rows: _Rows, whole: Statistics, found: Spread) -> Confidence:
+def _confidence(objective: Objective, rows: _Rows, whole: Statistics, found: StandardErrors) -> Confidence:
     name = objective.minimise
     if f"change {name}" not in whole or rows[1].extrapolated:
         return "not known"

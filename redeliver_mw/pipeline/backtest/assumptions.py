@@ -16,8 +16,9 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from .arrays import Bools, Floats, summed
+from ..arrays import Bools, Floats
 from .calibration import LEAST, wilson
+from .intervals import summed
 from .observations import NEVER, Observations
 from .sampling import Z99, Blocks, halves, student
 

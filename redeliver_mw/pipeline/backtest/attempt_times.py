@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from ...errors import ConfigError
-from .arrays import Floats, Ints
+from ..arrays import Floats, Ints
 from .observations import ObservationRow
 from .time_grid import times
 

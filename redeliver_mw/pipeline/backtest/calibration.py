@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from .arrays import Bools, Floats
+from ..arrays import Bools, Floats
 from .evaluation import BEYOND, Mixture
 from .history import History
 from .observations import ObservationRow, Observations, told

@@ -15,7 +15,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from .arrays import Bools, Floats, Intervals, Ints
+from ..arrays import Bools, Floats, Ints
+from .intervals import Intervals
 from .time_grid import BELOW, TimeGrid
 from .turnbull import Smoother, expected, flat, likelihood, rough, scale_of, turnbull_estimate
 

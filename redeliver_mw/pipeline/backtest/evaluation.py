@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from .arrays import Bools, Floats, Ints
+from ..arrays import Bools, Floats, Ints
 from .curves import Curves
 from .schedule import AttemptSchedule, padded
 

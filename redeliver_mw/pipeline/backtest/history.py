@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import ConfigError
 from ...policy.formats.diagnostics import nearest
-from .arrays import Bools
+from ..arrays import Bools
 from .attempt_times import AttemptTimes, TimesByGroup
 from .curves import Curves, curves_again, curves_of
 from .evaluation import SUMS, Evaluation, Mixture, evaluate, quantiles

@@ -5,27 +5,32 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
 
 from ...policy import RedeliveryPolicy
 from ..errors import LakeError, told
 from ..lake.lake import Lake
 from ..lake.mart_set import MartSet
 from ..report.backtest_input import in_use
-from ..report.job import whole_days
-from ..time_range import DAY_US, TimeBound
+from ..schemas import Row
+from ..time_range import DAY_US, TimeBound, whole_days
 from . import History
-from .assessment import Evidence
+from .assessment import LakeEvidence
 from .calibration import Check
-from .outages import longest_outages
-from .terminal_errors import ends_of
+from .observations import ObservationRow
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Row = dict[str, Any]
+_TIMES: Final = 5.0  # so many times the usual number of failures make an outage
+_LEAST: Final = 5.0  # failures in a bucket: fewer may be chance
+_GAP: Final = 2  # buckets without many failures that do not end an outage
+_AT_ONCE: Final = frozenset({"rejected", "undecodable"})  # how messages end that no policy tries again
 
 
 @dataclass(frozen=True)
@@ -47,9 +52,9 @@ class LakeHistory:
     outage_share: Mapping[str, float]
     days: float = 0.0
 
-    def evidence(self, checks: Sequence[Check]) -> Evidence:
+    def evidence(self, checks: Sequence[Check]) -> LakeEvidence:
         """Return what a recommendation is held against; `checks` are those of `how_wrong`."""
-        return Evidence(self.observed, tuple(checks), self.hosts, self.outage_share, self.days)
+        return LakeEvidence(self.observed, tuple(checks), self.hosts, self.outage_share, self.days)
 
 
 def known(
@@ -120,3 +125,49 @@ def policies_in_use(
 
 def _collected(frame: DataFrame) -> list[Row]:
     return [row.asDict() for row in frame.collect()]
+
+
+def longest_outages(rows: Iterable[ObservationRow], buckets: int) -> dict[str, float]:
+    """Return the longest outage of each destination as a share of the time, from rows with `bucket` and `n`.
+
+    An outage is a run of buckets with far more failures than the usual one has; 0 if there was none. Messages that fail
+    in one outage recover together, so they tell no more than one message would: whatever is said of chance has to count
+    outages, and therefore has to know how long they are.
+    """
+    counts: dict[str, np.ndarray] = defaultdict(lambda: np.zeros(buckets))
+    for row in rows:
+        counts[row["destination"]][min(row["bucket"], buckets - 1)] += row["n"]
+    return {destination: longest(found) / buckets for destination, found in counts.items()}
+
+
+def longest(counts: np.ndarray) -> int:
+    """Return how many buckets the longest outage spans; 0 if there was none."""
+    many = np.flatnonzero(counts >= max(_TIMES * float(np.median(counts)), _LEAST))
+    if not len(many):
+        return 0
+    breaks = np.flatnonzero(np.diff(many) > 1 + _GAP)
+    starts = np.concatenate([[0], breaks + 1])
+    ends = np.concatenate([breaks, [len(many) - 1]])
+    return int((many[ends] - many[starts]).max()) + 1
+
+
+class TerminalErrors(NamedTuple):
+    """Tells how messages ended, by fingerprint, as `History` takes it: each error's name, and those never retried."""
+
+    error_types: dict[str, str]
+    at_once: frozenset[str]
+
+
+def ends_of(rows: Iterable[ObservationRow]) -> TerminalErrors:
+    """From rows with `fingerprint`, `error_type` and `reason`: of `messages`, each combination once or more.
+
+    An error is tried again by no policy if all its messages ended as rejected or undecodable.
+    """
+    types: dict[str, str] = {}
+    reasons: dict[str, set[str | None]] = defaultdict(set)
+    for row in rows:
+        fingerprint = row["fingerprint"] or ""
+        reasons[fingerprint].add(row["reason"])
+        if row["error_type"]:
+            types.setdefault(fingerprint, row["error_type"])
+    return TerminalErrors(types, frozenset(name for name, found in reasons.items() if found <= _AT_ONCE))

@@ -11,8 +11,9 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from ...errors import ConfigError
+from ..arrays import Bools, Floats, Ints
 from ..time_bins import bin_of
-from .arrays import Bools, Floats, Intervals, Ints, counted
+from .intervals import Intervals, counted
 from .time_grid import TimeGrid, cells_of
 
 SHORTEST: Final = bin_of(1000)  # nothing shorter than a millisecond is told apart

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from .arrays import Bools, Floats
+from ..arrays import Bools, Floats
 from .rows import BacktestRow
 
 _SAME: Final = 1e-9  # numbers that differ by less, as a part, are equal

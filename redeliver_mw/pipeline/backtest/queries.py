@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...policy import PolicyMap, RedeliveryPolicy
-from .assessment import NOTHING_ELSE, Assessment, Evidence, assess
+from .assessment import NOTHING_ELSE, Assessment, LakeEvidence, assess
 from .history import By, History
 from .objective import Objective, Recommendation, recommend
 from .rows import BacktestRow, Candidate
@@ -68,7 +68,7 @@ def judged(
     *,
     by: By = "destination",
     destination: str | None = None,
-    evidence: Evidence = NOTHING_ELSE,
+    evidence: LakeEvidence = NOTHING_ELSE,
 ) -> BacktestAnswer:
     """Return the rows of `History.backtest`, and which candidate to take instead of `present`, one of them."""
     rows = history.backtest(candidates, by=by, destination=destination)
@@ -89,7 +89,7 @@ def searched(
     destinations: Iterable[str],
     *,
     others: Callable[[RedeliveryPolicy], Sequence[Candidate]] = lambda _: (),
-    evidence: Evidence = NOTHING_ELSE,
+    evidence: LakeEvidence = NOTHING_ELSE,
 ) -> BacktestAnswer:
     """For each destination its present policy, others, and what a search finds: its best, and what is on the front.
 

@@ -16,8 +16,9 @@ from typing import Final, Literal
 
 import numpy as np
 
-from .arrays import Bools, Floats, Ints, summed
+from ..arrays import Bools, Floats, Ints
 from .history import By, History
+from .intervals import summed
 from .observations import Observations
 from .rows import BacktestRow, Candidate
 
@@ -45,7 +46,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Spread:
+class StandardErrors:
     """The standard errors of some numbers, and the degrees of freedom behind them."""
 
     errors: Mapping[str, float]
@@ -65,7 +66,7 @@ def blocks_of(told: Observations, outage_share: float = 0.0) -> Blocks:
     return Blocks(numbers, summed(numbers, told.n, 0))
 
 
-def spread(blocks: Blocks, whole: Statistics, without: Callable[[Bools], Statistics]) -> Spread:
+def spread(blocks: Blocks, whole: Statistics, without: Callable[[Bools], Statistics]) -> StandardErrors:
     """Return the standard errors of the numbers of `whole`; `without` tells them without some of the histories.
 
     A number that is not there without some block has an endless error.
@@ -78,7 +79,7 @@ def spread(blocks: Blocks, whole: Statistics, without: Callable[[Bools], Statist
         part = blocks.weights[full] / blocks.weights.sum()
         for name in names:
             errors[name] = _error(whole[name], np.array([answer[name] for answer in answers]), part)
-    return Spread(errors, max(blocks.effective - 1, 1.0))
+    return StandardErrors(errors, max(blocks.effective - 1, 1.0))
 
 
 def with_sampling(

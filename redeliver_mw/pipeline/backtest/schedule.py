@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import ConfigError
 from ...policy import Accept, Backoff, Keep, Redeliver, RedeliveryPolicy
 from ...policy.stops import AfterFailures
-from .arrays import Floats
+from ..arrays import Floats
 from .attempt_times import PATHS, AttemptTimes
 
 MOST: Final = 10_000  # attempts that are followed

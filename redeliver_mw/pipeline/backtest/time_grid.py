@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from .arrays import Floats, Ints, summed
+from ..arrays import Floats, Ints
+from .intervals import summed
 
 MOST: Final = 400  # edges that are made of bins
 _STEP: Final = math.log(2) / 24  # bins nearer than this are one edge
@@ -60,7 +61,7 @@ def times(bins: Ints) -> Floats:
 
 
 def cells_of(bins: Ints, n: Floats) -> TimeGrid:
-    """Cells for a history in which each of `bins` (all above 0, any order) occurs `n` times; at least one bin."""
+    """Return the grid for a history in which each of `bins`, one or more, above 0, in any order, occurs `n` times."""
     found, at = np.unique(bins, return_inverse=True)
     weight = summed(at, n, len(found))
     logs: Floats = np.log(times(found))

@@ -25,7 +25,8 @@ from typing import Final
 
 import numpy as np
 
-from .arrays import Floats, Intervals, summed
+from ..arrays import Floats
+from .intervals import Intervals, summed
 from .time_grid import TimeGrid
 
 TOLERANCE: Final = 2e-4  # of a group's messages: when no round moves more of them past any edge, it is done

@@ -6,56 +6,18 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from ...adapter.registry import adapter_for, parse_url
+from ...adapter.registry import adapter_for
 from ...dead_letters import BATCH, BrokerClient
 from ...errors import ConfigError
 from ...message import Destination
 from ..lake.lake import Lake
+from ..progress import Progress
+from .order import TASKS, Drained, DrainOrder, queue_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many of how many letters are in the staging, from a thread of its own."""
-
-TASKS: Final = 2
-_LARGEST: Final = 10_000  # letters that are kept at once
-
-
-@dataclass(frozen=True, slots=True)
-class Drained:
-    """What a drain did. `run` is None if there was nothing to do.
-
-    `letters` are new in the lake; of these, `earlier` were taken by a run before that had died. `again` were in it
-    already. `found` were in the queue at the start; `stay` cannot be kept outside of it. `rest` says why it ended
-    before all were taken; empty if it did not. `stopped`: because it was told to.
-    """
-
-    run: str | None
-    found: int
-    letters: int = 0
-    earlier: int = 0
-    again: int = 0
-    stay: int = 0
-    rest: str = ""
-    stopped: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DrainOrder:
-    """A drain that is worth starting Spark for: `found` letters wait."""
-
-    url: str = field(repr=False)  # with its password
-    broker: str
-    queue: Destination
-    lake: Lake
-    tasks: int
-    batch: int
-    found: int
 
 
 def drain(
@@ -93,7 +55,7 @@ def prepare(
     batch: int = BATCH,
 ) -> Drained | DrainOrder:
     """All of a drain that needs no Spark: what it did if that was all there is to do, else what is left."""
-    queue = _checked(url, dlq, tasks, batch)
+    queue = queue_of(url, dlq, tasks, batch)
     if peek:
         from .peek import peek as look
 
@@ -108,7 +70,7 @@ def carry_out(
     spark: SparkSession, order: DrainOrder, *, stop: threading.Event | None = None, progress: Progress | None = None
 ) -> Drained:
     """The rest of a drain, as `drain` has it."""
-    from .scheduling import Rounds
+    from .tasks import Rounds
 
     _refuse_speculation(spark)
     return Rounds(spark, order, stop or threading.Event(), progress).run()
@@ -116,28 +78,10 @@ def carry_out(
 
 def _nothing_there(order: DrainOrder) -> Drained:
     """What a run before has taken, and died, is put into the lake all the same."""
-    from .scheduling import gather_left
+    from .tasks import gather_left
 
     left = gather_left(order)
     return Drained(left.run, 0, left.letters, left.letters, left.again) if left else Drained(None, 0)
-
-
-def _checked(url: str, dlq: str | Destination, tasks: int, batch: int) -> Destination:
-    """What can be told before anything is connected to. ConfigError."""
-    if parse_url(url).dialect == "memory":
-        raise ConfigError(
-            "a memory broker lives in one process, and Spark's tasks are others",
-            where="memory://",
-            cure="Drain a real one; in tests read TestApp.dead_letters(source)",
-        )
-    for name, value, most in (("tasks", tasks, None), ("batch", batch, _LARGEST)):
-        if value < 1 or (most is not None and value > most):
-            span = "from 1 on" if most is None else f"from 1 to {most}"
-            raise ConfigError(f"{value} is no number {span}", where=name, cure="Leave it out for what is usual")
-    queue = Destination.parse(dlq)
-    if queue.kind == "topic" and not queue.subscription:
-        raise ConfigError(f"{queue} is no queue", cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters")
-    return queue
 
 
 def _refuse_speculation(spark: SparkSession) -> None:

@@ -16,8 +16,8 @@ from ..errors import told
 from ..lake.lake import Lake
 from ..manifests import new_run
 from .commit import gather, gather_looked
-from .job import Drained
 from .manifests import BROKER
+from .order import Drained
 from .rows import run_of
 from .staging import LOOKED, TABLE, StagingArea
 

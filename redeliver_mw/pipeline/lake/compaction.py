@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import partial
@@ -20,9 +22,9 @@ from typing import TYPE_CHECKING, Final
 from ...errors import ConfigError
 from ..errors import lake_error, told
 from ..manifests import TICKS, DataFile, Manifest, new_run, now_us, run_folders, to_json
-from ..ticking import ticking
+from ..progress import Progress
 from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
-from .journal_segments import JournalListing, Unread, is_worth_tasks, list_journal, share_out, unread
+from .journal_segments import JournalListing, ListedSegment, Unread, is_worth_tasks, list_journal, share_out, unread
 from .lake import Lake, is_lake
 from .task_messages import REPORT, CompactionReport, CompactionTask, LineCounts, read_report
 
@@ -30,8 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SHOWN: Final = 3  # folders that a message names
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many of how many bytes of the journal are read, from a thread of its own."""
+_EVERY: Final = 0.5  # seconds between two looks at how far the tasks are
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,7 @@ class _Run:
         ticks = self.lake.files.url(f"{TICKS}/run={self.name}") if self.progress else None
         work = CompactionTask(self.lake.root, self.name, self.wanted, tasks, ticks)
         numbers = self.spark.range(0, len(tasks), 1, len(tasks))
-        with ticking(work, found.new, self.progress):
+        with _told_how_far(work, found.new, self.progress):
             sent = numbers.mapInArrow(partial(run_tasks, work), REPORT).collect()
         return [_ended_well(read_report(row["report"])) for row in sent]
 
@@ -258,3 +259,34 @@ def _summary(manifest: Manifest | None, found: Unread, journal: JournalListing) 
         days=tuple(sorted(day_of(day * DAY_US) for day in days)),
         below=journal.below,
     )
+
+
+@contextmanager
+def _told_how_far(work: CompactionTask, segments: Sequence[ListedSegment], tell: Progress | None) -> Iterator[None]:
+    """Call `tell("reading", bytes read, bytes to read)` now and then while the block runs, from a thread.
+
+    Each task leaves an empty file for a piece that it has done. That works with any Spark: a session over Connect
+    knows nothing of tasks.
+    """
+    if tell is None or work.ticks is None:
+        yield
+        return
+    os.makedirs(work.ticks)
+    pieces = [piece for task in work.tasks for piece in task]
+    ends = {piece: segments[piece.segment].size if piece.end is None else piece.end for piece in pieces}
+    sizes = {f"{piece.segment}-{piece.start}": end - piece.start for piece, end in ends.items()}
+    total, over = sum(sizes.values()), threading.Event()
+
+    def look() -> None:
+        while not over.wait(_EVERY):
+            done = sum(sizes[name] for name in os.listdir(work.ticks))
+            tell("reading", done, total)
+
+    tell("reading", 0, total)
+    looking = threading.Thread(target=look, name="redeliver-ticking", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        over.set()
+        looking.join()

@@ -46,6 +46,7 @@ _RESTORE: Final = (
     'Put back the one of a backup; if no other release has ever written to this lake, write {"format": %d} into it'
 )
 _COMPACT: Final = "Run `redeliver pipeline compact JOURNAL LAKE`"
+_DRAIN: Final = "Run `redeliver pipeline drain URL DLQ LAKE`"
 
 
 class Lake:
@@ -106,11 +107,32 @@ class Lake:
     ) -> DataFrame:
         """The letters that died from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no order.
 
-        LakeError if none was ever drained.
+        These are the letters that were drained, and of those that were only looked at the ones that were not drained
+        later. LakeError if none was ever drained.
         """
-        from ..draining.table import dead_letters
+        from pyspark.sql import functions as sf
 
-        return dead_letters(self, spark, since, until)
+        from ..draining.manifests import BROKER, read_all
+        from ..draining.staging import TABLE
+
+        wanted = span(since, until)
+        with told(self.root):
+            manifests = read_all(self.files)
+        if not manifests:
+            raise LakeError("the lake holds no dead letters yet", where=self.root, cure=_DRAIN)
+
+        def rows(looked: bool) -> DataFrame:
+            listed = [file for one in manifests if (one.owner == BROKER) == looked for file in one.files]
+            paths = [file.path for file in listed if wanted.touches(file.min_us, file.max_us)]
+            frame = self.read(spark, schemas.DEAD_LETTERS, paths, base=TABLE)
+            if wanted.since_us is not None:
+                frame = frame.where(sf.col("dead_us") >= wanted.since_us)
+            return frame if wanted.until_us is None else frame.where(sf.col("dead_us") < wanted.until_us)
+
+        drained = rows(looked=False)
+        if not any(one.owner == BROKER for one in manifests):
+            return drained
+        return drained.unionByName(rows(looked=True).join(drained.select("dl_id"), "dl_id", "left_anti"))
 
     def marts(self) -> MartSet:
         """Open the marts as they were published last, all of one run. Raises LakeError if they never were."""

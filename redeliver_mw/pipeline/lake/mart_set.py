@@ -25,21 +25,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ...errors import ConfigError
 from .. import schemas
 from ..errors import LakeError, told
 from ..files import Files
-from ..manifests import new_run, now_us
+from ..manifests import Manifest, new_run, now_us
 from ..time_range import TimeBound, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from .lake import Lake
 
 HEAD: Final = "marts/_head.json"
 MANIFESTS: Final = "marts/_manifests"
@@ -86,13 +84,35 @@ class SetManifest:
         return f"{MANIFESTS}/{self.run}.json"
 
 
+class MartLake(Protocol):
+    """Stands for a lake, as its marts see it: `Lake` is one."""
+
+    root: str
+    files: Files
+
+    def manifests(self) -> list[Manifest]: ...
+
+    def events(
+        self,
+        spark: SparkSession,
+        since: TimeBound | None = None,
+        until: TimeBound | None = None,
+        *,
+        manifests: Sequence[Manifest] | None = None,
+    ) -> DataFrame: ...
+
+    def locked(self, part: str = "events") -> AbstractContextManager[None]: ...
+
+    def read(self, spark: SparkSession, ddl: str, paths: Sequence[str], *, base: str) -> DataFrame: ...
+
+
 class MartSet:
     """Reads the marts of one run of `insights`, whatever is published after it was opened.
 
     `Lake.marts()` opens the set that was published last. Every method may raise LakeError.
     """
 
-    def __init__(self, lake: Lake, manifest: SetManifest) -> None:
+    def __init__(self, lake: MartLake, manifest: SetManifest) -> None:
         self.lake, self.manifest, self.root = lake, manifest, lake.root
 
     def has(self, name: str) -> bool:
@@ -127,7 +147,7 @@ class MartSet:
 class NewMarts:
     """Writes the marts of a set that is not published yet. Made by `new_marts`."""
 
-    def __init__(self, lake: Lake, spark: SparkSession, base: Mapping[str, MartFiles]) -> None:
+    def __init__(self, lake: MartLake, spark: SparkSession, base: Mapping[str, MartFiles]) -> None:
         self.run = new_run()
         self._lake, self._spark, self._base = lake, spark, base
         self._marts: dict[str, MartFiles] = {}
@@ -177,7 +197,7 @@ class NewMarts:
 
 
 @contextmanager
-def new_marts(lake: Lake, spark: SparkSession, *, keep: bool = False) -> Iterator[NewMarts]:
+def new_marts(lake: MartLake, spark: SparkSession, *, keep: bool = False) -> Iterator[NewMarts]:
     """Give the set to write into, and publish it when the block ends well; else nothing is changed for readers.
 
     With `keep` the marts that are not written are those of the set before. Raises LakeError if another process makes
@@ -220,7 +240,7 @@ def current(files: Files) -> SetManifest | None:
             raise _damaged(files, path, error) from None
 
 
-def write_table(lake: Lake, spark: SparkSession, name: str, frame: DataFrame, folder: str) -> MartFiles:
+def write_table(lake: MartLake, spark: SparkSession, name: str, frame: DataFrame, folder: str) -> MartFiles:
     """Write a table into a folder. Raises TypeError if `frame` has other columns or types than the table."""
     import pyarrow.parquet as pq
 

@@ -4,34 +4,62 @@
 
 What is decided is written down before it is used: a condition or a transform that answers differently each time is
 asked once. Only the first and the last step read bodies, and the transform's.
+
+Letters are ordered by the hash of their group, and within a group by their death: any first part of the order is a
+fair sample of the plan. A bucket holds whole groups, so it keeps their order by itself. Nothing is sorted in one
+place: the hashes' range is cut into slices, which are sorted each for itself, and counted.
 """
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import LakeError
 from ..files import Files
 from ..lake.lake import Lake
-from .already_sent import sent_back
+from ..replaying import ledger
+from ..replaying.registry import FOLDER, StartedReplay, all_begun
 from .bucket_files import LETTERS, write_left_out, write_letters
-from .eligibility import FAILED, decide, held_back
-from .letter_transform import MADE, READ
+from .eligibility import FAILED, SENT, decide, held_back
+from .letter import Redact
+from .letter_transform import MADE, READ, LetterTransform, letter_in
 from .options import PlanOptions
 from .plan_dir import WORK
-from .plan_file import PlanFile
-from .ranking import buckets_for, rank
-from .spark_transform import SHOWN, run_changes, run_redaction
+from .plan_file import ABOUT, PlanFile, path_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 _TOLD: Final = 5  # of what a transform raised
-Progress = Callable[[str], None]
-"""Called with what is being done now."""
+_SENT_NAMES: Final = [column.split()[0] for column in SENT.split(", ")]
+_BUCKET_PLACE: Final = "plan_id STRING, folder STRING, bucket INT"
+_SHOWN: Final = "dl_id STRING, shown BINARY"
+_MADE: Final = pa.schema(
+    [
+        ("dl_id", pa.string()),
+        ("target", pa.string()),
+        ("body", pa.binary()),
+        ("body_sha256", pa.string()),
+        ("edited_body", pa.bool_()),
+        ("edits", pa.string()),
+        ("why", pa.string()),
+        ("detail", pa.string()),
+    ]
+)
+_A_SLICE: Final = 100_000  # letters, about
+_MOST_SLICES: Final = 4096
+_SMALL_BUCKET: Final = 64  # letters: so few are not worth a file and a task of their own
+_BUCKET: Final = 100_000
+_USUAL_BUCKETS: Final = 16  # buckets: enough for as many publishers
+_MOST_BUCKETS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +86,7 @@ class PlanBuild:
     lake: Lake
     letters: DataFrame
     wish: PlanOptions
-    tell: Progress
+    tell: Callable[[str], None]
 
     def all(self) -> BuiltPlan:
         """From the condition to the files, which are synced."""
@@ -136,7 +164,7 @@ class PlanBuild:
         if self.wish.redact is None:
             return bare.withColumn("body", sf.lit(None).cast("BINARY"))
         going = self.letters.join(ranked.select("dl_id"), "dl_id").select(*READ)
-        shown = going.mapInArrow(partial(run_redaction, self.wish.redact), SHOWN)
+        shown = going.mapInArrow(partial(run_redaction, self.wish.redact), _SHOWN)
         return bare.drop("body").join(shown.withColumnRenamed("shown", "body"), "dl_id")
 
     def _errors(self, fates: DataFrame, groups: Iterable[Row]) -> tuple[tuple[str, str], ...]:
@@ -171,3 +199,115 @@ def _left_out(groups: Iterable[Row]) -> dict[str, int]:
         if row["why"] is not None:
             found[row["why"]] += row["count"]
     return dict(sorted(found.items()))
+
+
+def sent_back(spark: SparkSession, lake: Lake) -> DataFrame:
+    """Return the letters that replays have sent back already, as the ledgers of their plans say: rows of SENT.
+
+    A broker has confirmed each. LakeError where a plan that was replayed is gone: with it went what is known of its
+    letters.
+    """
+    begun = all_begun(lake.files)
+    places = [(one.plan_id, one.folder, bucket) for one in begun for bucket in sorted(_tries(lake, one))]
+    if not places:
+        return spark.createDataFrame([], SENT)
+    return spark.createDataFrame(places, _BUCKET_PLACE).repartition(len(places)).mapInArrow(_confirmed, SENT)
+
+
+def _tries(lake: Lake, begun: StartedReplay) -> dict[int, list[str]]:
+    if not os.path.exists(os.path.join(begun.folder, ABOUT)):
+        raise LakeError(
+            "this plan was replayed and is gone: nobody knows which of its letters were sent",
+            where=begun.folder,
+            cure=f"Put it back; or remove {lake.files.url(f'{FOLDER}/{begun.plan_id}.json')} to plan all of them again",
+        )
+    return ledger.tries(begun.folder)
+
+
+def _confirmed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over buckets: their letters that are confirmed."""
+    for batch in batches:
+        for place in batch.to_pylist():
+            paths = ledger.tries(place["folder"]).get(place["bucket"], [])
+            confirmed = ledger.read(paths, place["plan_id"]).confirmed
+            if confirmed:
+                table = pq.read_table(
+                    os.path.join(place["folder"], path_of(place["bucket"])), columns=["position", *_SENT_NAMES]
+                )
+                is_sent = [position in confirmed for position in table["position"].to_pylist()]
+                yield from table.filter(pa.array(is_sent, pa.bool_())).select(_SENT_NAMES).to_batches()
+
+
+def run_changes(changes: LetterTransform, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over READ: rows of MADE."""
+    for batch in batches:
+        yield pa.RecordBatch.from_pylist([changes.made_of(row) for row in batch.to_pylist()], schema=_MADE)
+
+
+def run_redaction(redact: Redact, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For `mapInArrow` over READ: rows of _SHOWN."""
+    for batch in batches:
+        shown = [_shown(redact, row) for row in batch.to_pylist()]
+        yield pa.RecordBatch.from_arrays([batch["dl_id"], pa.array(shown, pa.binary())], names=["dl_id", "shown"])
+
+
+def _shown(redact: Redact, row: Mapping[str, Any]) -> bytes | None:
+    """Nothing where the function raises, or gives what is no body: what cannot be redacted is not shown."""
+    try:
+        found = redact(letter_in(row))
+    except (Exception, SystemExit):
+        return None
+    if isinstance(found, str):
+        return found.encode("utf-8", "backslashreplace")
+    return found if isinstance(found, bytes) else None
+
+
+def buckets_for(letters: int) -> int:
+    """As many that each publisher gets some, and not so many that most are all but empty; at least one."""
+    small, large = -(-letters // _SMALL_BUCKET), -(-letters // _BUCKET)
+    return max(1, min(_USUAL_BUCKETS, small), min(_MOST_BUCKETS, large))
+
+
+def rank(letters: DataFrame, count: int, buckets: int, *, ordered: bool) -> DataFrame:
+    """`letters` with `bucket` and `position`, both INT, and `rank`, BIGINT from 0.
+
+    They have `dl_id`, which is theirs alone, `dead_us`, `message_key` and `group_id`; `ordered` makes letters of one
+    group id a group. `count` is how many they are, about.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sf
+
+    bits = max(1, min(_MOST_SLICES, count // _A_SLICE).bit_length())
+    # The highest bits, so that the slices are in the hashes' order; it is that of unsigned numbers.
+    hashed = letters.withColumn("_hash", sf.xxhash64(_group(ordered))).withColumn(
+        "_slice", sf.shiftrightunsigned("_hash", 64 - bits).cast("INT")
+    )
+    within = Window.partitionBy("_slice").orderBy("_hash", "dead_us", "dl_id")
+    in_bucket = Window.partitionBy("bucket").orderBy("rank")
+    return (
+        hashed.join(sf.broadcast(_offsets(hashed)), "_slice")
+        .withColumn("rank", sf.row_number().over(within) - 1 + sf.col("_before"))
+        .withColumn("bucket", sf.pmod(sf.col("_hash"), sf.lit(buckets)).cast("INT"))
+        .withColumn("position", sf.row_number().over(in_bucket) - 1)
+        .drop("_slice", "_hash", "_before")
+    )
+
+
+def _group(ordered: bool) -> Column:
+    """What a letter's place comes from; the kinds of it are told apart, so that a key is no other's group."""
+    from pyspark.sql import functions as sf
+
+    alone = sf.coalesce(sf.concat(sf.lit("k"), "message_key"), sf.concat(sf.lit("d"), "dl_id"))
+    return sf.coalesce(sf.concat(sf.lit("g"), "group_id"), alone) if ordered else alone
+
+
+def _offsets(hashed: DataFrame) -> DataFrame:
+    """For each slice how many letters are before it. There are a few thousand slices at most."""
+    from pyspark.sql import functions as sf
+
+    spark = hashed.sparkSession
+    before, rows = 0, []
+    for row in sorted(hashed.groupBy("_slice").agg(sf.count("*").alias("n")).collect(), key=lambda row: row["_slice"]):
+        rows.append((row["_slice"], before))
+        before += row["n"]
+    return spark.createDataFrame(rows, "_slice INT, _before BIGINT")

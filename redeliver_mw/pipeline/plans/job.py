@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..lake.lake import Lake
@@ -22,7 +22,7 @@ from .user_functions import ship
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from .build import BuiltPlan, Progress
+    from .build import BuiltPlan
 
 
 def plan(
@@ -45,7 +45,7 @@ def plan(
     buckets: int | None = None,
     bodies: bool = True,
     redact: str | Redact | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> Plan:
     """Freezes which of the lake's dead letters go back, in a folder that is empty or not there yet.
 
@@ -56,6 +56,8 @@ def plan(
 
     Without `bodies` the plan has none: a replay takes them from the lake, which has to have them still. `redact` is a
     function over a `Letter`, or names one, and gives what the plan shows of the body, which goes back as it is.
+
+    `progress` is called with what is being done now.
 
     ConfigError for what cannot be meant, LakeError, SparkError. After an error no plan is there. What a transform
     raised is no error of this: those letters are in `left_out`, and the first in `errors`.

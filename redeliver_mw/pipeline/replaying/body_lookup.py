@@ -11,7 +11,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from ..lake.lake import Lake
 from ..plans.bucket_files import small_batches, write_letters
 from ..plans.plan_file import Plan, path_of
+from ..schemas import Row
 from .registry import BODIES, FOLDER
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 _LENT: Final = pa.schema([("position", pa.int32()), ("body", pa.binary()), ("letter", pa.binary())])
 _AT_ONCE: Final = 256  # rows that are read at a time: bodies may be large
-
-Row = dict[str, Any]
 
 
 @contextmanager
@@ -65,7 +64,7 @@ def borrowed(folder: str, bucket: int) -> Callable[[Row], Row]:
 
     def of(row: Row) -> Row:
         found = next(one for one in rows if one["position"] == row["position"])
-        return row | {name: found[name] if _same(found, row) else None for name in ("body", "letter")}
+        return {**row, **{name: found[name] if _same(found, row) else None for name in ("body", "letter")}}
 
     return of
 

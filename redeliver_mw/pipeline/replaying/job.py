@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import told
 from ..files import files_at
+from ..progress import Progress
 from .options import BATCH, STOP_AT, WAIT, ReplayOptions, ShareOrCount, Size
 from .preflight import (
     missing_targets,
@@ -30,9 +30,6 @@ from .sync_connection import SyncConnection
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is being done, and how many of how many letters are confirmed."""
 
 
 def replay(

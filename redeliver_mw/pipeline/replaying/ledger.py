@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of a replay: which letters of its plan were sent, and what the broker said.
+"""The ledger of a replay: which letters of its plan were sent, and what the broker said. Read, written, and followed.
 
 ::
 
@@ -16,20 +16,37 @@ reserved, so that a full disk is met before anything is sent, and not after.
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import json
 import os
+import re
+import secrets
+import socket
+import time
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..errors import LakeError
-from . import ranges
+from ..files import sync
+from ..manifests import now_us
 
 VERSION: Final = 1
 FOLDER: Final = "ledger"
 
 LedgerLine = Mapping[str, Any]
+WHYS: Final = 16  # different reasons that one answer tells; what is refused for others has the last one
+WHY_BYTES: Final = 240  # of a reason as JSON
+PATIENCE: Final = 10.0
+_AGAIN: Final = 0.05  # seconds between two tries to get the lock
+_FRAME: Final = 512  # bytes of a line beside its positions and reasons
+_RESERVE: Final = 16 << 10  # bytes that are reserved at a time, if the disk has them
+_OTHER: Final = "refused, for one more reason than are told apart"
+_NOT_RESERVING: Final = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
+_RANGES: Final = re.compile(r"[0-9]{1,10}(?:-[0-9]{1,10})?(?:,[0-9]{1,10}(?:-[0-9]{1,10})?)*")
+_WIDEST: Final = 11  # characters that a position takes at most, its comma included
 
 
 @dataclass(slots=True)
@@ -90,7 +107,7 @@ def read(paths: Collection[str], plan_id: str) -> LedgerRecord:
     for lines in sorted((list(_lines(path, plan_id)) for path in paths), key=_begun):
         for line in lines[1:]:
             if "intent" in line:
-                told.intend(ranges.read(line["intent"]) - told.confirmed)
+                told.intend(positions_in(line["intent"]) - told.confirmed)
             else:
                 told.add(answer_of(line))
     return told.settle()
@@ -107,9 +124,9 @@ def parsed(line: bytes) -> LedgerLine | None:
 
 def answer_of(line: LedgerLine) -> LedgerAnswer:
     """What a line with `done` says. ValueError for positions that are none."""
-    refused = {position: why for why, text in line.get("refused", {}).items() for position in ranges.read(text)}
-    unsent, silent = (ranges.read(line.get(name, "")) for name in ("unsent", "silent"))
-    return LedgerAnswer(ranges.read(line["done"]), refused, unsent, silent)
+    refused = {position: why for why, text in line.get("refused", {}).items() for position in positions_in(text)}
+    unsent, silent = (positions_in(line.get(name, "")) for name in ("unsent", "silent"))
+    return LedgerAnswer(positions_in(line["done"]), refused, unsent, silent)
 
 
 def _begun(lines: list[LedgerLine]) -> int:
@@ -142,3 +159,210 @@ def line_of(said: Mapping[str, object]) -> bytes:
     """The line that says this, with its newline."""
     body = json.dumps(said, separators=(",", ":")).encode()[:-1]
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
+
+
+class BucketAttempt:
+    """One try at one bucket, by one process. `before` is what earlier tries say. Not for several threads.
+
+    LakeError if another process is at this bucket for `patience` seconds more, as two of them would send the same
+    letters, and if what an earlier one wrote is damaged. Every method may raise OSError.
+    """
+
+    def __init__(self, folder: str, plan_id: str, bucket: int, run: str, *, patience: float = PATIENCE) -> None:
+        place = os.path.join(folder, FOLDER)
+        os.makedirs(place, exist_ok=True)
+        self._lock = _locked(os.path.join(place, f"_bucket-{bucket:05d}.lock"), patience)
+        try:
+            self.before = read(tries(folder).get(bucket, ()), plan_id)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._about = {"ledger": VERSION, "plan": plan_id, "bucket": bucket, "run": run}
+        self._path = os.path.join(place, f"bucket-{bucket:05d}.{run}-{secrets.token_hex(3)}.jsonl")
+        self._fd = -1
+        self._end = self._reserved = 0
+
+    def intend(self, positions: Collection[int]) -> None:
+        """They are about to be sent: on the disk when this returns, with room for the answer. Else send nothing."""
+        line = line_of({"intent": as_ranges(positions), "at_us": now_us()})
+        if new := self._fd < 0:
+            self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
+        if self._end == 0:
+            said = {"host": socket.gethostname(), "pid": os.getpid(), "at_us": now_us()}
+            line = line_of(self._about | said) + line
+        self._reserve(len(line) + _room(len(positions)))
+        self._append(line)
+        os.fsync(self._fd)
+        if new:
+            sync(os.path.dirname(self._path))
+
+    def answer(self, answer: LedgerAnswer) -> None:
+        """What became of what was intended last. On the disk before the next is sent, and when this is closed."""
+        whys: dict[str, list[int]] = {}
+        for position, why in answer.refused.items():
+            cut = _cut(why)
+            whys.setdefault(cut if cut in whys or len(whys) < WHYS else _OTHER, []).append(position)
+        said = {
+            "refused": {why: as_ranges(found) for why, found in whys.items()},
+            "unsent": as_ranges(answer.unsent),
+            "silent": as_ranges(answer.silent),
+        }
+        line = {"done": as_ranges(answer.confirmed)} | {name: value for name, value in said.items() if value}
+        self._append(line_of(line | {"at_us": now_us()}))
+
+    def close(self) -> None:
+        """Gives back the room that was not used, and lets others at this bucket. May be called twice."""
+        fd, lock, self._fd, self._lock = self._fd, self._lock, -1, -1
+        try:
+            if fd >= 0:
+                os.ftruncate(fd, self._end)
+                os.fsync(fd)
+        finally:
+            for one in (fd, lock):
+                if one >= 0:
+                    os.close(one)
+
+    def _reserve(self, size: int) -> None:
+        """Room for `size` bytes more, and where there is enough for some more."""
+        if self._end + size <= self._reserved:
+            return
+        for wanted in (max(size, _RESERVE), size):
+            try:
+                _allocate(self._fd, self._end, wanted)
+                self._reserved = self._end + wanted
+                return
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or wanted == size:
+                    raise
+
+    def _append(self, line: bytes) -> None:
+        view = memoryview(line)
+        while view:
+            written = os.pwrite(self._fd, view, self._end)
+            self._end, view = self._end + written, view[written:]
+
+
+def _cut(why: str) -> str:
+    while len(json.dumps(why)) > WHY_BYTES:
+        why = why[: max(0, len(why) * 3 // 4)]
+    return why
+
+
+def _room(positions: int) -> int:
+    """Bytes that the answer of so many takes at most."""
+    return positions * _WIDEST + (WHYS + 1) * (WHY_BYTES + 8) + _FRAME
+
+
+def _allocate(fd: int, offset: int, size: int) -> None:
+    try:
+        os.posix_fallocate(fd, offset, size)
+    except OSError as error:
+        if error.errno not in _NOT_RESERVING:
+            raise
+        os.pwrite(fd, bytes(size), offset)  # a file system that reserves by being written to
+
+
+def _locked(place: str, patience: float) -> int:
+    """The lock that goes with this process. A publisher whose job was given up may take a moment to end."""
+    fd = os.open(place, os.O_RDWR | os.O_CREAT, 0o640)
+    deadline = time.monotonic() + patience
+    try:
+        while not _lock(fd):
+            if time.monotonic() >= deadline:
+                cure = "Wait for the end of the other publisher, or end it, and run it again"
+                raise LakeError("another process sends these letters just now", where=place, cure=cure)
+            time.sleep(_AGAIN)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+class ReplayProgress:
+    """Counts what a run has confirmed and refused so far, and how long its phases were at it.
+
+    `first_us` and `last_us` are the first intent and the last answer of the phase that is under way.
+    """
+
+    def __init__(self, folder: str, run: str) -> None:
+        self._place, self._run = os.path.join(folder, FOLDER), run
+        self._read_to: dict[str, int] = {}
+        self.confirmed = self.refused = 0
+        self.first_us: int | None = None
+        self.last_us: int | None = None
+        self._phases_us = 0  # of phases that are over
+
+    @property
+    def seconds(self) -> float:
+        """Return the time from first letter to last answer, of all phases together: what lies between is no part."""
+        return (self._phases_us + self._phase_us) / 1e6
+
+    @property
+    def _phase_us(self) -> int:
+        return 0 if self.first_us is None or self.last_us is None else max(0, self.last_us - self.first_us)
+
+    def begin_phase(self) -> None:
+        """Begin to count the time anew: the canary, or what follows it. OSError."""
+        self.look()
+        self._phases_us += self._phase_us
+        self.first_us = self.last_us = None
+
+    def look(self) -> None:
+        """Reads what is new. OSError."""
+        for name in os.listdir(self._place) if os.path.isdir(self._place) else ():
+            if f".{self._run}-" in name and name.endswith(".jsonl"):
+                self._file(os.path.join(self._place, name))
+
+    def _file(self, path: str) -> None:
+        with open(path, "rb") as file:
+            file.seek(self._read_to.get(path, 0))
+            content = file.read()
+        whole = content[: content.rfind(b"\n") + 1]
+        self._read_to[path] = self._read_to.get(path, 0) + len(whole)
+        for line in whole.splitlines():
+            if (said := parsed(line)) is not None:
+                self._line(said)
+
+    def _line(self, said: LedgerLine) -> None:
+        at_us = int(said["at_us"])
+        if "intent" in said:
+            self.first_us = at_us if self.first_us is None else min(self.first_us, at_us)
+        if "done" in said:
+            answer = answer_of(said)
+            self.confirmed += len(answer.confirmed)
+            self.refused += len(answer.refused)
+            self.last_us = at_us if self.last_us is None else max(self.last_us, at_us)
+
+
+def as_ranges(positions: Collection[int]) -> str:
+    """Return them as text, `0-499,503`: short where they follow each other. Ascending, each once; empty for none."""
+    parts: list[list[int]] = []
+    for position in sorted(set(positions)):
+        if parts and parts[-1][1] == position - 1:
+            parts[-1][1] = position
+        else:
+            parts.append([position, position])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def positions_in(text: str) -> set[int]:
+    """Return the positions that `as_ranges` has written. ValueError for any other text."""
+    if not text:
+        return set()
+    if not isinstance(text, str) or not _RANGES.fullmatch(text):
+        raise ValueError(f"{text!r} are no positions")
+    found: set[int] = set()
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        if last and int(last) < int(first):
+            raise ValueError(f"{part!r} ends before it begins")
+        found.update(range(int(first), int(last or first) + 1))
+    return found

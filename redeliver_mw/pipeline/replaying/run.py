@@ -1,40 +1,48 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a replay, on the driver: publishers are started, watched, and stopped when too many letters die again."""
+"""One run of a replay, on the driver: publishers are started, watched, and stopped when too many letters die again.
+
+At its end letters that were only looked at come off the queue in which they still lie.
+"""
 
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ...errors import RedeliverError
-from ...message import Destination
+from ...adapter.protocol import Adapter
+from ...adapter.registry import adapter_for
+from ...dead_letters import BrokerClient, QueueDrain
+from ...errors import NotCopyable, RedeliverError
+from ...message import Delivery, Destination
+from ..draining.rows import LetterRows, run_of
 from ..manifests import new_run, now_us
 from ..plans.plan_file import Plan
+from ..progress import Progress
 from . import outcomes, report
 from .body_lookup import lent
 from .canary_watch import CanarySeen, CanaryWatch, JournalWatch, QueueWatch
+from .ledger import ReplayProgress
 from .options import ReplayOptions
 from .preflight import publishers_for
-from .progress import ReplayProgress
-from .publisher_job import PublisherJob, shares_of
+from .publishers import PublisherJob, PublisherTask, shares_of, stop
 from .registry import register
 from .report import Canary, Replayed, ReplayVerdict
-from .work import PublisherTask, stop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-Progress = Callable[[str, int, int], None]
-
 POLL: Final = 0.25  # seconds between two looks at the publishers
 LOOK: Final = 2.0  # seconds between two looks at what dies again, and as often as ten times what a look takes
 JUDGED: Final = 100  # letters that must be sent before the share of those that died again means something
+WINDOW: Final = 10_000  # letters in hand at once: those that stay are in hand until the end
+_ORDINAL: Final = re.compile(r"([0-9a-f]{32})-[0-9]+")  # of letters that are alike in all that makes the id
 
 
 class ReplayRun:
@@ -94,8 +102,6 @@ class ReplayRun:
     def _remove(self) -> None:
         """Letters that were only looked at are taken off their queue once they are where they belong."""
         if "broker" in self._before.owners:
-            from .purge_originals import remove_confirmed
-
             self._tell("taking them off their queue")
             self._done = replace(self._done, removed=remove_confirmed(self._plan, self._url))
 
@@ -246,3 +252,63 @@ class ReplayRun:
         outcomes.write(self._plan, self._watch.names if self._watch is not None else None)
         report.publish(self._plan.folder, done)
         return done
+
+
+def remove_confirmed(plan: Plan, url: str) -> int:
+    """Take letters that were only looked at off their queue once they are confirmed at their target; return how many.
+
+    Each queue is consumed once. A letter is accepted only if it is one that the ledger has confirmed, told by its
+    `dl_id` and by what it is; in doubt it stays, as do all others, which go back to the broker in the end. BrokerError;
+    those that stay are told by the next run.
+    """
+    gone = 0
+    for dlq, sent in outcomes.looked_at(plan).items():
+        queue = Destination.parse(dlq)
+        with BrokerClient(adapter_for(url)) as asking:
+            found = asking.depth(queue)
+        if found:
+            adapter = adapter_for(url)
+            known = _Originals(adapter, queue, sent)
+            gone += QueueDrain(adapter, queue, known, quota=found, batch=WINDOW).run().kept
+    return gone
+
+
+class _Originals:
+    """The `LetterStore` of a queue whose letters were sent: it keeps, so to say, what their target has."""
+
+    def __init__(self, adapter: Adapter, queue: Destination, sent: dict[str, str | None]) -> None:
+        self._adapter, self._queue = adapter, queue
+        self._sent = sent  # dl_id -> hash of the body, None where it was edited
+        self._alike: dict[str, list[str]] = {}
+        for dl_id in sent:
+            if found := _ORDINAL.fullmatch(dl_id):
+                self._alike.setdefault(found[1], []).append(dl_id)
+
+    def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
+        rows = LetterRows(run_of(self._adapter, "", self._queue, "broker"))
+        readable = [letter for letter in letters if self._add(rows, letter)]
+        told = rows.table().select(["dl_id", "body_sha256", "known_by"]).to_pylist()
+        return [letter for letter, row in zip(readable, told, strict=True) if self._taken(**row)]
+
+    def sure(self, batches: int, /) -> None:
+        pass
+
+    def lost(self) -> None:
+        pass
+
+    def _add(self, rows: LetterRows, letter: Delivery) -> bool:
+        try:
+            rows.add(letter)
+        except NotCopyable:
+            return False  # it was never looked at
+        return True
+
+    def _taken(self, dl_id: str, body_sha256: str, known_by: str) -> bool:
+        """Whether it is one that was sent. Each counts once, but for a copy of ours, which is the same again."""
+        if known_by == "copy" and dl_id in self._sent and self._sent[dl_id] in (None, body_sha256):
+            return True
+        for one in (dl_id, *self._alike.get(dl_id, ())):
+            if self._sent.get(one) == body_sha256:
+                del self._sent[one]
+                return True
+        return False

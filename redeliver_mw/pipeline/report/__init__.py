@@ -4,8 +4,8 @@
 
 ::
 
-    job         reads the marts through Spark, asks the back-test, writes the file
-      condense  marts cut down to what a page can show; DataFrame -> DataFrame
-      facts     what the page says, as plain data, from plain rows; no Spark
-      page      facts -> HTML, with `words` for the sentences and `charts` for the pictures
+    job          reads the marts through Spark, asks the back-test, writes the file
+      aggregate  marts cut down to what a page can show; DataFrame -> DataFrame
+      facts      what the page says, as plain data, from plain rows; no Spark
+      page       facts -> HTML, with `sentences` for the text and `charts` for the pictures
 """

@@ -8,17 +8,18 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...errors import ConfigError
 from ...policy import PolicyMap, RedeliveryPolicy, load_policies
 from ...policy.model import TEXT_LIMIT
 from ...redaction import redact
-from ..backtest.assessment import NOTHING_ELSE, Evidence, assess
+from ..backtest.assessment import NOTHING_ELSE, LakeEvidence, assess
 from ..backtest.history import History
 from ..backtest.objective import Objective, recommend
 from ..backtest.rows import Candidate
 from ..backtest.search import Searched, search
+from ..schemas import Row
 from .failures import Key
 
 DESTINATIONS: Final = 12  # those with most failed messages
@@ -33,7 +34,6 @@ UNSHOWN: Final = (
     "its text in the journal has another version than its records, and none of them shows that the text is all of it"
 )
 
-Row = Mapping[str, Any]
 PoliciesInUse = RedeliveryPolicy | PolicyMap
 
 
@@ -100,7 +100,7 @@ def compared(
     policies: Mapping[str, PoliciesInUse],
     objectives: Sequence[Objective],
     progress: Callable[[str, int, int], None] | None = None,
-    evidence: Evidence = NOTHING_ELSE,
+    evidence: LakeEvidence = NOTHING_ELSE,
 ) -> Compared:
     """Return, where most messages failed, each candidate's row, and which of them is in use and which is best.
 
@@ -142,7 +142,7 @@ def _choice(
     objectives: Sequence[Objective],
     present: Candidate,
     place: str,
-    evidence: Evidence,
+    evidence: LakeEvidence,
 ) -> Row:
     found = [recommend(searched.rows, objective, present.name, destination=place) for objective in objectives]
     chosen = next((one for one in found if one.is_change), found[0])

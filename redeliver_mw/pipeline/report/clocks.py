@@ -4,14 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from ..schemas import Row
 from .markup import foreign
 from .units import count, duration, share
-
-Row = Mapping[str, Any]
 
 NAMED: Final = 5  # hosts that a sentence names
 DOUBTFUL: Final = 0.01  # the share of histories in disorder from which on it is said

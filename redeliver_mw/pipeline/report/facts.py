@@ -9,18 +9,17 @@ ending in `_s` are float seconds; points in time count from 1970, UTC. Texts are
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from ..schemas import Row
 from .attempts import Attempts, attempts
 from .clocks import Clocks, clocks
 from .failures import Failures, failures, text
 from .letters import Flow, Poison, flow, poison
 from .policy_advice import Advice, advise
 from .storms import Storms, storms
-
-Row = Mapping[str, Any]
 
 _DEAD: Final = frozenset({"dead_lettered", "discarded"})
 

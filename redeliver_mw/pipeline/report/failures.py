@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from ..schemas import Row
 from .healing import Interval, Likely, RecoveryCurve, interval, recovery_curve
 
-Row = Mapping[str, Any]
 Key = tuple[str, str]  # destination, fingerprint
 
 SHOWN: Final = 20

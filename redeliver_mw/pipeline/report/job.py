@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import ConfigError
 from ...redaction import redact
@@ -18,7 +18,9 @@ from ..backtest.objective import OBJECTIVES, Objective
 from ..errors import told
 from ..lake.lake import Lake
 from ..lake.mart_set import MartSet
-from ..time_range import DAY_US, TimeBound, TimeRange, day_of, span
+from ..progress import Progress
+from ..schemas import Row
+from ..time_range import TimeBound, TimeRange, day_of, whole_days
 from . import backtest_input
 from .axis_scales import bucket
 from .backtest_input import PoliciesInUse, ToldPolicies
@@ -31,11 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from ..backtest.lake_input import LakeHistory
-
-Progress = Callable[[str, int, int], None]
-"""Called with what is done now, how much of it is done, and how much there is."""
-
-Row = dict[str, Any]
 
 
 def report(
@@ -118,15 +115,6 @@ def check_out(out: str | os.PathLike[str]) -> Path:
         what = "this is a folder" if path.is_dir() else "there is no such folder"
         raise ConfigError(what, where=str(path), cure="Name a file in a folder that is there")
     return path
-
-
-def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
-    """ConfigError for what is not the beginning of a day: marts know no more than days."""
-    found = span(since, until)
-    for name, bound in zip(("since", "until"), found, strict=True):
-        if bound is not None and bound % DAY_US:
-            raise ConfigError("marts are by day, and this is within one", where=name, cure="Name a day: 2026-11-30")
-    return found
 
 
 class _Marts:

@@ -11,16 +11,15 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from typing import Any, Final
+from typing import Final
 
+from ..schemas import Row
 from .failures import text
 
 LINES: Final = 12
 DAYS: Final = 100  # beyond them a bar is a week
 SICK: Final = 10
 DAY: Final = 86400
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

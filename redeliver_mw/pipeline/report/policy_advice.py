@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_uppercase
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from ..backtest.assessment import Change, Confidence
+from ..backtest.assessment import ColumnChange, Confidence
 from ..backtest.assumptions import Figure, PolicyResult
+from ..schemas import Row
 from .failures import text
 
-Row = Mapping[str, Any]
 AdviceKind = Literal["change", "stay", "guess", "unknown", "none"]
 
 DESTINATIONS: Final = 6
@@ -105,10 +105,10 @@ class Advice:
     weak: tuple[str, ...] = ()  # what the advice takes for granted
     figures: tuple[Figure, ...] = ()  # what was looked for that would weaken it
     results: tuple[PolicyResult, ...] = ()  # what each policy and arm came to by itself, where there are several
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ColumnChange, ...] = ()
     experiment: ExperimentToTry | None = None
 
-    def change(self, column: str) -> Change | None:
+    def change(self, column: str) -> ColumnChange | None:
         """Return by how much a column changes, if that is known."""
         return next((one for one in self.changes if one.column == column), None)
 
@@ -166,7 +166,7 @@ def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row
         weak=tuple(map(text, choice.get("weak", ()))),
         figures=tuple(Figure(**one) for one in choice.get("figures", ())),
         results=tuple(PolicyResult(**one) for one in choice.get("results", ())),
-        changes=tuple(Change(**one) for one in choice.get("changes", ())),
+        changes=tuple(ColumnChange(**one) for one in choice.get("changes", ())),
         experiment=ExperimentToTry(**trial) if (trial := choice.get("experiment")) else None,
     )
 

@@ -8,17 +8,16 @@ A bucket is a round number of the mart's windows; there are at most BUCKETS, wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
+from ..schemas import Row
 from .axis_scales import bucket
 
 BUCKETS: Final = 400
 KEPT: Final = 120  # storms
 WINDOW_S: Final = 10
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

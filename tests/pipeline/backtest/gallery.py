@@ -36,8 +36,8 @@ from rich.console import Console
 from rich.table import Table
 
 from redeliver_mw.pipeline.backtest import OBJECTIVES, Candidate, History, how_wrong, recommend, search
-from redeliver_mw.pipeline.backtest.assessment import Assessment, Evidence, assess
-from redeliver_mw.pipeline.backtest.outages import longest_outages
+from redeliver_mw.pipeline.backtest.assessment import Assessment, LakeEvidence, assess
+from redeliver_mw.pipeline.backtest.lake_input import longest_outages
 from redeliver_mw.pipeline.time_bins import bin_of, lower_edge
 from redeliver_mw.policy import Backoff, RedeliveryPolicy
 
@@ -520,7 +520,7 @@ def draw(world: GalleryWorld, seed: int) -> Drawn:
     present = Candidate("present", world.policy)
     searched = search(history, present, world.policy, objective, destination="orders")
     told = recommend(searched.rows, objective, "present", destination="orders")
-    evidence = Evidence(found.observed, tuple(how_wrong(found.rows)), outage_share=found.outages)
+    evidence = LakeEvidence(found.observed, tuple(how_wrong(found.rows)), outage_share=found.outages)
     wanted = (told.best or told.present).candidate
     best = next(one for one in searched.candidates if one.name == wanted) if told.is_change else present
     if not told.is_change and seed >= ASSESSED:  # it would take most of the time, and cannot be advice

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from redeliver_mw.pipeline.backtest import OBJECTIVES, Candidate, History, how_wrong
-from redeliver_mw.pipeline.backtest.assessment import Assessment, Evidence, assess
-from redeliver_mw.pipeline.backtest.outages import longest, longest_outages
+from redeliver_mw.pipeline.backtest.assessment import Assessment, LakeEvidence, assess
+from redeliver_mw.pipeline.backtest.lake_input import longest, longest_outages
 from redeliver_mw.pipeline.backtest.sampling import Blocks, blocks_of, spread, student, with_sampling
 from redeliver_mw.pipeline.time_bins import bin_of
 from redeliver_mw.policy import Backoff, RedeliveryPolicy
@@ -41,7 +41,7 @@ def month(world: GalleryWorld, seed: int = 1) -> Judged:
 
 def assessed(world: GalleryWorld, better: RedeliveryPolicy, seed: int = 1) -> Assessment:
     found = month(world, seed)
-    evidence = Evidence(found.observed, tuple(how_wrong(found.rows)), outage_share=found.outages)
+    evidence = LakeEvidence(found.observed, tuple(how_wrong(found.rows)), outage_share=found.outages)
     history = History(found.rows, attempt_times=found.times)
     present, best = Candidate("present", world.policy), Candidate("better", better)
     return assess(history, present, best, OBJECTIVES[world.objective], evidence, destination="orders")
@@ -106,7 +106,7 @@ def test_a_world_that_changed_in_the_middle_is_noticed() -> None:
 
 def test_a_policy_that_is_named_as_the_one_in_use_and_was_not_is_found_out() -> None:
     found = month(GalleryWorld("", "", smooth()))
-    evidence = Evidence(found.observed, (), outage_share=found.outages)
+    evidence = LakeEvidence(found.observed, (), outage_share=found.outages)
     other = Candidate("present", RedeliveryPolicy(2, 0.5))
     history = History(found.rows, attempt_times=found.times)
     told = assess(history, other, other, OBJECTIVES["fewer-attempts"], evidence, destination="orders")
@@ -119,7 +119,7 @@ def test_times_that_are_predicted_otherwise_than_observed_stop_the_advice() -> N
     twice = [row | {"waited_us": 2 * row["waited_us"]} for row in found.observed]
     history = History(found.rows, attempt_times=found.times)
     for observed, withheld in ((found.observed, False), (twice, True)):
-        evidence = Evidence(observed, (), outage_share=found.outages)
+        evidence = LakeEvidence(observed, (), outage_share=found.outages)
         told = assess(history, PRESENT, PRESENT, OBJECTIVES["sooner"], evidence, destination="orders")
         assert told.withheld == withheld
     assert "let messages recover after" in told.reasons[0]
@@ -158,7 +158,7 @@ def test_one_failure_that_is_predicted_wrong_stops_the_advice_though_all_togethe
     for one in observed:
         one["attempts"] = round(row.attempts_per_message * one["messages"])
     assert row.p_recover == pytest.approx(0.5, abs=0.01)
-    told = assess(history, PRESENT, PRESENT, OBJECTIVES["fewer-attempts"], Evidence(observed), destination="orders")
+    told = assess(history, PRESENT, PRESENT, OBJECTIVES["fewer-attempts"], LakeEvidence(observed), destination="orders")
     assert told.withheld
     assert "of the messages with failure" in told.reasons[0]
 

@@ -13,7 +13,7 @@ import pytest
 
 from redeliver_mw.pipeline import Lake, compact
 from redeliver_mw.pipeline.backtest import OBJECTIVES, Candidate, History, how_wrong
-from redeliver_mw.pipeline.backtest.assessment import Evidence, assess
+from redeliver_mw.pipeline.backtest.assessment import LakeEvidence, assess
 from redeliver_mw.pipeline.backtest.lake_input import LakeHistory, known
 from redeliver_mw.pipeline.insights import insights
 from redeliver_mw.policy import Backoff, RedeliveryPolicy
@@ -136,7 +136,7 @@ def test_a_lake_tells_what_the_arrays_tell(both: tuple[dict[str, Judged], LakeHi
         [row | {"destination": name} for row in found.rows],
         attempt_times=[row | {"destination": name} for row in found.times],
     )
-    evidence = Evidence(
+    evidence = LakeEvidence(
         [row | {"destination": name} for row in found.observed],
         tuple(how_wrong([row | {"destination": name} for row in found.rows])),
         outage_share={name: found.outages.get("orders", 0.0)},

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redeliver_mw.pipeline.backtest.arrays import Floats, Intervals, counted
+from redeliver_mw.pipeline.arrays import Floats
+from redeliver_mw.pipeline.backtest.intervals import Intervals, counted
 from redeliver_mw.pipeline.backtest.time_grid import MOST, cells_of, times
 from redeliver_mw.pipeline.backtest.turnbull import (
     Smoother,

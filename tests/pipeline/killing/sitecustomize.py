@@ -18,7 +18,7 @@ from pathlib import Path
 FILES = (
     "dead_letters/drain.py",
     "pipeline/draining/staging.py",
-    "pipeline/draining/task.py",
+    "pipeline/draining/tasks.py",
     "pipeline/lake/parquet_writer.py",
 )
 OFTEN = 8  # so many times at most a line is passed first

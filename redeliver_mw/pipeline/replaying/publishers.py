@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a publisher, a Spark task, does: the letters of its buckets to the broker, and what that says to the ledger.
+"""The publishers of a run: each a Spark task that sends the letters of its buckets and writes down the answers.
+
+`PublisherTask` is what they are told, `PublisherJob` waits for them on the driver, `BucketPublisher` is one of them.
 
 A batch is written down as intended, sent, and its answers written down. Whatever ends the publisher, only letters of
 that one batch are in doubt; they are sent again, as the same copies.
@@ -9,31 +11,157 @@ that one batch are in doubt; they are sent again, as the same copies.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import socket
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ... import errors
+from ...adapter.protocol import Adapter
+from ...dead_letters import Edits, Packed, copy_of
 from ...errors import BrokerError, BrokerUnavailable, NotCopyable, RedeliverError
-from ..errors import LakeError, lake_error
+from ...message import Destination
+from ..errors import LakeError, SparkError, lake_error, told
 from ..plans.plan_file import path_of
+from ..schemas import Row
 from .batch_publisher import BatchPublisher, OutgoingLetter, SendResult
 from .body_lookup import borrowed
-from .bucket_attempt import BucketAttempt
-from .ledger import FOLDER
+from .ledger import FOLDER, BucketAttempt
 from .rate_limit import RateLimit
-from .row_to_copy import COLUMNS, chain_of, letter_of
 from .sync_connection import SyncConnection
-from .work import PublisherTask, stop, to_text
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REPORT: Final = "report STRING"
+AGAIN: Final = "Run it again: it goes on where it was"
 REFUSED_IN_A_ROW: Final = 100  # then nothing more is tried: it would be refused, too
 _BATCH_BYTES: Final = 8 << 20  # of bodies that are on their way at once
 
-Row = dict[str, Any]
+COLUMNS = (
+    "position",
+    "rank",
+    "dl_id",
+    "message_key",
+    "group_id",
+    "target",
+    "dlq",
+    "redelivered",
+    "letter",
+    "body",
+    "body_sha256",
+    "edited_body",
+    "edits",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublisherTask:
+    """What the publishers of a run have to know: number n sends the letters of the buckets in `shares[n]`.
+
+    Only letters whose rank is below `below` go (None: all), at `rate` a second for each publisher (None: as many as
+    can be), `batch` of them at a time. `bodies` is the folder where they are, if not in the plan.
+    """
+
+    folder: str
+    plan_id: str
+    run: str
+    url: str = field(repr=False)
+    shares: Sequence[Sequence[int]]
+    bodies: str = ""
+    ordered: bool = False
+    below: int | None = None
+    rate: float | None = None
+    batch: int = 500
+
+    @property
+    def stop_file(self) -> str:
+        """Where it is, publishers begin no further batch."""
+        return os.path.join(self.folder, FOLDER, f"_stop-{self.run}")
+
+
+def stop(work: PublisherTask, why: str) -> None:
+    """Let all publishers of the run end in good order. OSError."""
+    with open(work.stop_file, "w", encoding="utf-8") as file:
+        file.write(why)
+
+
+def to_text(error: RedeliverError | None) -> str:
+    """How a publisher ended: the error that ended it, or none. What it sent is in the ledger."""
+    return json.dumps(None if error is None else [type(error).__name__, error.what, error.where, error.cure])
+
+
+def read_report(text: str) -> RedeliverError | None:
+    """What `to_text` wrote."""
+    said = json.loads(text)
+    return None if said is None else _error(*said)
+
+
+def _error(name: str, what: str, where: str, cure: str) -> RedeliverError:
+    kind: type[RedeliverError] = LakeError if name == "LakeError" else getattr(errors, name, RedeliverError)
+    return kind(what, where=where, cure=cure)
+
+
+class PublisherJob:
+    """The publishers as a Spark job, in a thread of its own."""
+
+    def __init__(self, spark: SparkSession, work: PublisherTask) -> None:
+        self._spark, self._work = spark, work
+        self._sent: list[Any] = []
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="redeliver-replay", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+
+        try:
+            number = len(self._work.shares)
+            numbers = self._spark.range(0, number, 1, number)
+            self._sent = numbers.mapInArrow(partial(run_publishers, self._work), REPORT).collect()
+        except BaseException as error:  # raised by `errors`, in the thread that waits for it
+            self._error = error
+            with suppress(OSError):
+                stop(self._work, "the job was given up")  # what is left of it ends, too
+
+    def over(self, timeout: float) -> bool:
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def end(self) -> None:
+        """Whatever ended the driver's wait: the publishers end in good order."""
+        if self._thread.is_alive():
+            with suppress(OSError):
+                stop(self._work, "the driver ends")
+            self._thread.join()
+
+    def errors(self) -> list[RedeliverError]:
+        """Those that ended publishers. SparkError if one died."""
+        if self._error is None:
+            return [error for row in self._sent if (error := read_report(row["report"])) is not None]
+        try:
+            with told(self._work.folder):
+                raise self._error
+        except SparkError as error:
+            raise SparkError(error.what, where=error.where, cure=f"{AGAIN}. {error.cure}") from self._error
+
+
+def shares_of(letters: Mapping[int, int], publishers: int) -> list[list[int]]:
+    """The buckets of each publisher: the largest first, each to who has least."""
+    shares: list[list[int]] = [[] for _ in range(publishers)]
+    sizes = [0] * publishers
+    for bucket, number in sorted(letters.items(), key=lambda one: (-one[1], one[0])):
+        least = sizes.index(min(sizes))
+        shares[least].append(bucket)
+        sizes[least] += number
+    return shares
 
 
 def run_publishers(work: PublisherTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -180,3 +308,31 @@ def _of_disk(error: OSError, folder: str) -> RedeliverError:
         cure = "Make room and run it again: it goes on where it was"
         return LakeError("the disk is full, and what cannot be written down is not sent", where=where, cure=cure)
     return lake_error(error, where)
+
+
+def chain_of(row: Mapping[str, Any], ordered: bool) -> str:
+    """What has to go in order; empty for a letter by itself."""
+    return (row["group_id"] or "") if ordered else ""
+
+
+def letter_of(row: Mapping[str, Any], plan_id: str, ordered: bool, adapter: Adapter) -> OutgoingLetter:
+    """NotCopyable for what cannot be sent exactly."""
+    if row["letter"] is None or row["body"] is None:
+        raise NotCopyable("its body is neither in the plan nor, as it was planned, in the lake")
+    edits = None
+    if row["edits"] or row["edited_body"]:
+        headers = json.loads(row["edits"]).get("headers", {}) if row["edits"] else {}
+        edits = Edits(row["body"] if row["edited_body"] else None, headers)
+    packed = Packed(Destination.parse(row["dlq"]), bool(row["redelivered"]), row["letter"], row["body"])
+    out = copy_of(
+        packed,
+        Destination.parse(row["target"]),
+        adapter.reader,
+        adapter.capabilities,
+        replay_id=plan_id,
+        lineage=row["dl_id"],
+        known_as=row["message_key"],
+        salt=f"{plan_id}.{row['dl_id']}",
+        edits=edits,
+    )
+    return OutgoingLetter(row["position"], out, chain_of(row, ordered))

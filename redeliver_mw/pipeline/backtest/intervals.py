@@ -1,20 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes in which the parts of the back-test hand arrays to each other."""
+"""Histories as intervals: between which times each message recovered, counted, as arrays."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
-Bools: TypeAlias = NDArray[np.bool_]
-Array: TypeAlias = NDArray[Any]
+from ..arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)
@@ -22,7 +17,7 @@ class Intervals:
     """Histories by the times between which each message healed, as numbers of edges, equal ones counted together.
 
     A message of group `group[i]` failed at edge `lo[i]` for the last time and succeeded at edge `hi[i]`, which is
-    `Cells.never` if it did not; there are `n[i]` of them. Always lo < hi.
+    `TimeGrid.never` if it did not; there are `n[i]` of them. Always lo < hi.
     """
 
     group: Ints
