@@ -7,7 +7,7 @@ It reads one command a line from standard input and answers each with one line:
 
     run {"argv": […], "env": {…}, "log": "…"}   start a process -> its pid
     pids                                        what is alive -> "12 34"
-    kill | stop | cont                          SIGKILL (till all are gone), SIGSTOP, SIGCONT to all -> "ok"
+    kill | stop | cont | term                   SIGKILL (till all are gone), SIGSTOP, SIGCONT, SIGTERM to all -> "ok"
 
 When standard input ends, or the owner is gone in whatever way (kill -9 included), everything is killed, the
 data folder deleted, and the leash ends. It imports nothing but the standard library.
@@ -25,6 +25,7 @@ import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
+SIGNALS = {"stop": signal.SIGSTOP, "cont": signal.SIGCONT, "term": signal.SIGTERM}
 
 
 def main(owner: int, data: str) -> None:
@@ -74,7 +75,7 @@ def carry_out(line: str) -> str:
     if word == "kill":
         kill_all()
     else:
-        send(signal.SIGSTOP if word == "stop" else signal.SIGCONT, living())
+        send(SIGNALS[word], living())
     return "ok"
 
 

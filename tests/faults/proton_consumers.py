@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from proton.handlers import MessagingHandler
@@ -21,9 +22,11 @@ class Orders(MessagingHandler):
         self._url, self._queue, self._log = parse_url(url), queue, log
 
     def on_start(self, event: Any) -> None:
-        host, port = self._url.hosts[0]
-        address = f"amqp://{host}:{port or 5672}"
-        connection = event.container.connect(address, user=self._url.user, password=self._url.password)
+        hosts = [f"amqp://{host}:{port or 5672}" for host, port in self._url.hosts]
+        login: dict[str, Any] = {"user": self._url.user, "password": self._url.password}
+        if "heartbeat" in self._url.options:
+            login["heartbeat"] = int(self._url.options["heartbeat"])
+        connection = event.container.connect(urls=hosts, **login)
         event.container.create_receiver(connection, self._queue)
 
     def on_message(self, event: Any) -> None:
@@ -34,6 +37,17 @@ class DecoratedOrders(Orders):
     @redeliver(POLICY)
     def on_message(self, event: Any) -> None:
         super().on_message(event)
+
+
+class BareOrders(Orders):
+    def on_message(self, event: Any) -> None:
+        with contextlib.suppress(ValueError, ConnectionError):
+            self._log.handle(event.message.body, 1)
+
+
+def bare(url: str, queue: str, log: Log) -> None:
+    """Without us: whatever came is accepted, whether the handler failed or not."""
+    Container(BareOrders(url, queue, log)).run()
 
 
 def drop_in(url: str, queue: str, log: Log, *, decorated: bool) -> None:
