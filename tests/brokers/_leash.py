@@ -82,10 +82,22 @@ def carry_out(line: str) -> str:
 def run(what: dict) -> str:
     with open(what["log"], "ab") as log:
         child = subprocess.Popen(
-            what["argv"], env=what["env"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
+            what["argv"],
+            env=what["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            preexec_fn=heed_signals,
         )
     child.returncode = 0  # reap() collects it; keeps Popen from waiting or warning
     return str(child.pid)
+
+
+def heed_signals() -> None:
+    """Undo what `main` did for itself: a child that inherits SIGTERM as ignored cannot be ended in good order."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def living(*, zombies: bool = False) -> list[int]:

@@ -130,12 +130,16 @@ class ActiveMQ(OwnBroker):
         self.stomp_port = self.port
         self._log = self.data / "broker.log"
         configuration = self.data / "activemq.xml"
-        configuration.write_text(
-            _CONFIGURATION.read_text()
-            .replace("</policyEntries>", f"{policy_entries}</policyEntries>")
-            .replace("</plugins>", f"{plugins}</plugins>")
-            .replace('<storeUsage limit="2 gb"/>', f'<storeUsage limit="{store_limit}"/>')
-        )
+        text = _CONFIGURATION.read_text()
+        for old, new in (
+            ("</policyEntries>", f"{policy_entries}</policyEntries>"),
+            ("</plugins>", f"{plugins}</plugins>"),
+        ):
+            text = text.replace(old, new)
+        if store is not None:  # of which room comes back soon
+            text = text.replace('storeUsage limit="2 gb"', f'storeUsage limit="{store_limit}"')
+            text = text.replace('/kahadb"/>', '/kahadb" journalMaxFileLength="4mb" cleanupInterval="1000"/>')
+        configuration.write_text(text)
         (self.data / "log4j2.properties").write_text(_maven.LOG4J)
         settings = {
             **{f"activemq.{name}": str(self.data) for name in ("home", "base", "conf")},

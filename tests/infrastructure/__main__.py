@@ -17,7 +17,7 @@ from pathlib import Path
 from tests.infrastructure.plan import CLUSTERS
 from tests.infrastructure.play import play
 from tests.infrastructure.scene import Row
-from tests.infrastructure.table import markdown, verdicts
+from tests.infrastructure.table import markdown, pages, verdicts
 
 
 def main() -> int:
@@ -25,7 +25,7 @@ def main() -> int:
     parser.add_argument("--cluster", action="append", choices=sorted(CLUSTERS), help="all, if none is named")
     parser.add_argument("--fault", action="append", metavar="NAME", help="all, if none is named")
     parser.add_argument("--json", type=Path, metavar="FILE", help="the rows; a file that is there is added to")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="the table")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="shorter tables, as docs/infrastructure.md has")
     parser.add_argument(
         "--logs", type=Path, metavar="FOLDER", help="keep the logs of consumers and brokers' nodes there"
     )
@@ -47,7 +47,7 @@ def main() -> int:
                     asked.json.write_text(json.dumps([one.as_json() for one in rows + new], indent=1) + "\n")
     table = markdown(rows + new)
     if asked.markdown:
-        asked.markdown.write_text(table)
+        asked.markdown.write_text(pages(rows + new))
     print(table)
     wrong = verdicts(new)
     print(*wrong, sep="\n")

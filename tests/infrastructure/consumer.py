@@ -8,6 +8,7 @@ driver by itself, which accepts whatever it was given, whether the handler faile
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import logging
 import signal
@@ -20,6 +21,7 @@ from redeliver_mw.adapter.registry import parse_url
 from tests.faults.consumer import CONSUMERS
 from tests.faults.handling import PREFETCH, Log
 
+PR_SET_PDEATHSIG = 1
 POLICY = RedeliveryPolicy(dead_after=4, backoff=[0.5, 1.0, 2.0])
 
 
@@ -38,6 +40,7 @@ def by_app(way: str, url: str, queue: str, log: Log, limbo: str | None) -> None:
 
 def main() -> None:
     way, url, queue, path, *limbo = sys.argv[1:]
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # it ends with the harness, however that ends
     faulthandler.register(signal.SIGUSR1)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     log = Log(path)

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from tests.adapters.stomp.plain import Plain
+from tests.brokers._process import BrokerFailed
 from tests.faults.proxy import Direction
 from tests.infrastructure.activemq_pair import ActiveMQPair
 from tests.infrastructure.artemis_pair import ArtemisPair
@@ -159,21 +162,18 @@ def full_addresses(scene: Scene) -> float:
 
 def full_store(scene: Scene) -> float:
     """Somebody else's messages fill the store, until nobody can send; then they are taken away."""
-    site = scene.cluster.site()
-    big = "x" * 1_000_000
-    client = site._client()  # type: ignore[attr-defined]
+    broker, where = cast(Any, scene.cluster.active()), "/queue/somebody.else"
     filled = 0
-    with client as plain:
-        plain._patience = 3.0
-        try:
-            while True:
-                plain.send("/queue/somebody.else", big.encode())
-                filled += 1
-        except TimeoutError:
-            pass
+    with closing(Plain(broker, patience=3.0)) as client, suppress(TimeoutError):
+        while True:
+            client.send(where, b"x" * 1_000_000)
+            filled += 1
     assert filled, "the store was full before"
     time.sleep(LASTS)
-    site.drain("somebody.else")
+    with closing(Plain(broker)) as client:
+        client.say("SUBSCRIBE", {"id": "1", "destination": where, "ack": "client-individual"})
+        while (frame := client.wait(3.0)) is not None:
+            client.say("ACK", {"id": frame.headers["ack"]})
     return time.monotonic()
 
 
@@ -264,6 +264,25 @@ def _delete(scene: Scene, queues: Sequence[str]) -> float:
     return time.monotonic()
 
 
+# --- databases
+
+
+def fail_over_everything(scene: Scene) -> float:
+    """The database's primary dies with the node; its standby is promoted a moment later, for good."""
+    if not scene.databases:
+        raise BrokerFailed("there is no PostgreSQL here")
+    primary, standby = scene.databases
+    node = scene.cluster.active()
+    node.kill()
+    primary.kill()
+    moment = time.monotonic()
+    time.sleep(LASTS / 2)
+    standby.promote()
+    scene.cluster.wait_active(node)
+    node.start()
+    return moment
+
+
 # --- networks
 
 
@@ -326,6 +345,10 @@ def resets(scene: Scene) -> float:
     return time.monotonic()
 
 
+#: The last of its cluster, since the database has no standby afterwards.
+DATABASE = Fault(
+    "database", "the first node and PostgreSQL's primary killed; its standby takes over", fail_over_everything
+)
 PROXIED = (
     Fault("slow", f"everything takes {SLOW:g} s on its way", slow, proxied=True),
     Fault("crumbs", f"frames arrive by {CRUMB} bytes", crumbs, proxied=True),

@@ -50,7 +50,11 @@ _PARKING = Way("App, every delay in PostgreSQL", "app-parking", "rabbitmq", "quo
 _NODES_AND_NETS = tuple(fault for fault in faults.OF_RABBITMQ if fault.name in ("kill", "rolling", "partition"))
 
 CLUSTERS: dict[str, Plan] = {
-    "rabbitmq43": Plan(lambda: RabbitMQCluster("4.3"), faults.OF_RABBITMQ, _of_rabbitmq("quorum", _OVER_1_0, _PARKING)),
+    "rabbitmq43": Plan(
+        lambda: RabbitMQCluster("4.3"),
+        (*faults.OF_RABBITMQ, faults.DATABASE),
+        _of_rabbitmq("quorum", _OVER_1_0, _PARKING),
+    ),
     "rabbitmq43-classic": Plan(lambda: RabbitMQCluster("4.3"), _NODES_AND_NETS, _of_rabbitmq("classic")),
     "rabbitmq310": Plan(lambda: RabbitMQCluster("3.10"), faults.OF_RABBITMQ, _of_rabbitmq("quorum")),
     "rabbitmq310-autoheal": Plan(
@@ -60,11 +64,15 @@ CLUSTERS: dict[str, Plan] = {
         lambda: RabbitMQCluster("3.10", partitions="pause_minority"), _NODES_AND_NETS, _of_rabbitmq("quorum")
     ),
     "artemis-shared-store": Plan(
-        lambda: ArtemisPair("2.44", "shared-store"), faults.OF_ARTEMIS, _of_pair("artemis", "proton")
+        lambda: ArtemisPair("2.44", "shared-store"),
+        (*faults.OF_ARTEMIS, faults.DATABASE),
+        _of_pair("artemis", "proton"),
     ),
     "artemis-replication": Plan(
         lambda: ArtemisPair("2.44", "replication"), faults.OF_REPLICATION, _of_pair("artemis", "proton")
     ),
-    "activemq63": Plan(lambda: ActiveMQPair("6.3"), faults.OF_ACTIVEMQ, _of_pair("activemq", "stomp.py")),
+    "activemq63": Plan(
+        lambda: ActiveMQPair("6.3"), (*faults.OF_ACTIVEMQ, faults.DATABASE), _of_pair("activemq", "stomp.py")
+    ),
     "activemq518": Plan(lambda: ActiveMQPair("5.18"), faults.OF_ACTIVEMQ, _of_pair("activemq", "stomp.py")),
 }

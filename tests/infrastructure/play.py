@@ -50,11 +50,12 @@ class Stage:
         plan = CLUSTERS[name]
         self._folder = folder / name
         self._folder.mkdir(exist_ok=True)
-        self._postgres: Postgres | None = None
+        self._postgres: list[Postgres] = []  # the primary and its standby
         self.ways = list(plan.ways)
         if any(way.way == "app-parking" for way in self.ways):
             try:
-                self._postgres = Postgres()
+                self._postgres.append(Postgres())
+                self._postgres.append(Postgres(primary=self._postgres[0]))
             except BrokerMissing as missing:
                 _say(str(missing))
                 self.ways = [way for way in self.ways if way.way != "app-parking"]
@@ -70,12 +71,17 @@ class Stage:
             time.sleep(OLD_ENOUGH)
 
     def _limbo(self, way: Way) -> str | None:
-        return self._postgres.new_database() if self._postgres and way.way == "app-parking" else None
+        """An empty schema, on whichever of the two servers can be written to."""
+        if way.way != "app-parking":
+            return None
+        schema = self._postgres[0].new_database().partition("?")[2]
+        hosts = "&".join(f"host=127.0.0.1:{server.port}" for server in self._postgres)
+        return f"postgresql://test@/postgres?{hosts}&target_session_attrs=read-write&{schema}"
 
     def play(self, fault: Fault, *, only: Collection[str] = ()) -> list[Row]:
         """Play it with all consumers, or with those whose names are in `only`."""
         lanes = [lane for lane in self._lanes if not only or lane.way.name in only]
-        return Scene(self.cluster, fault, lanes).play()
+        return Scene(self.cluster, fault, lanes, self._postgres).play()
 
     def __enter__(self) -> Stage:
         return self
@@ -89,8 +95,8 @@ class Stage:
         self._stop_postgres()
 
     def _stop_postgres(self) -> None:
-        if self._postgres is not None:
-            self._postgres.stop()
+        for server in self._postgres:
+            server.stop()
 
 
 def staged(name: str, folder: Path) -> Stage:

@@ -23,6 +23,7 @@ from tests.faults.sites import Letter
 from tests.infrastructure.cluster import Cluster
 from tests.infrastructure.faults import Fault
 from tests.infrastructure.producer import Producer
+from tests.storage.postgres import Postgres
 
 LAST = 4  # the attempt after which a message is dead
 BEFORE = 60  # seconds at most until consuming has begun
@@ -119,8 +120,10 @@ class Lane:
 class Scene:
     """A fault, played on a cluster with some consumers."""
 
-    def __init__(self, cluster: Cluster, fault: Fault, lanes: Sequence[Lane]) -> None:
-        self.cluster, self.fault, self.lanes = cluster, fault, lanes
+    def __init__(
+        self, cluster: Cluster, fault: Fault, lanes: Sequence[Lane], databases: Sequence[Postgres] = ()
+    ) -> None:
+        self.cluster, self.fault, self.lanes, self.databases = cluster, fault, lanes, databases
         self.proxies: list[Proxy] = []
         self._afterwards: list[Callable[[], object]] = []
         self._struck = 0.0

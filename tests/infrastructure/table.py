@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from tests.infrastructure.scene import WITHIN, Row
 
@@ -33,6 +34,40 @@ def _line(row: Row) -> str:
     ]
     dead = "-" if row.consumer.startswith("bare") else row.dead_twice
     return "| " + " | ".join(map(str, [*cells, row.lost, row.left, row.duplicates, dead])) + " |"
+
+
+def pages(rows: Sequence[Row]) -> str:
+    """A table in Markdown for each broker, a row for each fault: seconds until consuming again, duplicates, twice dead.
+
+    What was lost or left is named beside them, where anything was.
+    """
+    return "\n".join(_page(name, list(found)) for name, found in groupby(rows, key=_broker))
+
+
+def _page(name: str, rows: list[Row]) -> str:
+    consumers = list(dict.fromkeys(row.consumer for row in rows))
+    names = ["fault", "broker back, s", *consumers]
+    lines = [f"### {name}\n", f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
+    for fault in dict.fromkeys(row.fault for row in rows):
+        of = {row.consumer: row for row in rows if row.fault == fault}
+        back = [row.back for row in of.values() if row.back is not None]
+        cells = [_cell(of[consumer]) if consumer in of else "" for consumer in consumers]
+        lines.append("| " + " | ".join([fault, f"{max(back):.1f}" if back else "-", *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(row: Row) -> str:
+    if not row.confirmed:
+        return "not played"
+    cell = f"{_seconds(row.again)} · {row.duplicates}"
+    if not row.consumer.startswith("bare"):
+        cell += f" · {row.dead_twice}"
+    bad = [f"**{count} {word}**" for count, word in ((row.lost, "lost"), (row.left, "left")) if count]
+    return ", ".join([cell, *bad])
+
+
+def _broker(row: Row) -> str:
+    return f"{row.broker}{', ' + row.kind + ' queues' if row.kind else ''}"
 
 
 def _seconds(value: float | None) -> str:
