@@ -137,7 +137,7 @@ def memory_alarm(scene: Scene) -> float:
 
 
 def disk_alarm(scene: Scene) -> float:
-    return _alarm(scene, ("set_disk_free_limit", "900TB"), ("set_disk_free_limit", "50MB"))
+    return _alarm(scene, ("set_disk_free_limit", "900000000000000"), ("set_disk_free_limit", "50000000"))
 
 
 def _alarm(scene: Scene, on: Sequence[str], off: Sequence[str]) -> float:

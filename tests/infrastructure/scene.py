@@ -27,6 +27,7 @@ from tests.storage.postgres import Postgres
 
 LAST = 4  # the attempt after which a message is dead
 BEFORE = 60  # seconds at most until consuming has begun
+RUNS_FIRST = 2.0  # seconds of consuming before the blow, so that it falls on no first prefetch window
 WITHIN = 30.0  # seconds within which consuming has to go on after the broker's return
 SETTLES = 90.0  # seconds at most until every message has come to its end, once nothing is sent any more
 GOES_ON = 4.0  # seconds of production after consuming goes on
@@ -153,6 +154,7 @@ class Scene:
             if not began:
                 slow = [lane.way.name for lane in self.lanes if len(lines(lane.log)) <= 40]
                 raise BrokerFailed(f"{self.cluster.name}: {', '.join(slow)} did not begin to consume")
+            time.sleep(RUNS_FIRST)
             self._struck = time.monotonic()
             moment = self.fault.strike(self)
             self._watch(rows, moment)
