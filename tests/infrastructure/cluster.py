@@ -105,6 +105,10 @@ class Cluster(ABC):
     def helper_queues(self, queue: str) -> list[str]:
         """The queues that a consumer of ours has made beside this one, its dead letters apart."""
 
+    def held(self, queue: str) -> int:
+        """How many messages the helper queues of this one still count, once all that can be taken is taken."""
+        return 0
+
     def stop(self) -> None:
         for node in self.nodes:
             node.stop()

@@ -372,10 +372,10 @@ OF_RABBITMQ = (
         "permissions", "the user's permissions withdrawn, its connections closed, and given back", rabbitmq_permissions
     ),
     Fault("credentials", "its password changed, its connections closed, and changed back", rabbitmq_credentials),
-    *DELETED,
-    Fault("delete-rungs", "the retry queues deleted", delete_rungs),
     Fault("partition", "the first node cut off from the others, and joined again", part_first),
     *PROXIED,
+    Fault("delete-rungs", "the retry queues deleted", delete_rungs),
+    *DELETED,  # last: an App that makes its dead-letter queue again makes a classic one
 )
 OF_PAIRS = (
     Fault("kill", "the active one killed, the other takes over", fail_over),

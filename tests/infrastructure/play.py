@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from tests.brokers import BrokerMissing
-from tests.brokers._process import BrokerFailed
 from tests.brokers.skips import not_to_be_had
 from tests.faults.sites import OLD_ENOUGH
 from tests.infrastructure.cluster import Cluster
@@ -34,7 +33,7 @@ def play(name: str, wanted: Collection[str] | None, folder: Path) -> Iterator[Ro
                 _say(f"{stage.cluster.name}: {fault.name}: {fault.says}")
                 try:
                     yield from stage.play(fault)
-                except BrokerFailed as error:
+                except Exception as error:  # it cannot go on with this cluster, but with another one
                     _say(f"{stage.cluster.name}: {fault.name}: {error}")
                     for way in stage.ways:
                         yield Row(

@@ -8,6 +8,8 @@ import json
 import secrets
 from collections.abc import Sequence
 
+import pika
+
 from tests.brokers._broker import OwnBroker
 from tests.brokers._process import BrokerFailed, free_ports, listening, wait_until
 from tests.brokers.rabbitmq import Member, RabbitMQ, installed
@@ -62,8 +64,15 @@ class RabbitMQCluster(Cluster):
         raise BrokerFailed(f"{self.name}: no node answers")
 
     def declare(self, queue: str, kind: str) -> None:
-        with channel_on(self.active()) as channel:
-            channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
+        node = self.active()
+        try:
+            with channel_on(node) as channel:
+                channel.queue_declare(queue, passive=True)
+        except (
+            pika.exceptions.ChannelClosedByBroker
+        ):  # it is not there; of one that an App has made the type is another
+            with channel_on(node) as channel:
+                channel.queue_declare(queue, durable=True, arguments={"x-queue-type": kind})
 
     def delete(self, queue: str) -> None:
         with channel_on(self.active()) as channel:
@@ -72,6 +81,12 @@ class RabbitMQCluster(Cluster):
     def helper_queues(self, queue: str) -> list[str]:
         listed = self.active().ctl("list_queues", "name").split()
         return [name for name in listed if name.startswith(f"redeliver.retry.{queue}.") and not name.endswith(".young")]
+
+    def held(self, queue: str) -> int:
+        """Those that a rung has handed to its dead-lettering, and that the source has not confirmed yet."""
+        listed = self.active().ctl("list_queues", "name", "messages").splitlines()
+        counts = dict(line.split("\t") for line in listed)
+        return sum(int(counts.get(name, 0)) for name in self.helper_queues(queue))
 
     def part(self, node: RabbitMQ) -> None:
         """Cut a node off from the others: it says another cookie to them than they expect."""

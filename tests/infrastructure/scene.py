@@ -209,6 +209,7 @@ def account(lane: Lane, row: Row, cluster: Cluster) -> None:
     for name in cluster.helper_queues(lane.queue):
         helpers += site.drain(name)
     written = lines(lane.log)
+    held = cluster.held(lane.queue)
     tally(
         row,
         [one.body for one in lane.producer.confirmed],
@@ -216,6 +217,7 @@ def account(lane: Lane, row: Row, cluster: Cluster) -> None:
         dead,
         [*source, *helpers],
         bare=lane.way.way == "bare",
+        held=held,
     )
 
 
@@ -227,24 +229,29 @@ def tally(
     left: Sequence[Letter],
     *,
     bare: bool,
+    held: int = 0,
 ) -> None:
-    """Count what was lost, left, handled twice and dead-lettered twice. A bare consumer has no dead letters."""
+    """Count what was lost, left, handled twice and dead-lettered twice. A bare consumer has no dead letters.
+
+    `held` messages are in the broker's own hands: it counts them, and gives them to nobody.
+    """
     promised = set(confirmed)
     tried = Counter(line.body for line in written if line.what == "begin")
     handled = tried if bare else Counter(line.body for line in written if line.what == "done")
     letters = Counter(letter.body for letter in dead)
     waiting = {letter.body for letter in left}
     ended = handled.keys() | letters.keys()
+    missing = sorted(promised - ended - waiting)
     row.confirmed = len(promised)
-    row.lost = len(promised - ended - waiting)
-    row.left = len((promised & waiting) - ended)
+    row.lost = max(0, len(missing) - held)
+    row.left = len((promised & waiting) - ended) + len(missing) - row.lost
     row.duplicates = sum(count - 1 for count in handled.values())
     row.dead_twice = sum(count - 1 for count in letters.values())
     if row.lost:
-        some = sorted(promised - ended - waiting)[:3]
+        some = missing[:3]
         row.wrong.append(f"lost: {', '.join(some)} (tried: {', '.join(str(tried[body]) for body in some)})")
     if row.left:
-        row.wrong.append(f"left at the broker: {', '.join(sorted((promised & waiting) - ended)[:3])}")
+        row.wrong.append(f"left at the broker: {', '.join([*sorted((promised & waiting) - ended), *missing][:3])}")
     if bare:
         return
     if odd := {body for body in handled if body.startswith("poison")}:

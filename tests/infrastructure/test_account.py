@@ -55,6 +55,12 @@ def test_a_message_that_is_still_at_the_broker_is_left_and_not_lost() -> None:
     assert "left at the broker: fine:1" in verdicts([found])[0]
 
 
+def test_a_message_that_the_broker_counts_and_gives_to_nobody_is_left_and_not_lost() -> None:
+    found = row()
+    tally(found, ["fine:1", "fine:2"], [], [], [], bare=False, held=1)
+    assert (found.lost, found.left) == (1, 1)
+
+
 def test_what_is_handled_or_dead_lettered_twice_is_counted_and_only_a_second_letter_is_wrong() -> None:
     same = account(["fine:1", "poison:2"], runs("fine:1", "fine:1"), [letter("poison:2"), letter("poison:2")])
     assert (same.duplicates, same.dead_twice) == (1, 1)
