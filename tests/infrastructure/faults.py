@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from tests.adapters.stomp.plain import Plain
 from tests.brokers._process import BrokerFailed
+from tests.faults.load import channel_on
 from tests.faults.proxy import Direction
 from tests.infrastructure.activemq_pair import ActiveMQPair
 from tests.infrastructure.artemis_pair import ArtemisPair
@@ -29,6 +30,9 @@ LASTS = 8.0  # seconds that a fault lasts
 CRUMB = 3  # bytes that the network passes on at a time
 SLOW = 0.2  # seconds that it takes for each
 RESETS = 8
+IDLE = 20  # clients
+#: Of Artemis: one message is too many; a page must be smaller than what there is room for.
+FULL = '{"maxSizeBytes":2,"pageSizeBytes":1,"addressFullMessagePolicy":"FAIL"}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ def full_addresses(scene: Scene) -> float:
     node = scene.cluster.active()
     queues = [name for lane in scene.lanes for name in (lane.queue, f"DLQ.{lane.queue}")]
     for name in queues:
-        node.ctl("broker", "addAddressSettings", name, '{"maxSizeBytes":1,"addressFullMessagePolicy":"FAIL"}')
+        node.ctl("broker", "addAddressSettings", name, FULL)
     time.sleep(LASTS)
     for name in queues:
         node.ctl("broker", "removeAddressSettings", name)
@@ -296,6 +300,15 @@ def part_first(scene: Scene) -> float:
     return time.monotonic()
 
 
+def part_losing(scene: Scene) -> float:
+    """The same with so many idle clients on the other side that it wins, and the first node is made to forget."""
+    cluster = cast(RabbitMQCluster, scene.cluster)
+    with ExitStack() as idle:
+        for _ in range(IDLE):
+            idle.enter_context(channel_on(cluster.nodes[1]))
+        return part_first(scene)
+
+
 def part_pair(scene: Scene) -> float:
     """The two that replicate lose each other for less than it takes to be sure that the other one is dead."""
     pair = cast(ArtemisPair, scene.cluster)
@@ -377,6 +390,7 @@ OF_RABBITMQ = (
     Fault("delete-rungs", "the retry queues deleted", delete_rungs),
     *DELETED,  # last: an App that makes its dead-letter queue again makes a classic one
 )
+LOSING = Fault("partition-losing", "the first node cut off, while the others have more clients", part_losing)
 OF_PAIRS = (
     Fault("kill", "the active one killed, the other takes over", fail_over),
     Fault("freeze", "the active one frozen (SIGSTOP) and let go", freeze_first),

@@ -61,8 +61,8 @@ CLUSTERS: dict[str, Plan] = {
     "rabbitmq43-classic": Plan(lambda: RabbitMQCluster("4.3"), _NODES_AND_NETS, _of_rabbitmq("classic")),
     "rabbitmq310": Plan(lambda: RabbitMQCluster("3.10", advanced=_SOONER), faults.OF_RABBITMQ, _of_rabbitmq("quorum")),
     "rabbitmq310-autoheal": Plan(
-        lambda: RabbitMQCluster("3.10", partitions="autoheal", advanced=_SOONER),
-        _NODES_AND_NETS,
+        lambda: RabbitMQCluster("3.10", partitions="autoheal", advanced=_SOONER, mirrored=True),
+        (*_NODES_AND_NETS, faults.LOSING),
         _of_rabbitmq("classic"),
     ),
     "rabbitmq310-pause": Plan(

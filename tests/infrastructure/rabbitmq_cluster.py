@@ -20,16 +20,21 @@ NODES = 3
 
 
 class RabbitMQCluster(Cluster):
-    """`partitions` is the value of cluster_partition_handling; `advanced` the text of an advanced.config."""
+    """`partitions` is the value of cluster_partition_handling; `advanced` the text of an advanced.config.
+
+    `mirrored`: every classic queue has a copy on each node, as was done until 3.13.
+    """
 
     kind = "rabbitmq"
 
-    def __init__(self, version: str, *, partitions: str = "", advanced: str = "") -> None:
+    def __init__(self, version: str, *, partitions: str = "", advanced: str = "", mirrored: bool = False) -> None:
         here = installed(version)
         super().__init__(here.prefix)
         self.version, self.name = here.version, f"RabbitMQ {version}, three nodes"
         if partitions:
             self.name += f", {partitions}"
+        if mirrored:
+            self.name += ", mirrored"
         names = [f"redeliver-{number}@localhost" for number in range(1, NODES + 1)]
         (epmd,) = free_ports(1)
         settings = ["cluster_formation.peer_discovery_backend = classic_config"]
@@ -45,6 +50,8 @@ class RabbitMQCluster(Cluster):
             wait_until(lambda: listening(epmd), alive=lambda: bool(self.leash.pids()), logs=[], what="epmd")
             self.together(lambda node: node.start())
             self._check_and_add_user()
+            if mirrored:
+                self.nodes[0].ctl("set_policy", "mirrored", ".*", '{"ha-mode":"all","ha-sync-mode":"automatic"}')
         except BaseException:
             self.stop()
             raise
