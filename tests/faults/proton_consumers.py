@@ -1,10 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An existing proton consumer, as it is written by hand: proton's container itself connects and attaches again."""
+"""An existing proton consumer, as it is written by hand: proton's container itself connects and attaches again.
+
+It ends where the broker refuses the user, and is run once more then.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from typing import Any
 
 from proton.handlers import MessagingHandler
@@ -13,7 +17,7 @@ from proton.reactor import Container
 from redeliver_mw import redeliver
 from redeliver_mw.adapter.registry import parse_url
 from redeliver_proton import redelivering
-from tests.faults.handling import POLICY, PREFETCH, Log
+from tests.faults.handling import PAUSE, POLICY, PREFETCH, Log
 
 
 class Orders(MessagingHandler):
@@ -47,9 +51,13 @@ class BareOrders(Orders):
 
 def bare(url: str, queue: str, log: Log) -> None:
     """Without us: whatever came is accepted, whether the handler failed or not."""
-    Container(BareOrders(url, queue, log)).run()
+    while True:
+        Container(BareOrders(url, queue, log)).run()
+        time.sleep(PAUSE)
 
 
 def drop_in(url: str, queue: str, log: Log, *, decorated: bool) -> None:
-    orders = (DecoratedOrders if decorated else Orders)(url, queue, log)
-    Container(redelivering(orders) if decorated else redelivering(orders, policy=POLICY)).run()
+    while True:
+        orders = (DecoratedOrders if decorated else Orders)(url, queue, log)
+        Container(redelivering(orders) if decorated else redelivering(orders, policy=POLICY)).run()
+        time.sleep(PAUSE)
