@@ -41,7 +41,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
+.PHONY: help setup demo test test-all test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz infrastructure infrastructure-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -56,6 +56,10 @@ demo: $(READY) ## the order service, its dead letters; BROKER=memory, activemq, 
 # It runs on one Python, the oldest; the others are left to `make test-pythons`.
 test: ## everything: lint, types, import layers, unit tests, tests on Spark, tests on real brokers, the small bench
 	@.ci/stages setup lint types imports unit brokers spark-tests spark-broker-tests broker-tests bench-small
+
+# In this order: what fails soonest comes first.
+test-all: ## `test`, and everything that is too slow for it; hours
+	@.ci/stages test test-pythons infrastructure-tests conversions fuzz prove
 
 test-fast: ## the same without real brokers
 	@.ci/stages setup lint types imports unit
@@ -90,7 +94,14 @@ brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside t
 
 broker-tests: WORKERS = 3
 broker-tests: $(READY) ## the tests on real brokers
-	$(PYTEST) $(SPREAD) -m "broker and not spark"
+	$(PYTEST) $(SPREAD) -m "broker and not spark and not infrastructure"
+
+infrastructure-tests: $(READY) ## every fault on every cluster and pair of brokers; an hour and more
+	$(PYTEST) -m infrastructure
+
+# INFRASTRUCTURE is for more: make infrastructure INFRASTRUCTURE="--cluster rabbitmq43 --fault kill"
+infrastructure: $(READY) ## the same as a table: seconds until consuming again, lost, duplicates, dead letters twice
+	$(VENV)/bin/python -m tests.infrastructure --markdown .infrastructure.md $(INFRASTRUCTURE)
 
 # BENCH is for more: make bench BENCH="--only sick life --rounds 3"
 bench: $(READY) $(FRAMEWORKS)/.ready ## App and drop-in against loops by hand and other frameworks, on real brokers; half an hour
@@ -172,7 +183,7 @@ wheel: $(READY) ## the wheel, in dist/
 	$(VENV)/bin/python -m build --wheel --no-isolation
 
 clean: ## remove what was made here: environments, caches, dist/
-	rm -rf .venv .venv-3* $(FRAMEWORKS) .fuzz .prove dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-3* $(FRAMEWORKS) .fuzz .infrastructure.md .prove dist build .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find redeliver_mw adapters tests examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # pip installs uv, uv the rest, in seconds. Where uv cannot reach the index and pip can, pip does it all, slower.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -160,6 +161,17 @@ class OwnBroker(Broker):
     def kill(self) -> None:
         self._leash.kill()
         self.state = "down"
+
+    def leave(self, seconds: float = 60.0) -> None:
+        """End the node in good order, as an operator does, after `seconds` by force. Its data stays."""
+        self._ask_to_end()
+        deadline = time.monotonic() + seconds
+        while self._leash.pids() and time.monotonic() < deadline:
+            time.sleep(0.05)  # between two looks at other processes
+        self.kill()
+
+    def _ask_to_end(self) -> None:
+        self._leash.terminate()
 
     def pause(self) -> None:
         self._leash.pause()

@@ -7,7 +7,7 @@ It reads one command a line from standard input and answers each with one line:
 
     run {"argv": […], "env": {…}, "log": "…"}   start a process -> its pid
     pids                                        what is alive -> "12 34"
-    kill | stop | cont                          SIGKILL (till all are gone), SIGSTOP, SIGCONT to all -> "ok"
+    kill | stop | cont | term                   SIGKILL (till all are gone), SIGSTOP, SIGCONT, SIGTERM to all -> "ok"
 
 When standard input ends, or the owner is gone in whatever way (kill -9 included), everything is killed, the
 data folder deleted, and the leash ends. It imports nothing but the standard library.
@@ -25,6 +25,7 @@ import sys
 import time
 
 PR_SET_CHILD_SUBREAPER = 36
+SIGNALS = {"stop": signal.SIGSTOP, "cont": signal.SIGCONT, "term": signal.SIGTERM}
 
 
 def main(owner: int, data: str) -> None:
@@ -74,17 +75,29 @@ def carry_out(line: str) -> str:
     if word == "kill":
         kill_all()
     else:
-        send(signal.SIGSTOP if word == "stop" else signal.SIGCONT, living())
+        send(SIGNALS[word], living())
     return "ok"
 
 
 def run(what: dict) -> str:
     with open(what["log"], "ab") as log:
         child = subprocess.Popen(
-            what["argv"], env=what["env"], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/"
+            what["argv"],
+            env=what["env"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            preexec_fn=heed_signals,
         )
     child.returncode = 0  # reap() collects it; keeps Popen from waiting or warning
     return str(child.pid)
+
+
+def heed_signals() -> None:
+    """Undo what `main` did for itself: a child that inherits SIGTERM as ignored cannot be ended in good order."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def living(*, zombies: bool = False) -> list[int]:

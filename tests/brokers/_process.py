@@ -54,6 +54,10 @@ class Leash:
     def resume(self) -> None:
         self._ask("cont")
 
+    def terminate(self) -> None:
+        """SIGTERM to all of them; does not wait."""
+        self._ask("term")
+
     def end(self) -> None:
         """Kill everything, delete the data folder. May be called twice."""
         process, self._process = self._process, None

@@ -24,6 +24,7 @@ from tests.brokers._process import BrokerFailed, free_ports, listening, wait_unt
 VERSIONS = ("6.3", "5.18")
 FETCHED = VERSIONS
 _RELEASES = {"6.3": "6.3.1", "5.18": "5.18.3"}
+_WAITS = "now in slave mode"  # what a broker logs that waits for another one's store
 _CONFIGURATION = Path(__file__).parents[2] / "examples/order_service/activemq.xml"
 _ARTEFACTS = (
     *(f"org.apache.activemq:activemq-{part}" for part in ("broker", "console", "jaas", "kahadb-store", "spring")),
@@ -96,36 +97,53 @@ class ActiveMQ(OwnBroker):
 
     `scheduler` off: delay headers are ignored, as ActiveMQ is by default. `policy_entries`: XML of
     `<policyEntry …>` elements, for dead-letter strategies per destination; `plugins`: XML beside the
-    authentication plugin; `tiered`: with the optimising compiler, for measuring.
+    authentication plugin; `tiered`: with the optimising compiler, for measuring. Of a pair both have the same `user`,
+    `password` and `store`, the folder of the messages: whoever comes second waits for the other's end. `store_limit`
+    is what may lie there.
     """
 
     kind = "activemq"
     title = "ActiveMQ"
     how = "maven cache"
     path = ""
-    user = "tester"
 
     def __init__(
-        self, version: str, *, scheduler: bool = True, policy_entries: str = "", plugins: str = "", tiered: bool = False
+        self,
+        version: str,
+        *,
+        scheduler: bool = True,
+        policy_entries: str = "",
+        plugins: str = "",
+        tiered: bool = False,
+        store: Path | None = None,
+        user: str = "tester",
+        password: str = "",
+        store_limit: str = "2 gb",
     ) -> None:
         cure = _cure(version)
         java, jars = _maven.java(cure), _maven.jars(_jars(version), cure)
         super().__init__(())
         self.version = _RELEASES[version]
-        self.password = secrets.token_hex(8)
+        self.user, self.password = user, password or secrets.token_hex(8)
+        self._paired = store is not None
         self.port, self.amqp_port = free_ports(2)
         self.stomp_port = self.port
         self._log = self.data / "broker.log"
         configuration = self.data / "activemq.xml"
-        configuration.write_text(
-            _CONFIGURATION.read_text()
-            .replace("</policyEntries>", f"{policy_entries}</policyEntries>")
-            .replace("</plugins>", f"{plugins}</plugins>")
-        )
+        text = _CONFIGURATION.read_text()
+        for old, new in (
+            ("</policyEntries>", f"{policy_entries}</policyEntries>"),
+            ("</plugins>", f"{plugins}</plugins>"),
+        ):
+            text = text.replace(old, new)
+        if store is not None:  # of which room comes back soon
+            text = text.replace('storeUsage limit="2 gb"', f'storeUsage limit="{store_limit}"')
+            text = text.replace('/kahadb"/>', '/kahadb" journalMaxFileLength="4mb" cleanupInterval="1000"/>')
+        configuration.write_text(text)
         (self.data / "log4j2.properties").write_text(_maven.LOG4J)
         settings = {
             **{f"activemq.{name}": str(self.data) for name in ("home", "base", "conf")},
-            "activemq.data": f"{self.data}/data",
+            "activemq.data": str(store or self.data / "data"),
             "redeliver.scheduler": str(scheduler).lower(),
             "redeliver.user": self.user,
             "redeliver.password": self.password,
@@ -136,14 +154,32 @@ class ActiveMQ(OwnBroker):
         main = ["org.apache.activemq.console.Main", "start", f"xbean:file:{configuration}"]
         self._argv = [*_maven.java_argv(java, jars, self.data, tiered=tiered), *given, *main]
 
+    def set_password(self, password: str) -> None:
+        """Have this one from the next start on."""
+        old, self.password = self.password, password
+        self._argv = [
+            word.replace(f"-Dredeliver.password={old}", f"-Dredeliver.password={password}") for word in self._argv
+        ]
+
     def ctl(self, *words: str) -> str:
         """ActiveMQ's own commands need JMX, which is not open here: always BrokerFailed."""
         raise BrokerFailed(f"ActiveMQ cannot be asked {' '.join(words)!r}: it has no JMX port here")
 
+    @property
+    def active(self) -> bool:
+        """Whether it serves clients: of a pair one waits."""
+        return listening(self.port)
+
     def _launch(self) -> None:
+        before = self._log.stat().st_size if self._log.exists() else 0
         process = self._leash.run(self._argv, {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, self._log)
         logs, what = [self._log], self.describe()
-        wait_until(self._usable, alive=lambda: process in self.pids(), logs=logs, what=what)
+        wait_until(
+            lambda: self._usable() or (self._paired and _WAITS in self._log.read_text()[before:]),
+            alive=lambda: process in self.pids(),
+            logs=logs,
+            what=what,
+        )
 
     def _usable(self) -> bool:
         return listening(self.amqp_port) and _stomp.serves(self.host, self.port, self.user, self.password)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import secrets
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,7 +20,7 @@ from tests.brokers import _amqp10, _maven
 from tests.brokers._broker import Broker, GivenBroker, OwnBroker
 from tests.brokers._given import given
 from tests.brokers._install import BrokerMissing
-from tests.brokers._process import BrokerFailed, free_ports, wait_until
+from tests.brokers._process import BrokerFailed, free_ports, listening, wait_until
 
 VERSIONS = ("2.44", "2.40")
 FETCHED = ("2.44",)
@@ -93,6 +94,8 @@ class Artemis(OwnBroker):
     `address_settings`: XML of `<address-setting match="…">` elements, beside the one for `#` that `artemis create`
     writes, unless there is one among them; `core`: any other XML inside `<core>`; `allow_anonymous`: whoever has no
     or a wrong password is a guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
+    Of a pair both have the same `password`, each its `port`, and in `core` what makes it one of a pair; `store`, if
+    they share it, is the folder of the messages.
     """
 
     kind = "artemis"
@@ -109,13 +112,17 @@ class Artemis(OwnBroker):
         core: str = "",
         allow_anonymous: bool = False,
         tiered: bool = False,
+        port: int = 0,
+        password: str = "",
+        store: Path | None = None,
     ) -> None:
         cure = _cure(version)
         java, jars = _maven.java(cure), _maven.jars(_jars(version), cure)
         super().__init__(())
         self.version = _RELEASES[version]
-        self.password = secrets.token_hex(8)
-        (self.port,) = free_ports(1)
+        self.password = password or secrets.token_hex(8)
+        self.port = port or free_ports(1)[0]
+        self._paired, self._store = bool(port), store or self.data / "data"
         self.stomp_port = self.amqp_port = self.port
         self._log = self.data / "broker.log"
         self._write_files(address_settings, core, allow_anonymous)
@@ -124,7 +131,7 @@ class Artemis(OwnBroker):
             "artemis.home": self.data,
             "artemis.instance": self.data,
             "artemis.instance.etc": self.data,
-            "data.dir": self.data / "data",
+            "data.dir": self._store,
         }
         given = [f"-D{name}={value}" for name, value in properties.items()]
         opened = ["--add-opens", "java.base/jdk.internal.misc=ALL-UNNAMED"]
@@ -142,10 +149,26 @@ class Artemis(OwnBroker):
             raise BrokerFailed(f"Artemis, asked {' '.join(words)}: {error}") from error
         return answer if isinstance(answer, str) else json.dumps(answer)
 
+    @property
+    def active(self) -> bool:
+        """Whether it serves clients: of a pair one waits."""
+        return listening(self.port)
+
     def _launch(self) -> None:
+        before = self._log.stat().st_size if self._log.exists() else 0
         process = self._leash.run(self._argv, {"PATH": "/usr/bin:/bin", "LANG": "C.UTF-8"}, self._log)
         logs, what = [self._log], self.describe()
-        wait_until(self._usable, alive=lambda: process in self.pids(), logs=logs, what=what)
+        wait_until(
+            lambda: self._usable() or (self._paired and self._waits(before)),
+            alive=lambda: process in self.pids(),
+            logs=logs,
+            what=what,
+        )
+
+    def _waits(self, since: int) -> bool:
+        """Whether its log says, from byte `since` on, that it waits for the other one of its pair to end."""
+        said = self._log.read_bytes()[since:].decode(errors="replace")
+        return any(word in said for word in _WAITS)
 
     def _usable(self) -> bool:
         return _amqp10.serves(self.host, self.port, self.user, self.password)
@@ -155,7 +178,9 @@ class Artemis(OwnBroker):
         if 'match="#"' not in address_settings:
             address_settings = _ANY_ADDRESS + address_settings
         files = {
-            "broker.xml": _BROKER.format(port=self.port, address_settings=address_settings, core=core),
+            "broker.xml": _BROKER.format(
+                port=self.port, store=self._store, address_settings=address_settings, core=core
+            ),
             "bootstrap.xml": _BOOTSTRAP.format(configuration=f"file:{self.data}/broker.xml"),
             "management.xml": '<management-context xmlns="http://activemq.apache.org/schema"/>\n',
             "login.config": _LOGIN.format(control="sufficient" if guest else "required", guest=guest),
@@ -168,10 +193,13 @@ class Artemis(OwnBroker):
         (self.data / "users.properties").chmod(0o600)
 
 
+#: What a backup logs once it waits: of a shared store, of a replicated one.
+_WAITS = ("AMQ221032", "AMQ221024", "AMQ221031")
 _LOGIN = """activemq {{
   org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule {control}
     org.apache.activemq.jaas.properties.user="users.properties"
-    org.apache.activemq.jaas.properties.role="roles.properties";
+    org.apache.activemq.jaas.properties.role="roles.properties"
+    reload=true;
 {guest}}};
 """
 _GUEST = """  org.apache.activemq.artemis.spi.core.security.jaas.GuestLoginModule sufficient
@@ -204,10 +232,10 @@ _BROKER = f"""<configuration xmlns="urn:activemq">
   <core xmlns="urn:activemq:core">
     <name>redeliver</name>
     <journal-type>NIO</journal-type>
-    <paging-directory>data/paging</paging-directory>
-    <bindings-directory>data/bindings</bindings-directory>
-    <journal-directory>data/journal</journal-directory>
-    <large-messages-directory>data/large-messages</large-messages-directory>
+    <paging-directory>{{store}}/paging</paging-directory>
+    <bindings-directory>{{store}}/bindings</bindings-directory>
+    <journal-directory>{{store}}/journal</journal-directory>
+    <large-messages-directory>{{store}}/large-messages</large-messages-directory>
     <journal-pool-files>10</journal-pool-files>
     <max-disk-usage>99</max-disk-usage>
     <message-expiry-scan-period>300</message-expiry-scan-period>

@@ -41,8 +41,8 @@ def fetch(version: str) -> str:
     """Install or cache what `open_broker` needs; one line about what there is now."""
     if found := given(GivenRabbitMQ, version):
         return found.describe()
-    installed = _installed(version)
-    return f"RabbitMQ {installed.version} is here ({installed.how})"
+    here = installed(version)
+    return f"RabbitMQ {here.version} is here ({here.how})"
 
 
 # --- given by the environment
@@ -87,7 +87,8 @@ class Installed:
         return [*_install.OWN_MOUNTS, "sh", "-c", _ENTER, "enter", str(self.root), str(data), *words]
 
 
-def _installed(version: str) -> Installed:
+def installed(version: str) -> Installed:
+    """The RabbitMQ of this version, installed now if it is not here yet. BrokerMissing."""
     cure = (
         "Run `python -m tests.brokers fetch` as root, or set "
         f"REDELIVER_TEST_RABBITMQ{version.replace('.', '')}_URL to a broker of your own"
@@ -121,9 +122,9 @@ def _version_in(root: Path) -> str:
 
 
 def _own(version: str) -> Broker:
-    installed = _installed(version)
+    here = installed(version)
     for again in (True, False):
-        broker = RabbitMQ(installed)
+        broker = RabbitMQ(here)
         try:
             broker.start()
         except BaseException as error:
@@ -135,6 +136,20 @@ def _own(version: str) -> Broker:
     return broker
 
 
+@dataclass(frozen=True)
+class Member:
+    """What makes a node one of a cluster: its name, what all nodes share, and more lines of its configuration.
+
+    `epmd` is the port of a port mapper, run by whoever makes the cluster: a killed node does not take it along.
+    """
+
+    node: str
+    epmd: int
+    cookie: str
+    settings: Sequence[str]
+    advanced: str = ""
+
+
 class RabbitMQ(OwnBroker):
     """One node on 127.0.0.1 with everything its own: name, ports, epmd, cookie, home and data."""
 
@@ -142,11 +157,14 @@ class RabbitMQ(OwnBroker):
     title = "RabbitMQ"
     user = password = "guest"
 
-    def __init__(self, installed: Installed) -> None:
+    def __init__(self, installed: Installed, member: Member | None = None) -> None:
         super().__init__(installed.prefix)
-        self._installed = installed
+        self._installed, self._member = installed, member
         self.version, self.how = installed.version, installed.how
         self.port, self._management, self._dist, self._epmd = free_ports(4)
+        self.node = f"redeliver-{self.port}@localhost"
+        if member is not None:
+            self.node, self._epmd = member.node, member.epmd
         self.management_url = f"http://guest:guest@127.0.0.1:{self._management}/"
         self._logs = [self.data / name for name in ("epmd.out", "node.out", "node.log")]
         self._write_files()
@@ -166,8 +184,12 @@ class RabbitMQ(OwnBroker):
         """What was declared is on the disk then, as it is by itself after some seconds: a kill would undo it."""
         self.ctl("eval", "mnesia:sync_log().")
 
+    def _ask_to_end(self) -> None:
+        self.ctl("stop")
+
     def _launch(self) -> None:
-        self._run("epmd.out", "epmd", "-port", str(self._epmd), "-address", "127.0.0.1")
+        if self._member is None:
+            self._run("epmd.out", "epmd", "-port", str(self._epmd), "-address", "127.0.0.1")
         everything, what = self._logs, self.describe()
         wait_until(lambda: listening(self._epmd), alive=lambda: bool(self.pids()), logs=everything, what=what)
         node = self._run("node.out", f"{_BIN}/rabbitmq-server")
@@ -186,14 +208,20 @@ class RabbitMQ(OwnBroker):
             f"listeners.tcp.1 = 127.0.0.1:{self.port}",
             "management.tcp.ip = 127.0.0.1",
             f"management.tcp.port = {self._management}",
+            *(self._member.settings if self._member is not None else ()),
         ]
+        if self._member is not None and self._member.advanced:
+            (self.data / "advanced.config").write_text(self._member.advanced)
         (self.data / "rabbitmq.conf").write_text("\n".join(config) + "\n")
         (self.data / "enabled_plugins").write_text("[rabbitmq_management].\n")
         for folder in ("home", "conf.d"):
             (self.data / folder).mkdir()
         cookie = self.data / "home" / ".erlang.cookie"
-        cookie.write_text(secrets.token_hex(16))
+        cookie.write_text(self._member.cookie if self._member is not None else secrets.token_hex(16))
         cookie.chmod(0o400)  # Erlang refuses one that others could read
+
+    def _advanced(self) -> str:
+        return "advanced.config" if self._member is not None and self._member.advanced else "none.config"
 
     def _environment(self, data: str) -> dict[str, str]:
         """All that the node and rabbitmqctl are told; nothing of the caller's own environment."""
@@ -207,7 +235,7 @@ class RabbitMQ(OwnBroker):
             "ERL_ZFLAGS": "-start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
             "ERL_CRASH_DUMP_SECONDS": "0",
             "RUNNING_UNDER_SYSTEMD": "true",  # the start script becomes the node instead of waiting beside it
-            "RABBITMQ_NODENAME": f"redeliver-{self.port}@localhost",
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_DIST_PORT": str(self._dist),
             "RABBITMQ_MNESIA_BASE": f"{data}/mnesia",
             "RABBITMQ_LOG_BASE": data,
@@ -215,7 +243,7 @@ class RabbitMQ(OwnBroker):
             "RABBITMQ_CONF_ENV_FILE": f"{data}/none",
             "RABBITMQ_CONFIG_FILE": f"{data}/rabbitmq.conf",
             "RABBITMQ_CONFIG_FILES": f"{data}/conf.d",
-            "RABBITMQ_ADVANCED_CONFIG_FILE": f"{data}/none.config",
+            "RABBITMQ_ADVANCED_CONFIG_FILE": f"{data}/{self._advanced()}",
             "RABBITMQ_GENERATED_CONFIG_DIR": f"{data}/config",
             "RABBITMQ_ENABLED_PLUGINS_FILE": f"{data}/enabled_plugins",
         }

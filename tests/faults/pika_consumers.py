@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any
 
@@ -30,6 +31,23 @@ def drop_in(url: str, queue: str, log: Log, *, decorated: bool) -> None:
             time.sleep(PAUSE)
 
 
+def bare(url: str, queue: str, log: Log) -> None:
+    """Without us: whatever came is acknowledged, whether the handler failed or not."""
+
+    def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        with contextlib.suppress(ValueError, ConnectionError):
+            log.handle(body.decode(), 1)
+        channel.basic_ack(method.delivery_tag)
+
+    while True:
+        try:
+            channel = connect(url)
+            channel.basic_consume(queue, on_message)
+            channel.start_consuming()
+        except (pika.exceptions.AMQPError, OSError):
+            time.sleep(PAUSE)
+
+
 def pull(url: str, queue: str, log: Log) -> None:
     while True:
         try:
@@ -41,10 +59,15 @@ def pull(url: str, queue: str, log: Log) -> None:
 
 
 def connect(url: str) -> Any:
+    """To the first of the URL's hosts that answers."""
     parsed = parse_url(url)
-    host, port = parsed.hosts[0]
     credentials = pika.PlainCredentials(parsed.user or "guest", parsed.password or "guest")
-    parameters = pika.ConnectionParameters(host, port or 5672, parsed.path or "/", credentials, socket_timeout=3)
+    heartbeat = int(parsed.options["heartbeat"]) if "heartbeat" in parsed.options else None
+    more: dict[str, Any] = {"socket_timeout": 3, "stack_timeout": 5, "heartbeat": heartbeat}
+    parameters = [
+        pika.ConnectionParameters(host, port or 5672, parsed.path or "/", credentials, **more)
+        for host, port in parsed.hosts
+    ]
     channel = pika.BlockingConnection(parameters).channel()
     channel.basic_qos(prefetch_count=PREFETCH)
     return channel

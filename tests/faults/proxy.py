@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import struct
 import threading
 import time
 from typing import Literal
@@ -30,15 +31,16 @@ class Proxy:
         self.swallowed = threading.Event()
         self.crumb = 0  # bytes that are passed on at a time; 0: all that there is
         self.away = False  # who connects is sent away
+        self.delay = 0.0  # seconds that everything waits here before it is passed on
         self._pairs: set[_Pair] = set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
-    def cut(self) -> None:
-        """Close every connection, without a word to either side."""
+    def cut(self, *, reset: bool = False) -> None:
+        """Close every connection, without a word to either side; with `reset` by a RST."""
         for pair in list(self._pairs):
-            pair.close()
+            pair.close(reset=reset)
 
     def stall(self, direction: Direction, role: str = "") -> None:
         """Pass nothing on in this direction; connections stay open. `role`: only of such connections."""
@@ -143,10 +145,15 @@ class _Pair:
         except OSError:
             return True
 
-    def close(self) -> None:
+    def close(self, *, reset: bool = False) -> None:
         self._closed = True
         self._proxy.forget(self)
         for one in self._sockets:
+            if reset:
+                with contextlib.suppress(OSError):
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    one.close()
+                continue
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
@@ -163,6 +170,8 @@ class _Pair:
                 self._recognise(data)
                 if self._proxy.swallows(self.role):
                     return
+            if self._proxy.delay:
+                time.sleep(self._proxy.delay)
             with self._proxy.lock:
                 self._kept[direction] += data
                 self.flush()

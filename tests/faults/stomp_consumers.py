@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from typing import Any
@@ -35,13 +36,37 @@ class DecoratedOrders(Orders):
         super().on_message(frame)
 
 
+class BareOrders(Orders):
+    def on_message(self, frame: Any) -> None:
+        with contextlib.suppress(ValueError, ConnectionError):
+            self._log.handle(frame.body, 1)
+        self._connection.ack(frame.headers["ack"])
+
+
+def bare(url: str, queue: str, log: Log) -> None:
+    """Without us: whatever came is acknowledged, whether the handler failed or not."""
+    connection = _connection(url)
+    orders = BareOrders(connection, log)
+    connection.set_listener("", orders)
+    _consume(url, queue, connection, orders)
+
+
 def drop_in(url: str, queue: str, log: Log, *, decorated: bool) -> None:
-    parsed = parse_url(url)
-    host, port = parsed.hosts[0]
-    connection: Any = stomp.Connection12([(host, port or 61613)], reconnect_attempts_max=1, heartbeats=(4000, 4000))
+    connection = _connection(url)
     orders = (DecoratedOrders if decorated else Orders)(connection, log)
     wrapped = redelivering(orders, connection) if decorated else redelivering(orders, connection, policy=POLICY)
     connection.set_listener("", wrapped)
+    _consume(url, queue, connection, orders)
+
+
+def _connection(url: str) -> Any:
+    """To the first of the URL's hosts that answers."""
+    hosts = [(host, port or 61613) for host, port in parse_url(url).hosts]
+    return stomp.Connection12(hosts, reconnect_attempts_max=1, heartbeats=(4000, 4000), timeout=5)
+
+
+def _consume(url: str, queue: str, connection: Any, orders: Orders) -> None:
+    parsed = parse_url(url)
     while True:
         orders.gone.clear()
         try:

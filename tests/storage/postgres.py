@@ -24,9 +24,12 @@ _numbers = itertools.count(1)
 
 
 class Postgres:
-    """A running server. Not thread-safe. BrokerMissing where there is none to run."""
+    """A running server. Not thread-safe. BrokerMissing where there is none to run.
 
-    def __init__(self) -> None:
+    With a `primary` it is a standby of that one, which from then on commits nothing that both do not have.
+    """
+
+    def __init__(self, *, primary: Postgres | None = None) -> None:
         if importlib.util.find_spec("psycopg") is None:
             raise BrokerMissing("psycopg is not installed", CURE)
         self._programs = _programs()
@@ -37,22 +40,55 @@ class Postgres:
         (self.port,) = free_ports(1)
         self._leash = Leash(self._folder)
         try:
-            self._initialise()
+            if primary is None:
+                self._initialise()
+            else:
+                self._copy(primary)
             self.start()
+            if primary is not None:
+                primary._wait_for_standby()
         except BaseException:
             self.stop()
             raise
 
     def _initialise(self) -> None:
+        self._run("initdb", "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "-N")
+
+    def _copy(self, primary: Postgres) -> None:
+        self._run("pg_basebackup", "-R", "-c", "fast", "-h", "127.0.0.1", "-p", str(primary.port), "-U", "test")
+
+    def _run(self, program: str, *words: str) -> None:
+        """Let a program of the server's fill the data folder."""
         data = self._folder / "data"
         data.mkdir(mode=0o700)
         if self._as_user:
             user = pwd.getpwnam(self._as_user)
             for path in (self._folder, self._log, data):
                 os.chown(path, user.pw_uid, user.pw_gid)
-        argv = [self._programs / "initdb", "-D", data, "-U", "test", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"]
-        done = subprocess.run(self._mine(*map(str, argv)), capture_output=True, text=True, cwd=self._folder)
+        argv = self._mine(str(self._programs / program), "-D", str(data), *words)
+        done = subprocess.run(argv, capture_output=True, text=True, cwd=self._folder)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def _wait_for_standby(self) -> None:
+        self._tell("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        self._tell("SELECT pg_reload_conf()")
+
+        def follows() -> bool:
+            return self._tell("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'") is not None
+
+        wait_until(follows, alive=lambda: bool(self._leash.pids()), logs=[self._log], what="PostgreSQL's standby")
+
+    def promote(self) -> None:
+        """Make a standby the primary; returns when it is."""
+        self._tell("SELECT pg_promote()")
+
+    def _tell(self, statement: str) -> object:
+        """The first row of the answer; None if there is none."""
+        import psycopg
+
+        with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
+            cursor = connection.execute(statement.encode())
+            return cursor.fetchone() if cursor.description else None
 
     def _mine(self, *argv: str) -> list[str]:
         if not self._as_user:

@@ -29,8 +29,9 @@ class Seen(NamedTuple):
 class Plain:
     """One STOMP connection. Each request waits for its RECEIPT; what comes meanwhile is kept in `frames`."""
 
-    def __init__(self, broker: Broker, *, client_id: str = "") -> None:
-        self._socket = socket.create_connection((broker.host, broker.port), timeout=10)
+    def __init__(self, broker: Broker, *, client_id: str = "", patience: float = 10.0) -> None:
+        self._socket = socket.create_connection((broker.host, broker.port), timeout=patience)
+        self._patience = patience
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
         self._numbers = itertools.count(1)
@@ -38,7 +39,7 @@ class Plain:
         more = f"client-id:{client_id}\n" if client_id else ""
         hello = f"CONNECT\naccept-version:1.2\nhost:x\nlogin:{broker.user}\npasscode:{broker.password}\n{more}\n\0"
         self._socket.sendall(hello.encode())
-        assert self._next(10.0).command == "CONNECTED"
+        assert self._next(patience).command == "CONNECTED"
 
     def close(self) -> None:
         self._socket.close()
@@ -49,7 +50,7 @@ class Plain:
         lines = "".join(f"{name}:{escaped(str(value))}\n" for name, value in {**headers, "receipt": receipt}.items())
         self._socket.sendall(f"{command}\n{lines}\n".encode() + body + b"\0")
         while True:
-            frame = self._next(10.0)
+            frame = self._next(self._patience)
             if frame.headers.get("receipt-id") == receipt:
                 return frame.headers.get("message", "an ERROR") if frame.command == "ERROR" else ""
             self.frames.append(frame)

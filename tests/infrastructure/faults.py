@@ -1,0 +1,419 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What befalls a cluster. Each fault is a function that strikes, waits, and puts right what it did.
+
+It returns a moment on the machine's monotonic clock: what is sent later and confirmed shows that the broker is back.
+That is right after the blow, where nothing is confirmed until then; after the repair, where something may be.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from tests.adapters.stomp.plain import Plain
+from tests.brokers._process import BrokerFailed
+from tests.faults.load import channel_on
+from tests.faults.proxy import Direction
+from tests.infrastructure.activemq_pair import ActiveMQPair
+from tests.infrastructure.artemis_pair import ArtemisPair
+from tests.infrastructure.cluster import SECRET, WORKER
+from tests.infrastructure.rabbitmq_cluster import RabbitMQCluster
+
+if TYPE_CHECKING:
+    from tests.infrastructure.scene import Scene
+
+LASTS = 8.0  # seconds that a fault lasts
+CRUMB = 3  # bytes that the network passes on at a time
+SLOW = 0.2  # seconds that it takes for each
+RESETS = 8
+IDLE = 20  # clients
+#: Of Artemis: one message is too many; a page must be smaller than what there is room for.
+FULL = '{"maxSizeBytes":2,"pageSizeBytes":1,"addressFullMessagePolicy":"FAIL"}'
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`strike` does it. `proxied`: clients reach the nodes through proxies only."""
+
+    name: str
+    says: str
+    strike: Callable[[Scene], float]
+    proxied: bool = False
+
+
+# --- nodes
+
+
+def kill_first(scene: Scene) -> float:
+    return _kill(scene, [0])
+
+
+def kill_last(scene: Scene) -> float:
+    return _kill(scene, [-1])
+
+
+def kill_majority(scene: Scene) -> float:
+    return _kill(scene, [1, 2])
+
+
+def kill_all(scene: Scene) -> float:
+    return _kill(scene, range(len(scene.cluster.nodes)))
+
+
+def _kill(scene: Scene, which: Sequence[int]) -> float:
+    nodes = [scene.cluster.nodes[n] for n in which]
+    for node in nodes:
+        node.kill()
+    moment = time.monotonic()
+    time.sleep(LASTS)
+    scene.cluster.together(lambda node: node.start(), nodes)
+    return moment
+
+
+def freeze_first(scene: Scene) -> float:
+    node = scene.cluster.active()
+    node.pause()
+    moment = time.monotonic()
+    time.sleep(2 * LASTS)
+    node.resume()
+    return moment
+
+
+def rolling_restart(scene: Scene) -> float:
+    for node in scene.cluster.nodes:
+        node.leave()
+        node.start()
+    return time.monotonic()
+
+
+def fail_over(scene: Scene) -> float:
+    """The active one is killed, and the other one takes over."""
+    node = scene.cluster.active()
+    node.kill()
+    moment = time.monotonic()
+    scene.cluster.wait_active(node)
+    scene.afterwards(node.start)
+    return moment
+
+
+def fail_over_and_back(scene: Scene) -> float:
+    """The active one is killed, the other one takes over, and gives back as soon as the first is there again."""
+    node = scene.cluster.active()
+    node.kill()
+    other = scene.cluster.wait_active(node)
+    time.sleep(LASTS)
+    node.start()
+    moment = time.monotonic()
+    scene.cluster.wait_active(other)
+    return moment
+
+
+def leave(scene: Scene) -> float:
+    """The active one is ended in good order, and the other one takes over."""
+    node = scene.cluster.active()
+    node.leave()
+    moment = time.monotonic()
+    scene.cluster.wait_active(node)
+    scene.afterwards(node.start)
+    return moment
+
+
+def kill_waiting(scene: Scene) -> float:
+    """The one that waits is killed."""
+    active = scene.cluster.active()
+    (node,) = [node for node in scene.cluster.nodes if node is not active]
+    node.kill()
+    moment = time.monotonic()
+    time.sleep(LASTS)
+    node.start()
+    return moment
+
+
+# --- what a broker runs out of
+
+
+def memory_alarm(scene: Scene) -> float:
+    return _alarm(scene, ("set_vm_memory_high_watermark", "absolute", "1MB"), ("set_vm_memory_high_watermark", "0.4"))
+
+
+def disk_alarm(scene: Scene) -> float:
+    return _alarm(scene, ("set_disk_free_limit", "900000000000000"), ("set_disk_free_limit", "50000000"))
+
+
+def _alarm(scene: Scene, on: Sequence[str], off: Sequence[str]) -> float:
+    node: Any = scene.cluster.nodes[0]
+    node.ctl(*on)
+    time.sleep(LASTS)
+    node.ctl(*off)
+    return time.monotonic()
+
+
+def full_addresses(scene: Scene) -> float:
+    """Neither the sources nor the dead-letter queues take a message."""
+    node = scene.cluster.active()
+    queues = [name for lane in scene.lanes for name in (lane.queue, f"DLQ.{lane.queue}")]
+    for name in queues:
+        node.ctl("broker", "addAddressSettings", name, FULL)
+    time.sleep(LASTS)
+    for name in queues:
+        node.ctl("broker", "removeAddressSettings", name)
+    return time.monotonic()
+
+
+def full_store(scene: Scene) -> float:
+    """Somebody else's messages fill the store, until nobody can send; then they are taken away."""
+    broker, where = cast(Any, scene.cluster.active()), "/queue/somebody.else"
+    filled = 0
+    with closing(Plain(broker, patience=3.0)) as client, suppress(TimeoutError):
+        while True:
+            client.send(where, b"x" * 1_000_000)
+            filled += 1
+    assert filled, "the store was full before"
+    time.sleep(LASTS)
+    with closing(Plain(broker)) as client:
+        client.say("SUBSCRIBE", {"id": "1", "destination": where, "ack": "client-individual"})
+        while (frame := client.wait(3.0)) is not None:
+            client.say("ACK", {"id": frame.headers["ack"]})
+    return time.monotonic()
+
+
+# --- who may do what
+
+
+def rabbitmq_permissions(scene: Scene) -> float:
+    node: Any = scene.cluster.nodes[0]
+    node.ctl("clear_permissions", WORKER)
+    time.sleep(LASTS / 2)
+    node.ctl("close_all_connections", "permissions withdrawn")
+    time.sleep(LASTS / 2)
+    node.ctl("set_permissions", WORKER, ".*", ".*", ".*")
+    return time.monotonic()
+
+
+def rabbitmq_credentials(scene: Scene) -> float:
+    node: Any = scene.cluster.nodes[0]
+    node.ctl("change_password", WORKER, "another")
+    node.ctl("close_all_connections", "the password was changed")
+    time.sleep(LASTS)
+    node.ctl("change_password", WORKER, SECRET)
+    return time.monotonic()
+
+
+def artemis_permissions(scene: Scene) -> float:
+    return _artemis_worker(scene, permitted=False)
+
+
+def artemis_credentials(scene: Scene) -> float:
+    return _artemis_worker(scene, password="another")
+
+
+def _artemis_worker(scene: Scene, **changed: Any) -> float:
+    pair = cast(ArtemisPair, scene.cluster)
+    pair.set_worker(**changed)
+    time.sleep(1.5)  # the broker looks at its files, and forgets whom it has let in, each second
+    pair.active().ctl("broker", "closeConnectionsForUser", WORKER)
+    time.sleep(LASTS)
+    pair.set_worker()
+    return time.monotonic()
+
+
+def activemq_credentials(scene: Scene) -> float:
+    """Both are started again with another password, and then once more with the right one."""
+    pair = cast(ActiveMQPair, scene.cluster)
+    pair.restart("another")
+    time.sleep(LASTS)
+    pair.restart(SECRET)
+    return time.monotonic()
+
+
+# --- queues
+
+
+def delete_dead_letters(scene: Scene) -> float:
+    """The dead-letter queues are deleted with what lay in them, and made again later."""
+    return _delete(scene, [f"DLQ.{lane.queue}" for lane in scene.lanes])
+
+
+def delete_sources(scene: Scene) -> float:
+    """The sources are deleted while nothing is in them, and made again."""
+    return _delete(scene, [lane.queue for lane in scene.lanes])
+
+
+def delete_rungs(scene: Scene) -> float:
+    """The retry queues are deleted while nothing is in them."""
+    scene.drained()
+    for lane in scene.lanes:
+        for name in scene.cluster.helper_queues(lane.queue):
+            scene.cluster.delete(name)
+    for lane in scene.lanes:
+        lane.producer.resume()
+    return time.monotonic()
+
+
+def _delete(scene: Scene, queues: Sequence[str]) -> float:
+    """Whatever is in a queue is deleted with it, on purpose: all messages have come to their end before."""
+    scene.drained()
+    for name in queues:
+        scene.cluster.delete(name)
+    for lane in scene.lanes:
+        lane.producer.resume()
+    time.sleep(LASTS)
+    for lane in scene.lanes:
+        for name in (lane.queue, f"DLQ.{lane.queue}"):
+            scene.cluster.declare(name, lane.kind)
+    return time.monotonic()
+
+
+# --- databases
+
+
+def fail_over_everything(scene: Scene) -> float:
+    """The database's primary dies with the node; its standby is promoted a moment later, for good."""
+    if not scene.databases:
+        raise BrokerFailed("there is no PostgreSQL here")
+    primary, standby = scene.databases
+    node = scene.cluster.active()
+    node.kill()
+    primary.kill()
+    moment = time.monotonic()
+    time.sleep(LASTS / 2)
+    standby.promote()
+    scene.cluster.wait_active(node)
+    node.start()
+    return moment
+
+
+# --- networks
+
+
+def part_first(scene: Scene) -> float:
+    """The first node of three, to which everybody is connected, sees the others no more."""
+    cluster = cast(RabbitMQCluster, scene.cluster)
+    node = cluster.nodes[0]
+    cluster.part(node)
+    time.sleep(1.5 * LASTS)
+    cluster.join(node)
+    return time.monotonic()
+
+
+def part_losing(scene: Scene) -> float:
+    """The same with so many idle clients on the other side that it wins, and the first node is made to forget."""
+    cluster = cast(RabbitMQCluster, scene.cluster)
+    with ExitStack() as idle:
+        for _ in range(IDLE):
+            idle.enter_context(channel_on(cluster.nodes[1]))
+        return part_first(scene)
+
+
+def part_pair(scene: Scene) -> float:
+    """The two that replicate lose each other for less than it takes to be sure that the other one is dead."""
+    pair = cast(ArtemisPair, scene.cluster)
+    for proxy in pair.between:
+        proxy.stall("up")
+        proxy.stall("down")
+    time.sleep(3.0)
+    for proxy in pair.between:
+        proxy.resume()
+    return time.monotonic()
+
+
+def slow(scene: Scene) -> float:
+    return _weather(scene, "delay", SLOW)
+
+
+def crumbs(scene: Scene) -> float:
+    return _weather(scene, "crumb", CRUMB)
+
+
+def _weather(scene: Scene, what: str, much: float) -> float:
+    for proxy in scene.proxies:
+        setattr(proxy, what, much)
+    time.sleep(LASTS)
+    for proxy in scene.proxies:
+        setattr(proxy, what, 0)
+    return time.monotonic()
+
+
+def starved(scene: Scene) -> float:
+    """Nothing comes from the broker for a while, then nothing reaches it."""
+    directions: Sequence[Direction] = ("down", "up")
+    for direction in directions:
+        for proxy in scene.proxies:
+            proxy.stall(direction)
+        time.sleep(0.75 * LASTS)
+        for proxy in scene.proxies:
+            proxy.resume()
+    return time.monotonic()
+
+
+def resets(scene: Scene) -> float:
+    for _ in range(RESETS):
+        for proxy in scene.proxies:
+            proxy.cut(reset=True)
+        time.sleep(LASTS / RESETS)
+    return time.monotonic()
+
+
+#: The last of its cluster, since the database has no standby afterwards.
+DATABASE = Fault(
+    "database", "the first node and PostgreSQL's primary killed; its standby takes over", fail_over_everything
+)
+PROXIED = (
+    Fault("slow", f"everything takes {SLOW:g} s on its way", slow, proxied=True),
+    Fault("crumbs", f"frames arrive by {CRUMB} bytes", crumbs, proxied=True),
+    Fault("starved", "nothing comes from the broker, then nothing reaches it", starved, proxied=True),
+    Fault("resets", f"all connections are reset, {RESETS} times", resets, proxied=True),
+)
+DELETED = (
+    Fault("delete-dead-letters", "dead-letter queues deleted, made again later", delete_dead_letters),
+    Fault("delete-source", "source deleted, made again later", delete_sources),
+)
+OF_RABBITMQ = (
+    Fault("kill", "the first node, where all are connected, killed and started", kill_first),
+    Fault("kill-other", "the last node killed and started", kill_last),
+    Fault("freeze", "the first node frozen (SIGSTOP) and let go", freeze_first),
+    Fault("quorum", "two of three killed and started", kill_majority),
+    Fault("kill-all", "all three killed and started", kill_all),
+    Fault("rolling", "each stopped and started, one after the other", rolling_restart),
+    Fault("memory-alarm", "a memory alarm on the first node", memory_alarm),
+    Fault("full", "a disk alarm on the first node", disk_alarm),
+    Fault(
+        "permissions", "the user's permissions withdrawn, its connections closed, and given back", rabbitmq_permissions
+    ),
+    Fault("credentials", "its password changed, its connections closed, and changed back", rabbitmq_credentials),
+    Fault("partition", "the first node cut off from the others, and joined again", part_first),
+    *PROXIED,
+    Fault("delete-rungs", "the retry queues deleted", delete_rungs),
+    *DELETED,  # last: an App that makes its dead-letter queue again makes a classic one
+)
+LOSING = Fault("partition-losing", "the first node cut off, while the others have more clients", part_losing)
+OF_PAIRS = (
+    Fault("kill", "the active one killed, the other takes over", fail_over),
+    Fault("freeze", "the active one frozen (SIGSTOP) and let go", freeze_first),
+    Fault("kill-other", "the one that waits killed and started", kill_waiting),
+    Fault("kill-all", "both killed and started", kill_all),
+    Fault("leave", "the active one stopped in good order, the other takes over", leave),
+)
+OF_ARTEMIS = (
+    *OF_PAIRS,
+    Fault("failback", "failover, and back to the first one", fail_over_and_back),
+    Fault("full", "sources and dead-letter queues are full", full_addresses),
+    Fault("permissions", "the user's role withdrawn, its connections closed, and given back", artemis_permissions),
+    Fault("credentials", "its password changed, its connections closed, and changed back", artemis_credentials),
+    *DELETED,
+    *PROXIED,
+)
+OF_REPLICATION = (
+    *OF_ARTEMIS,
+    Fault("partition", "what the two say to each other is held up for 3 s", part_pair),
+)
+OF_ACTIVEMQ = (
+    *OF_PAIRS,
+    Fault("full", "the store is full of another queue's messages", full_store),
+    Fault("credentials", "both started again with another password, and with the right one", activemq_credentials),
+    *PROXIED,
+)
