@@ -64,7 +64,10 @@ def list_(url: Url, limit: Limit = None, id_: Id = None, as_json: Json = False) 
     ]
     names = ("id", "to", "from", "state", "due", "publishes failed", "failures", "last error", "bytes")
     print_table(names, rows, right={5, 6, 8})
-    print(f"{sum(counts.values())} parked: " + ", ".join(f"{number} {state}" for state, number in counts.items()))
+    letters = counts.pop(DEAD_LETTER)
+    told = [f"{number} {state}" for state, number in counts.items()]
+    told.append("1 dead letter" if letters == 1 else f"{letters} dead letters")
+    print(f"{sum(counts.values()) + letters} parked: " + ", ".join(told))
     _warn_of_sleepers(found)
 
 
