@@ -82,7 +82,14 @@ class LimboError(RedeliverError):
 
 
 class NotCopyable(RedeliverError):
-    """No exact copy of this message can be made, so none is sent: it stays the broker's."""
+    """No exact copy of this message can be made, so none is sent: it stays the broker's.
+
+    `whole`: all of the message is known, so that a limbo can keep it. False where its content did not reach us.
+    """
+
+    def __init__(self, what: str, *, where: str = "", cure: str = "", whole: bool = True) -> None:
+        super().__init__(what, where=where, cure=cure)
+        self.whole = whole
 
 
 class Signal(Exception):

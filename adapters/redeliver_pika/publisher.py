@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -31,6 +32,7 @@ log = logging.getLogger("redeliver_mw.pika")
 
 PATIENCE = 30.0  # seconds in which a confirm has to come
 CHECK_EVERY = 1.0
+_TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
 NO_ROUTE = "(312)"  # ends what is told of a copy for which there is no queue
 
 
@@ -67,6 +69,7 @@ class Publisher:
         self._queue: deque[_SentCopy] = deque()  # not written: no channel yet, or the broker is blocked
         self._blocked = False
         self._patience = patience
+        self._largest: int | None = None  # bytes of a body; None: the broker has refused none for its size
         self._checking = False
         self._last_check = 0.0
 
@@ -110,7 +113,10 @@ class Publisher:
         try:
             properties = b"".join(frame_properties(out).encode())
         except ValueError as error:
-            answer("refused", f"it cannot be encoded: {error}")
+            answer("unfit", f"it cannot be encoded: {error}")
+            return
+        if self._largest is not None and len(out.body) > self._largest:
+            answer("unfit", self._too_large(len(out.body)))
             return
         sent = _SentCopy(exchange, routing_key, properties, out.body, answer, out)
         if not self._can_write:
@@ -139,7 +145,7 @@ class Publisher:
     # -- the channel ------------------------------------------------------------------------------
 
     def _up(self, connection: OpenConnection) -> None:
-        self._blocked = False
+        self._blocked, self._largest = False, None
         connection.add_on_connection_blocked_callback(lambda *_: self._block(True))
         connection.add_on_connection_unblocked_callback(lambda *_: self._block(False))
         connection.channel(on_open_callback=self._opened)
@@ -168,6 +174,7 @@ class Publisher:
     def _channel_closed(self, channel: Any, reason: BaseException) -> None:
         if channel is self._channel or self._channel is None:
             self._channel = None
+            self._answer_too_large(reason)
             self._answer_written(f"the channel was closed: {reason}")
             if self._link.is_open and self._link.connection is not None:
                 self._link.connection.channel(on_open_callback=self._opened)
@@ -205,6 +212,26 @@ class Publisher:
                 sent.answer("ok", "")
             else:
                 sent.answer("refused", sent.returned or "the broker refused it (nack)")
+
+    def _answer_too_large(self, reason: BaseException) -> None:
+        """Learn how large a message may be; those above that are refused for ever, and would close each channel.
+
+        Seen on RabbitMQ 3.10.8 and 4.3.6: the broker closes the channel, and what was published in it before may be
+        stored without a confirm. It tells the limit nowhere else.
+        """
+        found = _TOO_LARGE.search(str(reason))
+        if found is None:
+            return
+        self._largest = most = int(found[1])
+        for tag in [tag for tag, sent in self._sent.items() if len(sent.body) > most]:
+            sent = self._sent.pop(tag)
+            sent.answer("unfit", self._too_large(len(sent.body)))
+        for sent in [sent for sent in self._queue if len(sent.body) > most]:
+            self._queue.remove(sent)
+            sent.answer("unfit", self._too_large(len(sent.body)))
+
+    def _too_large(self, size: int) -> str:
+        return f"its body has {size} bytes, the broker takes {self._largest} (max_message_size)"
 
     def _answer_written(self, why: str) -> None:
         """Nothing can confirm it any more."""

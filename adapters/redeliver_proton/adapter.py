@@ -277,7 +277,7 @@ class ProtonAdapter:
         try:
             data, seen = self._dialect.encode(out, after, self._salts)
         except NotEncodable as error:
-            return answer("refused", f"it cannot be encoded: {error}")
+            return answer("unfit", f"it cannot be encoded: {error}")
         return self._publisher.publish(out.target, SentCopy(data, answer, out.generation, seen))
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:

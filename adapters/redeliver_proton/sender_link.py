@@ -102,6 +102,9 @@ class SenderLink(proton.Handler):
         """Hand it to the driver; only with credit."""
         if (why := self.unfit(sent)) is not None:
             return sent.answer("refused", why)
+        # RabbitMQ 4.3.6 ends the whole session for a message above what it said when the link was attached.
+        if 0 < (most := self._link.remote_max_message_size) < len(sent.data):
+            return sent.answer("unfit", f"it has {len(sent.data)} bytes, the broker takes {most}")
         tag = str(next(_numbers))
         self._sent[tag] = sent
         delivery = self._link.delivery(tag)

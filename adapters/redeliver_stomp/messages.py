@@ -57,7 +57,8 @@ class StompReader:
     def headers_bytes(self, native: Frame, /) -> int:
         headers = native.headers
         if (kind := _NO_BODY_LEFT.get(headers.get(_ENCODING, ""))) and not native.body:
-            raise NotCopyable(f"an AMQP {kind} reaches STOMP without its content", cure="Let its producer send bytes")
+            what = f"an AMQP {kind} reaches STOMP without its content"
+            raise NotCopyable(what, cure="Let its producer send bytes", whole=False)
         lines = native.head.split(b"\n")[1:] if isinstance(native, RawFrame) else _lines(headers)
         for line in lines:
             name, colon, value = line.partition(b":")

@@ -83,7 +83,7 @@ class Publisher:
         try:
             send_frame(out, "r", after=after)
         except NotSendable as error:
-            return answer("refused", str(error))
+            return answer("unfit", str(error))
         sent = _UnansweredCopy(out, after, answer, time.monotonic())
         if self._link.is_open:
             self._write(sent)

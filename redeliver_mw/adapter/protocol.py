@@ -19,8 +19,9 @@ from ..message import Delivery, Destination, MessageReader, Outgoing
 from ..timers import Cancel
 from .capabilities import BrokerLimit, Capabilities, Settlement
 
-# Of a copy. `refused`: the broker said no; `unsent`: it was not asked, or we are closing; `silent`: nobody knows.
-Verdict = Literal["ok", "refused", "unsent", "silent"]
+# Of a copy. `refused`: the broker said no; `unfit`: because of the copy itself, so that every further try would be
+# refused, too; `unsent`: it was not asked, or we are closing; `silent`: nobody knows.
+Verdict = Literal["ok", "refused", "unfit", "unsent", "silent"]
 OnAnswer = Callable[[Verdict, str], None]  # the verdict, and for the log what the broker said
 # Of a transaction. `refused`: nothing was sent, and the delivery is unsettled and ours; `abandoned`: it is the
 # broker's again, or the broker was silent; `lost`: its link was lost for whatever other reason, and the answer with it.

@@ -40,6 +40,8 @@ def register(app: typer.Typer) -> None:
 
 def list_(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_json: Json = False) -> None:
     """List parked messages, by the time they are due."""
+    from ..limbo.admin import DEAD_LETTER
+
     with _desk(url, limit, id_) as desk:
         found, counts = desk.listed(limit or LISTED, id_), desk.counts()
     if as_json:
@@ -50,7 +52,7 @@ def list_(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_j
             str(one.id),
             plain(one.to),
             plain(one.source),
-            one.state,
+            one.state if one.state != DEAD_LETTER else f"{one.state} ({plain(one.reason)})",
             when(one.due),
             str(one.publishes),
             str(one.failures),
@@ -61,7 +63,10 @@ def list_(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_j
     ]
     names = ("id", "to", "from", "state", "due", "publishes failed", "failures", "last error", "bytes")
     print_table(names, rows, right={5, 6, 8})
-    print(f"{sum(counts.values())} parked: " + ", ".join(f"{number} {state}" for state, number in counts.items()))
+    letters = counts.pop(DEAD_LETTER)
+    told = [f"{number} {state}" for state, number in counts.items()]
+    told.append("1 dead letter" if letters == 1 else f"{letters} dead letters")
+    print(f"{sum(counts.values()) + letters} parked: " + ", ".join(told))
     _warn_of_sleepers(found)
 
 
@@ -84,14 +89,22 @@ def show(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_js
 
 
 def release(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_json: Json = False) -> None:
-    """Make parked messages due now, those that were given up included; their app sends them, if it runs."""
+    """Make parked messages due now, those that were given up included; their app sends them, if it runs.
+
+    A dead letter, of which no copy could be made, goes back to its source, and only with --id.
+    """
+    from ..limbo.admin import DEAD_LETTER
+
     with _desk(url, limit, id_) as desk:
-        released, total = desk.release(limit, id_), sum(desk.counts().values())
+        released, counts = desk.release(limit, id_), desk.counts()
         waiting = desk.listed(limit or LISTED, id_) if released else []
     if as_json:
-        print(json.dumps({"released": released, "parked": total}))
+        print(json.dumps({"released": released, "parked": sum(counts.values())}))
     else:
-        print(f"{released} of {total} released")
+        print(f"{released} of {sum(counts.values())} released")
+    if id_ is None and (letters := counts[DEAD_LETTER]):
+        stay = "1 dead letter stays" if letters == 1 else f"{letters} dead letters stay"
+        print(f"note: {stay}; release it with --id to send it back to where it comes from", file=sys.stderr)
     _warn_of_sleepers(waiting)
 
 

@@ -25,7 +25,6 @@ from ..journal.recorder import attempt_record
 from ..message import Delivery, Destination
 from ..redelivery.commands import (
     CancelTimer,
-    CopyAnswered,
     Log,
     OrderUpdate,
     PauseSource,
@@ -39,6 +38,7 @@ from ..redelivery.commands import (
     StartTimer,
     TimerFired,
     TransactionAnswered,
+    copy_answered,
 )
 from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
@@ -179,7 +179,7 @@ class CommandHandling(ABC):
             return generation is None or generation in self._seats
 
         def answered(verdict: Verdict, why: str) -> None:
-            self._feed(CopyAnswered(c.token, c.out.copy_id, verdict == "ok", why, self._now(), verdict == "silent"))
+            self._feed(copy_answered(c, verdict, why, self._now()))
 
         def hop(verdict: Verdict, why: str) -> None:
             self._ground.hop(lambda: answered(verdict, why))  # of the connection that is there by then

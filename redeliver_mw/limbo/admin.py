@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from sqlalchemy import ColumnElement, Select, case, func, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, case, func, or_, select, update
 
 from ..clock import Clock, SystemClock
 from ..errors import LimboError
@@ -22,12 +22,16 @@ from .store import RETRY
 _ALL = messages.outerjoin(parked, parked.c.msg_id == messages.c.msg_id).outerjoin(
     owners, owners.c.limbo_id == messages.c.limbo_id
 )
+DEAD_LETTER = "dead letter"
 _UNSEEN = {"msg_id", "marks", "exact", "wire"}  # columns that only a whole message needs
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedSummary:
-    """One message, without its body. `state`: `waiting`, `due` or `given up`. Times are seconds since 1970."""
+    """One message, without its body. Times are seconds since 1970.
+
+    `state`: `waiting`, `due`, `given up` or `dead letter`, which is one of which no copy could be made.
+    """
 
     id: int
     to: str
@@ -73,7 +77,7 @@ class LimboAdmin:
         with self._db.reading() as connection:
             query = select(state, func.count()).select_from(_ALL).group_by(state)
             counted = {row.state: row[1] for row in connection.execute(query)}
-        return {name: counted.get(name, 0) for name in ("waiting", "due", "given up")}
+        return {name: counted.get(name, 0) for name in ("waiting", "due", "given up", "dead letter")}
 
     def listed(self, limit: int | None = None, id_: str | None = None) -> list[ParkedSummary]:
         """By delivery date; with an id, of row, copy or lineage, those that have it. LimboError for none."""
@@ -91,14 +95,19 @@ class LimboAdmin:
         return found
 
     def release(self, limit: int | None = None, id_: str | None = None) -> int:
-        """Make them due now, and count their publishes anew; answers how many. LimboError as for `listed`."""
+        """Make them due now, and count their publishes anew; answers how many. LimboError as for `listed`.
+
+        A dead letter goes back to its source, so its handler is run again: it is released by its id only.
+        """
         now_ms, m = int(self._clock.now().wall * 1000), messages.c
         sooner = case((m.delivery_date > now_ms, now_ms), else_=m.delivery_date)
         change = update(messages).values(delivery_count=1, delivery_date=sooner)
         with self._db.writing() as connection:
-            if limit is None and id_ is None:
-                return connection.execute(change).rowcount
-            ids = list(connection.execute(_chosen(select(m.msg_id), limit, id_)).scalars())
+            if id_ is None:
+                meant = select(m.msg_id).select_from(_ALL).where(self._state() != DEAD_LETTER)
+            else:
+                meant = select(m.msg_id)
+            ids = list(connection.execute(_chosen(meant, limit, id_)).scalars())
             for some in chunks(ids):
                 connection.execute(change.where(m.msg_id.in_(some)))
         self._check(ids, id_)
@@ -112,7 +121,9 @@ class LimboAdmin:
     def _state(self) -> ColumnElement[str]:
         m, now_ms = messages.c, int(self._clock.now().wall * 1000)
         given_up = m.delivery_count > func.coalesce(owners.c.retry, RETRY)
-        return case((given_up, "given up"), (m.delivery_date <= now_ms, "due"), else_="waiting").label("state")
+        letter = and_(given_up, parked.c.reason != "", func.coalesce(parked.c.publishes, 0) == 0)
+        due = m.delivery_date <= now_ms
+        return case((letter, DEAD_LETTER), (given_up, "given up"), (due, "due"), else_="waiting").label("state")
 
     def _columns(self) -> Select[Any]:
         now_us, o = self._clock.now().us, owners.c

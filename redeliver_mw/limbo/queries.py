@@ -17,10 +17,9 @@ from ..message import Destination, Outgoing, Properties
 from ..storage import schema
 from ..storage.header_values import BAD, UnreadableValue, from_json
 from .leases import still_held
-from .rows import BOOLEAN, DOUBLE, LONG, NULL, Parked, milliseconds
+from .rows import BOOLEAN, DOUBLE, LONG, MOST_COUNTED, NULL, Parked, milliseconds
 
 AT_ONCE = 500  # ids in one statement
-MOST_COUNTED = 99  # what the documented column of the count can hold
 
 
 def chunks(ids: Sequence[int]) -> Iterator[list[int]]:

@@ -26,6 +26,7 @@ from sqlalchemy import Table
 
 from ..errors import ConfigError, NotCopyable
 from ..message import Destination, Outgoing
+from ..redelivery.copies import UNCOPYABLE
 from ..redelivery.ledger import PREFIX
 from ..storage import schema
 from ..storage.header_values import is_plain, to_json
@@ -48,6 +49,7 @@ _PROPERTIES = (
 _CLASS, _CLASS_TYPE = "javax.jms.BytesMessage", 1
 _LAST_MS = 2**63 - 1
 _OURS, _THEIRS = 1, 2
+MOST_COUNTED = 99  # what the documented column of the count can hold
 FAILURES = "redeliver_failures"  # a message that is merely sent later has none
 LONGEST_NAME = 255  # characters of a property's name in a documented table: PostgreSQL's indexes have their limit
 
@@ -113,10 +115,11 @@ def lines_of(parking: Parking, now_us: int) -> ParkedRow:
     told = {"correlation_id": correlation, "reply_to": reply_to, "type": type_, "expires_at_us": expires_ms}
     untold = [name for name in (*_PROPERTIES, *told) if told.get(name) is None]
     kept = {name: to_json(value) for name in untold if (value := getattr(p, name)) is not None}
+    letter = marks.get(UNCOPYABLE)  # it stays until somebody releases it
     return ParkedRow(
         message={
-            "delivery_date": milliseconds(parking.due),
-            "delivery_count": 1,
+            "delivery_date": milliseconds(parking.due if letter is None else now_us / 1e6),
+            "delivery_count": 1 if letter is None else MOST_COUNTED,
             "port_name": _port(out.target),
             "msg_class": _CLASS,
             "msg_class_type": _CLASS_TYPE,
@@ -129,7 +132,7 @@ def lines_of(parking: Parking, now_us: int) -> ParkedRow:
             "parked_us": now_us,
             "body_bytes": len(out.body),
             "publishes": 0,
-            "last_error": None,
+            "last_error": letter,
             "wire": parking.wire,
             "marks": orjson.dumps(marks),
             "exact": orjson.dumps({"headers": exact, "properties": kept}),

@@ -10,7 +10,7 @@ from ..adapter.protocol import Adapter, OnAnswer, Verdict
 from ..clock import Clock
 from ..errors import RedeliverError
 from ..message import Delivery, Outgoing, SupportsImages
-from ..redelivery.copies import RetryTerms
+from ..redelivery.copies import RetryTerms, as_it_was
 from ..redelivery.ledger import due_now
 from ..timers import SingleTimer
 from . import Limbo, LimboWorker, Parked, Parking
@@ -87,7 +87,7 @@ class LimboService:
         def answered(verdict: Verdict, why: str) -> None:
             if verdict == "ok":
                 self._clerk.published(row)
-            elif verdict == "refused":
+            elif verdict in ("refused", "unfit"):
                 self._clerk.failed(row, why)
             else:  # unsent or silent: the broker is away. Not counted, and not tried at once
                 self._clerk.back(row)
@@ -97,8 +97,9 @@ class LimboService:
 
     def _whole(self, row: Parked) -> Outgoing:
         """The copy with what its adapter wants of the original; not that of a body that somebody has repaired."""
-        headers = due_now(row.out.headers, self._clock.now().us)
-        out = replace(row.out, headers=headers, duplicate_salt=f"{row.id:x}.{row.parked_us:x}")
+        whole = as_it_was(row.out)
+        headers = due_now(whole.headers, self._clock.now().us)
+        out = replace(whole, headers=headers, duplicate_salt=f"{row.id:x}.{row.parked_us:x}")
         reader = self._adapter.reader
         if row.wire is None or not isinstance(reader, SupportsImages):
             return out

@@ -20,8 +20,8 @@ from ..redaction import clean, redact
 from ..storage import schema
 from ..storage.database import Database
 from . import leases
-from .queries import MOST_COUNTED, count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove
-from .rows import Parked, ParkedRow, Parking, insertions, lines_of
+from .queries import count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove
+from .rows import MOST_COUNTED, Parked, ParkedRow, Parking, insertions, lines_of
 
 log = logging.getLogger("redeliver_mw.limbo")
 

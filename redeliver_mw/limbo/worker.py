@@ -13,7 +13,7 @@ from typing import Literal, NamedTuple
 
 from ..adapter.protocol import OnAnswer, Verdict
 from ..clock import Clock, SystemClock
-from ..errors import RedeliverError
+from ..errors import NotCopyable, RedeliverError
 from .rows import Parked, ParkedRow, Parking, lines_of
 from .store import Limbo
 
@@ -76,7 +76,8 @@ class LimboWorker:
         return bool(self._said)
 
     def park(self, parking: Parking, answer: OnAnswer) -> None:
-        """`answer("ok", "")` once it is on the disk; `answer("refused", why)` when nothing was kept of it.
+        """`answer("ok", "")` once it is on the disk; `answer("refused", why)` when nothing was kept of it,
+        `answer("unfit", why)` when it can never be kept.
 
         Once it is stopped the answer comes on the caller's thread, at once.
         """
@@ -168,6 +169,8 @@ class LimboWorker:
             try:
                 lines.append((lines_of(job.parking, now_us), job.parking.out.copy_id))
                 good.append(job)
+            except NotCopyable as error:
+                _tell(job, "unfit", str(error))
             except Exception as error:
                 _tell(job, "refused", str(error))
         try:

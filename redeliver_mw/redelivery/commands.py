@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, cast
 
 from ..adapter.capabilities import Mechanism, Settlement
-from ..adapter.protocol import Adapter, SupportsDelayedRelease, TransferVerdict
+from ..adapter.protocol import Adapter, SupportsDelayedRelease, TransferVerdict, Verdict
 from ..clock import Moment
 from ..failure import Failure
 from ..message import Delivery, Destination, Outgoing, Past
@@ -89,6 +89,7 @@ class CopyAnswered:
     why: str
     at: Moment
     silent: bool = False  # nobody knows whether the copy is there
+    unfit: bool = False  # it would be refused again, however often it is tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,11 @@ class PublishCopy:
     after: float
     due_us: int | None = None
     terms: RetryTerms | None = None  # of a retry copy that is parked
+
+
+def copy_answered(c: PublishCopy, verdict: Verdict, why: str, at: Moment) -> CopyAnswered:
+    """Return what is to be fed for the answer to a `PublishCopy`."""
+    return CopyAnswered(c.token, c.out.copy_id, verdict == "ok", why, at, verdict == "silent", verdict == "unfit")
 
 
 @dataclass(frozen=True, slots=True)

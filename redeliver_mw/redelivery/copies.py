@@ -20,9 +20,10 @@ from ..adapter.capabilities import Capabilities
 from ..errors import NotCopyable
 from ..failure import Failure, trim_utf8
 from ..message import Delivery, Destination, Outgoing, Past
+from ..redaction import clean
 from . import history
 from .interop import JMSJCA, jmsjca_dead_letter_headers
-from .ledger import copy_id, iso, message_key, read_history_headers
+from .ledger import PREFIX, copy_id, iso, message_key, read_history_headers
 from .outbox import QueuedSend, avoiding_broker_effects
 
 STATE_BYTES = 1024
@@ -32,6 +33,7 @@ ENTRY_BYTES = 8  # of framing, for each header
 COPY_ID_BYTES = len("redeliver_copy_id") + 32 + ENTRY_BYTES
 POLICY_BYTES = 512
 HISTORY = "redeliver_history"
+UNCOPYABLE = "redeliver_uncopyable"  # on a dead letter in limbo: why no copy of its message can be made
 DEAD_LETTER_REASONS = ("exhausted", "rejected", "fatal", "expired", "undecodable", "crashed")
 
 
@@ -116,6 +118,44 @@ def copies_of(
         headers = kept | ours | {"redeliver_copy_id": id_of_copy}
         outs.append(Outgoing(target, delivery.body, headers, properties, id_of_copy, delivery))
     return outs
+
+
+def limbo_letter(
+    delivery: Delivery,
+    past: Past,
+    lineage: str,
+    move: Transfer,
+    signature: Provenance,
+    capabilities: Capabilities,
+    why: str,
+) -> Outgoing:
+    """Return the dead letter of a message of which no copy can be made, for a limbo: no header budget holds there.
+
+    Its target is the source: released by hand, it goes back there as the message that it was (`as_it_was`). `why` no
+    copy can be made is its header `redeliver_uncopyable`. Its id is that of this verdict: the same message may become
+    a letter again.
+    """
+    source = signature.source
+    ours = _common(delivery, past, lineage, move, signature) | {
+        "redeliver_reason": move.reason,
+        "redeliver_host": signature.host,
+        "redeliver_app": signature.app,
+        UNCOPYABLE: trim_utf8(clean(why), ERROR_BYTES),
+    }
+    if told := history.written(past.history, STATE_BYTES):
+        ours[HISTORY] = told
+    salted = f"{lineage} uncopyable {move.decided_us}"
+    id_of_copy = copy_id(salted, past.generation, past.hop + 1, source)
+    headers = _kept_headers(delivery, capabilities) | ours | {"redeliver_copy_id": id_of_copy}
+    properties = replace(delivery.properties, user_id=None, expires_at_us=None, ttl_us=None)
+    return Outgoing(source, delivery.body, headers, properties, id_of_copy, delivery)
+
+
+def as_it_was(out: Outgoing) -> Outgoing:
+    """Return a parked message as it is to be published: a letter that was never copyable without our headers."""
+    if UNCOPYABLE not in out.headers:
+        return out
+    return replace(out, headers={name: value for name, value in out.headers.items() if not name.startswith(PREFIX)})
 
 
 def release_annotations(

@@ -81,7 +81,7 @@ class DelayPlanner(CopyOutcomes):
             young = LOOK_UP if last_place else 0.0
         if young > 0:  # the limbo if there is one, else it is held here: also where the budget has no place
             ways = replace(ways, schedule=None)
-        room = story.state is State.HELD or taken < ways.budget or self._displace(story, at.mono + rest, at)
+        room = self._has_room(story) or (story.copyable and self._displace(story, at.mono + rest, at))
         if last_place:
             ways = replace(ways, hold_max=min(ways.hold_max, HOLD_MAX_ALONE))
         back_early = story.state is State.EARLY and room  # not given back again at once: clocks may differ
@@ -101,6 +101,7 @@ class DelayPlanner(CopyOutcomes):
         if leaves and self._send_retry(story, way.seconds, at, parked=way.how == "park"):
             return
         if leaves or way.there:  # no exact copy can be made, nor will it bear our marks: it stays here
+            room = self._has_room(story)
             way = choose_delay(rest, ways, room=room, nackable=False, copyable=False)
         elif last_place and way.how == "hold" and _was_held(story) and self._to_the_tail(story, at):
             return
@@ -108,12 +109,14 @@ class DelayPlanner(CopyOutcomes):
             seconds = way.seconds if rest <= ways.hold_max else min(way.seconds, young)
             way = replace(way, seconds=seconds, pause=False)
         end = way.seconds if way.how == "nack" else rest
-        story.how, story.due, story.seconds = way.how, at.mono + end, way.seconds
+        seconds = min(way.seconds, self._keeps_for(story)) if way.how == "hold" else way.seconds
+        story.how, story.due, story.seconds = way.how, at.mono + end, seconds
         if story.draft is not None:
             self._emit_record(story, way.how)
         self._step(story, Signal.HOLD)
         if way.pause:
-            self._halt(story.plan.source, "budget", loud=False)
+            shared = story.copyable or ways.apart == 0
+            self._halt(story.plan.source, "budget" if shared else "apart", loud=False)
 
     def _postpone(self, story: TrackedDelivery, seconds: float) -> bool:
         """Give it back for so long, its count on it; False when there is no room for that on it."""
@@ -163,13 +166,17 @@ class DelayPlanner(CopyOutcomes):
 
     def _keep_here(self, story: TrackedDelivery) -> None:
         """As if it had been held all the time."""
+        self._run_here(story).past.not_before_us = None
+
+    def _run_here(self, story: TrackedDelivery) -> TrackedDelivery:
+        """Its retry copy is given up: it waits here for what is left of its delay."""
         story.move, story.outs, story.tries, story.how = None, NO_COPIES, 0, "hold"
-        story.past.not_before_us = None
         if story.entry is not None:
             story.entry.verdict = None
         if story.draft is not None:
             self._emit_record(story, "hold")
         self._lift(story.plan.source, story.token)
+        return story
 
     def _displace(self, story: TrackedDelivery, due: float, at: Moment) -> bool:
         """Let the held delivery that is due last leave by copy, when it is due later than this one."""
@@ -183,9 +190,9 @@ class DelayPlanner(CopyOutcomes):
             away = ways.postpone.hop(rest)
             return away > 0 and self._postpone(last, away)
         hop = ways.schedule.hop(rest) if ways.schedule is not None and self._young(last, rest) == 0 else 0.0
-        if hop > 0:
-            return self._send_retry(last, hop, at)
-        return ways.limbo and self._send_retry(last, rest, at, parked=True)
+        if not (hop or ways.limbo):
+            return False
+        return self._send_retry(last, hop or rest, at, parked=not hop) or self._set_apart(last)
 
     def _rest_of(self, move: Transfer, story: TrackedDelivery, at: Moment) -> Transfer:
         """The same copies, sent later than was meant: they wait at the broker for what is left of the delay."""

@@ -24,6 +24,8 @@ ScheduleWait = Callable[[Destination, float], float]
 HOLD_MAX = 10.0  # seconds that one hold may last (no-head-of-line-blocking)
 HOLD_MAX_ALONE = 1.0  # with a prefetch of one: nothing else runs meanwhile
 ACK_TIMEOUT_SHARE = 0.25  # of the broker's ack timeout
+APART_MOST = 8  # deliveries of one source that are kept here since no copy of them can be made
+GIVE_BACK_SHARE = 0.5  # of the broker's ack timeout: what cannot be copied goes back before it has passed
 PASSING_CURE = "consume a queue with a name of its own (no queues are made for one that the broker named), or "
 
 
@@ -40,6 +42,10 @@ class DelayOptions:
     limbo: bool = False  # is there one to park in?
     returned_after: float = 0.0  # seconds for which the broker itself keeps back what is given back
     spare: int | None = None  # of the budget, those that may be held for `hold_max`; any other for a second. None: all
+    apart: int = 0  # deliveries that may be kept here at once since no copy of them can be made
+    apart_beyond: int = 0  # of those places, the ones that lie beyond the budget
+    keep_at_most: float | None = None  # seconds that what cannot be copied is kept unsettled; None: without end
+    letters: bool = False  # is there a limbo for dead letters of which no copy can be made?
 
     def within(self, window: int | None, unsettled: int, budget: int) -> DelayOptions:
         """Return these options for a prefetch window that only the driver knows.
@@ -51,11 +57,13 @@ class DelayOptions:
         """
         if window is None:
             held, spare = max(1, unsettled), max(0, unsettled - 1)
+            apart, beyond = min(APART_MOST, (spare + 1) // 2), 0
         else:
             held = hold_budget(window)
             spare = held if window > 1 else 0
+            apart, beyond = places_apart(window)
         held = min(budget, held)
-        return replace(self, budget=held, spare=min(spare, held))
+        return replace(self, budget=held, spare=min(spare, held), apart=apart, apart_beyond=beyond)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +84,16 @@ def schedules_at_once(_source: Destination, _seconds: float) -> float:
 def hold_budget(prefetch: int) -> int:
     """Half of the prefetch window, so that healthy messages keep the other half; one for a prefetch of one."""
     return max(1, prefetch // 2)
+
+
+def places_apart(prefetch: int) -> tuple[int, int]:
+    """Return how many deliveries may be kept that cannot be copied, and how many of these places no held one may have.
+
+    At most half of what the hold budget leaves of the prefetch window: healthy messages keep the other half. A window
+    of two has one place for both, a window of one has none.
+    """
+    beyond = min(APART_MOST, (prefetch - hold_budget(prefetch)) // 2)
+    return (max(1, beyond) if prefetch > 1 else 0), beyond
 
 
 def hold_limit(prefetch: int, ack_timeout: float | None) -> float:
@@ -113,6 +131,7 @@ def delay_options(
     if option == "schedule" and (capabilities.schedule is None or not helpers):
         raise PolicyError("this broker cannot delay a copy safely", where=here, cure="Use delay='auto'")
     parks = limbo and option in ("auto", "park")
+    apart, beyond = places_apart(prefetch)
     if longest > limit and schedule is None and postpone is None and not parks:
         raise PolicyError(
             f"the policy waits up to {longest:g} s, but here a message may be held for {limit:g} s at most "
@@ -122,7 +141,20 @@ def delay_options(
             + (PASSING_CURE if passing else "")
             + (capabilities.delay_cure or "use delay='auto' with limbo=, or on a broker that can schedule"),
         )
-    return DelayOptions(option, hold_budget(prefetch), limit, schedule, longest, postpone, parks, returned_after)
+    return DelayOptions(
+        option,
+        hold_budget(prefetch),
+        limit,
+        schedule,
+        longest,
+        postpone,
+        parks,
+        returned_after,
+        apart=apart,
+        apart_beyond=beyond,
+        keep_at_most=ack_timeout * GIVE_BACK_SHARE if ack_timeout else None,
+        letters=limbo,
+    )
 
 
 def _reach(schedule: ScheduleRange | None, longest: float) -> ScheduleRange | None:

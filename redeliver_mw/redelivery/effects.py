@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -26,7 +27,7 @@ from .commands import (
     Settle,
     StartTimer,
 )
-from .copies import RetryTerms, Transfer, copies_of
+from .copies import RetryTerms, Transfer, copies_of, limbo_letter
 from .delays import DelayOptions
 from .outbox import sends_of
 from .pauses import LIMBO, SourcePauses
@@ -49,7 +50,9 @@ class Effects(TrackedDeliveries):
     ) -> None:
         super().__init__(plans, ledgers, capabilities, run_id)
         self._held: defaultdict[Destination, set[int]] = defaultdict(set)
+        self._apart: defaultdict[Destination, set[int]] = defaultdict(set)  # held or stranded, without a copy
         self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
+        self._mono = 0.0  # of the last input that told the time
         self._pauses = SourcePauses()
         self._out: list[Command] = []
         self._flying: dict[str, TrackedDelivery] = {}  # copy id -> who sent it, not answered yet
@@ -60,12 +63,16 @@ class Effects(TrackedDeliveries):
 
     @property
     def held(self) -> int:
-        """Deliveries that are held now."""
-        return sum(map(len, self._held.values()))
+        """Deliveries that are held or stranded now."""
+        return sum(map(len, (*self._held.values(), *self._apart.values())))
 
     def held_of(self, source: Destination) -> int:
-        """Those of one source. From any thread."""
+        """Those of one source that take room of the hold budget. From any thread."""
         return len(self._held.get(source, ()))
+
+    def uncopyable_of(self, source: Destination) -> int:
+        """Return how many deliveries of a source are kept here since no copy of them can be made. From any thread."""
+        return len(self._apart.get(source, ()))
 
     def _step(self, story: TrackedDelivery, signal: Signal) -> None:
         """Take the table's step for this signal; a late signal changes nothing."""
@@ -73,7 +80,7 @@ class Effects(TrackedDeliveries):
         if step is None:
             self._out.append(Log("debug", f"{story.delivery!r}: {signal} came when it was {story.state}"))
             return
-        if story.state is State.HELD and step.do is not Action.WAIT:
+        if story.state in (State.HELD, State.STRANDED) and step.do is not Action.WAIT:
             self._end_hold(story)
         elif story.state is State.BACKING_OFF and signal is not Signal.AGAIN:
             self._out.append(CancelTimer(story.token))
@@ -92,7 +99,7 @@ class Effects(TrackedDeliveries):
                 self._out.append(Settle(story.token, story.delivery, "released", story.marks, story.seconds))
             case Action.WAIT:
                 self._tell_behind(story, rests=True)
-                self._held[story.plan.source].add(story.token)
+                self._take_place(story)
                 self._out.append(StartTimer(story.token, story.seconds))
             case Action.SEND:
                 self._send(story)
@@ -103,6 +110,8 @@ class Effects(TrackedDeliveries):
                 self._note(story, signal)
             case Action.BACK_OFF:
                 self._back_off(story)
+            case Action.STRAND:
+                self._strand(story)
             case Action.CLOSE | Action.LEAVE:
                 self._close(story)
             case Action.NOTHING:
@@ -186,19 +195,18 @@ class Effects(TrackedDeliveries):
         try:
             outs = copies_of(story.delivery, story.past, story.lineage, move, story.plan.signature, self.capabilities)
         except NotCopyable as reason:
-            story.why, story.copyable = str(reason), False
+            why = f"{reason.what}. {reason.cure}" if reason.cure else reason.what
+            story.why, story.copyable, story.whole = why, False, reason.whole
             return False
         story.outs = {out.copy_id: out for out in outs}
         return True
 
     def _back_off(self, story: TrackedDelivery) -> None:
         """Try the unconfirmed targets again later; pause the source when that has not helped (failed-target)."""
+        if not story.copyable and not story.letter:
+            return self._do_without_copy(story)
         self._tell_behind(story, rests=True)
         story.tries += 1
-        if not story.copyable:
-            what = f"{story.delivery!r} cannot be copied exactly: {story.why}. Take that one out by hand"
-            self._halt(story.plan.source, story.token, what)
-            return
         if story.tries == TRIES_BEFORE_HALT and self._park_instead(story):
             return self._step(story, Signal.AGAIN)
         if story.tries == TRIES_BEFORE_HALT:
@@ -207,10 +215,14 @@ class Effects(TrackedDeliveries):
         self._out.append(StartTimer(story.token, seconds))
 
     def _say_who_refuses(self, story: TrackedDelivery) -> None:
-        missing = [out.target for copy_id, out in story.outs.items() if copy_id not in story.confirmed]
-        of = [LIMBO] if story.move is not None and story.move.parked else missing
-        why = f"{', '.join(map(str, of))} takes no copy: {story.why or 'no answer'}"
-        self._halt(story.plan.source, story.token, why, of=of)
+        missing = {copy_id: out for copy_id, out in story.outs.items() if copy_id not in story.confirmed}
+        if story.move is not None and story.move.parked:
+            why = f"{LIMBO} takes no copy: {story.why or 'no answer'}"
+            return self._halt(story.plan.source, story.token, why, of=[LIMBO])
+        refusals = [story.refusals.get(copy_id) or "no answer" for copy_id in missing]
+        whys = [f"{out.target} takes no copy: {why}" for out, why in zip(missing.values(), refusals, strict=True)]
+        of = [out.target for out in missing.values()]
+        return self._halt(story.plan.source, story.token, "; ".join(whys), of=of)
 
     def _park_instead(self, story: TrackedDelivery) -> bool:
         """What its targets do not take goes into limbo, if there is one and it was not limbo that refused it."""
@@ -219,6 +231,70 @@ class Effects(TrackedDeliveries):
             return False
         story.move, story.how = replace(move, parked=True), "park"
         return True
+
+    # -- what cannot be copied ----------------------------------------------------------------------
+
+    def _is_unfit(self, story: TrackedDelivery) -> None:
+        """The broker, its driver or the limbo will never take this copy as it is."""
+        if story.move is not None and story.move.sends:
+            return  # no copy: the handler has succeeded, and what it sent is tried again
+        if story.move is not None and story.move.parked:
+            story.whole = story.letter = False
+        story.copyable = False
+
+    def _do_without_copy(self, story: TrackedDelivery) -> None:
+        """Let a retry wait here, and a dead letter in limbo; without a limbo it stays unsettled."""
+        if _is_retry(story.move):
+            self._out.append(StartTimer(story.token, 0.0))
+        elif self._write_letter(story):
+            self._step(story, Signal.AGAIN)
+        else:
+            self._step(story, Signal.UNCOPYABLE)
+
+    def _write_letter(self, story: TrackedDelivery) -> bool:
+        """One dead letter in limbo stands for all targets that have no copy; False where there is no limbo for it."""
+        move = story.move
+        if move is None or not story.whole or not self._delay_options(story).letters:
+            return False
+        letter = limbo_letter(
+            story.delivery, story.past, story.lineage, move, story.plan.signature, self.capabilities, story.why
+        )
+        there = {copy_id: out for copy_id, out in story.outs.items() if copy_id in story.confirmed}
+        story.outs = there | {letter.copy_id: letter}
+        story.move, story.letter, story.tries = replace(move, parked=True), True, 0
+        if story.draft is not None:
+            story.draft = replace(story.draft, targets=tuple(out.target for out in there.values()))
+        what = f"{_name(story)} cannot be copied exactly: {story.why}. It goes into the limbo as a dead letter"
+        self._out.append(Log("warning", what))
+        return True
+
+    def _strand(self, story: TrackedDelivery) -> None:
+        """It is named once, and stays unsettled until the broker's ack timeout draws near; others go on."""
+        self._take_place(story)
+        if story.entry is None or not story.entry.stranded:
+            what = f"{_name(story)} has failed for good and cannot be copied exactly: {story.why}. It stays unsettled; "
+            cure = "give the consumer a limbo, which keeps it as a dead letter, or take it out by hand"
+            self._out.append(Log("error", what + cure))
+            if story.draft is not None:
+                story.draft = replace(story.draft, outcome="kept", targets=())
+                self._emit_record(story, None)
+        if story.entry is not None:
+            story.entry.stranded = True
+        story.draft = None
+        self._tell_behind(story)
+        most, source = self._delay_options(story).keep_at_most, story.plan.source
+        if most is not None and "released" in self.capabilities.honours:
+            self._out.append(StartTimer(story.token, self._keeps_for(story)))
+        if not self._fits_apart(story):
+            why = "it has no room for another message that cannot be copied exactly and stays unsettled"
+            self._halt(source, "stranded", why)
+
+    def _keeps_for(self, story: TrackedDelivery) -> float:
+        """Return for how many seconds yet it may stay unsettled: what can be copied leaves on a copy."""
+        most = self._delay_options(story).keep_at_most
+        if story.copyable or most is None or "released" not in self.capabilities.honours:
+            return math.inf
+        return max(0.0, story.since + most - self._mono)
 
     def _note(self, story: TrackedDelivery, signal: Signal) -> None:
         """What came after the delivery was lost: its redelivery will be dealt with accordingly."""
@@ -272,13 +348,49 @@ class Effects(TrackedDeliveries):
     def _places_taken(self, story: TrackedDelivery) -> int:
         """Return how many places of the hold budget others have."""
         source = story.plan.source
-        return len(self._held[source]) - (story.token in self._held[source]) + self.beside[source]
+        apart = len(self._apart[source]) - (story.token in self._apart[source])
+        beside = self.beside[source] + max(0, apart - self._delay_options(story).apart_beyond)
+        return len(self._held[source]) - (story.token in self._held[source]) + beside
+
+    def _fits_apart(self, story: TrackedDelivery) -> bool:
+        """Return whether it has, or can have, a place among those that cannot be copied."""
+        ways, apart = self._delay_options(story), self._apart[story.plan.source]
+        others = len(apart) - (story.token in apart)
+        within = others < ways.apart_beyond or self._places_taken(story) < ways.budget
+        return others < ways.apart and within
+
+    def _has_room(self, story: TrackedDelivery) -> bool:
+        if story.state is State.HELD or (not story.copyable and self._fits_apart(story)):
+            return True
+        shared = story.copyable or self._delay_options(story).apart == 0
+        return shared and self._places_taken(story) < self._delay_options(story).budget
+
+    def _take_place(self, story: TrackedDelivery) -> None:
+        """Those without a copy have places of their own: they stay longer, and are not to use up those of others."""
+        source = story.plan.source
+        if story.copyable or (story.state is State.HELD and self._delay_options(story).apart == 0):
+            self._held[source].add(story.token)
+        else:
+            self._held[source].discard(story.token)
+            self._apart[source].add(story.token)
+
+    def _set_apart(self, story: TrackedDelivery) -> bool:
+        """What is held and turns out to have no copy leaves its place to others, if there is one of those."""
+        apart = not story.copyable and self._fits_apart(story)
+        if apart:
+            self._take_place(story)
+        return apart and self._places_taken(story) < self._delay_options(story).budget
 
     def _end_hold(self, story: TrackedDelivery) -> None:
-        self._held[story.plan.source].discard(story.token)
+        source, ways = story.plan.source, self._delay_options(story)
+        self._held[source].discard(story.token)
+        self._apart[source].discard(story.token)
         self._out.append(CancelTimer(story.token))
-        if len(self._held[story.plan.source]) <= self._delay_options(story).budget:
-            self._lift(story.plan.source, "budget")
+        if len(self._held[source]) <= ways.budget:
+            self._lift(source, "budget")
+        if len(self._apart[source]) <= ways.apart:
+            self._lift(source, "apart")
+            self._lift(source, "stranded")
 
     def _halt(
         self,
@@ -301,6 +413,11 @@ def _terms(story: TrackedDelivery) -> RetryTerms:
     delay_us = (past.not_before_us or 0) - past.last_failed_us if past.last_failed_us is not None else 0
     port = ",".join(str(target.resolve(source)) for target in policy.targets)
     return RetryTerms(max(delay_us, 0) / 1e6, policy.dead_after or 0, port)
+
+
+def _name(story: TrackedDelivery) -> str:
+    """Return the delivery with what an operator can find it by."""
+    return f"{story.delivery!r}, message id {story.delivery.message_id!r}, {len(story.delivery.body)} bytes of body,"
 
 
 def _is_retry(move: Transfer | None) -> bool:

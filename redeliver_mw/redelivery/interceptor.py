@@ -79,6 +79,8 @@ class Interceptor(DelayPlanner):
     def feed(self, x: Input, /) -> Sequence[Command]:
         """What is to be done now. Never raises for anything that a broker, handler or policy can cause."""
         self._out: list[Command] = []
+        if (at := getattr(x, "at", None)) is not None:
+            self._mono = at.mono
         self._takes[type(x)](x)
         return self._out
 
@@ -91,7 +93,7 @@ class Interceptor(DelayPlanner):
     def _arrived(self, x: Arrived) -> None:
         past = ledger.read_history_headers(x.delivery)
         claimed = self._claim(x.delivery, past, x.at)
-        story = self._open(x.delivery, self.plans[x.delivery.destination], past, State.EARLY, claimed)
+        story = self._open(x.delivery, self.plans[x.delivery.destination], past, State.EARLY, claimed, x.at.mono)
         entry = story.entry
         same = entry is not None and entry.digest == ledger.digest(x.delivery)
         marked = x.delivery.redelivered or past.lineage or claimed is not None
@@ -156,9 +158,9 @@ class Interceptor(DelayPlanner):
             return heir
         return story
 
-    def _open_running(self, delivery: Delivery) -> TrackedDelivery:
+    def _open_running(self, delivery: Delivery, since: float = 0.0) -> TrackedDelivery:
         """Of a delivery that had no story until its handler was over, or is lost."""
-        return self._open(delivery, self._plan_of_run(delivery), delivery.past, State.RUNNING)
+        return self._open(delivery, self._plan_of_run(delivery), delivery.past, State.RUNNING, since=since)
 
     def _plan_of_run(self, delivery: Delivery) -> SourcePlan:
         """Return what held for its source when its attempt began; now, if that is not known."""
@@ -168,7 +170,7 @@ class Interceptor(DelayPlanner):
     def _handled(self, x: HandlerSucceeded) -> None:
         story = self._story_of_run(x.delivery)
         if story is None and x.sends:
-            story = self._open_running(x.delivery)
+            story = self._open_running(x.delivery, x.at.mono)
         if story is None:
             return
         story.plan = self._plan_of_run(x.delivery).for_message(story.delivery, story.past, story.lineage)
@@ -183,7 +185,7 @@ class Interceptor(DelayPlanner):
     def _failed(self, x: HandlerFailed) -> None:
         story = self._story_of_run(x.delivery)
         if story is None:
-            story = self._open_running(x.delivery)
+            story = self._open_running(x.delivery, x.at.mono - x.ran)
         past = story.past
         uncounted = not x.counted or is_uncounted(x.error)
         ledger.count_failure(
@@ -279,7 +281,11 @@ class Interceptor(DelayPlanner):
         story = self._stories.get(x.token)
         if story is None:
             return
+        if story.state is State.STRANDED:
+            return self._step(story, Signal.RELEASE)
         if story.state is State.BACKING_OFF and story.move is not None:
+            if not story.copyable and not story.letter:  # a retry that has to wait here after all
+                return self._begin_again(self._run_here(story), x.at)
             if self._nobody_took(story, story.move, x.at):
                 self._keep_here(story)
                 return self._begin_again(story, x.at)
@@ -287,6 +293,8 @@ class Interceptor(DelayPlanner):
             return self._step(story, Signal.AGAIN)
         if story.state is not State.HELD:
             return
+        if self._keeps_for(story) <= 0:
+            return self._step(story, Signal.RELEASE)
         rest = story.due - x.at.mono
         if rest > SLACK_US / 1e6:
             return self._wait_out(story, rest, x.at)
@@ -331,7 +339,7 @@ class Interceptor(DelayPlanner):
     def _retired(self, x: ConsumerRetired) -> None:
         """Give back what is held: the broker would keep it from others until the channel is closed."""
         for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
-            if story.state is State.HELD:
+            if story.state in (State.HELD, State.STRANDED):
                 if story.draft is not None:
                     self._emit_record(story, None)
                 self._step(story, Signal.RELEASE)
@@ -341,5 +349,5 @@ class Interceptor(DelayPlanner):
         for story in list(self._stories.values()):
             if story.state is State.HELD:
                 self._leave(story, x.at)
-            elif story.state is State.BACKING_OFF:
+            elif story.state in (State.BACKING_OFF, State.STRANDED):
                 self._step(story, Signal.LEAVE)

@@ -66,6 +66,7 @@ class LedgerEntry:
     doubted: bool = False  # a transaction was lost with its link: another one is tried, once
     failure: Any = None  # the last one, without its traceback, for a copy that is made after a redelivery
     crashed: bool = False  # a process died while it, and nothing else, was in a handler: not counted yet
+    stranded: bool = False  # it was said that no copy of it can be made, and that it stays unsettled
     story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
 
     def is_unclaimed(self, oldest_us: int) -> bool:

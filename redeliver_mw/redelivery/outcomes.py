@@ -38,6 +38,9 @@ class CopyOutcomes(Effects):
             self._step(story, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:
             story.why, story.doubt = x.why, story.doubt or x.silent
+            story.refusals[x.copy_id] = x.why
+            if x.unfit:
+                self._is_unfit(story)
         if story.state is State.MOVING and not story.open:
             if story.wave <= story.confirmed:
                 self._send(story)  # what had to wait for these
@@ -59,6 +62,7 @@ class CopyOutcomes(Effects):
         if x.verdict == "ok":
             return self._step(story, Signal.COMMITTED)
         story.why = x.why
+        story.refusals |= dict.fromkeys(story.outs.keys() - story.confirmed, x.why)
         entry = story.entry
         if x.verdict == "lost" and entry is not None and not entry.doubted:
             entry.doubted = True

@@ -27,6 +27,7 @@ class State(StrEnum):
     HELD = "held"  # unsettled, waiting here
     MOVING = "moving"  # copies are out, some of them unconfirmed
     BACKING_OFF = "backing off"  # waiting before the unconfirmed targets are tried again
+    STRANDED = "stranded"  # unsettled here: its end is decided, and no exact copy of it can be made
     SETTLING = "settling"  # our word is given, not yet the broker's
     SETTLED = "settled"
     ABANDONED = "abandoned"  # unsettled, and the broker's again
@@ -47,6 +48,7 @@ class Signal(StrEnum):
     COMPLETE = "the last copy confirmed"
     COMMITTED = "transaction committed"
     UNCONFIRMED = "refused or silent"
+    UNCOPYABLE = "no exact copy can be made"
     AGAIN = "due: try again"
     WRITTEN = "written"
     LOST = "lost"
@@ -66,6 +68,7 @@ class Action(StrEnum):
     CALL = "call the handler"
     NOTE = "write it into the ledger"
     BACK_OFF = "wait, longer each time"
+    STRAND = "say so, keep it in a place apart"
     CLOSE = "forget the story"
     LEAVE = "forget the story, keep the ledger"
 
@@ -119,7 +122,15 @@ TABLE: dict[State, dict[Signal, Transition]] = {
         _G.AGAIN: Transition(_S.MOVING, _D.SEND),
         _G.MOVE: Transition(_S.MOVING, _D.SEND),
         _G.RUN: Transition(_S.RUNNING, _D.CALL),  # a retry that nobody took, and its rest is over
+        _G.HOLD: Transition(_S.HELD, _D.WAIT),  # a retry of which no copy can be made after all
+        _G.POSTPONE: Transition(_S.SETTLING, _D.POSTPONE),  # the same, and the broker keeps it
         _G.DROP: Transition(_S.SETTLING, _D.ACCEPT),  # expired meanwhile, and the policy discards
+        _G.UNCOPYABLE: Transition(_S.STRANDED, _D.STRAND),  # dead letters, and there is no limbo to keep them
+        _G.LOST: Transition(_S.ABANDONED, _D.LEAVE),
+        _G.LEAVE: Transition(_S.ABANDONED, _D.LEAVE),
+    },
+    _S.STRANDED: {
+        _G.RELEASE: Transition(_S.SETTLING, _D.GIVE_BACK),  # before the broker takes it back, or we stop
         _G.LOST: Transition(_S.ABANDONED, _D.LEAVE),
         _G.LEAVE: Transition(_S.ABANDONED, _D.LEAVE),
     },

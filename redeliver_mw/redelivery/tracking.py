@@ -80,8 +80,12 @@ class TrackedDelivery:
     confirmed: frozenset[str] = frozenset()
     tries: int = 0
     why: str = ""  # the last refusal
+    refusals: dict[str, str] = field(default_factory=dict)  # copy id -> its own last refusal
     doubt: bool = False  # a copy was not answered: it may be there
     copyable: bool = True
+    whole: bool = True  # a limbo can keep it
+    letter: bool = False  # its dead letter, of which no copy can be made, is on its way into limbo
+    since: float = 0.0  # when it was seen first
     failure: Failure | None = None
     draft: RecordAttempt | None = None  # of an attempt that is not over yet
 
@@ -142,6 +146,7 @@ class TrackedDeliveries:
         past: Past,
         state: State,
         claimed: redelivery_ledger.LedgerEntry | None = None,
+        since: float = 0.0,
     ) -> TrackedDelivery:
         """A new story, with what the ledger knows of the message, or with the entry that it has claimed."""
         token = next(self._tokens)
@@ -164,6 +169,7 @@ class TrackedDeliveries:
         lineage = key if same else f"{self._run_id}{token:016x}"
         plan = plan.for_message(delivery, past, lineage)
         story = TrackedDelivery(token, delivery, plan, past, state, lineage, known, entry, nameless, expected)
+        story.since = since
         if entry is not None:
             entry.story, story.failure = story, entry.failure
         past.expires_at_us = past.expires_at_us or delivery.properties.expires_at_us

@@ -79,6 +79,10 @@ class Admission:
         """Messages of this source that wait for one of their key."""
         return 0 if self._usher is None else self._usher.waiting(source)
 
+    def uncopyable(self, source: Destination) -> int:
+        """Messages of this source that stay unsettled here since no exact copy of them can be made."""
+        return self._interceptor.uncopyable_of(source)
+
     def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]:
         """These go back to the broker; answers what waited for its turn, and goes with them."""
         return [] if self._usher is None else self._usher.give_back(source, leaving)

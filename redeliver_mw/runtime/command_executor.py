@@ -14,7 +14,6 @@ from ..journal.recorder import Recorder, attempt_record
 from ..message import Destination, Outgoing
 from ..redelivery.commands import (
     CancelTimer,
-    CopyAnswered,
     Log,
     OrderUpdate,
     PauseSource,
@@ -27,6 +26,7 @@ from ..redelivery.commands import (
     SettleWritten,
     StartTimer,
     TransactionAnswered,
+    copy_answered,
     send_settlement,
 )
 from ..redelivery.copies import RetryTerms
@@ -75,9 +75,7 @@ class CommandExecution(Admission):
 
     def store(self, c: PublishCopy) -> None:
         def answered(verdict: Verdict, why: str) -> None:
-            self.feed(
-                CopyAnswered(c.token, c.out.copy_id, verdict == "ok", why, self._clock.now(), verdict == "silent")
-            )
+            self.feed(copy_answered(c, verdict, why, self._clock.now()))
             if verdict == "refused" and c.due_us is None and self._maker is not None:
                 self._maker.refused(c.out.target)
 

@@ -340,6 +340,7 @@ class Engine:
                     "waiting": crew.waiting,
                     "behind": runner.waiting(source) if runner else 0,
                     "paused": crew.paused,
+                    "uncopyable": runner.uncopyable(source) if runner else 0,
                     "why_paused": (runner.halted.get(source) or runner.trouble or None) if runner else None,
                     "breaker": (self.guard.health(source) if self.guard else None),
                 }

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,34 @@ def test_list_tells_what_waits_until_when_and_for_whom(url: str, capsys: Capture
     ]
     assert rows[0]["due_s"] == pytest.approx(time.time() + 3600, abs=60)
     assert (rows[0]["copy_id"], rows[0]["lineage"], rows[0]["bytes"]) == ("copy-1", "lineage-1", len(b"order 1"))
+
+
+def letter(number: int) -> Outgoing:
+    """As the interceptor makes it of a message that cannot be copied."""
+    made = message(number)
+    ours = {"redeliver_uncopyable": "its headers need 130000 bytes", "redeliver_reason": "exhausted"}
+    return replace(made, headers={**made.headers, **ours})
+
+
+def test_a_dead_letter_is_listed_with_its_reason_and_released_by_its_id_only(url: str, capsys: Capture) -> None:
+    parked, dead = fill(url, message(1), letter(2))
+    out, _ = said(capsys, "list", url)
+    (line,) = [line for line in out.splitlines() if line.split()[:1] == [str(dead)]]
+    assert "dead letter (exhausted)" in line
+    assert "its headers need 130000 bytes" in line
+    assert "2 parked: 1 waiting, 0 due, 0 given up, 1 dead letter\n" in out
+    assert [(r["id"], r["state"], r["reason"]) for r in as_json(capsys, "list", url)] == [
+        (dead, "dead letter", "exhausted"),
+        (parked, "waiting", None),
+    ]
+    out, err = said(capsys, "release", url)
+    assert out == "1 of 2 released\n"
+    assert "1 dead letter stays; release it with --id" in err
+    with Limbo(url, app="shop") as store:
+        assert [row.id for row in store.due()] == [parked]
+    assert said(capsys, "release", url, "--id", str(dead))[0] == "1 of 2 released\n"
+    with Limbo(url, app="shop") as store:
+        assert sorted(row.id for row in store.due()) == [parked, dead]
 
 
 def test_list_of_an_empty_limbo_is_no_error(url: str, capsys: Capture) -> None:

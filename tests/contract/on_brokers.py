@@ -12,9 +12,10 @@ from redeliver_mw.session import connect
 from redeliver_mw.testing.contract.case import Case
 from redeliver_mw.testing.contract.handlers import fail
 from tests.contract.broker_world import BrokerWorld
+from tests.contract.uncopyable import Uncopyable
 
 
-class OnBrokers(Case):
+class OnBrokers(Uncopyable):
     """Of any."""
 
     def test_frames_that_come_in_crumbs_are_put_together(self, world: BrokerWorld) -> None:

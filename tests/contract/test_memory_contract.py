@@ -11,9 +11,10 @@ import pytest
 
 from redeliver_mw.testing.contract import AdapterContract, World
 from tests.contract.memory_world import MemoryWorld, ThreadedMemoryWorld
+from tests.contract.uncopyable import Uncopyable
 
 
-class _OnMemory(AdapterContract):
+class _OnMemory(AdapterContract, Uncopyable):
     personality: ClassVar[str]
 
     @pytest.fixture

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""For the drop-ins' tests of a limbo on real brokers: which attempts were parked, and the limbo's end."""
+"""For the drop-ins' tests of a limbo on real brokers: which attempts were parked, what is in it, and its end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from redeliver_mw import RedeliveryPolicy
 from redeliver_mw.dropin import DropinLimbo
+from redeliver_mw.limbo import LimboAdmin, Parked
 
 POLICY = RedeliveryPolicy(3, 0.5)
 
@@ -53,3 +54,11 @@ def parking(folder: Path, publisher: str, journal: Kept, monkeypatch: pytest.Mon
         for close in opened:
             if isinstance(getattr(close, "__self__", None), DropinLimbo):
                 close()
+
+
+def letters(folder: Path) -> list[Parked]:
+    """The dead letters that the limbo keeps, whole."""
+    if not (folder / "limbo.db").exists():
+        return []
+    with LimboAdmin(f"sqlite:///{folder / 'limbo.db'}") as limbo:
+        return limbo.show(100) if limbo.counts()["dead letter"] else []

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from redeliver_mw.redelivery.delays import (
     delay_options,
     hold_budget,
     hold_limit,
+    places_apart,
 )
 
 SOURCE = Destination("orders")
@@ -35,6 +37,37 @@ def ways(capabilities: Capabilities, **more: Any) -> DelayOptions:
 @pytest.mark.parametrize(("prefetch", "budget"), [(100, 50), (3, 1), (2, 1), (1, 1)])
 def test_what_is_held_fills_half_of_the_prefetch_window_at_most(prefetch: int, budget: int) -> None:
     assert hold_budget(prefetch) == budget
+
+
+@pytest.mark.parametrize(
+    ("prefetch", "apart", "beyond"), [(100, 8, 8), (32, 8, 8), (10, 2, 2), (4, 1, 1), (3, 1, 1), (2, 1, 0), (1, 0, 0)]
+)
+def test_what_cannot_be_copied_has_places_of_its_own_and_healthy_messages_keep_a_quarter_of_the_window(
+    prefetch: int, apart: int, beyond: int
+) -> None:
+    w = ways(able(), prefetch=prefetch, longest=1.0)
+    assert (w.apart, w.apart_beyond) == places_apart(prefetch) == (apart, beyond)
+    assert prefetch == 1 or prefetch - w.budget - beyond >= prefetch / 4
+    assert w.within(prefetch, 0, w.budget) == replace(w, spare=w.budget if prefetch > 1 else 0)
+
+
+def test_in_a_window_that_nobody_tells_places_apart_are_taken_from_those_that_were_seen_to_be_there() -> None:
+    w = ways(able(), longest=1.0)
+    found = [w.within(None, seen, 50) for seen in (0, 1, 2, 10, 100)]
+    assert [(one.apart, one.apart_beyond) for one in found] == [(0, 0), (0, 0), (1, 0), (5, 0), (8, 0)]
+
+
+@pytest.mark.parametrize(("ack_timeout", "most"), [(None, None), (1800.0, 900.0)])
+def test_what_cannot_be_copied_is_kept_for_half_of_the_ack_timeout(
+    ack_timeout: float | None, most: float | None
+) -> None:
+    assert ways(able(), ack_timeout=ack_timeout).keep_at_most == most
+
+
+@pytest.mark.parametrize("option", ["auto", "hold", "park"])
+def test_a_limbo_keeps_dead_letters_that_cannot_be_copied_whatever_the_way_of_delays(option: str) -> None:
+    assert ways(able(), option=option, limbo=True).letters
+    assert option == "park" or not ways(able(), option=option).letters
 
 
 @pytest.mark.parametrize(

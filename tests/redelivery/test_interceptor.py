@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from redeliver_mw.adapter.capabilities import Capabilities, ScheduleRange
+from redeliver_mw.adapter.protocol import Verdict
 from redeliver_mw.clock import Moment
-from redeliver_mw.errors import Reject, RetryAfter
+from redeliver_mw.errors import NotCopyable, Reject, RetryAfter
 from redeliver_mw.failure import describe
 from redeliver_mw.message import Delivery, Destination, Outgoing, Past
 from redeliver_mw.policy import RedeliveryPolicy
@@ -20,10 +21,10 @@ from redeliver_mw.redelivery.commands import (
     Arrived,
     CancelTimer,
     Command,
-    CopyAnswered,
     GenerationLost,
     HandlerFailed,
     HandlerSucceeded,
+    Log,
     NotRun,
     PauseSource,
     PublishAndSettle,
@@ -37,6 +38,7 @@ from redeliver_mw.redelivery.commands import (
     StopRequested,
     TimerFired,
     TransactionAnswered,
+    copy_answered,
 )
 from redeliver_mw.redelivery.copies import Provenance
 from redeliver_mw.redelivery.delays import DelayOptions, ScheduleWait, schedules_at_once
@@ -94,8 +96,8 @@ class Core:
         self.sleep(wait.seconds)
         return self.feed(TimerFired(wait.token, self.at))
 
-    def answer(self, store: PublishCopy, word: str = "ok") -> Sequence[Command]:
-        return self.feed(CopyAnswered(store.token, store.out.copy_id, word == "ok", word, self.at, word == "silent"))
+    def answer(self, store: PublishCopy, word: str = "ok", why: str = "") -> Sequence[Command]:
+        return self.feed(copy_answered(store, cast(Verdict, word), why or word, self.at))
 
     def of(self, kind: type[Any]) -> list[Any]:
         return [c for c in self.said if isinstance(c, kind)]
@@ -649,17 +651,258 @@ def test_what_cannot_be_copied_for_a_retry_is_run_again_here() -> None:
     assert waits == [10.0, 10.0, 5.0]
 
 
-def test_a_dead_letter_that_cannot_be_copied_pauses_the_source_and_says_so_once() -> None:
-    core, d = Core(RedeliveryPolicy(1, 5.0, "queue:DLQ.$"), header_bytes=100), delivery()
+# -- what cannot be copied ---------------------------------------------------------------------------
+
+ONCE = RedeliveryPolicy(1, 5.0, "queue:DLQ.$")
+
+
+def tight(policy: RedeliveryPolicy = ONCE, **ways: Any) -> Core:
+    """Where no header fits, in a window with room for two such messages."""
+    honours = frozenset({"accepted", "released"})
+    given = replace(HOLD, **({"apart": 2, "apart_beyond": 2} | ways))
+    return Core(policy, given, header_bytes=100, honours=honours)
+
+
+def test_a_dead_letter_that_cannot_be_copied_stays_unsettled_is_named_once_and_pauses_nothing() -> None:
+    core, d = tight(), delivery("a")
     core.fail(d)
-    assert core.the(PauseSource).loud
-    assert "cannot be copied" in core.the(PauseSource).reason
-    assert core.of(Settle) == core.of(StartTimer) == core.of(PublishCopy) == []
+    assert core.of(PauseSource) == core.of(Settle) == core.of(StartTimer) == core.of(PublishCopy) == []
+    said = core.the(Log)
+    assert said.level == "error"
+    assert all(word in said.text for word in ("queue:orders", "'a'", "bytes", "takes 100", "limbo"))
+    assert core.the(RecordAttempt).outcome == "kept"
+    assert core.interceptor.uncopyable_of(SOURCE) == 1
     core.feed(GenerationLost(1))
-    core.the(ResumeSource)
+    assert core.interceptor.uncopyable_of(SOURCE) == 0
     core.arrive(again(d))
     assert core.of(RunHandler) == [], "its verdict stands"
+    assert core.of(Log) == core.of(RecordAttempt) == core.of(PauseSource) == []
+    assert core.interceptor.uncopyable_of(SOURCE) == 1
+
+
+def test_one_more_than_there_is_room_for_pauses_the_source_until_one_leaves() -> None:
+    core = tight()
+    for name in "ab":
+        core.fail(delivery(name))
+        assert core.of(PauseSource) == []
+    core.fail(delivery("c", generation=2))
     assert core.the(PauseSource).loud
+    assert "cannot be copied" in core.the(PauseSource).reason
+    core.feed(GenerationLost(2))
+    core.the(ResumeSource)
+
+
+def test_in_a_window_of_one_it_pauses_its_source_and_is_run_again_after_a_loss_as_before() -> None:
+    core, d = tight(apart=0, apart_beyond=0, budget=1), delivery()
+    core.fail(d)
+    assert core.the(PauseSource).loud
+    core.feed(GenerationLost(1))
+    core.the(ResumeSource)
+
+
+def test_it_is_given_back_alone_before_the_ack_timeout_and_its_verdict_stands() -> None:
+    core, d = tight(keep_at_most=900.0), delivery()
+    core.fail(d, ran=100.0)
+    assert core.the(StartTimer).seconds == 800.0, "counted from when its handler began"
+    core.due(core.the(StartTimer))
+    assert core.the(Settle).word == "released"
+    core.feed(SettleWritten(core.the(Settle).token))
+    assert core.interceptor.uncopyable_of(SOURCE) == 0
+    core.arrive(delivery(redelivered=True))
+    assert core.of(RunHandler) == core.of(Settle) == core.of(Log) == []
+    assert core.the(StartTimer).seconds == 900.0
+    assert core.interceptor.uncopyable_of(SOURCE) == 1
+
+
+def test_a_long_rest_of_what_cannot_be_copied_is_waited_out_over_several_deliveries() -> None:
+    policy = RedeliveryPolicy(3, 25.0, "queue:DLQ.$")
+    core = tight(policy, option="auto", schedule=LADDER, keep_at_most=18.0)
+    core.fail(delivery())
+    waits: list[float] = []
+    while not core.of(RunHandler):
+        assert core.of(PublishCopy) == core.of(PauseSource) == []
+        if core.of(Settle):
+            assert core.the(Settle).word == "released"
+            core.feed(SettleWritten(core.the(Settle).token))
+            waits.append(0.0)
+            core.arrive(delivery(redelivered=True))
+        else:
+            waits.append(core.the(StartTimer).seconds)
+            core.due(core.the(StartTimer))
+    assert waits == [10.0, 8.0, 0.0, 7.0]
+    assert core.the(RunHandler).delivery.failures == 1
+
+
+def test_what_the_broker_does_not_take_back_is_kept() -> None:
+    core = Core(ONCE, replace(HOLD, apart=1, apart_beyond=1, keep_at_most=10.0), header_bytes=100)
+    core.fail(delivery())
+    assert core.of(StartTimer) == []
+    assert core.interceptor.uncopyable_of(SOURCE) == 1
+
+
+def test_a_retry_that_cannot_be_copied_takes_no_place_of_the_hold_budget() -> None:
+    policy = RedeliveryPolicy(None, 20.0)
+    core = tight(policy, option="auto", schedule=LADDER, budget=1)
+    core.fail(delivery("a"))
+    core.the(StartTimer)
+    assert core.interceptor.held_of(SOURCE) == 0
+    core.fail(delivery("b"))
+    core.the(StartTimer)
+    assert core.of(PauseSource) == []
+    core.fail(delivery("c", generation=2))
+    assert not core.the(PauseSource).loud, "it passes by itself"
+    core.feed(GenerationLost(2))
+    core.the(ResumeSource)
+
+
+def test_what_is_held_and_turns_out_to_have_no_copy_leaves_its_place_to_one_that_is_due_sooner() -> None:
+    policy = RedeliveryPolicy(None, [9.0, 9.0])
+    core = tight(policy, option="auto", schedule=LADDER, budget=1)
+    core.fail(delivery("a"))
+    core.sleep(1.0)
+    core.feed(HandlerFailed(delivery("b"), RetryAfter(0.0), describe(RetryAfter(0.0)), core.at, 0.5))
+    core.fail(delivery("c"), RetryAfter(0.0))
+    assert core.of(PauseSource) == []
+    assert core.interceptor.uncopyable_of(SOURCE) <= 2
+
+
+def letters(**ways: Any) -> Core:
+    return tight(limbo=True, letters=True, **ways)
+
+
+def test_with_a_limbo_its_dead_letter_is_kept_there_whole_and_only_then_is_it_accepted() -> None:
+    core = letters()
+    d = delivery("a", b"body", headers={"big": "x" * 5000, "n": 7})
+    core.fail(d)
+    store = core.the(PublishCopy)
+    assert (store.due_us, store.out.target, store.out.body) == (0, SOURCE, b"body")
+    assert {name: store.out.headers[name] for name in ("big", "n")} == {"big": "x" * 5000, "n": 7}
+    assert store.out.headers["redeliver_reason"] == "exhausted"
+    assert "takes 100" in store.out.headers["redeliver_uncopyable"]
+    assert core.of(Settle) == core.of(PauseSource) == []
+    assert core.the(Log).level == "warning"
+    core.answer(store)
+    assert core.the(Settle).word == "accepted"
+    assert core.the(RecordAttempt).outcome == "dead_lettered"
+    assert core.the(RecordAttempt).targets == ()
+
+
+def test_a_letter_whose_answer_was_lost_is_sent_again_under_its_id() -> None:
+    core, d = letters(), delivery("a")
+    core.fail(d)
+    first = core.the(PublishCopy)
+    core.feed(GenerationLost(1))
+    core.answer(first, "refused")
+    core.sleep(7.0)
+    core.arrive(again(d))
+    assert core.the(PublishCopy).out.copy_id == first.out.copy_id
+    core.answer(core.the(PublishCopy))
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_message_that_becomes_a_letter_again_is_another_letter() -> None:
+    core, ids = letters(), []
+    for _ in range(2):
+        core.fail(delivery("a"))
+        ids.append(core.the(PublishCopy).out.copy_id)
+        core.answer(core.the(PublishCopy))
+        core.feed(SettleWritten(core.the(Settle).token))
+        core.sleep(1.0)
+    assert ids[0] != ids[1]
+
+
+def test_a_letter_that_the_limbo_can_never_keep_leaves_its_message_unsettled() -> None:
+    core = letters()
+    core.fail(delivery("a"))
+    core.answer(core.the(PublishCopy), "unfit", "a header is nested too deep")
+    assert core.of(Settle) == core.of(PauseSource) == core.of(PublishCopy) == []
+    assert "nested too deep" in core.the(Log).text
+    assert core.interceptor.uncopyable_of(SOURCE) == 1
+
+
+def test_a_limbo_that_is_away_pauses_the_source_after_three_tries_as_for_others() -> None:
+    core = letters()
+    core.fail(delivery("a"))
+    for _ in range(3):
+        assert core.of(PauseSource) == []
+        core.answer(core.the(PublishCopy), "refused", "it is locked")
+        if core.of(PauseSource):
+            break
+        core.due(core.the(StartTimer))
+    assert core.the(PauseSource).reason == "limbo takes no copy: it is locked"
+    core.due(core.the(StartTimer))
+    core.answer(core.the(PublishCopy))
+    core.the(ResumeSource)
+    assert core.the(Settle).word == "accepted"
+
+
+def test_a_dead_letter_that_the_broker_can_never_take_goes_into_the_limbo_for_that_target() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"]), replace(HOLD, apart=2, letters=True))
+    core.fail(delivery("a"))
+    first, second = core.of(PublishCopy)
+    core.answer(first)
+    core.answer(second, "unfit", "its header frame is too large")
+    (letter,) = core.of(PublishCopy)
+    assert letter.out.headers["redeliver_uncopyable"] == "its header frame is too large"
+    assert letter.due_us is not None
+    core.answer(letter)
+    assert core.the(Settle).word == "accepted"
+    assert core.the(RecordAttempt).targets == (DLQ,)
+
+
+def test_a_retry_copy_that_the_broker_can_never_take_is_held_here_for_the_rest_of_its_delay() -> None:
+    core = Core(RedeliveryPolicy(3, 25.0, "queue:DLQ.$"), replace(AUTO, apart=2, apart_beyond=2))
+    core.fail(delivery("a"))
+    core.answer(core.the(PublishCopy), "unfit", "its header frame is too large")
+    waits = []
+    while not core.of(RunHandler):
+        assert core.of(PublishCopy) == core.of(PauseSource) == []
+        waits.append(core.the(StartTimer).seconds)
+        core.due(core.the(StartTimer))
+    assert waits == [0.0, 10.0, 10.0, 5.0]
+    assert core.the(RunHandler).delivery.failures == 1
+
+
+def test_a_message_whose_content_never_came_is_not_kept_in_the_limbo() -> None:
+    core, d = letters(), delivery("a")
+
+    class Contentless(type(d.reader)):  # type: ignore[misc]
+        def headers_bytes(self, native: Any, /) -> int:
+            raise NotCopyable("an AMQP map reaches STOMP without its content", whole=False)
+
+    d.reader = Contentless()
+    core.fail(d)
+    assert core.of(PublishCopy) == core.of(Settle) == []
+    assert core.interceptor.uncopyable_of(SOURCE) == 1
+
+
+def test_two_missing_targets_are_named_each_with_its_own_reason() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"]))
+    core.fail(delivery())
+    for _ in range(3):
+        first, second = core.of(PublishCopy)
+        core.answer(first, "refused", "there is no such queue")
+        core.answer(second, "refused", "it is full")
+        if core.of(PauseSource):
+            break
+        core.due(core.the(StartTimer))
+    reason = core.the(PauseSource).reason
+    assert reason == "queue:DLQ.orders takes no copy: there is no such queue; queue:audit takes no copy: it is full"
+
+
+def test_a_target_that_has_its_copy_is_not_named_beside_one_that_is_missing() -> None:
+    core = Core(RedeliveryPolicy(1, 5.0, ["queue:DLQ.$", "queue:audit"]))
+    core.fail(delivery())
+    first, second = core.of(PublishCopy)
+    core.answer(first, "refused", "it is full")
+    core.answer(second, "refused", "there is no such queue")
+    core.due(core.the(StartTimer))
+    first, second = core.of(PublishCopy)
+    core.answer(first)
+    core.answer(second, "refused", "there is no such queue")
+    core.due(core.the(StartTimer))
+    core.answer(core.the(PublishCopy), "silent", "no answer")
+    assert core.the(PauseSource).reason == "queue:audit takes no copy: no answer"
 
 
 def test_a_nack_gives_it_back_uncounted_after_its_rest() -> None:

@@ -64,11 +64,16 @@ CAPABILITIES = {
     False: Capabilities(dialect="walk", broker_kind="walk"),
     "at once": Capabilities(dialect="walk", broker_kind="walk", atomic_move=True),
     True: Capabilities(dialect="walk", broker_kind="walk", atomic_move=True, atomic_schedule=True),
+    "tight": Capabilities(
+        dialect="walk", broker_kind="walk", header_bytes=100, honours=frozenset({"accepted", "released"})
+    ),
 }
 FAILURE = Failure("ValueError", "no", "0" * 16, [], "")
 ERROR = ValueError("no")
 START = 1_000_000.0
 AWAY = ScheduleRange(smallest=0.001)
+LETTER = Destination("limbo")  # where a dead letter is that no broker takes
+APART = {"apart": 1, "apart_beyond": 1, "keep_at_most": 4.0}
 SENDS = (
     QueuedSend(Outgoing(Destination("now"), b"now", {})),
     QueuedSend(Outgoing(Destination("later"), b"later", {}), 2.0),
@@ -87,6 +92,8 @@ PLANS = {
     "nack": plan(2, 3.0, DelayOptions("nack", 1, 10.0, None, 3.0)),
     "park": plan(2, 3.0, DelayOptions("auto", 1, 1.0, None, 3.0, limbo=True)),
     "displace into limbo": plan(2, 3.0, DelayOptions("auto", 1, 10.0, None, 3.0, limbo=True)),
+    "apart": plan(2, 3.0, DelayOptions("auto", 1, 1.0, ScheduleRange((1.0, 2.0)), 3.0, **APART)),
+    "letter": plan(2, 3.0, DelayOptions("auto", 1, 1.0, None, 3.0, limbo=True, letters=True, **APART)),
     "postpone": plan(2, 3.0, DelayOptions("auto", 1, 1.0, None, 3.0, AWAY)),
     "postpone, displaced": plan(2, 3.0, DelayOptions("auto", 1, 10.0, None, 3.0, AWAY)),
 }
@@ -209,7 +216,7 @@ class World:
         for token, copy_id in self.open:
             yield ("answer", token, copy_id, "ok")
             if self.bad_answers:
-                yield ("answer", token, copy_id, "refused")
+                yield from (("answer", token, copy_id, word) for word in ("refused", "unfit"))
                 if self.open[token, copy_id].target == SOURCE:  # kept all the same; of a dead letter nothing follows
                     yield ("answer", token, copy_id, "silent")
 
@@ -273,9 +280,9 @@ class World:
         origin = next(m for m in self.messages if copy_id in m.copies)
         origin.copies[copy_id] |= word == "ok"
         self.bad_answers -= word != "ok"
-        if word != "refused":
+        if word in ("ok", "silent"):
             self.keep(origin, out)
-        self.feed(CopyAnswered(token, copy_id, word == "ok", word, self.at, word == "silent"))
+        self.feed(CopyAnswered(token, copy_id, word == "ok", word, self.at, word == "silent", word == "unfit"))
 
     def moved(self, token: int, verdict: Any) -> None:
         """A lost transaction was committed or not, which its loss has decided; an abandoned one was not."""
@@ -298,7 +305,7 @@ class World:
     def keep(self, origin: Message, out: Outgoing) -> None:
         """A retry copy is the broker's."""
         name = f"{origin.name}>"
-        if out.target == SOURCE and all(m.name != name for m in self.messages):
+        if out.target == SOURCE and not is_letter(out) and all(m.name != name for m in self.messages):
             native, failures = Native(out.body, dict(out.headers), out.properties), out.headers["redeliver_failures"]
             self.messages.append(Message(name, native, int(failures), self.ready[out.copy_id]))
 
@@ -386,7 +393,8 @@ class World:
             return self.check_send(message, out)
         assert out.headers["redeliver_failures"] == str(message.failures)
         message.copies.setdefault(out.copy_id, False)
-        what = (message.name, out.target, out.headers["redeliver_hop"], out.headers["redeliver_generation"])
+        target = LETTER if is_letter(out) else out.target
+        what = (message.name, target, out.headers["redeliver_hop"], out.headers["redeliver_generation"])
         assert self.copy_ids.setdefault(out.copy_id, what) == what, "one copy id for two copies"
 
     def check_send(self, message: Message, out: Outgoing) -> None:
@@ -398,7 +406,7 @@ class World:
 
     def check_accept(self, message: Message) -> None:
         confirmed = {self.copy_ids[i][1] for i, ok in message.copies.items() if ok}
-        safe = confirmed == {SOURCE} if message.failures < 2 else confirmed == set(DEAD)
+        safe = confirmed == {SOURCE} if message.failures < 2 else confirmed == set(DEAD) or LETTER in confirmed
         if self.sends and message.handled:
             assert {s.out.target for s in SENDS} <= confirmed, "settled before what it sends was confirmed"
         assert message.handled or safe, "settled before its copies were confirmed"
@@ -407,7 +415,9 @@ class World:
     def check(self) -> None:
         """What holds after every step: the budget, and that every story has a way out."""
         i = self.interceptor
-        assert i.held <= 1 or self.halted, "the hold budget is exceeded without a pause"
+        ways = i.plans[SOURCE].ways
+        assert i.held <= 1 + ways.apart_beyond or self.halted, "the hold budget is exceeded without a pause"
+        assert i.uncopyable_of(SOURCE) <= ways.apart or self.halted, "more are kept apart than there are places"
         running = {i._of.get(d) for d in self.running}
         heirs = {heir for d, heir in i._heirs._waiting.items() if d in self.running}
         sent = {copy_id for _, copy_id in self.open}
@@ -422,6 +432,7 @@ class World:
                 State.HELD: token in self.timers and not self.stopping,
                 State.MOVING: answers,
                 State.BACKING_OFF: token in self.timers,
+                State.STRANDED: token in self.timers or ways.keep_at_most is None or self.stopping,
                 State.SETTLING: token in self.settles,
                 State.ABANDONED: story in running or answers,
             }
@@ -463,11 +474,17 @@ class World:
                 frozenset(s.open),
                 frozenset(s.confirmed),
                 s.draft is not None,
+                (
+                    s.copyable,
+                    s.whole,
+                    s.letter,
+                    None if s.copyable else rest(s.since + (i._delay_options(s).keep_at_most or 0)),
+                ),
             )
 
         def entry(key: str, e: LedgerEntry) -> Any:
             told = (e.past.failures, rest((e.past.not_before_us or 0) / 1e6), e.done, frozenset(e.confirmed))
-            apart = (e.apart, e.doubted, key in self.ledger.back)
+            apart = (e.apart, e.doubted, e.stranded, key in self.ledger.back)
             return (key, *told, *apart, e.verdict and e.verdict.outcome, e.story and no[e.story.token])
 
         def message(m: Message) -> Any:
@@ -495,6 +512,10 @@ class World:
             ),
             (self.stopping, self.halted, self.bad_answers, self.losses, i._pauses.causes(SOURCE)),
         )
+
+
+def is_letter(out: Outgoing) -> bool:
+    return "redeliver_uncopyable" in out.headers
 
 
 def world_of(
@@ -574,6 +595,24 @@ def test_no_order_of_inputs_breaks_a_rule_for_a_message_and_its_retry_copy(
     states, unexplored = walk(world_of(name, 1, bad_answers, losses), depth=50)
     print(f"{name}: {states} states, all there are")
     assert not unexplored
+    assert states > 500
+
+
+@pytest.mark.parametrize(("bad_answers", "losses"), [(2, 1), (1, 2)])
+@pytest.mark.parametrize("name", ["apart", "letter"])
+def test_no_order_of_inputs_breaks_a_rule_for_a_message_that_cannot_be_copied(
+    name: str, bad_answers: int, losses: int
+) -> None:
+    states, unexplored = walk(world_of(name, 1, bad_answers, losses, atomic="tight"), depth=60)
+    print(f"{name}: {states} states, all there are")
+    assert not unexplored
+    assert states > 100
+
+
+@pytest.mark.parametrize("name", ["apart", "letter"])
+def test_no_order_of_inputs_breaks_a_rule_for_two_messages_that_cannot_be_copied(name: str) -> None:
+    states, _ = walk(world_of(name, 2, 1, 1, atomic="tight"), depth=7)
+    print(f"{name}: {states} states")
     assert states > 500
 
 

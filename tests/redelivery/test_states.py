@@ -34,8 +34,9 @@ def test_acceptance_follows_only_success_a_verdict_of_nothing_to_send_or_the_las
     assert {state for state, signal in accepted if signal is Signal.HANDLED} == {State.RUNNING}
     assert {state for state, signal in accepted if signal is Signal.COMPLETE} == {State.MOVING}
     rest = {entry for entry in into if entry[2] is not Action.ACCEPT}
-    later = {(state, Signal.POSTPONE, Action.POSTPONE) for state in (State.RUNNING, State.EARLY, State.HELD)}
-    assert rest == {(State.HELD, Signal.RELEASE, Action.GIVE_BACK)} | later
+    waiting = (State.RUNNING, State.EARLY, State.HELD, State.BACKING_OFF)
+    later = {(state, Signal.POSTPONE, Action.POSTPONE) for state in waiting}
+    assert rest == {(state, Signal.RELEASE, Action.GIVE_BACK) for state in (State.HELD, State.STRANDED)} | later
 
 
 GIVEN = (Action.ACCEPT, Action.GIVE_BACK, Action.POSTPONE)

@@ -136,6 +136,8 @@ class Book:
         plan = self.plan
         if plan.prefetch < 2 or plan.delay in ("hold", "nack"):
             return  # there a full budget pauses the source: no-head-of-line-blocking says so
+        if plan.prefetch == 2 and any(letter.wide for letter in plan.letters):
+            return  # there is one place for all that is held
         most = sum(letter.lasts * (plan.dead_after + 1) for letter in plan.letters) + 0.05
         short = [rest for rest in plan.backoff if 0 < rest <= SHORT]
         # Too short for a copy: held in spite of the budget. So is what a handler asks for where the policy never rests.
@@ -246,7 +248,8 @@ class Book:
         places = self.world.all_places()
         for name, m in self.messages.items():
             counted = m.unsettled and m.failed and not m.running and not m.ended
-            if gently and counted and self.plan.delay != "nack":  # what was given back has its count in our memory
+            # What was given back has its count in our memory, and so has what cannot be copied.
+            if gently and counted and self.plan.delay != "nack" and not m.letter.wide:
                 self.wrong(f"{m.letter.name} has failed {m.failed} times, and the stop left it without its count")
             if m.unsettled or len(places.get(name, ())) > 1:
                 self.expose(m, "it was in hand when its process was stopped", places.get(name, ()))
@@ -271,6 +274,8 @@ class Book:
             self._check_place(name, m, places.get(name, []))
 
     def _check_place(self, name: str, m: Message, places: list[str]) -> None:
+        if self.stays(name):
+            return self._check_uncopyable(name, m, places)
         if "limbo" in places and any(fault.kind == "refuse" for fault in self.plan.faults):
             return  # its target has refused it too often: it waits there for somebody
         if SOURCE in places:
@@ -286,6 +291,26 @@ class Book:
             self.wrong(f"{name} is a dead letter, and has failed {m.failed} times")
         if not m.exposed:
             self._check_unexposed(name, m, letters)
+
+    def stays(self, name: str) -> bool:
+        """Return whether it has come to its end as a dead letter of which no copy can be made."""
+        m = self.messages[name]
+        return m.letter.wide and m.ended == "dead" and not m.running and not m.handled
+
+    def rests(self, name: str, places: Sequence[str]) -> bool:
+        """Return whether such a message is where it is to stay: in limbo only, where there is one."""
+        kept = places.count("limbo")
+        return self.stays(name) and (not self.plan.limbo or places.count(SOURCE) == kept >= 1)
+
+    def _check_uncopyable(self, name: str, m: Message, places: list[str]) -> None:
+        """It is in limbo, from where it would go back to its source; without a limbo it is in its source, unsettled."""
+        kept = places.count("limbo")
+        if self.plan.limbo and (kept < 1 or (kept > 1 and not m.exposed)):
+            self.wrong(f"{name} cannot be copied, is dead, and is at {places} instead of once in limbo")
+        if places.count(SOURCE) != max(kept, not self.plan.limbo):
+            self.wrong(f"{name} cannot be copied, is dead, and is at {places}")
+        if any(target in places for target in TARGETS):
+            self.wrong(f"{name} cannot be copied, and is at {places}")
 
     def _check_unexposed(self, name: str, m: Message, letters: list[int]) -> None:
         kind, plan = m.letter.kind, self.plan

@@ -32,7 +32,7 @@ STATES = 1_000_000
 
 class Found(NamedTuple):
     plan: str
-    atomic: bool
+    atomic: bool | str
     states: int
     steps: int
     depth: int
@@ -40,7 +40,7 @@ class Found(NamedTuple):
     seconds: float
 
 
-def walk(name: str, atomic: bool, most: int, faults: tuple[int, int] = FAULTS) -> Found:
+def walk(name: str, atomic: bool | str, most: int, faults: tuple[int, int] = FAULTS) -> Found:
     """AssertionError, with the way there as its note, for a state that breaks a rule."""
     began = time.monotonic()
     start = world_of(name, 2, *faults, atomic=atomic)
@@ -74,7 +74,8 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=STATES, metavar="N", help="of all plans together, at most")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="processes")
     given = parser.parse_args()
-    walks = [(name, False) for name in PLANS] + [("hold", True), ("schedule", True)]
+    walks: list[tuple[str, bool | str]] = [(name, False) for name in PLANS]
+    walks += [("hold", True), ("schedule", True), ("apart", "tight"), ("letter", "tight")]
     each = given.states // len(walks) + 1
     table = Table("plan", "transactions", "states", "steps", "depth", "", "s", title="two messages on one connection")
     total = 0
@@ -89,7 +90,7 @@ def main() -> int:
             end = "all there are" if found.all_there_are else "there are more"
             table.add_row(
                 found.plan,
-                "yes" if found.atomic else "",
+                "yes" if found.atomic is True else "",
                 f"{found.states}",
                 f"{found.steps}",
                 f"{found.depth}",

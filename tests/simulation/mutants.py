@@ -51,6 +51,12 @@ MUTANTS = (
         "                self._await(out.copy_id, story, sender)\n\n",
         "                self._await(out.copy_id, story, sender)\n        self._step(story, Signal.COMPLETE)\n\n",
     ),
+    Mutant(
+        "accept a dead letter that cannot be copied",
+        "redelivery/effects.py",
+        "            self._step(story, Signal.UNCOPYABLE)\n",
+        "            story.state = State.MOVING\n            self._step(story, Signal.COMPLETE)\n",
+    ),
     Mutant("settle on timeout", "redelivery/outcomes.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
     Mutant(
         "count prefetch as failure",

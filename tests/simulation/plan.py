@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 from redeliver_mw.policy import RedeliveryPolicy
@@ -24,11 +24,14 @@ class Letter:
     sick: int = 0  # so many failures, for the kinds that get well
     has_id: bool = True
     lasts: float = 0.0  # seconds that its handler takes
+    wide: bool = False  # its headers need more with ours than the broker takes: it cannot be copied
 
     def __str__(self) -> str:
         often = f" {self.sick} times" if self.kind in ("sick", "killer") else ""
-        return f"{self.name} {self.kind}{often}, sent at {self.at:g} s, handled in {self.lasts:g} s" + (
-            "" if self.has_id else ", without an id"
+        return (
+            f"{self.name} {self.kind}{often}, sent at {self.at:g} s, handled in {self.lasts:g} s"
+            + ("" if self.has_id else ", without an id")
+            + (", with too many headers to be copied" if self.wide else "")
         )
 
 
@@ -127,6 +130,7 @@ def plan_of(seed: int, *, limbos: bool = False) -> Plan:
     backoff = _backoff(rng, delay, prefetch)
     dead_after = rng.randint(1, 4)
     letters = tuple(_letter(rng, n, dead_after, crash_safe) for n in range(rng.choice((1, 1, 2, 2, 3, 4, 6))))
+    letters = _widened(Random(f"wide {seed}"), letters, limbo or prefetch > 1)
     reach = 14 + 16 * len(letters)  # about as many points as there will be
     number = rng.choice((0, 1, 1, 2, 2, 3, 4))
     faults = tuple(sorted((_fault(rng, reach, limbo) for _ in range(number)), key=lambda fault: fault.at))
@@ -149,6 +153,7 @@ def plan_of(seed: int, *, limbos: bool = False) -> Plan:
     )
 
 
+WIDE_SHARE = 0.15  # of the histories: in each of these one message cannot be copied
 LIMBO_SHARE = 0.008  # of the histories: each costs as much as fifteen others
 
 
@@ -184,6 +189,14 @@ def _letter(rng: Random, n: int, dead_after: int, crash_safe: bool) -> Letter:
         rng.random() < 0.95,
         rng.choice((0.0, 0.0, 0.0, 0.05, 0.5, 4.0)),
     )
+
+
+def _widened(rng: Random, letters: tuple[Letter, ...], rightly: bool) -> tuple[Letter, ...]:
+    """One of them cannot be copied, in some histories. `rightly`: that need not keep the others from being run."""
+    if not rightly or rng.random() >= WIDE_SHARE:
+        return letters
+    chosen = rng.randrange(len(letters))
+    return tuple(replace(letter, wide=n == chosen) for n, letter in enumerate(letters))
 
 
 def _fault(rng: Random, reach: int, limbo: bool) -> Fault:

@@ -166,7 +166,8 @@ class World:
             return
         self.note(f"{letter.name} is sent")
         self.book.sent(letter)
-        self.broker_send(letter.name, {}, message_id=f"id-{letter.name}" if letter.has_id else None)
+        headers = {f"wide {n}": "x" * 8000 for n in range(8 if letter.wide else 0)}
+        self.broker_send(letter.name, headers, message_id=f"id-{letter.name}" if letter.has_id else None)
 
     def broker_send(self, name: str, headers: dict[str, Any], **properties: Any) -> None:
         with self.at_one_stroke():  # a producer's send is no business of ours
@@ -178,7 +179,10 @@ class World:
     def _at_rest(self) -> bool:
         if len(self.book.messages) < len(self.plan.letters) or not self.book.done():
             return False
-        return all(SOURCE not in places and "limbo" not in places for places in self.all_places().values())
+        return all(
+            self.book.rests(name, places) or (SOURCE not in places and "limbo" not in places)
+            for name, places in self.all_places().items()
+        )
 
     def calm_down(self) -> None:
         """Nothing goes wrong from here on."""

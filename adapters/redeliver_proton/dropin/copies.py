@@ -105,7 +105,7 @@ class LinkCopyPublisher(CopyPublisher):
         try:
             data, seen = encoded(out, after, self.salts)
         except NotEncodable as error:
-            return answer("refused", f"it cannot be encoded: {error}")
+            return answer("unfit", f"it cannot be encoded: {error}")
 
         number = self._pending.add(out, answer)
 

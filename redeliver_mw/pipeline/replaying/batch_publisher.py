@@ -128,7 +128,7 @@ class _Batch:
             answer.confirmed.add(letter.position)
             if behind := self._behind.get(letter.chain):
                 self.ready.append(behind.popleft())
-        elif verdict == "refused":
+        elif verdict in ("refused", "unfit"):
             answer.refused[letter.position] = why or "the broker refused it"
         else:
             (answer.unsent if verdict == "unsent" else answer.silent).add(letter.position)

@@ -11,8 +11,8 @@ import pytest
 
 from ...message import Delivery
 from .case import Case
-from .handlers import Trouble, fail
-from .world import Raw, World
+from .handlers import Handler, Trouble, fail, fail_if
+from .world import Consumer, Raw, World
 
 NO_LIFETIME = ("expiration", "expires_at_us")  # by which a copy would die a second time
 
@@ -113,18 +113,47 @@ class Copying(Case):
         letter = self.die(world, headers=filling(world, 6_000))
         assert {name: letter.headers[name] for name in filling(world, 6_000)} == filling(world, 6_000)
 
-    def test_headers_beyond_the_budget_are_retried_here_and_never_lost(self, world: World) -> None:
+    def test_a_message_with_headers_beyond_the_budget_is_retried_and_kept_here_and_others_go_on(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        consumer = world.consume(queue, fail, self.policy(world, dead, 2))
+        consumer = world.consume(queue, fail_if(lambda d: d.body == b"one"), self.policy(world, dead, 3))
+        world.send(queue, b"one", filling(world, 200))
+        assert world.wait_until(lambda: len(consumer.counts) >= 1)
+        others = [b"other %d" % n for n in range(20)]
+        for body in others[:10]:
+            world.send(queue, body)
+        assert world.wait_until(lambda: set(others[:10]) <= set(consumer.bodies))
+        assert world.wait_until(lambda: consumer.uncopyable == 1 and len(consumer.handler.of(b"one")) == 3)
+        for body in others[10:]:
+            world.send(queue, body)
+        assert world.wait_until(lambda: set(others) <= set(consumer.bodies))
+        assert consumer.paused is None
+        world.advance(world.tick * 2)
+        assert [run.count for run in consumer.handler.of(b"one")] == [1, 2, 3]
+        told = [r.getMessage() for r in caplog.records if "cannot be copied" in r.getMessage()]
+        assert len(told) == 1, told
+        assert all(word in told[0] for word in (queue, "bytes", "limbo")), told
+        consumer.stop(0.5)
+        assert world.depth(dead) == 0
+        assert world.wait_until(lambda: world.depth(queue) == 1)
+        assert [raw.body for raw in world.take_all(queue)] == [b"one"]
+
+    def test_in_a_window_of_one_a_message_that_cannot_be_copied_pauses_its_source(self, world: World) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        app, handler = world.app(), Handler(world.now, fail)
+        app.handler(queue, policy=self.policy(world, dead, 2), prefetch=1)(handler)
+        consumer = Consumer(world.started(app), handler)
         world.send(queue, b"one", filling(world, 200))
         assert world.wait_until(lambda: consumer.paused is not None)
-        assert consumer.counts == [1, 2]
+        assert (consumer.counts, consumer.uncopyable) == ([1, 2], 1)
         assert "copied" in (consumer.paused or "")
         world.send(queue, b"two")
         world.advance(world.tick)
-        assert consumer.bodies == [b"one", b"one"]  # paused: it does not spin, and takes no other
+        assert consumer.bodies == [b"one", b"one"]
         consumer.stop(0.5)
         assert world.depth(dead) == 0
+        assert world.wait_until(lambda: world.depth(queue) == 2)
         assert sorted(raw.body for raw in world.take_all(queue)) == [b"one", b"two"]
 
 

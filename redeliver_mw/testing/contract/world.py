@@ -56,6 +56,12 @@ class Consumer:
         why: str | None = source["why_paused"]
         return why
 
+    @property
+    def uncopyable(self) -> int:
+        """Messages that stay unsettled in it since no exact copy of them can be made."""
+        (source,) = self.app.health()["sources"].values()
+        return int(source["uncopyable"])
+
     def stop(self, timeout: float = 5.0) -> StopReport:
         return self.app.stop(timeout)
 

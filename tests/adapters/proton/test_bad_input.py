@@ -264,6 +264,7 @@ def test_a_selector_that_nobody_matches_leaves_every_message_in_peace(
         "waiting": 0,
         "behind": 0,
         "paused": False,
+        "uncopyable": 0,
         "why_paused": None,
         "breaker": None,
     }

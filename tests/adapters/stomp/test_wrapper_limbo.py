@@ -11,7 +11,10 @@ import pytest
 
 from tests.adapters.stomp.dropins import Listener, consuming, left, new_name, put, settled, until
 from tests.brokers import Broker
-from tests.dropin.parking import Kept, parking
+from tests.dropin.parking import Kept, letters, parking
+
+HEADERS = {f"h{n:02d}": "x" * 9840 for n in range(26)}  # more than a copy may have with ours
+OTHERS = [f"other {n}" for n in range(10)]
 
 
 def test_what_waits_in_the_limbo_comes_back_and_dies_after_its_last_failure(
@@ -32,4 +35,32 @@ def test_what_waits_in_the_limbo_comes_back_and_dies_after_its_last_failure(
         assert sorted(map(str, journal.ways)) == ["None", "None", "park", "park", "park"]
         [letter] = left(activemq63, f"DLQ.{name}", 1)
         assert (letter.body, letter.headers["redeliver_failures"], letter.headers["n"]) == (b"dies", "3", "1")
+        assert left(activemq63, name) == []
+
+
+@pytest.mark.parametrize("with_limbo", [False, True])
+def test_a_message_that_cannot_be_copied_stays_or_becomes_a_dead_letter_in_the_limbo_and_others_go_on(
+    activemq63: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_limbo: bool
+) -> None:
+    journal, name = Kept(), new_name()
+
+    def act(_listener: Listener, frame: Any) -> None:
+        if frame.body == "big":
+            raise ConnectionError("down")
+
+    listener = Listener(act)
+    put(activemq63, name, "big", headers=HEADERS)
+    put(activemq63, name, *OTHERS)
+    with parking(tmp_path, activemq63.url, journal, monkeypatch) as options:
+        if not with_limbo:
+            options = {"policy": options["policy"], "journal": journal}
+        with consuming(activemq63, f"/queue/{name}", listener, **options):
+            until(lambda: len(journal.records) == 3 + len(OTHERS))
+        assert listener.counts == {"big": ["1", "2", "3"]} | {body: ["1"] for body in OTHERS}
+        if not with_limbo:
+            assert [message.body for message in left(activemq63, name, 1)] == [b"big"]
+            return
+        [letter] = letters(tmp_path)
+        assert (letter.out.body, letter.reason) == (b"big", "exhausted")
+        assert {name: letter.out.headers[name] for name in HEADERS} == HEADERS
         assert left(activemq63, name) == []
