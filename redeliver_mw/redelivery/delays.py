@@ -40,6 +40,16 @@ class DelayOptions:
     limbo: bool = False  # is there one to park in?
     returned_after: float = 0.0  # seconds for which the broker itself keeps back what is given back
     spare: int | None = None  # of the budget, those that may be held for `hold_max`; any other for a second. None: all
+    hold_in_line: float = 0.0  # seconds that a message may be held for which others of its key wait; 0: as any other
+
+    def in_line(self) -> DelayOptions:
+        """Return these options for a message that has a place in the line of its key.
+
+        It is held for as long as the others may wait for it: a copy at the broker has no place that outlives us. What
+        the limbo keeps has one.
+        """
+        schedule = None if self.limbo else self.schedule
+        return replace(self, hold_max=max(self.hold_max, self.hold_in_line), schedule=schedule)
 
     def within(self, window: int | None, unsettled: int, budget: int) -> DelayOptions:
         """Return these options for a prefetch window that only the driver knows.
