@@ -225,7 +225,11 @@ class DelayPlanner(CopyOutcomes):
 
     def _leave_in_line(self, story: TrackedDelivery, ways: DelayOptions, rest: float, at: Moment) -> None:
         """Leave without losing its place in front of its key: into limbo, which remembers that, else back to the front
-        of its queue, as it came: its place there counts for more than its count."""
+        of its queue, as it came: its place there counts for more than its count.
+
+        Not by giving it back with its count on it: RabbitMQ puts what is released over AMQP 1.0 at the end of its
+        queue, with a delay or without (observed on 4.3.6).
+        """
         parks = ways.limbo and story.past.failures > 0 and story.copyable
         if parks and self._send_retry(story, max(0.0, rest), at, parked=True):
             return

@@ -58,7 +58,7 @@ class Place:
     """A source and a dead-letter queue on a broker, and consumers of it."""
 
     def __init__(self, broker: Broker, kind: str, folder: Path) -> None:
-        self.broker, self._log, self._broken = broker, folder / "log", folder / "broken"
+        self.broker, self.url, self._log, self._broken = broker, broker.url, folder / "log", folder / "broken"
         self._limbo = f"sqlite:///{folder / 'limbo.db'}"
         self._children: list[subprocess.Popen[bytes]] = []
         if kind:
@@ -80,7 +80,7 @@ class Place:
     def consume(self, rest: float, *, limbo: bool = False, crash_safe: bool = False, **more: Any) -> Any:
         app = {"limbo": self._limbo} if limbo else {}
         app |= {"crash_safe": True} if crash_safe else {}
-        given = {"url": self.broker.url, "queue": SOURCE, "dead": DEAD, "log": str(self._log), "rest": rest}
+        given = {"url": self.url, "queue": SOURCE, "dead": DEAD, "log": str(self._log), "rest": rest}
         command = [sys.executable, "-m", "tests.faults.order_consumer", json.dumps(given | {"app": app} | more)]
         with self._log.with_suffix(".err").open("ab") as errors:
             child = subprocess.Popen(command, stderr=errors, start_new_session=True)
@@ -189,6 +189,23 @@ def test_with_a_limbo_a_stop_keeps_order_and_count(one_of_each: Place, keeps: st
     assert place.handled() == IN_ORDER
     counts = {one.text: one.count for one in place.attempts("done") if one.number == 0}
     assert all(counts[text] > last[text] for text in last)
+
+
+def test_rabbitmq_gives_back_to_the_front_over_amqp_10_too(rabbitmq43: Broker, tmp_path: Path) -> None:
+    place = Place(rabbitmq43, "quorum", tmp_path)
+    place.url = rabbitmq43.url.replace("rabbitmq://", "rabbitmq+proton://", 1)
+    try:
+        place.break_it()
+        place.publish(TWENTY, EACH, 1)
+        child = place.consume(2.0)
+        until(lambda: place.failed() == 20, PATIENCE, "they do not fail")
+        end(child, signal.SIGTERM)
+        place.mend()
+        place.consume(0.2)
+        place.wait_for_all(TWENTY, EACH)
+    finally:
+        place.close()
+    assert place.handled() == IN_ORDER
 
 
 THREE, MANY = ["a", "b", "c"], 30
