@@ -201,6 +201,7 @@ class Delivery:
         "destination",
         "failures",
         "generation",
+        "in_line",
         "known",
         "native",
         "outbox",
@@ -223,6 +224,7 @@ class Delivery:
         self.failures = 0  # F before this run
         self.own_key: str | None = None  # `counting.own_key`, once it was asked for
         self.known = False  # the interceptor has a story of it
+        self.in_line = False  # others of its key wait for it, or it for them
         self.outbox: Any = None  # of the run that it is in; None: there was none
         self.plan: Any = None  # what held for its source when its last attempt began; None: there was none
         self._body: bytes | None = None

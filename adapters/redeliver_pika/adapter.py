@@ -308,7 +308,7 @@ class PikaAdapter:
         if self._live.pop(source.generation, None) is not None:
             self._pending.forget(source.generation)
             self._publisher.forget(source.generation)
-            source.abandon()
+            source.abandon(by_nack=self._capabilities.keeps_order_on_release)
             self._sink.lost(source.generation, error)
 
     # -- settling and publishing ------------------------------------------------------------------

@@ -37,6 +37,8 @@ def capabilities(version: str, frame_max: int, *, exact_headers: bool, dialect: 
         honours=frozenset({"accepted", "released"}),
         # Before 4.3 a nack counts towards a quorum queue's limit, which from 4.0 on is there unasked.
         released_uncounted=number >= (4, 3) or number < (4, 0),
+        # Before 4.3 a quorum queue without a limit puts what a nack gives back at its end.
+        keeps_order_on_release=number >= (4, 3),
         cumulative=True,
         schedule=ScheduleRange(RUNGS) if at_least_once else None,
         counted_header="x-delivery-count",

@@ -58,18 +58,20 @@ class Consumer:
         self._channel, self._consumer = None, ""
         connection.channel(on_open_callback=partial(self._opened, self.generation))
 
-    def abandon(self) -> None:
+    def abandon(self, *, by_nack: bool) -> None:
         """The generation is over: nothing more is settled or handed over.
 
-        What is unsettled is given back with a nack before the channel is closed: closing alone counts each of
-        them towards a quorum queue's limit, even those that were only prefetched; a nack on 4.3 does not
-        (broker-limits). The consumer is ended first, or they would come back to it.
+        From 4.3 on (`by_nack`) what is unsettled is given back with a nack before the channel is closed: closing alone
+        counts each of them towards a quorum queue's limit, even those that were only prefetched; a nack does not
+        (broker-limits). The consumer is ended first, or they would come back to it. Before 4.3 a nack counts as much,
+        and a quorum queue without a limit puts what comes back by one at its end (observed on RabbitMQ 3.10.8): there
+        the channel is closed, which gives everything back to the front, in order.
         """
         channel, self._channel, self._batch = self._channel, None, []
         if channel is not None and channel.is_open:
-            if self._consumer:
+            if self._consumer and by_nack:
                 channel.basic_cancel(self._consumer)
-            if self._consumer or self._resting:
+            if by_nack and (self._consumer or self._resting):
                 channel.basic_nack(0, multiple=True, requeue=True)
             channel.close()
 

@@ -45,6 +45,7 @@ class BreakerClient(Protocol):
     ) -> None: ...
     def cancelled(self, delivery: Delivery, /) -> None: ...
     def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]: ...
+    def is_ordered(self, source: Destination, /) -> bool: ...
 
 
 class BreakerGuard:
@@ -98,7 +99,7 @@ class BreakerGuard:
         if change in ("opened", "opened again"):
             level = logging.ERROR if change == "opened" else logging.INFO
             log.log(level, "%s: the breaker is open for %g s: %s", source, rest, why)
-            if (resting := self._resting) is not None:
+            if (resting := self._resting(source)) is not None:
                 resting.rest(source, lambda: self._give_back(source))
             self._adapter.call_later(rest, lambda: self._rested(source, opening))
         elif change == "closed":
@@ -113,7 +114,7 @@ class BreakerGuard:
         """Let an open breaker wait no longer. Any thread."""
         with self._lock:
             self._circuits[source].try_one()
-        if (resting := self._resting) is not None:
+        if (resting := self._resting(source)) is not None:
             resting.go_on(source)
         self._resumed(source)
 
@@ -126,11 +127,11 @@ class BreakerGuard:
         if self._circuits[source].openings == opening:
             self.try_one(source)
 
-    @property
-    def _resting(self) -> SupportsPause | None:
-        """The adapter, where what it took can be given back without being counted."""
+    def _resting(self, source: Destination) -> SupportsPause | None:
+        """The adapter, where what it took can be given back without being counted, and without losing its order."""
         adapter, can = self._adapter, self._adapter.capabilities
         returns = "released" in can.honours and can.released_uncounted
+        returns = returns and (can.keeps_order_on_release or not self._boss.is_ordered(source))
         return adapter if returns and isinstance(adapter, SupportsPause) else None
 
     def _give_back(self, source: Destination) -> None:

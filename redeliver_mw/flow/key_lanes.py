@@ -1,85 +1,114 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who of one source may go to a handler, and who waits for an earlier message of the same key. Pure.
+"""Which messages of one source may go to a handler, and which wait for an earlier one of the same key. Pure.
 
-Each key that is about has a *lane*. Its *head* is the one message that may be run; what comes after it waits. A head
-that has failed keeps its place while it is held here, and while a copy of it is on its way back; its lane is *sick*
-then. What waits in sick lanes takes room that healthy messages need, so it is bounded, in number and time. Where a
-bound is met, either the rest is parked in limbo, or it is let go: the sick one loses its place, and the others go on,
-in their order, without it.
+Each key that is about has a *lane*: the line of its messages, each in a *place* of its own. The message in the first
+place may be run; those behind it wait. A message that has failed keeps its place while it is held here, and while a
+copy of it is on its way back; its lane is *sick* then. Messages that wait in sick lanes take room that healthy messages
+need, so they are bounded, in number and time. Where a bound is met, either the last of them are parked in limbo, each
+keeping its place, or the sick one loses its place, and the others go on, in their order, without it.
+
+A parked message comes back as a copy, whenever that is, and takes its own place again: no date decides on the order.
+Behind a parked one everything that arrives for its key is parked too, so the line in the limbo has no holes.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Hashable, Iterator
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..message import Delivery
+from ..redelivery.order_places import PlaceKind
 
-LEAST_REST = 1.0  # seconds that the rest is parked at the least; else as long again as the lane has been sick
-BETWEEN = 0.001  # seconds between two of a lane that are parked, so that they come back in their order
-BEHIND = 0.5  # seconds between those that are parked again, which come one after the other, and those that are new
+LEAST_DELAY = 1.0  # seconds that messages are parked at the least; else as long again as the lane has been sick
+GAP = 2048  # between the numbers of two places, for messages that come again in front of parked ones
+TAKE_OVER = 20.0  # seconds until what another process has parked is published by this one, at the latest
 
 
 @dataclass(slots=True, eq=False)
-class WaitingDelivery:
-    """A message behind the head of its lane."""
+class Place:
+    """The place of one message in its lane. Times are monotonic seconds."""
 
-    delivery: Delivery
+    lane: KeyLane
+    number: int
+    delivery: Delivery | None  # None: away, and expected under `name`
+    name: str = ""  # its message key, once it is known
+    began: bool = False  # it has gone on
+    parks: bool = False  # it is being parked: neither waiting nor away yet
+    stays: bool = False  # it could not be parked, and is not to be tried again
+    behind: bool = False  # it was parked for an earlier one's sake
+    original: bool = False  # another process had it, as it was sent: it comes again before all others
+    noted: bool = False  # in the limbo's database
     since: float | None = None  # since when it has waited for one that is being retried
-    name: str | None = None  # its message key, if it has been here before
+    until: float = 0.0  # while it is away: it is not waited for any longer
 
     @property
-    def is_new(self) -> bool:
-        return self.name is None
+    def waits(self) -> bool:
+        """Whether a message is here that has not gone on."""
+        return self.delivery is not None and not self.began and not self.parks
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it is in the limbo, or on its way there and back, for an earlier one's sake."""
+        return self.behind and (self.delivery is None or self.parks)
+
+
+def _number(place: Place) -> int:
+    return place.number
 
 
 @dataclass(slots=True, eq=False)
 class KeyLane:
-    """What is about of one key. Times are monotonic seconds."""
+    """The line of one key. Times are monotonic seconds."""
 
     key: Hashable
-    head: Delivery | None = None
-    waiting: deque[WaitingDelivery] = field(default_factory=deque)
-    sick_since: float | None = None  # None: its head has not failed
-    awaited: str = ""  # the head left, and comes again under this message key
-    away_until: float = 0.0  # when it is not awaited any longer
-    parked_until: float = 0.0  # when the last that was parked comes back
-    round_at: float = 0.0  # when the first does
-    again: int = 0  # how many of these were parked before
-    anew: int = 0  # and how many were not
-    back: int = 0  # how many went back to the broker, which may not say so when they come again
+    text: str = ""  # the key as text, once a place of it was noted
+    line: list[Place] = field(default_factory=list)  # ascending numbers
+    here: dict[Place, None] = field(default_factory=dict)  # those of them whose message is here
+    sick_since: float | None = None  # None: its first message has not failed, and is here
+    round_at: float = 0.0  # when the messages that are parked now come back
+    back: int = 0  # messages without a name that went back to the broker, which may not say so when they come again
 
     @property
-    def is_free(self) -> bool:
-        """Nobody has its first place."""
-        return self.head is None and not self.awaited
+    def waiting(self) -> list[Place]:
+        """Places of the messages that wait here, in their order."""
+        return sorted((place for place in self.here if place.waits), key=_number)
 
 
 @dataclass(slots=True)
 class Admitted:
-    """What follows from a step: these go on, and these are parked, for so many seconds."""
+    """What follows from a step: these go on, these are parked until then, and these places are not needed any more."""
 
     go: list[Delivery] = field(default_factory=list)
-    park: list[tuple[Delivery, float]] = field(default_factory=list)
+    park: list[tuple[Delivery, float]] = field(default_factory=list)  # until when, monotonic seconds
     gave_up: str = ""  # why a bound was met
+    over: list[tuple[str, int]] = field(default_factory=list)  # of noted places: the key's text, and the number
 
     def join(self, more: Admitted) -> None:
         self.go += more.go
         self.park += more.park
         self.gave_up = self.gave_up or more.gave_up
+        self.over += more.over
 
 
 class KeyLanes:
-    """The lanes of one source. `now` is monotonic seconds; `room`: how many may wait in sick lanes, all together."""
+    """The lanes of one source. `now` is monotonic seconds; `room`: how many may wait in sick lanes, all together.
 
-    def __init__(self, most: int | None, longest: float, *, parks: bool) -> None:
-        self._most, self._longest, self._parks = most, longest, parks
+    `name_of` gives the message key of a delivery; empty for a message without an id.
+    """
+
+    def __init__(
+        self, most: int | None, longest: float, *, parks: bool, name_of: Callable[[Delivery], str] = lambda _: ""
+    ) -> None:
+        self._most, self._longest, self._parks, self._name_of = most, longest, parks, name_of
         self._lanes: dict[Hashable, KeyLane] = {}
-        self._heads: dict[Delivery, KeyLane] = {}
-        self._awaited: dict[str, KeyLane] = {}
-        self._troubled: set[KeyLane] = set()  # sick ones, and free ones with something parked; there are few of them
+        self._restored: dict[str, KeyLane] = {}  # by the key's text: lanes of which no message has come yet
+        self._places: dict[Delivery, Place] = {}
+        self._names: dict[str, list[Place]] = {}
+        self._troubled: set[KeyLane] = set()  # those that are looked at as time passes; there are few of them
+        self._last = 0  # number
+        self._adrift = False  # a connection was lost, and nothing has come since: nobody's time runs out meanwhile
 
     @property
     def waiting(self) -> int:
@@ -94,122 +123,312 @@ class KeyLanes:
     @property
     def sick(self) -> int:
         """Messages that are being retried here, held or running."""
-        return sum(lane.sick_since is not None and lane.head is not None for lane in self._troubled)
+        return sum(lane.sick_since is not None and lane.line[0].began for lane in self._troubled if lane.line)
 
     def has(self, delivery: Delivery) -> bool:
-        """It is the first of its key. From any thread."""
-        return delivery in self._heads
+        """Whether it has a place. From any thread."""
+        return delivery in self._places
+
+    def expects(self, key: Hashable) -> bool:
+        """Whether messages of this key went back, and may come again without a mark that says so."""
+        return bool(self._restored) or (key in self._lanes and any(p.delivery is None for p in self._lanes[key].line))
 
     # -- what happens ------------------------------------------------------------------------------
 
-    def come(self, delivery: Delivery, key: Hashable, now: float, room: int, *, name: str | None = None) -> Admitted:
-        """It has arrived. `name`: its message key, or what stands for it, if it has been here before."""
-        if name is not None and (lane := self._awaited.pop(name, None)) is not None:
-            lane.awaited = ""
-            return self._first(lane, delivery)
-        if key is None:
-            return Admitted([delivery])
-        lane = self._lanes.setdefault(key, KeyLane(key))
-        if lane.back:
-            lane.back, name = lane.back - 1, name or ""
-        waiter = WaitingDelivery(delivery, None if lane.sick_since is None else now, name)
-        if waiter.is_new and now < lane.parked_until:
-            return self._park(lane, [waiter], now)  # behind what is parked already
-        if lane.is_free:
-            return self._first(lane, delivery)
-        lane.waiting.append(waiter)
-        return self._bound(lane, now, room)
+    def come(
+        self, delivery: Delivery, key: Hashable, now: float, room: int, *, name: str | None = None, text: str = ""
+    ) -> Admitted:
+        """It has arrived. `name`: its message key, where it may have been here before; `text`: the key as text."""
+        self._ashore(now)
+        place = next((p for p in self._names.get(name, ()) if p.delivery is None), None) if name else None
+        had_failed = place is not None and not place.behind and not place.original
+        if place is None:
+            if key is None:
+                return Admitted([delivery])
+            place = self._new_place(self._lanes.get(key) or self._adopted(key, text), name or "")
+        elif key is not None and place.lane.key is None and key not in self._lanes:
+            self._adopted(key, place.lane.text)
+        lane = place.lane
+        self._arrives(place, delivery)
+        going = self._drop_passed(lane, place)
+        place.since = None if lane.sick_since is None else now
+        going.join(self._go_on(lane, now, sick=had_failed))
+        if self._parks and not place.behind and self._is_behind_parked(place):
+            going.join(self._park(lane, [place], now))
+        else:
+            going.join(self._bound(lane, now, room))
+        return going
 
     def rests(self, delivery: Delivery, now: float, room: int) -> Admitted:
         """It failed, and will be run again here."""
-        lane = self._heads.get(delivery)
-        return Admitted() if lane is None else self._sickens(lane, now, room)
+        place = self._places.get(delivery)
+        if place is None or place.lane.line[0] is not place or place.parks:
+            return Admitted()
+        return self._sickens(place.lane, now, room)
 
     def leaves(self, delivery: Delivery, name: str, until: float, now: float, room: int) -> Admitted:
-        """It failed, and comes again under `name`; not awaited any longer than `until`."""
-        lane = self._heads.get(delivery)
-        if lane is None or name in self._awaited:
-            return self.end(delivery, now)
-        del self._heads[delivery]
-        if (come := next((waiter for waiter in lane.waiting if waiter.name == name), None)) is not None:
-            lane.waiting.remove(come)  # it was quicker than the word of it
-            return self._first(lane, come.delivery)
-        lane.head, lane.awaited, lane.away_until = None, name, until
-        self._awaited[name] = lane
-        return self._sickens(lane, now, room)
+        """It comes again under `name`; it is not awaited any longer than `until`."""
+        place = self._places.get(delivery)
+        if place is None:
+            return Admitted()
+        quicker = next((p for p in self._names.get(name, ()) if p is not place and p.waits), None)
+        if quicker is not None and quicker.lane is place.lane:  # it was quicker than the word of it
+            come = quicker.delivery
+            assert come is not None
+            going = self._end(quicker)
+            self._away(place)
+            self._arrives(place, come)
+            going.join(self._go_on(place.lane, now, sick=not place.behind))
+            return going
+        self._away(place)
+        self._named(place, name)
+        place.until = until
+        if place.lane.line[0] is place:
+            return self._sickens(place.lane, now, room)
+        return self._go_on(place.lane, now)
+
+    def stays(self, delivery: Delivery, now: float) -> Admitted | None:
+        """It was to be parked, and could not be; None if it may be run, else it waits for its turn."""
+        place = self._places.get(delivery)
+        if place is None or place.began:
+            return None
+        place.parks, place.stays = False, True
+        if place.lane.line[0] is place:
+            place.began, place.lane.sick_since = True, None
+            self._watch(place.lane)
+            return None
+        return Admitted()
+
+    def is_known(self, delivery: Delivery) -> bool:
+        """Whether it goes on after it could not be parked: it is in other hands already."""
+        place = self._places.get(delivery)
+        return place is not None and place.stays
 
     def end(self, delivery: Delivery, now: float) -> Admitted:
         """It is over, or somebody else's: the next of its key may go on."""
-        lane = self._heads.get(delivery)
-        return Admitted() if lane is None else self._next(lane, now)
+        place = self._places.get(delivery)
+        if place is None:
+            return Admitted()
+        going = self._end(place)
+        going.join(self._go_on(place.lane, now))
+        return going
 
     def lost(self, generation: int, running: Collection[Delivery], now: float) -> Admitted:
-        """A generation is over. Whose handler still runs keeps its place until that has ended."""
-        going = Admitted()
-        for lane in list(self._lanes.values()):
-            stay = deque(w for w in lane.waiting if w.delivery.generation != generation)
-            lane.back, lane.waiting = len(lane.waiting) - len(stay), stay
-            head = lane.head
-            if head is not None and head.generation == generation and head not in running:
-                lane.back += 1
-                going.join(self._next(lane, now))
-        return going
+        """A generation is over. A message whose handler still runs keeps its place until that has ended."""
+        gone = [d for d in self._places if d.generation == generation]
+        for delivery in gone:
+            if delivery in running:
+                self._places[delivery].lane.back += 1  # it comes again, too
+        return self._back([d for d in gone if d not in running], now)
+
+    def give_back(self, leaving: Iterable[Delivery], now: float) -> tuple[list[Delivery], Admitted]:
+        """These go back to the broker, and so does everything that waits, which is answered."""
+        waiting = [place.delivery for lane in self._lanes.values() for place in lane.waiting if place.delivery]
+        waiting = [delivery for delivery in waiting if not self._places[delivery].stays]
+        return waiting, self._back([*waiting, *(d for d in leaving if d in self._places)], now)
 
     def look(self, now: float, room: int) -> Admitted:
         """Time has passed."""
         going = Admitted()
-        for lane in [lane for lane in self._lanes.values() if lane in self._troubled]:
-            if lane.awaited and lane.away_until <= now:
-                going.join(self._next(lane, now))
+        for lane in list(self._troubled):
+            first = lane.line[0]
+            if first.delivery is None and first.until <= now and not self._adrift:
+                going.join(self._end(first))
+                going.join(self._go_on(lane, now))
             elif (until := self._until(lane)) is not None and until <= now:
-                going.join(self._give_up(lane, len(lane.waiting), now, f"they have waited for {self._longest:g} s"))
-            elif lane.is_free:
-                self._sweep(lane, now)
+                why = f"they have waited for {self._longest:g} s"
+                going.join(self._give_up(lane, len(lane.waiting), now, why))
         return going
 
     def next_look(self) -> float | None:
         """When time alone changes something; None: never."""
         return min(self._times(), default=None)
 
-    def take_waiting(self) -> list[Delivery]:
-        """Whatever waits: it waits here no longer."""
-        taken = [waiter.delivery for lane in self._lanes.values() for waiter in lane.waiting]
-        for lane in self._lanes.values():
-            lane.waiting.clear()
-        return taken
+    # -- over the end of a process -------------------------------------------------------------------
+
+    def restore(
+        self, number: int, text: str, name: str, kind: PlaceKind, *, due: float, parked: bool, now: float
+    ) -> None:
+        """Take over a place that an earlier process has noted. In the order of their numbers, before anything comes."""
+        lane = self._restored.get(text)
+        if lane is None:
+            lane = self._restored[text] = KeyLane(None, text)
+        place = Place(lane, number, None, noted=True)
+        place.behind, place.original = kind is PlaceKind.BEHIND, kind is PlaceKind.HERE
+        place.until = max(due, now + TAKE_OVER) + self._longest if parked else now + self._longest
+        lane.line.append(place)
+        lane.sick_since = now
+        self._named(place, name)
+        self._troubled.add(lane)
+        self._last = max(self._last, number)
+
+    def note(self, delivery: Delivery, name: str, text: str) -> list[tuple[int, str, PlaceKind]] | None:
+        """Return what is to be remembered before it leaves by a copy of that name: it, and those in front of it that
+        are not noted yet. None if it has no place."""
+        place = self._places.get(delivery)
+        if place is None:
+            return None
+        place.lane.text = place.lane.text or text
+        found = []
+        ahead = (other for other in place.lane.here if other.number < place.number)
+        for other in sorted((other for other in ahead if not other.noted and not other.parks), key=_number):
+            if known := other.name or self._name_of_place(other):
+                other.noted = True
+                found.append((other.number, known, PlaceKind.HERE))
+        place.noted = True
+        self._named(place, name)
+        found.append((place.number, name, PlaceKind.BEHIND if place.behind else PlaceKind.IN_FRONT))
+        return found
+
+    def text_of(self, delivery: Delivery) -> str:
+        """Return the text of its key."""
+        place = self._places.get(delivery)
+        return "" if place is None else place.lane.text
+
+    def noted(self, delivery: Delivery) -> tuple[str, int] | None:
+        """Return its key's text and the number of its place, if that is noted."""
+        place = self._places.get(delivery)
+        return (place.lane.text, place.number) if place is not None and place.noted else None
+
+    # -- places ----------------------------------------------------------------------------------------
+
+    def _adopted(self, key: Hashable, text: str) -> KeyLane:
+        lane = self._restored.pop(text, None) if text else None
+        if lane is None:
+            lane = KeyLane(key)
+        lane.key = key
+        self._lanes[key] = lane
+        return lane
+
+    def _new_place(self, lane: KeyLane, name: str) -> Place:
+        """At the end of its line; for a message that went back, behind those that were never parked."""
+        ahead = next((n for n, p in enumerate(lane.line) if p.behind), None) if lane.back else None
+        self._last += GAP
+        place = Place(lane, self._last, None)
+        if ahead is not None:
+            below = lane.line[ahead - 1].number if ahead else lane.line[0].number - GAP * GAP
+            place.number = below + max(1, (lane.line[ahead].number - below) // (lane.back + 1))
+        lane.back = max(0, lane.back - 1)
+        insort(lane.line, place, key=_number)
+        self._named(place, name)
+        return place
+
+    def _named(self, place: Place, name: str) -> None:
+        if name != place.name:
+            self._unnamed(place)
+            place.name = name
+            if name:
+                self._names.setdefault(name, []).append(place)
+
+    def _unnamed(self, place: Place) -> None:
+        if place.name and (known := self._names.get(place.name)) is not None:
+            known.remove(place)
+            if not known:
+                del self._names[place.name]
+
+    def _arrives(self, place: Place, delivery: Delivery) -> None:
+        place.delivery, place.original = delivery, False
+        self._places[delivery] = place
+        place.lane.here[place] = None
+        delivery.in_line = True
+
+    def _is_behind_parked(self, place: Place) -> bool:
+        n = bisect_left(place.lane.line, place.number, key=_number)
+        return n > 0 and place.lane.line[n - 1].is_parked
+
+    def _name_of_place(self, place: Place) -> str:
+        return "" if place.delivery is None else self._name_of(place.delivery)
+
+    def _away(self, place: Place) -> None:
+        """Its message is not here any more."""
+        if place.delivery is not None:
+            del self._places[place.delivery]
+            place.delivery.in_line = False
+            place.lane.here.pop(place, None)
+        place.delivery, place.began, place.parks, place.since = None, False, False, None
+
+    def _end(self, place: Place) -> Admitted:
+        """It has no place any more."""
+        lane = place.lane
+        self._away(place)
+        self._unnamed(place)
+        del lane.line[bisect_left(lane.line, place.number, key=_number)]
+        return Admitted(over=[(lane.text, place.number)] if place.noted else [])
+
+    def _back(self, deliveries: Iterable[Delivery], now: float) -> Admitted:
+        """They are the broker's again, and come again in its order; a copy, and what was being parked, by its name."""
+        going, lanes = Admitted(), dict[KeyLane, None]()
+        for delivery in deliveries:
+            place = self._places[delivery]
+            lanes[place.lane] = None
+            name = place.name or (self._name_of(delivery) if place.noted or place.parks else "")
+            if name:
+                self._away(place)
+                self._named(place, name)
+                place.until = now + self._longest
+                continue
+            place.lane.back += not place.parks
+            going.join(self._end(place))
+        for lane in lanes:
+            going.join(self._go_on(lane, now))
+        self._adrift = True
+        return going
+
+    def _ashore(self, now: float) -> None:
+        """Something comes again after a loss: from now on the others are due, too."""
+        if self._adrift:
+            self._adrift = False
+            for place in (place for lane in self._troubled for place in lane.line if place.delivery is None):
+                place.until = max(place.until, now + self._longest)
+
+    def _drop_passed(self, lane: KeyLane, come: Place) -> Admitted:
+        """A broker gives originals back in order, before copies: one that does not come first was handled before."""
+        going = Admitted()
+        for place in [p for p in lane.line if p.original and p.delivery is None and p.number < come.number]:
+            going.join(self._end(place))
+        return going
 
     # -- one lane ------------------------------------------------------------------------------------
 
-    def _first(self, lane: KeyLane, delivery: Delivery) -> Admitted:
-        lane.head = delivery
-        self._heads[delivery] = lane
-        return Admitted([delivery])
+    def _go_on(self, lane: KeyLane, now: float, *, sick: bool = False) -> Admitted:
+        """Let the first message go on, if it has not. `sick`: it has failed before. Forget a lane without messages."""
+        if not lane.line:
+            if self._lanes.get(lane.key) is lane:
+                del self._lanes[lane.key]
+            if self._restored.get(lane.text) is lane:
+                del self._restored[lane.text]
+            lane.sick_since = None
+            self._troubled.discard(lane)
+            return Admitted()
+        first, going = lane.line[0], Admitted()
+        if first.waits:
+            assert first.delivery is not None
+            first.began, first.since = True, None
+            going.go.append(first.delivery)
+            if not sick:
+                lane.sick_since = None
+        elif not first.began:  # its turn has come, and it is in limbo
+            self._wait_from(lane, now)
+        self._watch(lane)
+        return going
 
-    def _next(self, lane: KeyLane, now: float) -> Admitted:
-        """Its first place is free."""
-        if lane.head is not None:
-            del self._heads[lane.head]
-        self._awaited.pop(lane.awaited, None)
-        lane.head, lane.awaited, lane.sick_since = None, "", None
-        self._troubled.discard(lane)
-        if lane.waiting:
-            return self._first(lane, lane.waiting.popleft().delivery)
-        self._sweep(lane, now)
-        return Admitted()
+    def _wait_from(self, lane: KeyLane, now: float) -> None:
+        """Those that are here wait for one that is not well."""
+        if lane.sick_since is None:
+            lane.sick_since = now
+        for place in lane.here:
+            if place.waits and place.since is None:
+                place.since = now
 
-    def _sweep(self, lane: KeyLane, now: float) -> None:
-        if lane.parked_until <= now:
-            del self._lanes[lane.key]
+    def _watch(self, lane: KeyLane) -> None:
+        if lane.sick_since is None and not lane.line[-1].is_parked:
             self._troubled.discard(lane)
         else:
             self._troubled.add(lane)
 
     def _sickens(self, lane: KeyLane, now: float, room: int) -> Admitted:
-        if lane.sick_since is None:
-            lane.sick_since = now
-            self._troubled.add(lane)
-        for waiter in lane.waiting:
-            waiter.since = now if waiter.since is None else waiter.since
+        self._wait_from(lane, now)
+        self._troubled.add(lane)
         return self._bound(lane, now, room)
 
     # -- bounds --------------------------------------------------------------------------------------
@@ -218,47 +437,49 @@ class KeyLanes:
         """No more wait behind a sick one than may."""
         if lane.sick_since is None:
             return Admitted()
+        waiting = len(lane.waiting)
         above = self.behind - room
         if self._most is not None:
-            above = max(above, len(lane.waiting) - self._most)
-        if above <= 0 or not lane.waiting:
+            above = max(above, waiting - self._most)
+        if above <= 0 or not waiting:
             return Admitted()
-        return self._give_up(lane, min(above, len(lane.waiting)), now, "more of them wait than may")
+        return self._give_up(lane, min(above, waiting), now, "more of them wait than may")
 
     def _give_up(self, lane: KeyLane, above: int, now: float, why: str) -> Admitted:
         """The last so many wait no longer: they are parked, or all of the lane is let go."""
         if self._parks:
-            gone = [lane.waiting.pop() for _ in range(above)]
-            going = self._park(lane, gone[::-1], now)
+            going = self._park(lane, [place for place in lane.waiting if not place.stays][-above:], now)
         else:
-            going = self._next(lane, now)
+            going = self._end(lane.line[0])
+            going.join(self._go_on(lane, now))
         going.gave_up = why
         return going
 
-    def _park(self, lane: KeyLane, waiters: list[WaitingDelivery], now: float) -> Admitted:
-        """For as long again as the lane has been sick, in rounds: who comes back too early is put in front again."""
+    def _park(self, lane: KeyLane, places: list[Place], now: float) -> Admitted:
+        """Until as much time again has passed as the lane has been sick: who comes back too early is parked again."""
         if lane.round_at <= now:
             sick_for = 0.0 if lane.sick_since is None else now - lane.sick_since
-            lane.round_at, lane.again, lane.anew = now + max(LEAST_REST, sick_for), 0, 0
-        parked = []
-        for waiter in waiters:
-            lane.again += not waiter.is_new
-            lane.anew += waiter.is_new
-            due = lane.round_at + (BEHIND + lane.anew * BETWEEN if waiter.is_new else lane.again * BETWEEN)
-            lane.parked_until = max(lane.parked_until, due)
-            parked.append((waiter.delivery, due - now))
-        return Admitted(park=parked)
+            lane.round_at = now + max(LEAST_DELAY, sick_for)
+        going = Admitted()
+        for place in places:
+            assert place.delivery is not None
+            place.parks, place.behind, place.since = True, True, None
+            place.until = lane.round_at + self._longest
+            going.park.append((place.delivery, lane.round_at))
+        self._watch(lane)
+        return going
 
     def _until(self, lane: KeyLane) -> float | None:
         """How long those behind a sick one wait at the most."""
-        since = lane.waiting[0].since if lane.waiting and lane.sick_since is not None else None
-        return None if since is None else since + self._longest
+        if lane.sick_since is None:
+            return None
+        since = [place.since for place in lane.here if place.waits and not place.stays and place.since is not None]
+        return min(since) + self._longest if since else None
 
     def _times(self) -> Iterator[float]:
         for lane in self._troubled:
-            if lane.awaited:
-                yield lane.away_until
+            first = lane.line[0]
+            if first.delivery is None and not self._adrift:
+                yield first.until
             if (until := self._until(lane)) is not None:
                 yield until
-            if lane.is_free:
-                yield lane.parked_until

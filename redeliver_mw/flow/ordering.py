@@ -69,6 +69,10 @@ class Order:
         longest = min(LONGEST, most) if self.longest is None else self.longest
         return replace(self, longest=longest, then=self.then or ("park" if parks else "let go"))
 
+    def longest_hold(self, ack_timeout: float | None) -> float:
+        """Return for how many seconds a message is held at most for which others of its key wait."""
+        return min(self.longest or LONGEST, (ack_timeout or math.inf) * ACK_TIMEOUT_SHARE)
+
     def key_of(self, delivery: Delivery) -> Hashable:
         """The key of this message; None for one without. Raises what a function raises, TypeError for a list."""
         if not isinstance(self.key, str):

@@ -8,6 +8,7 @@ known neither to the interceptor nor to a worker pool, so a loss or a stop has n
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
@@ -19,6 +20,7 @@ from ..message import Delivery, Destination
 from ..redelivery.commands import OrderUpdate
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import message_key, read_history_headers
+from ..redelivery.order_places import FoundPlace, OrderPlace
 from ..timers import Cancel
 from .key_lanes import Admitted, KeyLanes
 from .ordering import LONGEST, Order
@@ -29,12 +31,14 @@ SequencerStep = Callable[[KeyLanes, float, int], Admitted]  # of lanes, the mono
 
 
 class SequencerClient(Protocol):
-    """Who deals with those whose turn it is."""
+    """Deals with the deliveries whose turn has come, and with those that are to be parked."""
 
     stopping: bool
 
     def pass_on(self, batch: Sequence[Delivery], /) -> None: ...
-    def set_aside(self, delivery: Delivery, rest: float, /) -> None: ...  # park it for so many seconds
+    def run_now(self, delivery: Delivery, /) -> None: ...  # it was passed on before, and could not be parked
+    def set_aside(self, delivery: Delivery, due_us: int, /) -> None: ...  # park it until then
+    def forget_places(self, source: Destination, places: Sequence[tuple[str, int]], /) -> None: ...  # noted ones
 
 
 class KeySequencer:
@@ -53,6 +57,7 @@ class KeySequencer:
         self._orders, self._prefetch = orders, prefetch
         self._interceptor, self._adapter, self._clock = interceptor, adapter, clock
         self._lanes = {source: _lanes(order) for source, order in orders.items()}
+        self._restored = False  # some places were noted by an earlier process
         self._lock = threading.Lock()  # nothing is called with it that takes another
         self._said: set[tuple[Destination, str]] = set()
         self._timer: Cancel | None = None
@@ -60,6 +65,16 @@ class KeySequencer:
 
     def start(self, host: SequencerClient) -> None:
         self._host = host
+
+    def restore(self, source: Destination, found: Iterable[FoundPlace], /) -> None:
+        """Take over the places that an earlier process has noted. Before anything is consumed."""
+        now, lanes = self._clock.now(), self._lanes[source]
+        for one in sorted(found, key=lambda one: one.place.number):
+            place, due = one.place, now.mono + one.place.due_us / 1e6 - now.wall
+            lanes.restore(place.number, place.key, place.name, place.kind, due=due, parked=one.parked, now=now.mono)
+            self._restored = True
+        with self._lock:
+            self._set_timer()
 
     def come(self, batch: Sequence[Delivery], /) -> list[Delivery]:
         """Those of a batch that may go on now, in its order."""
@@ -72,7 +87,7 @@ class KeySequencer:
                 continue
             one = self._take_in(delivery)
             passed += one.go
-            going.setdefault(source, Admitted()).join(Admitted(park=one.park, gave_up=one.gave_up))
+            going.setdefault(source, Admitted()).join(Admitted(park=one.park, gave_up=one.gave_up, over=one.over))
         for source, rest in going.items():
             self._follow(source, rest)
         return passed
@@ -83,19 +98,25 @@ class KeySequencer:
             self._do(delivery.destination, lambda lanes, now, _: lanes.end(delivery, now))
 
     def place(self, c: OrderUpdate) -> None:
-        """What the interceptor says of one that may be the first of its key."""
-        now = self._clock.now()
+        """What the interceptor says of one that has a place in the line of its key."""
+        now, source = self._clock.now(), c.delivery.destination
+        if source not in self._lanes:
+            return
         if c.rests:
-            self._do(c.delivery.destination, lambda lanes, mono, room: lanes.rests(c.delivery, mono, room))
+            self._do(source, lambda lanes, mono, room: lanes.rests(c.delivery, mono, room))
         elif c.returns:
             until = now.mono + max(0.0, (c.not_before_us or now.us) / 1e6 - now.wall)
-            until += self._orders[c.delivery.destination].longest or LONGEST
-            self._do(
-                c.delivery.destination,
-                lambda lanes, mono, room: lanes.leaves(c.delivery, c.returns, until, mono, room),
-            )
-        else:
+            until += self._orders[source].longest or LONGEST
+            self._do(source, lambda lanes, mono, room: lanes.leaves(c.delivery, c.returns, until, mono, room))
+        elif not (c.left and self._host.stopping):  # what is left at a stop comes again, and has its place then
             self.ended(c.delivery)
+
+    def may_run(self, delivery: Delivery, /) -> bool:
+        """Whether the interceptor may have it run: what could not be parked waits for its turn instead."""
+        if (lanes := self._lanes.get(delivery.destination)) is None or not lanes.has(delivery):
+            return True
+        with self._lock:
+            return lanes.stays(delivery, self._clock.now().mono) is None
 
     def lost(self, generation: int, running: Collection[Delivery], /) -> None:
         for source in self._orders:
@@ -108,13 +129,33 @@ class KeySequencer:
         waiting: list[Delivery] = []
 
         def empty(lanes: KeyLanes, now: float, _: int) -> Admitted:
-            waiting.extend(lanes.take_waiting())
-            for delivery in leaving:
-                lanes.end(delivery, now)
-            return Admitted()
+            found, going = lanes.give_back(leaving, now)
+            waiting.extend(found)
+            return going
 
         self._do(source, empty)
         return waiting
+
+    def note(self, delivery: Delivery, name: str, due_us: int, /) -> tuple[OrderPlace, ...]:
+        """Return the places to be remembered with a copy, of that name, that is parked: its own is the last of them."""
+        if (lanes := self._lanes.get(delivery.destination)) is None or not lanes.has(delivery):
+            return ()
+        text = self._text_of(delivery)
+        with self._lock:
+            found = lanes.note(delivery, name, text) or []
+            text = lanes.text_of(delivery)
+        return tuple(OrderPlace(number, text, known, kind, due_us) for number, known, kind in found)
+
+    def noted(self, delivery: Delivery, /) -> tuple[str, int] | None:
+        """Return the key's text and the number of its place, if the limbo remembers it."""
+        if (lanes := self._lanes.get(delivery.destination)) is None or not lanes.has(delivery):
+            return None
+        with self._lock:
+            return lanes.noted(delivery)
+
+    def orders(self, source: Destination, /) -> bool:
+        """Whether messages of this source are kept in order."""
+        return source in self._orders
 
     def waiting(self, source: Destination) -> int:
         """Messages of this source that wait for their turn."""
@@ -124,14 +165,19 @@ class KeySequencer:
     # -- one step ------------------------------------------------------------------------------------
 
     def _take_in(self, delivery: Delivery) -> Admitted:
-        known = delivery.redelivered or delivery.reader.marked(delivery.native)
-        name = message_key(delivery, read_history_headers(delivery)) or "" if known else None
-        key = self._key_of(delivery)
+        key, lanes = self._key_of(delivery), self._lanes[delivery.destination]
+        known = delivery.redelivered or delivery.reader.marked(delivery.native) or lanes.expects(key)
+        name = _name_of(delivery) if known else None
         if key is None and name is None:
             return Admitted([delivery])
+        text = _text(key) if self._restored and key is not None else ""
         return self._step(
-            delivery.destination, lambda lanes, now, room: lanes.come(delivery, key, now, room, name=name)
+            delivery.destination, lambda lanes, now, room: lanes.come(delivery, key, now, room, name=name, text=text)
         )
+
+    def _text_of(self, delivery: Delivery) -> str:
+        key = self._key_of(delivery)
+        return "" if key is None else _text(key)
 
     def _key_of(self, delivery: Delivery) -> Hashable:
         try:
@@ -161,12 +207,18 @@ class KeySequencer:
             does = "they are parked" if going.park else "they go on without it, and are out of order then"
             why = f"messages wait for an earlier one of their key that is being retried, and {going.gave_up}: {does}"
             self._say_once(source, "order", why)
+        if going.over:
+            self._host.forget_places(source, going.over)
         if self._host.stopping:
             return
-        for delivery, rest in going.park:
-            self._host.set_aside(delivery, rest)
-        if going.go:
-            self._host.pass_on(going.go)
+        for delivery, due in going.park:
+            now = self._clock.now()
+            self._host.set_aside(delivery, now.us + round((due - now.mono) * 1e6))
+        again = [delivery for delivery in going.go if self._lanes[source].is_known(delivery)]
+        if fresh := [delivery for delivery in going.go if delivery not in again]:
+            self._host.pass_on(fresh)
+        for delivery in again:
+            self._host.run_now(delivery)
 
     def _say_once(self, source: Destination, what: str, text: str) -> None:
         level = logging.DEBUG if (source, what) in self._said else logging.WARNING
@@ -194,4 +246,14 @@ class KeySequencer:
 
 
 def _lanes(order: Order) -> KeyLanes:
-    return KeyLanes(order.most, order.longest or LONGEST, parks=order.then == "park")
+    return KeyLanes(order.most, order.longest or LONGEST, parks=order.then == "park", name_of=_name_of)
+
+
+def _name_of(delivery: Delivery) -> str:
+    """Return the key under which it is known; empty for a message without an id."""
+    return message_key(delivery, read_history_headers(delivery)) or ""
+
+
+def _text(key: Hashable) -> str:
+    """Return what the limbo remembers of a key: the same in every process, if its type has a repr of its own."""
+    return hashlib.sha256(f"{type(key).__name__} {key!r}".encode("utf-8", "backslashreplace")).hexdigest()[:32]

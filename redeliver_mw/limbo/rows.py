@@ -16,7 +16,7 @@ Each thing is read back from one place, so that a repair by SQL means what it sa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -28,8 +28,10 @@ from ..errors import ConfigError, NotCopyable
 from ..message import Destination, Outgoing
 from ..redelivery.copies import UNCOPYABLE
 from ..redelivery.ledger import PREFIX
+from ..redelivery.order_places import OrderPlace
 from ..storage import schema
 from ..storage.header_values import is_plain, to_json
+from .places import line_of
 
 TYPES = {"null": 0, "boolean": 1, "long": 5, "double": 7, "string": 8}
 """`dms_limbo_ptypes.prop_type`: what the text in `prop_value` stands for."""
@@ -60,6 +62,7 @@ class Parking:
 
     `wire`: an adapter's own image of the original, given back as it is with the row, for what `Outgoing` alone does
     not say. `delay` (seconds), `max_attempts` (0: without end) and `failure_port` are for those who read the tables.
+    `places` are remembered with it; they are of `source`.
     """
 
     out: Outgoing
@@ -68,6 +71,8 @@ class Parking:
     delay: float = 0.0
     max_attempts: int = 0
     failure_port: str = ""
+    places: tuple[OrderPlace, ...] = ()
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,7 @@ class ParkedRow:
     reply_to: bytes | None
     delay: dict[str, Any] | None
     props: list[tuple[str, str | None, int]] = field(default_factory=list)  # name, value, type
+    places: Sequence[dict[str, Any]] = ()
 
 
 def lines_of(parking: Parking, now_us: int) -> ParkedRow:
@@ -141,6 +147,7 @@ def lines_of(parking: Parking, now_us: int) -> ParkedRow:
         reply_to=None if reply_to is None else reply_to.encode(),
         delay=_delay(parking) if "redeliver_not_before" in marks and _number(marks.get(FAILURES, "")) else None,
         props=props,
+        places=[line_of(place, parking.source) for place in parking.places],
     )
 
 

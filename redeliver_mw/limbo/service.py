@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ..adapter.protocol import Adapter, OnAnswer, Verdict
 from ..clock import Clock
 from ..errors import RedeliverError
-from ..message import Delivery, Outgoing, SupportsImages
+from ..message import Delivery, Destination, Outgoing, SupportsImages
 from ..redelivery.copies import RetryTerms, as_it_was
 from ..redelivery.ledger import due_now
+from ..redelivery.order_places import FoundPlace, OrderPlace
 from ..timers import SingleTimer
 from . import Limbo, LimboWorker, Parked, Parking
 from .store import LEASE, RETRY
@@ -49,10 +51,32 @@ class LimboService:
         else:
             self._clerk.start()
 
-    def park(self, out: Outgoing, due: float, answer: OnAnswer, /, terms: RetryTerms | None = None) -> None:
-        """Keep it until `due`, seconds since 1970; one answer: `ok` when it is on the disk."""
+    def park(
+        self,
+        out: Outgoing,
+        due: float,
+        answer: OnAnswer,
+        /,
+        terms: RetryTerms | None = None,
+        places: Sequence[OrderPlace] = (),
+    ) -> None:
+        """Keep it until `due`, seconds since 1970; one answer: `ok` when it is on the disk, and `places` with it."""
         told = (terms.delay, terms.max_attempts, terms.failure_port) if terms is not None else ()
-        self._clerk.park(Parking(out, due, _image(out), *told), answer)
+        parking = Parking(out, due, _image(out), *told)
+        if places and out.origin is not None:
+            parking = replace(parking, places=tuple(places), source=str(out.origin.destination))
+        self._clerk.park(parking, answer)
+        self._hurry()
+
+    def places(self, source: Destination) -> list[FoundPlace]:
+        """Return what an earlier process has remembered of the order of this source. LimboError."""
+        return self._limbo.places(source)
+
+    def forget_places(
+        self, source: Destination, places: Sequence[tuple[str, int]], then: Callable[[], None] | None = None, /
+    ) -> None:
+        """Remove places, and call `then`, on another thread. Any thread."""
+        self._clerk.forget_places(source, places, then)
         self._hurry()
 
     def close(self, timeout: float) -> None:

@@ -17,9 +17,11 @@ from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from ..message import Destination
 from ..redaction import clean, redact
+from ..redelivery.order_places import FoundPlace
 from ..storage import schema
 from ..storage.database import Database
 from . import leases
+from .places import forget, places_of, write_places
 from .queries import count_failure, due_ids, fenced, found_of, known_copies, parked_of, remove
 from .rows import MOST_COUNTED, Parked, ParkedRow, Parking, insertions, lines_of
 
@@ -196,8 +198,23 @@ class Limbo:
             common = {"limbo_id": own, "msg_src_name": self._who.app}
             for table, rows in insertions(numbered, common):
                 connection.execute(table.insert(), rows)
+            noted = [place for lines, _ in batch for place in lines.places]
+            write_places(connection, self._who.app, self._who.broker, noted)
         known = there | dict(zip(fresh, range(first, first + len(fresh)), strict=True))
         return [known[copy_id or n] for n, (_, copy_id) in enumerate(batch)]
+
+    # -- places in the lines of keys ----------------------------------------------------------------
+
+    def places(self, source: Destination) -> list[FoundPlace]:
+        """Return the places that were remembered with parked messages of this source, in the order of their numbers."""
+        with self._db.lock, self._db.reading() as connection:
+            return places_of(connection, self._who.app, self._who.broker, str(source))
+
+    def forget_places(self, gone: Sequence[tuple[Destination, tuple[str, int]]]) -> None:
+        """Remove places, each given by its source, its key and its number."""
+        with self._db.lock, self._db.writing() as connection:
+            for source, place in gone:
+                forget(connection, self._who.app, self._who.broker, str(source), [place])
 
     # -- publishing --------------------------------------------------------------------------------
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from ..adapter.protocol import OnAnswer, Verdict
 from ..clock import Clock, SystemClock
 from ..errors import NotCopyable, RedeliverError
+from ..message import Destination
 from .rows import Parked, ParkedRow, Parking, lines_of
 from .store import Limbo
 
@@ -40,6 +41,12 @@ class _Told(NamedTuple):
     at: float = 0.0  # monotonic: not to be written before
 
 
+class _Forget(NamedTuple):
+    source: Destination
+    places: Sequence[tuple[str, int]]
+    then: Callable[[], None] | None
+
+
 class LimboWorker:
     """Parks, and has published what is due, for one opened `Limbo`; closes it in the end.
 
@@ -56,7 +63,7 @@ class LimboWorker:
     ) -> None:
         self._limbo, self._publish, self._window = limbo, publish, window
         self._clock = clock or SystemClock()
-        self._jobs: queue.SimpleQueue[_Park | _Told | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Park | _Told | _Forget | None] = queue.SimpleQueue()
         self._said: list[_Told] = []  # not in the database yet
         self._keep_at = self._clock.now().mono + limbo.lease / 3
         self._in_trouble = ""
@@ -84,6 +91,18 @@ class LimboWorker:
         if self._ended:
             return _tell(_Park(parking, answer), "refused", "the limbo is closed")
         self._jobs.put(_Park(parking, answer))
+
+    def forget_places(
+        self, source: Destination, places: Sequence[tuple[str, int]], then: Callable[[], None] | None = None
+    ) -> None:
+        """Remove places, each given by its key and number; `then` is called afterwards, also where that failed.
+
+        Once it is stopped `then` is called on the caller's thread, at once.
+        """
+        job = _Forget(source, places, then)
+        if self._ended:
+            return _follow(job)
+        self._jobs.put(job)
 
     def published(self, row: Parked) -> None:
         """It was confirmed: remove it."""
@@ -150,16 +169,30 @@ class LimboWorker:
 
     def _do_jobs(self) -> None:
         parks: list[_Park] = []
+        forgets: list[_Forget] = []
         with suppress(queue.Empty):
             while True:
                 job = self._jobs.get_nowait()
                 if isinstance(job, _Park):
                     parks.append(job)
+                elif isinstance(job, _Forget):
+                    forgets.append(job)
                 elif job is not None:
                     self._said.append(job)
         for batch in _batches(parks):
             self._park(batch)
+        self._forget_places(forgets)
         self._write_said()
+
+    def _forget_places(self, jobs: list[_Forget]) -> None:
+        """A place that stays keeps its key waiting for a while after the next start: no reason to hold up anything."""
+        try:
+            if gone := [(job.source, place) for job in jobs for place in job.places]:
+                self._limbo.forget_places(gone)
+        except Exception as error:
+            self._trouble(str(error))
+        for job in jobs:
+            _follow(job)
 
     def _park(self, batch: list[_Park]) -> None:
         now_us = self._clock.now().us
@@ -246,6 +279,14 @@ def _tell(job: _Park, verdict: Verdict, why: str) -> None:
         job.answer(verdict, why)
     except Exception:
         log.exception("an answer about a parked message was not taken")
+
+
+def _follow(job: _Forget) -> None:
+    try:
+        if job.then is not None:
+            job.then()
+    except Exception:
+        log.exception("what was to follow a place that was forgotten failed")
 
 
 def _batches(parks: list[_Park]) -> Iterator[list[_Park]]:

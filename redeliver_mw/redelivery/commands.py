@@ -28,12 +28,14 @@ Token = int  # of one story
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A delivery that may have a past: redelivered, or with headers of ours. `aside`: for others' sake it is parked
-    for so many seconds."""
+    """A delivery that may have a past: redelivered, or with headers of ours.
+
+    `aside_us`: it is parked until then, for an earlier one's sake; microseconds since 1970. 0: it is not.
+    """
 
     delivery: Delivery
     at: Moment
-    aside: float = 0.0
+    aside_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,7 @@ class Settle:
     """Give our word to the broker, then feed `SettleWritten(token)`.
 
     With `marks` it is released for `after` seconds, and comes back with these headers; only where the plan's ways
-    have `postpone`.
+    have `postpone`. `returns`: it is accepted because a retry copy of it is kept, which comes again.
     """
 
     token: Token
@@ -212,6 +214,7 @@ class Settle:
     word: Settlement
     marks: Mapping[str, str] | None = None
     after: float = 0.0
+    returns: bool = False
 
 
 def send_settlement(adapter: Adapter, c: Settle, written: Callable[[], None]) -> None:
@@ -268,13 +271,14 @@ class OrderUpdate:
     """Of an ordered source: what those that wait behind this delivery have to know.
 
     `rests`: it will be run again here. Else it is over, or, where `returns` is not empty, comes again under that
-    message key, not before `not_before_us`.
+    message key, not before `not_before_us`. `left`: it was not settled, and is the broker's again.
     """
 
     delivery: Delivery
     rests: bool = False
     returns: str = ""
     not_before_us: int | None = None
+    left: bool = False
 
 
 Command = (

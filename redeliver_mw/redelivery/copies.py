@@ -65,8 +65,9 @@ class RetryTerms:
 class Transfer:
     """A verdict that sends something: copies to `targets`, each after `after` seconds; then settle the original.
 
-    `outcome` and `reason` are the record's. `not_before_us` is set on retry copies only. What was
-    redirected because it expired `lives` for so many seconds from `decided_us` on, or for ever, with `priority`.
+    `outcome` and `reason` are the record's. `not_before_us` is set on retry copies only; `aside` on those that are
+    parked for the sake of an earlier message of their key. What was redirected because it expired `lives` for so many
+    seconds from `decided_us` on, or for ever, with `priority`.
     """
 
     outcome: str
@@ -81,6 +82,7 @@ class Transfer:
     priority: int | None = None  # None: its own
     decided_us: int = 0
     sends: tuple[QueuedSend, ...] = ()  # a success that sends: these, and no copies
+    aside: bool = False
 
     def when(self, n: int) -> tuple[float, int | None]:
         """Of its n-th copy: the seconds that the broker delays it, and from when on limbo may send it (0: at once)."""

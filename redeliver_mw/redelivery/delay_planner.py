@@ -17,7 +17,7 @@ from ..message import Destination
 from ..redelivery.ledger import Ledger
 from . import interop
 from .copies import Transfer, release_annotations
-from .delays import HOLD_MAX_ALONE, ScheduleWait, choose_delay
+from .delays import HOLD_MAX_ALONE, DelayOptions, ScheduleWait, choose_delay
 from .outcomes import CopyOutcomes
 from .states import Signal, State
 from .tracking import NO_COPIES, SourcePlan, TrackedDelivery
@@ -75,6 +75,8 @@ class DelayPlanner(CopyOutcomes):
         if self._stopping:
             return self._leave(story, at)
         ways, taken = self._delay_options(story), self._places_taken(story)
+        if story.delivery.in_line:
+            ways = ways.in_line()
         last_place = ways.spare is not None and taken >= ways.spare
         young = self._young(story, rest) if story.copyable else 0.0
         if young < 0:  # not known yet: a copy that waits for the look-up would keep the place
@@ -133,20 +135,22 @@ class DelayPlanner(CopyOutcomes):
         self._step(story, Signal.POSTPONE)
         return True
 
-    def _set_aside(self, story: TrackedDelivery, rest: float, at: Moment) -> bool:
+    def _set_aside(self, story: TrackedDelivery, due_us: int, at: Moment) -> bool:
         """Park it, for others' sake; False when no exact copy can be made."""
         was = story.past.not_before_us
-        story.past.not_before_us = max(was or 0, at.us + round(rest * 1e6))
-        if self._send_retry(story, rest, at, parked=True):
+        story.past.not_before_us = max(was or 0, due_us)
+        if self._send_retry(story, (story.past.not_before_us - at.us) / 1e6, at, parked=True, aside=True):
             return True
         story.past.not_before_us = was
         return False
 
-    def _send_retry(self, story: TrackedDelivery, after: float, at: Moment, *, parked: bool = False) -> bool:
+    def _send_retry(
+        self, story: TrackedDelivery, after: float, at: Moment, *, parked: bool = False, aside: bool = False
+    ) -> bool:
         """Start a retry copy on its way; False when no exact copy can be made."""
         due_us = story.past.not_before_us or at.us
         story.move = Transfer(
-            "redelivered", (story.plan.source,), after, parked, not_before_us=due_us, failure=story.failure
+            "redelivered", (story.plan.source,), after, parked, not_before_us=due_us, failure=story.failure, aside=aside
         )
         if not self._build(story):
             story.move, story.copyable = None, False
@@ -182,10 +186,13 @@ class DelayPlanner(CopyOutcomes):
         """Let the held delivery that is due last leave by copy, when it is due later than this one."""
         ways = self._delay_options(story)
         held = (self._stories[token] for token in self._held[story.plan.source])
-        last = max((s for s in held if s.copyable and s.how != "nack"), key=lambda s: s.due, default=None)
+        fit = (s for s in held if s.copyable and s.how != "nack" and (ways.limbo or not s.delivery.in_line))
+        last = max(fit, key=lambda s: s.due, default=None)
         if last is None or last.due <= due:
             return False
         rest = last.due - at.mono
+        if last.delivery.in_line:
+            return self._send_retry(last, rest, at, parked=True)
         if ways.postpone is not None and _postponable(last):
             away = ways.postpone.hop(rest)
             return away > 0 and self._postpone(last, away)
@@ -208,6 +215,8 @@ class DelayPlanner(CopyOutcomes):
         """We stop: its count and its not-before stay on it, or on a copy; else it stays the broker's, unsettled."""
         rest = (story.past.not_before_us or 0) / 1e6 - at.wall
         ways = self._delay_options(story)
+        if story.delivery.in_line:
+            return self._leave_in_line(story, ways, rest, at)
         schedule, postpone = ways.schedule, ways.postpone
         away = postpone is not None and story.past.failures and _postponable(story)
         if away and postpone is not None and self._postpone(story, postpone.hop(max(0.0, rest))):
@@ -216,6 +225,20 @@ class DelayPlanner(CopyOutcomes):
         hop = schedule.hop(rest) if schedule is not None and ready else 0.0
         parked = hop == 0 and rest > 0 and ways.limbo
         if story.past.failures and story.copyable and self._send_retry(story, hop, at, parked=parked):
+            return
+        if story.draft is not None:
+            self._emit_record(story, None)
+        self._step(story, Signal.LEAVE)
+
+    def _leave_in_line(self, story: TrackedDelivery, ways: DelayOptions, rest: float, at: Moment) -> None:
+        """Leave without losing its place in front of its key: into limbo, which remembers that, else back to the front
+        of its queue, as it came: its place there counts for more than its count.
+
+        Not by giving it back with its count on it: RabbitMQ puts what is released over AMQP 1.0 at the end of its
+        queue, with a delay or without (observed on 4.3.6).
+        """
+        parks = ways.limbo and story.past.failures > 0 and story.copyable
+        if parks and self._send_retry(story, max(0.0, rest), at, parked=True):
             return
         if story.draft is not None:
             self._emit_record(story, None)

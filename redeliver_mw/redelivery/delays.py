@@ -46,6 +46,16 @@ class DelayOptions:
     apart_beyond: int = 0  # of those places, the ones that lie beyond the budget
     keep_at_most: float | None = None  # seconds that what cannot be copied is kept unsettled; None: without end
     letters: bool = False  # is there a limbo for dead letters of which no copy can be made?
+    hold_in_line: float = 0.0  # seconds that a message may be held for which others of its key wait; 0: as any other
+
+    def in_line(self) -> DelayOptions:
+        """Return these options for a message that has a place in the line of its key.
+
+        It is held for as long as the others may wait for it: a copy at the broker has no place that outlives us. What
+        the limbo keeps has one.
+        """
+        schedule = None if self.limbo else self.schedule
+        return replace(self, hold_max=max(self.hold_max, self.hold_in_line), schedule=schedule)
 
     def within(self, window: int | None, unsettled: int, budget: int) -> DelayOptions:
         """Return these options for a prefetch window that only the driver knows.

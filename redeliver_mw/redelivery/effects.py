@@ -121,7 +121,7 @@ class Effects(TrackedDeliveries):
     # -- what steps do ----------------------------------------------------------------------------
 
     def _accept(self, story: TrackedDelivery) -> None:
-        self._out.append(Settle(story.token, story.delivery, "accepted"))
+        self._out.append(Settle(story.token, story.delivery, "accepted", returns=_is_retry(story.move)))
         self._finish(story)
 
     def _finish(self, story: TrackedDelivery) -> None:
@@ -317,10 +317,11 @@ class Effects(TrackedDeliveries):
         """Those that wait for it learn where it is. One that waits for its sender's date lets them go first."""
         if not story.plan.ordered:
             return
-        failed = story.past.last_failed_us is not None
+        keeps = story.past.last_failed_us is not None or (story.move is not None and story.move.aside)
         leaves = story.state is State.SETTLED and (story.marks is not None or _is_retry(story.move))
-        returns = story.lineage if failed and leaves and not rests else ""
-        self._out.append(OrderUpdate(story.delivery, rests and failed, returns, story.past.not_before_us))
+        returns = story.lineage if keeps and leaves and not rests else ""
+        left = story.state is State.ABANDONED
+        self._out.append(OrderUpdate(story.delivery, rests and keeps, returns, story.past.not_before_us, left))
 
     # -- records ----------------------------------------------------------------------------------
 

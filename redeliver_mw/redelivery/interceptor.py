@@ -99,6 +99,8 @@ class Interceptor(DelayPlanner):
         marked = x.delivery.redelivered or past.lineage or claimed is not None
         if entry is not None and same and (marked or story.expected):
             if entry.done and marked:  # without a mark it may be another message: it is run in doubt
+                if entry.returns:  # its key waits for the copy
+                    story.move = Transfer("redelivered", (), aside=True)
                 return self._step(story, Signal.DROP)
             if isinstance(entry.verdict, Transfer):
                 return self._resume_move(story, entry.verdict, x.at)
@@ -106,7 +108,7 @@ class Interceptor(DelayPlanner):
                 return self._step(story, Signal.RUNS)
             if entry.crashed:
                 return self._crashed(story, entry, x.at)
-        if x.aside and self._set_aside(story, x.aside, x.at):
+        if x.aside_us and self._set_aside(story, x.aside_us, x.at):
             return
         self._begin(story, x.at)
 

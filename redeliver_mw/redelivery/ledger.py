@@ -68,6 +68,7 @@ class LedgerEntry:
     crashed: bool = False  # a process died while it, and nothing else, was in a handler: not counted yet
     stranded: bool = False  # it was said that no copy of it can be made, and that it stays unsettled
     story: Any = None  # the live story, so that a fresh twin is never taken for a redelivery
+    returns: bool = False  # done, by a retry copy that comes again
 
     def is_unclaimed(self, oldest_us: int) -> bool:
         """Return whether a redelivery of an identical message may take its count over: one that failed since then."""

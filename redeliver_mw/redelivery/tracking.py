@@ -209,6 +209,7 @@ class TrackedDeliveries:
 
     def _end_entry(self, story: TrackedDelivery) -> None:
         if story.entry is not None:
+            story.entry.returns = story.move is not None and story.move.outcome == "redelivered"
             story.entry.finish()
             self._ledgers[story.plan.source].back.discard(story.key or "")
 

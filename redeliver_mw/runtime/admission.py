@@ -65,15 +65,21 @@ class Admission:
         for source, deliveries in fresh.items():
             self._crews[source].put(deliveries)
 
-    def set_aside(self, delivery: Delivery, rest: float, /) -> None:
-        """Its turn is not soon: it is parked for `rest` seconds. Any thread."""
-        self._take_on(delivery, aside=rest)
+    def set_aside(self, delivery: Delivery, due_us: int, /) -> None:
+        """Its turn is not soon: it is parked until then. Any thread."""
+        self._take_on(delivery, aside_us=due_us)
 
-    def _take_on(self, delivery: Delivery, *, aside: float = 0.0) -> None:
+    def run_now(self, delivery: Delivery, /) -> None:
+        """It could not be parked, and now it is its turn. Any thread."""
+        with self._lock:
+            if not self.stopping and delivery.generation in self._live:
+                self._crews[delivery.destination].put((delivery,), first=True)
+
+    def _take_on(self, delivery: Delivery, *, aside_us: int = 0) -> None:
         """What was lost meanwhile is the broker's again, and comes back."""
         with self._lock:
             if not self.stopping and delivery.generation in self._live:
-                self.feed(Arrived(delivery, self._clock.now(), aside))
+                self.feed(Arrived(delivery, self._clock.now(), aside_us))
 
     def waiting(self, source: Destination) -> int:
         """Messages of this source that wait for one of their key."""
@@ -82,6 +88,10 @@ class Admission:
     def uncopyable(self, source: Destination) -> int:
         """Messages of this source that stay unsettled here since no exact copy of them can be made."""
         return self._interceptor.uncopyable_of(source)
+
+    def is_ordered(self, source: Destination, /) -> bool:
+        """Whether messages of this source are kept in order by key."""
+        return self._usher is not None and self._usher.orders(source)
 
     def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]:
         """These go back to the broker; answers what waited for its turn, and goes with them."""

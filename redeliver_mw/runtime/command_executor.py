@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..adapter.protocol import Adapter, TransferVerdict, Verdict
@@ -30,6 +30,8 @@ from ..redelivery.commands import (
     send_settlement,
 )
 from ..redelivery.copies import RetryTerms
+from ..redelivery.ledger import PREFIX
+from ..redelivery.order_places import OrderPlace
 from ..telemetry.failure_log import FailureLog
 from ..timers import Timers
 from .admission import Admission
@@ -42,8 +44,17 @@ class CopyStore(Protocol):
     """Keeps copies that neither we nor the broker should hold. Implemented by `limbo.service.LimboService`."""
 
     def park(
-        self, out: Outgoing, due: float, answer: Callable[[Any, str], None], /, terms: RetryTerms | None = None
+        self,
+        out: Outgoing,
+        due: float,
+        answer: Callable[[Any, str], None],
+        /,
+        terms: RetryTerms | None = None,
+        places: Sequence[OrderPlace] = (),
     ) -> None: ...  # one answer, once
+    def forget_places(
+        self, source: Destination, places: Sequence[tuple[str, int]], then: Callable[[], None] | None = None, /
+    ) -> None: ...
 
 
 class CommandExecution(Admission):
@@ -59,6 +70,8 @@ class CommandExecution(Admission):
     halted: dict[Destination, str]
 
     def run(self, c: RunHandler) -> None:
+        if self._usher is not None and not self._usher.may_run(c.delivery):
+            return
         if self._gate is not None:
             return self._gate.run(c.delivery)
         self._crews[c.delivery.destination].put((c.delivery,), first=True)
@@ -82,7 +95,14 @@ class CommandExecution(Admission):
         if c.due_us is None:
             self._adapter.publish(c.out, answered, after=c.after)
         elif self._limbo is not None:
-            self._limbo.park(c.out, c.due_us / 1e6, answered, c.terms)
+            self._limbo.park(c.out, c.due_us / 1e6, answered, c.terms, self._places_with(c))
+
+    def _places_with(self, c: PublishCopy) -> Sequence[OrderPlace]:
+        """Which places the limbo is to remember with a retry copy that it keeps."""
+        origin = c.out.origin
+        if self._usher is None or c.terms is None or origin is None:
+            return ()
+        return self._usher.note(origin, str(c.out.headers[f"{PREFIX}lineage"]), c.due_us or 0)
 
     def transact(self, c: PublishAndSettle) -> None:
         def answered(verdict: TransferVerdict, why: str) -> None:
@@ -94,7 +114,20 @@ class CommandExecution(Admission):
         self._adapter.move(c.delivery, c.outs, answered)
 
     def settle(self, c: Settle) -> None:
-        send_settlement(self._adapter, c, lambda: self.feed(SettleWritten(c.token)))
+        def send() -> None:
+            send_settlement(self._adapter, c, lambda: self.feed(SettleWritten(c.token)))
+
+        over = c.word == "accepted" and not c.returns
+        place = self._usher.noted(c.delivery) if self._usher is not None and over else None
+        if place is None or self._limbo is None:
+            return send()
+        # Its place goes first: without its message nobody would come and take it.
+        self._limbo.forget_places(c.delivery.destination, (place,), send)
+
+    def forget_places(self, source: Destination, places: Sequence[tuple[str, int]], /) -> None:
+        """Let the limbo forget places that it was told of. Any thread."""
+        if self._limbo is not None:
+            self._limbo.forget_places(source, places)
 
     def record(self, c: RecordAttempt) -> None:
         if self._failures is not None:

@@ -40,7 +40,7 @@ from .policy_reload import ActivePlans, PolicyReloader
 from .runner import Runner, StartGivenUp, StopReport
 from .settings import Settings
 from .slow_handlers import watch_handlers
-from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_limits
+from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_limits, warn_of_order
 from .target_maker import TargetMaker
 from .tasks import AsyncPool, LoopThread
 from .workers import InlinePool, PoolListener, ThreadPool, WorkerPool
@@ -105,6 +105,7 @@ class Engine:
             check_targets(self._asking, plans, declare=self._settings.declare != "none")
             self._keeper = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
+            warn_of_order(plans.values(), crash_safe=self._settings.crash_safe)
             for spec in self._specs:
                 self._subscribe(spec, plans[spec.source])
             self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
@@ -199,8 +200,14 @@ class Engine:
             for spec in self._specs
             if spec.order is not None
         }
+        if not orders:
+            return None
         windows = {spec.source: spec.prefetch for spec in self._specs}
-        return KeySequencer(orders, windows, interceptor, self.adapter, self._clock) if orders else None
+        usher = KeySequencer(orders, windows, interceptor, self.adapter, self._clock)
+        if self._keeper is not None:
+            for source in orders:
+                usher.restore(source, self._keeper.places(source))
+        return usher
 
     def _ledgers(self, plans: Mapping[Destination, SourcePlan]) -> Mapping[Destination, Ledger]:
         """What outlives connections; with `crash_safe` also this process."""

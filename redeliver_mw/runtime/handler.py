@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..adapter.capabilities import SourceCapabilities
@@ -62,6 +62,8 @@ def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, 
         limbo=settings.limbo is not None,
         returned_after=able.limit.returned_after or 0.0,
     )
+    if spec.order is not None and spec.prefetch > 1:
+        ways = replace(ways, hold_in_line=spec.order.longest_hold(able.ack_timeout))
     check_limit(spec.source, policy, ways, capabilities, able.limit)
     if any(target.resolve(spec.source) == spec.source for target in policy.places):
         raise ConfigError(

@@ -134,7 +134,7 @@ class Runner(CommandExecution):
         """It is in no handler any more, nor will be soon."""
         if self._gate is not None:
             self._gate.ended(delivery)
-        if self._usher is not None:
+        if self._usher is not None and not self.stopping:  # what is left at a stop has its place when it comes again
             self._usher.ended(delivery)
 
     def ended(self, delivery: Delivery, error: BaseException | None, /, *, counted: bool = True) -> None:

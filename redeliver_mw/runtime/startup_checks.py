@@ -120,6 +120,27 @@ def warn_of_limits(plans: Iterable[SourcePlan], able: Mapping[Destination, Sourc
         log.warning("%s", text)
 
 
+def warn_of_order(plans: Iterable[SourcePlan], *, crash_safe: bool) -> None:
+    """Log, once for each source whose order by key has no limbo to remember it, what the end of this process costs."""
+    for plan in plans:
+        ways = plan.ways
+        if not plan.ordered or ways.limbo:
+            continue
+        hold = max(ways.hold_max, ways.hold_in_line)
+        if plan.policy.longest_delay > hold or ways.option == "schedule":
+            why = f"a delay of more than {hold:g} s" if ways.option != "schedule" else "every delay"
+        else:
+            why = "a delay for which half of the prefetch window has no room"
+        losses = [f"{why} is waited out by a copy at the broker, and its key does not wait for that any longer"]
+        if not crash_safe:
+            losses.insert(0, "a message that is being retried keeps its place and loses its count")
+        log.warning(
+            "%s: when this process ends, order by key has no limbo to remember it: %s. Give limbo=, with delay='auto'",
+            plan.source,
+            ", and ".join(losses),
+        )
+
+
 def check_targets(asking: BrokerQueries, plans: Mapping[Destination, SourcePlan], *, declare: bool) -> None:
     """Every place that a dead letter could go to must be there, or is made. ConfigError, DestinationMissing."""
     check_together(plans)

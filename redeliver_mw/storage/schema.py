@@ -33,7 +33,7 @@ from sqlalchemy import (
 
 from ..errors import ConfigError
 
-VERSION = 3
+VERSION = 4
 Upgrade = Callable[[Connection], None]
 
 
@@ -234,6 +234,22 @@ handled = Table(
     sqlite_with_rowid=False,
 )
 
+# Places in the lines of keys, of messages that are kept in order. A line is written with the copy that is parked, and
+# removed when its message was handled: a line without a copy keeps its key waiting, for a minute and a half, once.
+places = Table(
+    "redeliver_limbo_place",
+    metadata,
+    Column("app", Text, primary_key=True),
+    Column("broker", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("order_key", Text, primary_key=True),  # a digest of the key
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # the lower one of a key comes first
+    Column("message", Text, nullable=False),  # the message key under which it comes again
+    Column("kind", SmallInteger, nullable=False),  # `order_places.PlaceKind`
+    Column("due_us", BigInteger, nullable=False),
+    sqlite_with_rowid=False,
+)
+
 OF_A_MESSAGE = (bodies, reply_tos, props, ptypes, delays, parked, messages)
 
 
@@ -245,8 +261,12 @@ def _add_handled(connection: Connection) -> None:
     metadata.create_all(connection, tables=[handled])
 
 
+def _add_places(connection: Connection) -> None:
+    metadata.create_all(connection, tables=[places])
+
+
 # From a version to the next; each is given the connection, in the transaction that also writes the new version.
-UPGRADES: Mapping[int, Upgrade] = {1: _add_ledger, 2: _add_handled}
+UPGRADES: Mapping[int, Upgrade] = {1: _add_ledger, 2: _add_handled, 3: _add_places}
 
 
 def prepare(

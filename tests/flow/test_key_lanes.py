@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from redeliver_mw import Delivery
-from redeliver_mw.flow.key_lanes import BEHIND, LEAST_REST, Admitted, KeyLanes
+from redeliver_mw.flow.key_lanes import LEAST_DELAY, TAKE_OVER, Admitted, KeyLanes
+from redeliver_mw.redelivery.order_places import PlaceKind
 from redeliver_mw.testing import make_delivery
 
 MOST, LONGEST, ROOM = 4, 20.0, 6
@@ -82,23 +83,128 @@ def test_what_was_lost_unbegun_frees_its_place() -> None:
     assert machine.end(first, 3.0) == Admitted()
 
 
-def test_who_is_parked_again_comes_before_who_is_new() -> None:
-    machine, sick, first, second, new = lanes(parks=True, most=1), *(message(n) for n in range(4))
-    machine.come(sick, "a", 0.0, ROOM)
-    machine.rests(sick, 0.0, ROOM)
-    machine.come(message(9), "a", 0.0, ROOM)
+def parking(most: int = 1) -> tuple[KeyLanes, list[Delivery]]:
+    """Lanes in which of a key 0 has failed, 1 waits, and 2, 3 and 4 were parked and are away, as `l2` to `l4`."""
+    machine, all_ = lanes(parks=True, most=most), [message(n) for n in range(5)]
+    machine.come(all_[0], "a", 0.0, ROOM)
+    machine.rests(all_[0], 0.0, ROOM)
+    for n, delivery in enumerate(all_[1:], 1):
+        parked = machine.come(delivery, "a", 0.0, ROOM).park
+        assert parked == ([] if n == 1 else [(delivery, LEAST_DELAY)])
+    for n in (2, 3, 4):
+        machine.leaves(all_[n], f"l{n}", 100.0, 0.0, ROOM)
+    return machine, all_
+
+
+def test_parked_messages_go_on_in_their_order_whatever_the_order_in_which_they_come_back() -> None:
+    machine, (first, second, *_) = parking()
+    assert machine.end(first, 2.0).go == [second]
+    copies = {n: message(n) for n in (2, 3, 4)}
+    for n in (4, 2):
+        assert machine.come(copies[n], "a", 2.0, ROOM, name=f"l{n}") == Admitted()
+    assert machine.end(second, 2.1).go == [copies[2]]
+    assert machine.end(copies[2], 2.2) == Admitted()  # 4 waits for 3, which is not here
+    assert machine.come(copies[3], "a", 2.3, ROOM, name="l3").go == [copies[3]]
+    assert machine.end(copies[3], 2.4).go == [copies[4]]
+
+
+def test_a_new_message_is_parked_behind_parked_ones_although_nothing_of_its_key_fails_any_more() -> None:
+    machine, (first, second, *_) = parking()
+    machine.end(first, 2.0)
+    machine.end(second, 2.0)
+    new = message(5)
+    assert machine.come(new, "a", 2.0, ROOM).park == [(new, 3.0)]
+
+
+def test_what_comes_back_too_early_is_parked_again_for_as_long_as_the_key_has_been_sick() -> None:
+    machine, _ = parking()
+    copies = [message(n) for n in (2, 3, 4)]
+    parked = [machine.come(copy, "a", 5.0, ROOM, name=f"l{n}").park for n, copy in enumerate(copies, 2)]
+    assert parked == [[(copy, 10.0)] for copy in copies]
+
+
+def test_a_copy_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
+    machine, (first, second, *_) = parking()
+    machine.end(first, 2.0)
+    machine.end(second, 2.0)
+    third = message(3)
+    assert machine.come(third, "a", 2.0, ROOM, name="l3") == Admitted()
+    assert machine.look(21.9, ROOM) == Admitted()
+    assert machine.look(22.0, ROOM).park == [(third, 42.0)]  # it has waited for LONGEST
+    machine.leaves(third, "l3", 150.0, 22.0, ROOM)
+    assert machine.look(100.0, ROOM) == Admitted()  # 2 is given up
+    copy = message(3)
+    assert machine.come(copy, "a", 101.0, ROOM, name="l3").go == [copy]
+
+
+def test_what_could_not_be_parked_waits_for_its_turn() -> None:
+    machine, first, second, third = lanes(parks=True, most=1), message(0), message(1), message(2)
     machine.come(first, "a", 0.0, ROOM)
-    [(_, due)] = machine.come(second, "a", 0.0, ROOM).park
-    assert LEAST_REST < due < LEAST_REST + BEHIND + 0.1
-    now = due + 0.1
-    [(_, again)] = machine.come(first, "a", now, ROOM, name="").park
-    [(_, late)] = machine.come(new, "a", now, ROOM).park
-    [(_, also)] = machine.come(second, "a", now, ROOM, name="").park
-    assert again < also < late
+    machine.rests(first, 0.0, ROOM)
+    machine.come(second, "a", 0.0, ROOM)
+    assert [delivery for delivery, _ in machine.come(third, "a", 0.0, ROOM).park] == [third]
+    assert machine.stays(third, 0.5) == Admitted()
+    assert machine.end(first, 1.0).go == [second]
+    assert machine.end(second, 1.0).go == [third]
+    assert machine.is_known(third)
+
+
+def test_places_are_noted_with_the_first_copy_that_is_parked_and_forgotten_with_their_end() -> None:
+    machine = KeyLanes(1, LONGEST, parks=True, name_of=lambda delivery: f"id{delivery.text}")
+    first, second, third = message(0), message(1), message(2)
+    for delivery in (first, second, third):
+        machine.come(delivery, "a", 0.0, ROOM)
+        machine.rests(first, 0.0, ROOM)
+    noted = machine.note(third, "lineage", "digest")
+    assert noted is not None
+    assert [one[1:] for one in noted] == [
+        ("id0", PlaceKind.HERE),
+        ("id1", PlaceKind.HERE),
+        ("lineage", PlaceKind.BEHIND),
+    ]
+    assert [one[0] for one in noted] == sorted(one[0] for one in noted)
+    assert machine.end(first, 1.0).over == [("digest", noted[0][0])]
+
+
+def restored(*kinds: tuple[PlaceKind, bool]) -> KeyLanes:
+    """Lanes of a process that finds these places of key `a`, named `l0`, `l1`, ..., each parked or not."""
+    machine = lanes(parks=True)
+    for n, (kind, parked) in enumerate(kinds):
+        machine.restore(n + 1, "text of a", f"l{n}", kind, due=5.0, parked=parked, now=0.0)
+    return machine
+
+
+def test_after_a_restart_messages_have_the_places_that_were_noted() -> None:
+    machine = restored((PlaceKind.HERE, False), (PlaceKind.BEHIND, True), (PlaceKind.BEHIND, True))
+    new, first, second, third = message(9), message(0), message(1), message(2)
+    assert machine.come(first, "a", 0.0, ROOM, name="l0", text="text of a").go == [first]
+    assert [one for one, _ in machine.come(new, "a", 0.0, ROOM, name="l9").park] == [new]
+    assert machine.end(first, 1.0).go == []
+    assert machine.come(third, "a", 2.0, ROOM, name="l2").go == []
+    assert machine.come(second, "a", 2.0, ROOM, name="l1").go == [second]
+    assert machine.end(second, 3.0).go == [third]
+
+
+def test_after_a_restart_a_message_that_was_handled_before_is_not_waited_for_once_a_later_one_comes() -> None:
+    machine = restored((PlaceKind.HERE, False), (PlaceKind.HERE, False), (PlaceKind.BEHIND, False))
+    second, copy = message(1), message(2)
+    came = machine.come(second, "a", 0.0, ROOM, name="l1", text="text of a")
+    assert (came.go, came.over) == ([second], [("text of a", 1)])
+    machine.end(second, 1.0)
+    assert machine.come(copy, "a", 1.0, ROOM, name="l2").go == [copy]
+
+
+def test_after_a_restart_a_parked_copy_is_waited_for_until_it_was_due_and_longest() -> None:
+    machine, new = restored((PlaceKind.IN_FRONT, True)), message(9)
+    assert machine.come(new, "a", 0.0, ROOM, text="text of a") == Admitted()
+    assert machine.next_look() == LONGEST  # of the one that waits
+    machine.give_back([], 1.0)
+    assert machine.come(new, "a", 1.0, ROOM, text="text of a") == Admitted()
+    assert max(machine._times()) == TAKE_OVER + LONGEST
 
 
 class Walk(RuleBasedStateMachine):
-    """Messages of three keys come, fail, leave, end, are lost; time passes."""
+    """Messages of three keys come, fail, leave, are parked, end, are lost and come again; time passes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,20 +212,23 @@ class Walk(RuleBasedStateMachine):
         self.generation = 1
         self.count = 0
         self.out: dict[str, set[Delivery]] = defaultdict(set)  # gone on, and not over
-        self.sick: set[Delivery] = set()
-        self.away: dict[str, tuple[str, Delivery]] = {}
+        self.away: dict[str, tuple[str, int]] = {}  # by name: key and number
+        self.parking: list[Delivery] = []  # and their copies are not kept yet
+        self.again: list[tuple[int, str]] = []  # lost: they come before all others
         self.number: dict[Delivery, int] = {}
         self.key: dict[Delivery, str] = {}
+        self.name: dict[Delivery, str] = {}
         self.came: set[Delivery] = set()  # and neither gone on nor parked nor lost
         self.disordered = False
         self.last: dict[str, int] = defaultdict(int)
 
     @initialize(parks=st.booleans())
     def begin(self, parks: bool) -> None:
+        self.parks = parks
         self.lanes = KeyLanes(MOST, LONGEST, parks=parks)
 
     def follow(self, going: Admitted) -> None:
-        if going.gave_up:
+        if going.gave_up and not self.parks:
             self.disordered = True
         for delivery in going.go:
             assert delivery in self.came
@@ -130,21 +239,31 @@ class Walk(RuleBasedStateMachine):
                 assert self.number[delivery] >= self.last[key]
             self.last[key] = self.number[delivery]
             self.out[key].add(delivery)
-        for delivery, rest in going.park:
+        for delivery, due in going.park:
             assert delivery in self.came
-            assert rest > 0
+            assert due > self.now
             self.came.discard(delivery)
+            self.parking.append(delivery)
 
     def running(self) -> list[Delivery]:
         return sorted((d for some in self.out.values() for d in some), key=self.number.__getitem__)
 
+    def awaited(self) -> set[str]:
+        return {place.name for lane in self.lanes._lanes.values() for place in lane.line if place.delivery is None}
+
+    def made(self, number: int, key: str) -> Delivery:
+        delivery = message(number, self.generation)
+        self.number[delivery], self.key[delivery] = number, key
+        self.came.add(delivery)
+        return delivery
+
     @rule(key=st.sampled_from("abc"))
     def come(self, key: str) -> None:
+        if self.again:
+            number, key = self.again.pop(0)
+            return self.follow(self.lanes.come(self.made(number, key), key, self.now, ROOM, name=""))
         self.count += 1
-        delivery = message(self.count, self.generation)
-        self.number[delivery], self.key[delivery] = self.count, key
-        self.came.add(delivery)
-        self.follow(self.lanes.come(delivery, key, self.now, ROOM))
+        self.follow(self.lanes.come(self.made(self.count, key), key, self.now, ROOM))
 
     @precondition(lambda self: self.running())
     @rule(data=st.data())
@@ -159,38 +278,57 @@ class Walk(RuleBasedStateMachine):
         self.follow(self.lanes.rests(data.draw(st.sampled_from(self.running())), self.now, ROOM))
 
     @precondition(lambda self: self.running())
-    @rule(data=st.data(), rest=st.floats(0.1, 30.0))
-    def leave(self, data: st.DataObject, rest: float) -> None:
+    @rule(data=st.data(), delay=st.floats(0.1, 30.0))
+    def leave(self, data: st.DataObject, delay: float) -> None:
         delivery = data.draw(st.sampled_from(self.running()))
-        self.out[self.key[delivery]].discard(delivery)
-        name = f"lineage-{self.number[delivery]}"
-        self.away[name] = (self.key[delivery], delivery)
-        self.follow(self.lanes.leaves(delivery, name, self.now + rest, self.now, ROOM))
+        if delivery.generation == self.generation:
+            self.out[self.key[delivery]].discard(delivery)
+            self.left(delivery, self.now + delay)
 
-    @precondition(lambda self: self.away)
+    @precondition(lambda self: self.parking)
+    @rule()
+    def keep(self) -> None:
+        """The limbo has the copy of the one that is being parked longest."""
+        self.left(self.parking.pop(0), self.now + 40.0)
+
+    def left(self, delivery: Delivery, until: float) -> None:
+        name = f"lineage-{self.number[delivery]}"
+        self.away[name] = (self.key[delivery], self.number[delivery])
+        self.follow(self.lanes.leaves(delivery, name, until, self.now, ROOM))
+
+    @precondition(lambda self: self.away and not self.again)
     @rule(data=st.data())
     def come_back(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.away)))
-        key, was = self.away.pop(name)
-        delivery = message(self.number[was], self.generation)
-        self.number[delivery], self.key[delivery] = self.number[was], key
-        self.came.add(delivery)
-        if name not in self.lanes._awaited:
+        key, number = self.away.pop(name)
+        if name not in self.awaited():
             self.disordered = True  # it was not waited for any longer
+        delivery = self.made(number, key)
+        self.name[delivery] = name
         self.follow(self.lanes.come(delivery, key, self.now, ROOM, name=name))
 
     @rule(seconds=st.floats(0.1, 15.0))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        before = len(self.lanes._awaited)
+        before = self.awaited()
         going = self.lanes.look(self.now, ROOM)
-        self.disordered |= len(self.lanes._awaited) < before
+        self.disordered |= not before <= self.awaited()
         self.follow(going)
 
     @rule()
     def lose(self) -> None:
-        keep = [delivery for delivery in self.running() if self.number[delivery] % 2]
-        self.came = {delivery for delivery in self.came if delivery.generation != self.generation}
+        """All that is here is lost; a handler that is not through goes on. It comes again in its old order."""
+        running = self.running()
+        keep = [delivery for delivery in running if self.number[delivery] % 2]
+        lost = {d for d in [*self.came, *running, *self.parking] if d.generation == self.generation}
+        for delivery in sorted(lost, key=self.number.__getitem__):
+            if delivery in self.name and delivery not in keep:
+                self.away[self.name[delivery]] = (self.key[delivery], self.number[delivery])
+            else:
+                self.again.append((self.number[delivery], self.key[delivery]))
+        self.again.sort()
+        self.came -= lost
+        self.parking = []
         going = self.lanes.lost(self.generation, keep, self.now)
         self.out = defaultdict(set, {key: some & set(keep) for key, some in self.out.items()})
         self.follow(going)
@@ -206,18 +344,21 @@ class Walk(RuleBasedStateMachine):
     def nobody_waits_for_nobody_and_nobody_is_forgotten(self) -> None:
         if self.count:
             assert self.lanes.waiting == len(self.came)
-            assert not any(lane.is_free and lane.waiting for lane in self.lanes._lanes.values())
+            assert not any(lane.line[0].waits for lane in self.lanes._lanes.values())
 
     def teardown(self) -> None:
         """When all is over nothing is kept."""
-        while self.count and (self.running() or self.lanes.next_look() is not None):
+        while self.count and (self.running() or self.parking or self.lanes.next_look() is not None):
             for delivery in self.running():
                 self.out[self.key[delivery]].discard(delivery)
                 self.follow(self.lanes.end(delivery, self.now))
+            while self.parking:
+                self.follow(self.lanes.end(self.parking.pop(), self.now))
             self.now = max(self.now, self.lanes.next_look() or 0.0)
             self.follow(self.lanes.look(self.now, ROOM))
-        if self.count:
-            assert (self.came, self.lanes._lanes, self.lanes._awaited, self.lanes._troubled) == (set(), {}, {}, set())
+        if self.count and not self.lanes._adrift:
+            assert (self.came, self.lanes._lanes, self.lanes._names, self.lanes._troubled) == (set(), {}, {}, set())
+            assert self.lanes._places == {}
 
 
 TestWalk = Walk.TestCase

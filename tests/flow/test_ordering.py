@@ -325,6 +325,43 @@ def test_who_has_waited_too_long_is_parked_with_all_behind_it(tmp_path: Path) ->
         assert shop.of("a") == ["a0", "a1", "a2"]
 
 
+def test_what_cannot_be_parked_waits_here_for_its_turn(tmp_path: Path) -> None:
+    shop, parked = Shop(a0=2), set[str]()
+    limbo = f"sqlite:///{tmp_path / 'limbo.db'}"
+
+    def key(delivery: Delivery) -> str:
+        if "redeliver_hop" in delivery.headers:
+            parked.add(delivery.text)
+        return delivery.text[0]
+
+    with shop.app(Order(key, most=1), limbo=limbo, policy=RedeliveryPolicy(9, 3.0)) as test:
+        send(test, "a0", "a1")
+        test.send("orders", "a2", {"large": "x" * 130_000}, message_id="a2")
+        send(test, "a3")
+        test.advance(60)
+        assert shop.of("a") == ["a0", "a1", "a2", "a3"]
+        assert (test.dead_letters("orders"), test.depth("orders")) == ([], 0)
+    assert "a3" in parked
+    assert "a2" not in parked
+
+
+def test_order_without_a_limbo_is_said_at_the_start_with_what_its_end_costs(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    limbo = f"sqlite:///{tmp_path / 'limbo.db'}"
+    for options, said in (
+        ({}, "keeps its place and loses its count, and a delay for which half of the prefetch window has no room"),
+        ({"policy": RedeliveryPolicy(3, 120.0)}, "a delay of more than 90 s is waited out by a copy"),
+        ({"delay": "schedule", "limbo": limbo, "crash_safe": True}, "remember it: every delay is waited out"),
+        ({"limbo": limbo}, ""),
+    ):
+        caplog.clear()
+        with Shop().app(**options):
+            found = [r.getMessage() for r in caplog.records if "order by key" in r.getMessage()]
+        assert len(found) == bool(said)
+        assert all(said in text and "Give limbo=" in text for text in found)
+
+
 # -- with the others ----------------------------------------------------------------------------------
 
 

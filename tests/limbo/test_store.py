@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from redeliver_mw.errors import ConfigError, NotCopyable
 from redeliver_mw.limbo import Limbo, Parking
 from redeliver_mw.memory.clock import ManualClock
 from redeliver_mw.message import Destination
+from redeliver_mw.redelivery.order_places import FoundPlace, OrderPlace, PlaceKind
 from tests.limbo.messages import ORDERS, count, limbo, message, parkings, sql
 
 TABLES = ("msg", "body", "props", "ptypes", "replyto", "delay")
@@ -353,3 +355,24 @@ def test_in_memory_it_lives_as_long_as_it_is_open() -> None:
     with limbo("sqlite://", clock) as store:
         store.park(parkings(range(3), clock.now().wall))
         assert len(store.done(store.due())) == 3
+
+
+def test_places_are_kept_with_what_is_parked_and_tell_whether_their_copy_is_still_there(url: str) -> None:
+    clock = ManualClock()
+    first = OrderPlace(1, "key", "id-0", PlaceKind.HERE)
+    places = [OrderPlace(n + 1, "key", f"lineage-{n}", PlaceKind.BEHIND, 7) for n in (1, 2)]
+    with limbo(url, clock) as store:
+        due = clock.now().wall
+        store.park([Parking(message(1), due, places=(first, places[0]), source="queue:orders")])
+        store.park([Parking(message(2), due + 60, places=(places[1],), source="queue:orders")])
+        store.done(store.due())
+    with limbo(url, clock) as store:
+        found = [FoundPlace(first, False), FoundPlace(places[0], False), FoundPlace(places[1], True)]
+        assert store.places(ORDERS) == found
+        assert store.places(Destination("others")) == []
+        again = replace(places[0], due_us=9)
+        store.park([Parking(message(1), due, places=(again,), source="queue:orders")])
+        store.forget_places([(ORDERS, ("key", 1)), (ORDERS, ("another", 2))])
+        assert store.places(ORDERS) == [FoundPlace(again, True), FoundPlace(places[1], True)]
+    with limbo(url, clock, broker="another:5672") as store:
+        assert store.places(ORDERS) == []

@@ -15,6 +15,7 @@ from redeliver_mw.errors import ConfigError
 from redeliver_mw.idempotency import Idempotency
 from redeliver_mw.limbo import LimboAdmin, Parking
 from redeliver_mw.memory.clock import ManualClock
+from redeliver_mw.message import Destination
 from redeliver_mw.storage.database import Database
 from redeliver_mw.storage.schema import VERSION, prepare
 from redeliver_mw.testing import make_delivery
@@ -122,7 +123,7 @@ def test_tables_of_the_first_version_get_a_ledger_and_keep_what_is_parked(url: s
     sql(url, "UPDATE redeliver_limbo_version SET version = 1")
     with limbo(url, clock) as store:
         assert [row.out.body for row in store.due()] == [message(1).body]
-    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(3,)]
+    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(VERSION,)]
     for table in ("ledger", "batch", "run", "handled"):
         assert sql(url, f"SELECT * FROM redeliver_limbo_{table}") == []
 
@@ -137,9 +138,21 @@ def test_tables_of_the_second_version_get_one_for_handled_messages_and_keep_what
     with once(make_delivery(b"x", message_id="m1")) as fresh:
         assert fresh
     once.close()
-    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(3,)]
+    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(VERSION,)]
     with limbo(url, clock) as store:
         assert [row.out.body for row in store.due()] == [message(1).body]
+
+
+def test_tables_of_the_third_version_get_one_for_places_and_keep_what_is_parked(url: str) -> None:
+    clock = ManualClock()
+    with limbo(url, clock) as store:
+        store.park([Parking(message(1), clock.now().wall)])
+    sql(url, "DROP TABLE redeliver_limbo_place")
+    sql(url, "UPDATE redeliver_limbo_version SET version = 3")
+    with limbo(url, clock) as store:
+        assert store.places(Destination("orders")) == []
+        assert [row.out.body for row in store.due()] == [message(1).body]
+    assert sql(url, "SELECT version FROM redeliver_limbo_version") == [(VERSION,)]
 
 
 def test_an_upgrade_that_fails_leaves_all_as_it_was(url: str) -> None:
