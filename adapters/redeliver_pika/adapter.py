@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pika.adapters.select_connection import IOLoop
 
-from redeliver_mw.adapter import Cancel, OnAnswer, OnTransferred, Sink, Subscription
+from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferred, Sink, Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, ScheduleRange, Settlement
 from redeliver_mw.adapter.kit.pending_copies import PendingCopies
 from redeliver_mw.adapter.kit.settlements import SettlementQueue
@@ -63,6 +63,7 @@ class PikaAdapter:
         self._thread = threading.Thread(target=self._run, name="redeliver-pika", daemon=True)
         self._sources: dict[Destination, Consumer] = {}
         self._live: dict[int, Consumer] = {}  # by generation
+        self._troubles: dict[Destination, str] = {}  # why a source is not consumed; read by any thread
         self._words: SettlementQueue[Settlement] = SettlementQueue(self._decide, lambda: self._call(self._words.write))
         self._closed = threading.Event()
         self._calling = threading.Lock()
@@ -86,6 +87,13 @@ class PikaAdapter:
         return self._ledger_scope
 
     # -- the public verbs, from any thread ---------------------------------------------------------
+
+    def connection_reports(self) -> Sequence[ConnectionReport]:
+        states = (self._link.state, self._publisher.state)
+        return [state.report() for state in states if state is not None]
+
+    def source_trouble(self, source: Destination, /) -> str:
+        return self._troubles.get(source, "")
 
     def start(self, sink: Sink, /) -> None:
         self._sink = sink
@@ -284,6 +292,7 @@ class PikaAdapter:
         return ask()
 
     def _unprepared(self, source: Consumer, error: RedeliverError) -> None:
+        self._troubles[source.subscription.source] = str(error)
         if not source.was_ready and self._link.is_open and isinstance(error, DestinationMissing | BrokerError):
             self._sink.failed(error, source.subscription.source)
         elif self._link.is_open:
@@ -292,6 +301,7 @@ class PikaAdapter:
 
     def _ready(self, source: Consumer) -> None:
         self._live[source.generation] = source
+        self._troubles.pop(source.subscription.source, None)
         self._sink.ready(source.subscription.source, source.generation)
 
     def _gone(self, source: Consumer, error: BaseException) -> None:
@@ -301,6 +311,7 @@ class PikaAdapter:
         if not was_ready:
             self._unprepared(source, BrokerError(f"{source.subscription.source} cannot be consumed: {error}"))
         elif self._link.is_open and not self._link.closing:
+            self._troubles[source.subscription.source] = f"closed by the broker: {error}"
             log.warning("%s was closed by the broker (%s); subscribing again", source.subscription.source, error)
             self._ioloop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._link.is_open else None)
 

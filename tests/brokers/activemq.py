@@ -96,7 +96,8 @@ class ActiveMQ(OwnBroker):
 
     `scheduler` off: delay headers are ignored, as ActiveMQ is by default. `policy_entries`: XML of
     `<policyEntry …>` elements, for dead-letter strategies per destination; `plugins`: XML beside the
-    authentication plugin; `tiered`: with the optimising compiler, for measuring.
+    authentication plugin; `tls`: XML of the `<sslContext>`, and `connectors`: XML of further `<transportConnector …>`
+    elements; `tiered`: with the optimising compiler, for measuring.
     """
 
     kind = "activemq"
@@ -106,7 +107,15 @@ class ActiveMQ(OwnBroker):
     user = "tester"
 
     def __init__(
-        self, version: str, *, scheduler: bool = True, policy_entries: str = "", plugins: str = "", tiered: bool = False
+        self,
+        version: str,
+        *,
+        scheduler: bool = True,
+        policy_entries: str = "",
+        plugins: str = "",
+        tls: str = "",
+        connectors: str = "",
+        tiered: bool = False,
     ) -> None:
         cure = _cure(version)
         java, jars = _maven.java(cure), _maven.jars(_jars(version), cure)
@@ -120,7 +129,8 @@ class ActiveMQ(OwnBroker):
         configuration.write_text(
             _CONFIGURATION.read_text()
             .replace("</policyEntries>", f"{policy_entries}</policyEntries>")
-            .replace("</plugins>", f"{plugins}</plugins>")
+            .replace("</plugins>", f"{plugins}</plugins>{tls}")
+            .replace("</transportConnectors>", f"{connectors}</transportConnectors>")
         )
         (self.data / "log4j2.properties").write_text(_maven.LOG4J)
         settings = {
