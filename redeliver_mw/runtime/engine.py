@@ -355,7 +355,7 @@ class Engine:
                     "breaker": (self.guard.health(source) if self.guard else None),
                     **self._consuming(source, crew, connections, stopping=stopping),
                 }
-                for source, crew in self.crews.items()
+                for source, crew in list(self.crews.items())
             },
         }
 
