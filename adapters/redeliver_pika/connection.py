@@ -180,7 +180,7 @@ class PikaConnection:
         if self.closing:
             return self._down(error)
         meaning = self._meaning(error)
-        if self._was_up or self._failed is None or type(meaning) is not BrokerUnavailable:
+        if self._was_up or type(meaning) is not BrokerUnavailable:
             return self._not_open(meaning)
 
         def checked(wrong: WrongPort | None) -> None:

@@ -98,7 +98,7 @@ class ProtonConnection(proton.Handler):
         self.session.open()
         self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self._too_late)
         self._wire = ProtonSocket(self._loop, connection, transport, host, port, tls, self._ended)
-        if self._failed is not None and not self._was_up:
+        if not self._was_up:
             self._loop.call_later(SUSPICIOUS, lambda: self._suspect(connection))
         return None
 
@@ -217,7 +217,7 @@ class ProtonConnection(proton.Handler):
 
     def _refused(self, error: BaseException) -> None:
         meaning = self._meaning(error)
-        if self._was_up or self._failed is None or type(meaning) is not BrokerUnavailable:
+        if self._was_up or type(meaning) is not BrokerUnavailable:
             return self._not_open(meaning)
 
         def checked(wrong: WrongPort | None) -> None:

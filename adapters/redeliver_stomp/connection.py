@@ -207,7 +207,7 @@ class StompConnection:
             self._refused(self._refusal or self._unavailable(reason))
 
     def _refused(self, meaning: RedeliverError) -> None:
-        if self._was_up or self._failed is None or type(meaning) is not BrokerUnavailable:
+        if self._was_up or type(meaning) is not BrokerUnavailable:
             return self._not_open(meaning)
 
         def checked(wrong: WrongPort | None) -> None:

@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,9 @@ class Terminator:
         self.renew(key, cert, clients=clients)
         if newest is not ssl.TLSVersion.MAXIMUM_SUPPORTED:
             self._context.set_ciphers("ALL:@SECLEVEL=0")
-            self._context.minimum_version, self._context.maximum_version = ssl.TLSVersion.MINIMUM_SUPPORTED, newest
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # it is old, and that is what is tested
+                self._context.minimum_version, self._context.maximum_version = ssl.TLSVersion.MINIMUM_SUPPORTED, newest
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.pairs: list[tuple[socket.socket, socket.socket]] = []

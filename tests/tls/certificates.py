@@ -50,6 +50,8 @@ class Authority:
     def trust_store(self) -> Path:
         """Return a PKCS12 file with nothing but this authority, for Java."""
         made = self.cert.with_suffix(".trust.p12")
+        if made.exists():
+            return made
         words = ["-importcert", "-noprompt", "-alias", self._name, "-file", str(self.cert), "-keystore", str(made)]
         words += ["-storetype", "PKCS12", "-storepass", STORE_PASSWORD]
         subprocess.run(["keytool", *words], check=True, capture_output=True)

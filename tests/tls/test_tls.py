@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import ssl
-import subprocess
 import threading
 import time
 import uuid
@@ -301,35 +301,11 @@ def test_a_dropin_whose_publisher_fails_by_tls_logs_why_and_keeps_the_message(
     with connect(tls.broker.url) as session:
         session.publish(queue, b"one")
         with dropin(tls.broker, queue, url(tls, tls.port)):
-            until(lambda: any("copies cannot go out" in record.getMessage() for record in caplog.records))
-        said = next(record.getMessage() for record in caplog.records if "copies cannot go out" in record.getMessage())
-        assert UNKNOWN_AUTHORITY[0] in said
+            until(lambda: any(UNKNOWN_AUTHORITY[0] in record.getMessage() for record in caplog.records))
+        said = next(text for text in map(logging.LogRecord.getMessage, caplog.records) if UNKNOWN_AUTHORITY[0] in text)
         assert UNKNOWN_AUTHORITY[1] in said
         assert "not-the-real-one" not in "".join(record.getMessage() for record in caplog.records)
         kept = session.receive(queue, 30.0)
         assert kept is not None
         assert kept.body == b"one"
         session.settle(kept)
-
-
-# -- files that cannot be used ------------------------------------------------------------------------
-
-
-def test_a_key_with_a_passphrase_is_refused_and_not_asked_for(authority: Authority, tmp_path: Path) -> None:
-    client, locked = authority.give("locked"), tmp_path / "locked.key"
-    words = [
-        "openssl",
-        "pkey",
-        "-in",
-        str(client.key),
-        "-aes256",
-        "-passout",
-        "pass:hunter2secret",
-        "-out",
-        str(locked),
-    ]
-    subprocess.run(words, check=True, capture_output=True)
-    done = redeliver(tmp_path, "dead", "list", f"rabbitmq://h/?tls=1&cert={client.cert}&key={locked}", "DLQ")
-    assert done.returncode == 2
-    assert f"{locked} has a passphrase" in done.stderr
-    assert "hunter2secret" not in done.stderr
