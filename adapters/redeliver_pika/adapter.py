@@ -27,7 +27,7 @@ from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
 from redeliver_mw.timers import cancellable
 from redeliver_pika.browse import browse
 from redeliver_pika.capabilities import CLASSIC, RUNGS, capabilities, queue_of, rung_queue, rungs_for
-from redeliver_pika.connection import OpenConnection, PikaConnection, delayed_retry, ledger_scope
+from redeliver_pika.connection import OpenConnection, PikaConnection, delayed_retry, ledger_scope, parameters
 from redeliver_pika.consumer import Consumer
 from redeliver_pika.ladder import LOOK_AGAIN, RetryLadder
 from redeliver_pika.messages import READER, route_to
@@ -51,6 +51,7 @@ class PikaAdapter:
         told = url.options.get("management")
         self._management = _management(told, url) if told else None
         self._retry = delayed_retry(url)
+        parameters(url, "consume")  # a mistake in the URL is told before there are sockets that nobody would close
         self._ioloop = IOLoop()
         self._link = PikaConnection(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
         self._publisher = Publisher.at(self._ioloop, url, self._ended)

@@ -281,6 +281,7 @@ _DROPINS = {"rabbitmq": _pika, "activemq": _stomp, "artemis": _proton}
 
 def test_a_dropin_publishes_its_copies_over_tls(tls: TlsBroker, authority: Authority) -> None:
     queue = new_queue(tls.broker)
+    declare(tls.broker, f"DLQ.{queue}")
     with connect(tls.broker.url) as session:
         session.publish(queue, b"one")
         with dropin(tls.broker, queue, tls.url(tls.port, f"ca={authority.cert}")):
