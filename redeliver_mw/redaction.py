@@ -38,7 +38,7 @@ _BARE = re.compile(
 )
 _ELEMENT = re.compile(r"([^<\r\n]{1,512}+)</")
 _LINE = re.compile(r"[^\r\n\"'\\]++")
-_HARMLESS = frozenset({"", "None", "null", "True", "False", "true", "false", MARK})
+_HARMLESS = frozenset({"", "{", "[", "None", "null", "True", "False", "true", "false", MARK})
 
 _USER = re.compile(r"([^\s/?#:\"'<>]*+):")
 _AUTHORITY = re.compile(r"[^\s/?#\"'<>]*+")
@@ -157,6 +157,8 @@ def _without_values(text: str, lowered: str) -> Iterator[str]:
 
 def _value(text: str, at: int, *, whole_line: bool) -> tuple[int, int]:
     """Where the secret that begins at `at` starts and ends, its quotes not counted."""
+    if text[at : at + 1] in ("{", "["):
+        return at, _nested_end(text, at)
     quote = _QUOTE.match(text, at)
     if quote is not None:
         return quote.end(), _closing(text, quote.end(), quote[1])
@@ -167,6 +169,24 @@ def _value(text: str, at: int, *, whole_line: bool) -> tuple[int, int]:
     while not whole_line and end > at and text[end - 1] in ",)]}":
         end -= 1
     return at, end
+
+
+def _nested_end(text: str, at: int) -> int:
+    """The place behind the bracket that closes the one at `at`; of the end of what is looked at, if none does."""
+    limit, depth = min(len(text), at + _LONGEST_SECRET), 0
+    place = at
+    while place < limit:
+        found = text[place]
+        if found == '"' or (found == "'" and text[place - 1] in "{[(,: "):
+            place = _closing(text, place + 1, found)
+        elif found in "{[":
+            depth += 1
+        elif found in "}]":
+            depth -= 1
+            if not depth:
+                return place + 1
+        place += 1
+    return limit
 
 
 def _closing(text: str, at: int, quote: str) -> int:

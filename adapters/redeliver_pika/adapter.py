@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pika.adapters.select_connection import IOLoop
 
-from redeliver_mw.adapter import Cancel, OnAnswer, OnTransferred, Sink, Subscription
+from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferred, Sink, Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, ScheduleRange, Settlement
 from redeliver_mw.adapter.kit.pending_copies import PendingCopies
 from redeliver_mw.adapter.kit.settlements import SettlementQueue
@@ -27,7 +27,7 @@ from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
 from redeliver_mw.timers import cancellable
 from redeliver_pika.browse import browse
 from redeliver_pika.capabilities import CLASSIC, RUNGS, capabilities, queue_of, rung_queue, rungs_for
-from redeliver_pika.connection import OpenConnection, PikaConnection, delayed_retry, ledger_scope
+from redeliver_pika.connection import OpenConnection, PikaConnection, delayed_retry, ledger_scope, parameters
 from redeliver_pika.consumer import Consumer
 from redeliver_pika.ladder import LOOK_AGAIN, RetryLadder
 from redeliver_pika.messages import READER, route_to
@@ -51,6 +51,7 @@ class PikaAdapter:
         told = url.options.get("management")
         self._management = _management(told, url) if told else None
         self._retry = delayed_retry(url)
+        parameters(url, "consume")  # a mistake in the URL is told before there are sockets that nobody would close
         self._ioloop = IOLoop()
         self._link = PikaConnection(self._ioloop, url, "consume", up=self._up, down=self._down, failed=self._failed)
         self._publisher = Publisher.at(self._ioloop, url, self._ended)
@@ -63,6 +64,7 @@ class PikaAdapter:
         self._thread = threading.Thread(target=self._run, name="redeliver-pika", daemon=True)
         self._sources: dict[Destination, Consumer] = {}
         self._live: dict[int, Consumer] = {}  # by generation
+        self._troubles: dict[Destination, str] = {}  # why a source is not consumed; read by any thread
         self._words: SettlementQueue[Settlement] = SettlementQueue(self._decide, lambda: self._call(self._words.write))
         self._closed = threading.Event()
         self._calling = threading.Lock()
@@ -86,6 +88,13 @@ class PikaAdapter:
         return self._ledger_scope
 
     # -- the public verbs, from any thread ---------------------------------------------------------
+
+    def connection_reports(self) -> Sequence[ConnectionReport]:
+        states = (self._link.state, self._publisher.state)
+        return [state.report() for state in states if state is not None]
+
+    def source_trouble(self, source: Destination, /) -> str:
+        return self._troubles.get(source, "")
 
     def start(self, sink: Sink, /) -> None:
         self._sink = sink
@@ -284,6 +293,7 @@ class PikaAdapter:
         return ask()
 
     def _unprepared(self, source: Consumer, error: RedeliverError) -> None:
+        self._troubles[source.subscription.source] = str(error)
         if not source.was_ready and self._link.is_open and isinstance(error, DestinationMissing | BrokerError):
             self._sink.failed(error, source.subscription.source)
         elif self._link.is_open:
@@ -292,6 +302,7 @@ class PikaAdapter:
 
     def _ready(self, source: Consumer) -> None:
         self._live[source.generation] = source
+        self._troubles.pop(source.subscription.source, None)
         self._sink.ready(source.subscription.source, source.generation)
 
     def _gone(self, source: Consumer, error: BaseException) -> None:
@@ -301,6 +312,7 @@ class PikaAdapter:
         if not was_ready:
             self._unprepared(source, BrokerError(f"{source.subscription.source} cannot be consumed: {error}"))
         elif self._link.is_open and not self._link.closing:
+            self._troubles[source.subscription.source] = f"closed by the broker: {error}"
             log.warning("%s was closed by the broker (%s); subscribing again", source.subscription.source, error)
             self._ioloop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._link.is_open else None)
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pika
 from pika import exceptions
 from pika.adapters.select_connection import IOLoop
-from tenacity import wait_random_exponential
 
+from redeliver_mw.adapter.kit.connection_state import ConnectionState
+from redeliver_mw.adapter.kit.host_rotation import HostRotation
 from redeliver_mw.adapter.kit.ledger_scope import scope_of_cluster
+from redeliver_mw.adapter.kit.tls_errors import WrongPort, WrongPortCheck, unavailable
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
 from redeliver_mw.message import text_of
@@ -26,10 +27,9 @@ from redeliver_pika.amqp.exact_headers import ExactFrames
 
 log = logging.getLogger("redeliver_mw.pika")
 
-ROUNDS_AT_START = 3  # over all hosts, before a first connect is given up
+PORT, TLS_PORT = 5672, 5671
 HANDSHAKE_TIMEOUT = 10.0  # seconds for TCP, TLS and AMQP together: a silent peer
 OPTIONS = {"heartbeat", "connection_name", "management", "delayed_retry"}
-_pause = wait_random_exponential(multiplier=0.2, max=15)
 
 
 class OpenConnection(ExactFrames, pika.SelectConnection):
@@ -68,7 +68,7 @@ def delayed_retry(url: BrokerUrl) -> float | None:
 
 
 def parameters(url: BrokerUrl, role: str) -> list[pika.ConnectionParameters]:
-    """One set for each host of the URL. ConfigError for options that do not exist."""
+    """Return one set for each host of the URL, with its TLS files as they are now. ConfigError for a bad option."""
     url.check_options(OPTIONS)
     tls = url.tls_context()
     heartbeat = url.options.get("heartbeat")
@@ -78,7 +78,7 @@ def parameters(url: BrokerUrl, role: str) -> list[pika.ConnectionParameters]:
     return [
         pika.ConnectionParameters(
             host=host or "localhost",
-            port=port or (5671 if tls else 5672),
+            port=port or (TLS_PORT if tls else PORT),
             virtual_host=url.path or "/",
             credentials=pika.PlainCredentials(
                 "guest" if url.user is None else url.user, "guest" if url.password is None else url.password
@@ -111,28 +111,37 @@ class PikaConnection:
     ) -> None:
         self._ioloop, self._url, self._role = ioloop, url, role
         self._up, self._down, self._failed = up, down, failed
-        self._parameters = parameters(url, role)
-        self._attempts = 0
+        parameters(url, role)  # a mistake in the URL is told at once
+        self._hosts = HostRotation(url, TLS_PORT if url.flag("tls") else PORT)
+        self._port_check = WrongPortCheck(url, ioloop.call_later)
         self._was_up = False
         self.closing = False
         self._again: Any = None
         self.connection: OpenConnection | None = None
+        self.state = ConnectionState(url.text, role, log, secret=url.password, first_is_told=failed is not None)
 
     def open(self) -> None:
         self._again = None
         if self.closing:
             return
+        self.state.connecting()
+        try:
+            each = parameters(self._url, self._role)  # a certificate may have been renewed
+        except ConfigError as error:
+            return self._not_open(error)
         self.connection = OpenConnection(
-            self._parameters[self._attempts % len(self._parameters)],
+            each[self._hosts.index],
             on_open_callback=self._opened,
             on_open_error_callback=lambda _, error: self._refused(error),
             on_close_callback=lambda _, error: self._closed(error),
             custom_ioloop=self._ioloop,
         )
+        return None
 
     def close(self) -> None:
         """For good: no reopening."""
         self.closing = True
+        self.state.closed()
         if self._again is not None:
             self._ioloop.remove_timeout(self._again)
         self.drop()
@@ -154,13 +163,15 @@ class PikaConnection:
         return self.connection is not None and self.connection.is_open
 
     def _opened(self, connection: OpenConnection) -> None:
-        self._attempts, self._was_up = 0, True
+        self._was_up = True
+        self._hosts.succeeded()
+        self.state.connected()
         self._up(connection)
 
     def _closed(self, error: BaseException) -> None:
         self.connection = None
         if not self.closing:
-            log.warning("%s: the connection (%s) was lost: %s", self._url.text, self._role, error)
+            self.state.lost(error)
         self._down(error)
         self._later(0.05)
 
@@ -168,17 +179,25 @@ class PikaConnection:
         self.connection = None
         if self.closing:
             return self._down(error)
-        self._attempts += 1
         meaning = self._meaning(error)
-        rounds = self._attempts / len(self._parameters)
-        hopeless = isinstance(meaning, CredentialsRefused) or rounds >= ROUNDS_AT_START
-        if hopeless and self._failed is not None and not self._was_up:
-            self._failed(meaning)
+        if self._was_up or type(meaning) is not BrokerUnavailable:
+            return self._not_open(meaning)
+
+        def checked(wrong: WrongPort | None) -> None:
+            self._not_open(meaning if wrong is None else self._meaning(wrong))
+
+        return self._port_check.begin(*self._hosts.host, checked)
+
+    def _not_open(self, meaning: RedeliverError) -> None:
+        """An attempt has failed: the next one follows, or this was the last."""
+        if self.closing:
             return
-        full_round = self._attempts % len(self._parameters) == 0
-        state: Any = SimpleNamespace(attempt_number=int(rounds))  # all that these waits ask of a retry's state
-        pause = float(_pause(state)) if full_round else 0.0
-        self._later(0.05 + pause)
+        told = self._hosts.failed(meaning)
+        self.state.failed(told)
+        if self._failed is not None and not self._was_up and self._hosts.is_hopeless(told):
+            self._failed(told)
+        else:
+            self._later(self._hosts.pause)
 
     def _later(self, seconds: float) -> None:
         if not self.closing:
@@ -193,9 +212,7 @@ class PikaConnection:
             return CredentialsRefused(
                 f"virtual host {vhost!r} is not there, or not for this user", where=where, cure="Check the URL's path"
             )
-        return BrokerUnavailable(
-            f"no broker answers there ({_short(error)})", where=where, cure="Start it, or check host and port"
-        )
+        return unavailable(error, self._url, _short(error))
 
 
 def _short(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from pika import spec
 from pika.adapters.select_connection import IOLoop
 
 from redeliver_mw.adapter import OnAnswer
+from redeliver_mw.adapter.kit.connection_state import ConnectionState
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.message import Outgoing
 from redeliver_pika.amqp.properties import RawProperties
@@ -62,6 +63,7 @@ class Publisher:
     ) -> None:
         self._timers, self._link, self._closed = timers, link, closed
         self.started = False
+        self.state: ConnectionState | None = None  # of a connection of its own
         self._channel: Any = None
         self._publish: Callable[..., None]  # pika's own, with the channel first
         self._next = 1  # the delivery tag of the next publish on this channel
@@ -77,7 +79,8 @@ class Publisher:
     def at(cls, ioloop: IOLoop, url: BrokerUrl, closed: Callable[[], None] = lambda: None) -> Self:
         """One with a connection of its own."""
         made = cls(ioloop, None, closed=closed)
-        made._link = PikaConnection(ioloop, url, "publish", up=made._up, down=made._down)
+        link = PikaConnection(ioloop, url, "publish", up=made._up, down=made._down)
+        made._link, made.state = link, link.state
         return made
 
     def open(self) -> None:
@@ -146,7 +149,7 @@ class Publisher:
 
     def _up(self, connection: OpenConnection) -> None:
         self._blocked, self._largest = False, None
-        connection.add_on_connection_blocked_callback(lambda *_: self._block(True))
+        connection.add_on_connection_blocked_callback(lambda _, frame: self._block(True, frame.method.reason))
         connection.add_on_connection_unblocked_callback(lambda *_: self._block(False))
         connection.channel(on_open_callback=self._opened)
 
@@ -166,8 +169,10 @@ class Publisher:
         while self._queue and self._can_write:
             self._write(self._queue.popleft())
 
-    def _block(self, blocked: bool) -> None:
+    def _block(self, blocked: bool, reason: str = "") -> None:
         self._blocked = blocked
+        if self.state is not None:
+            self.state.block(f"the broker blocks publishing: {reason or 'it does not say why'}" if blocked else "")
         log.warning("the broker %s", "blocks publishing: copies wait" if blocked else "takes copies again")
         self._flush()
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import proton
 
-from redeliver_mw.adapter import Cancel, OnAnswer, OnTransferred, Sink, Subscription
+from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferred, Sink, Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, Settlement
 from redeliver_mw.adapter.kit.settlements import SettlementQueue
 from redeliver_mw.adapter.registry import BrokerUrl
@@ -61,6 +61,7 @@ class ProtonAdapter:
         self._sink: Sink
         self._sources: dict[Destination, Consumer] = {}
         self._live: dict[int, Consumer] = {}  # by generation
+        self._troubles: dict[Destination, str] = {}  # why a source is not consumed; read by any thread
         self._browses = Browses(self._loop, self._line, self._topology, dialect.delivery)
         self._words: SettlementQueue[ConsumerSettlement] = SettlementQueue(
             self._decide, lambda: self._loop.call(self._words.write)
@@ -89,6 +90,12 @@ class ProtonAdapter:
         self._sink = sink
         self._loop.call(self._line.open)
         self._loop.start()
+
+    def connection_reports(self) -> Sequence[ConnectionReport]:
+        return [self._line.state.report(), self._publisher.state.report()]
+
+    def source_trouble(self, source: Destination, /) -> str:
+        return self._troubles.get(source, "")
 
     def subscribe(self, subscription: Subscription, /) -> None:
         self._loop.call(lambda: self._subscribe(subscription))
@@ -233,6 +240,7 @@ class ProtonAdapter:
     def _unprepared(self, source: Consumer, error: RedeliverError) -> None:
         if not self._line.is_open:
             return
+        self._troubles[source.subscription.source] = str(error)
         if not source.was_ready:
             self._sink.failed(error, source.subscription.source)
         else:
@@ -241,6 +249,7 @@ class ProtonAdapter:
 
     def _ready(self, source: Consumer) -> None:
         self._live[source.generation] = source
+        self._troubles.pop(source.subscription.source, None)
         self._sink.ready(source.subscription.source, source.generation)
 
     def _gone(self, source: Consumer, error: BaseException) -> None:
@@ -253,6 +262,7 @@ class ProtonAdapter:
         if not was_ready:
             self._unprepared(source, why_refused(source.subscription, error))
         else:
+            self._troubles[source.subscription.source] = f"closed by the broker: {error}"
             log.warning("%s was closed by the broker (%s); subscribing again", source.subscription.source, error)
             self._loop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._line.is_open else None)
 

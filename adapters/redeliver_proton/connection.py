@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import proton
-from tenacity import wait_random_exponential
 
+from redeliver_mw.adapter.kit.connection_state import ConnectionState
+from redeliver_mw.adapter.kit.host_rotation import HostRotation
+from redeliver_mw.adapter.kit.tls_errors import WrongPort, WrongPortCheck, unavailable
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
 from redeliver_proton.broker_dialect import BrokerDialect
@@ -24,12 +25,13 @@ from redeliver_proton.wire import ProtonSocket, Refused, refusal
 
 log = logging.getLogger("redeliver_mw.proton")
 
-ROUNDS_AT_START = 3  # over all hosts, before a first connect is given up
+PORT, TLS_PORT = 5672, 5671
 HANDSHAKE_TIMEOUT = 10.0  # seconds for TCP, TLS, SASL and AMQP together: a silent peer
 GOODBYE_TIMEOUT = 2.0  # seconds for the peer's answer to our close
 HEARTBEAT = 30  # seconds between signs of life that we ask of the broker
 OPTIONS = {"heartbeat", "connection_name"}
-_pause = wait_random_exponential(multiplier=0.2, max=15)
+GREETING = b"AMQP\x03\x01\x00\x00"  # what a client begins with in clear; a broker answers with the same
+SUSPICIOUS = 2.0  # seconds of silence in a first handshake, after which is looked whether it is the wrong port
 
 
 def heartbeat_of(url: BrokerUrl) -> int:
@@ -60,8 +62,10 @@ class ProtonConnection(proton.Handler):
         url.check_options(OPTIONS)
         self._loop, self._url, self._dialect, self._role = loop, url, dialect, role
         self._up, self._down, self._failed = up, down, failed
-        self._tls, self._heartbeat = url.tls_context(), heartbeat_of(url)
-        self._attempts = 0
+        url.tls_context()  # a mistake in the URL is told at once
+        self._heartbeat = heartbeat_of(url)
+        self._hosts = HostRotation(url, TLS_PORT if url.flag("tls") else PORT)
+        self._port_check = WrongPortCheck(url, loop.call_later, GREETING)
         self._was_up = self._heard_open = False
         self._wire: ProtonSocket | None = None
         self._timer: Any = None
@@ -69,14 +73,19 @@ class ProtonConnection(proton.Handler):
         self.is_open = False
         self.connection: proton.Connection | None = None
         self.session: Any = None  # of the open connection
+        self.state = ConnectionState(url.text, role, log, secret=url.password, first_is_told=failed is not None)
 
     # -- opening and closing ----------------------------------------------------------------------
 
     def open(self) -> None:
         if self.closing or self._wire is not None:
             return
-        host, port = self._url.hosts[self._attempts % len(self._url.hosts)]
-        host = host or "localhost"
+        self.state.connecting()
+        host, port = self._hosts.host
+        try:
+            tls = self._url.tls_context()  # a certificate may have been renewed
+        except ConfigError as error:
+            return self._not_open(error)
         connection = self.connection = proton.Connection()
         connection.handler = self
         connection.hostname = self._dialect.hostname(self._url, host)
@@ -88,8 +97,21 @@ class ProtonConnection(proton.Handler):
         self.session = connection.session()
         self.session.open()
         self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self._too_late)
-        port = port or (5671 if self._tls else 5672)
-        self._wire = ProtonSocket(self._loop, connection, transport, host, port, self._tls, self._ended)
+        self._wire = ProtonSocket(self._loop, connection, transport, host, port, tls, self._ended)
+        if not self._was_up:
+            self._loop.call_later(SUSPICIOUS, lambda: self._suspect(connection))
+        return None
+
+    def _suspect(self, connection: proton.Connection) -> None:
+        """Nothing has come of the first handshake yet: Artemis is silent for 10 s where TLS meets a port in clear."""
+        if connection is not self.connection or self.is_open:
+            return
+
+        def checked(wrong: WrongPort | None) -> None:
+            if wrong is not None and connection is self.connection and not self.is_open:
+                self.abort(wrong)
+
+        self._port_check.begin(*self._hosts.host, checked)
 
     def _transport(self, connection: proton.Connection) -> proton.Transport:
         transport = proton.Transport()
@@ -108,6 +130,7 @@ class ProtonConnection(proton.Handler):
     def close(self) -> None:
         """For good: no reopening."""
         self.closing = True
+        self.state.closed()
         self._cancel()
         if self._wire is None:
             return
@@ -143,12 +166,14 @@ class ProtonConnection(proton.Handler):
                 return self._unfit(Refused("product", product or "one that does not name its product"))
             if why := self._dialect.too_old(self.version):
                 return self._unfit(Refused("version", why))
-            self.is_open, self._attempts, self._was_up = True, 0, True
+            self.is_open, self._was_up = True, True
+            self._hosts.succeeded()
+            self.state.connected()
             self._up(event.connection)
 
     def _unfit(self, why: Refused) -> None:
         """Trying again would not help."""
-        self._was_up, self._attempts = False, ROUNDS_AT_START * len(self._url.hosts)
+        self._was_up = False
         self.abort(why)
 
     def on_connection_remote_close(self, event: Any) -> None:
@@ -184,25 +209,32 @@ class ProtonConnection(proton.Handler):
         self._wire = self.connection = self.session = None
         if was_open or self.closing:
             if not self.closing:
-                log.warning("%s: the connection (%s) was lost: %s", self._url.text, self._role, error)
+                self.state.lost(error)
             self._down(error)
             self._later(0.05)
         else:
             self._refused(error)
 
     def _refused(self, error: BaseException) -> None:
-        self._attempts += 1
-        hosts = len(self._url.hosts)
         meaning = self._meaning(error)
-        rounds = self._attempts / hosts
-        hopeless = isinstance(meaning, CredentialsRefused) or rounds >= ROUNDS_AT_START
-        if hopeless and self._failed is not None and not self._was_up:
-            self._failed(meaning)
+        if self._was_up or type(meaning) is not BrokerUnavailable:
+            return self._not_open(meaning)
+
+        def checked(wrong: WrongPort | None) -> None:
+            self._not_open(meaning if wrong is None else self._meaning(wrong))
+
+        return self._port_check.begin(*self._hosts.host, checked)
+
+    def _not_open(self, meaning: RedeliverError) -> None:
+        """An attempt has failed: the next one follows, or this was the last."""
+        if self.closing:
             return
-        if self._was_up:
-            log.info("%s: not yet again (%s): %s", self._url.text, self._role, error)
-        state: Any = SimpleNamespace(attempt_number=max(1, int(rounds)))  # all that these waits ask of a retry's state
-        self._later(0.05 + (float(_pause(state)) if self._attempts % hosts == 0 else 0.0))
+        told = self._hosts.failed(meaning)
+        self.state.failed(told)
+        if self._failed is not None and not self._was_up and self._hosts.is_hopeless(told):
+            self._failed(told)
+        else:
+            self._later(self._hosts.pause)
 
     def _later(self, seconds: float) -> None:
         if not self.closing:
@@ -221,7 +253,4 @@ class ProtonConnection(proton.Handler):
                 return ConfigError(error.description, where=where, cure="Use rabbitmq+pika")
             if "unauthorized" in error.name or "security" in error.name or "AMQ229031" in error.description:
                 return CredentialsRefused("the broker refuses this user or password", where=where, cure="Check both")
-        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return BrokerUnavailable(
-            f"no broker answers there ({text})", where=where, cure="Start it, or check host and port"
-        )
+        return unavailable(error, self._url, getattr(error, "strerror", None) or str(error) or type(error).__name__)

@@ -43,6 +43,7 @@ class Publisher:
     ) -> None:
         self._loop, self._closed, self._patience = loop, closed, patience
         self._line = ProtonConnection(loop, url, dialect, "publish", up=self._up, down=self._down)
+        self.state = self._line.state
         self._outlets = SenderLinks(topology)
         self._waiting: deque[tuple[Destination, SentCopy]] = deque()  # for the connection
         self._checking = self.started = False
@@ -113,11 +114,13 @@ class Publisher:
         passed, self._last_check = now - self._last_check, now
         self._checking = False
         if self.idle:
-            return
+            return self.state.block("")
         self._watch()
         if self._outlets.waits_longer_than(self._patience, passed):
             self._give_up()
+        self.state.block(self._outlets.blocked)
         self._give_up_waiting(passed)
+        return None
 
     def _give_up(self) -> None:
         """Close first, tell afterwards: `_down` answers, once nothing can be confirmed any more."""

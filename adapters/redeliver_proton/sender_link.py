@@ -56,6 +56,7 @@ class SenderLink(proton.Handler):
         self.state: Literal["looking", "attaching", "open", "closed"] = "looking"
         self.failed = ""
         self.starved = 0.0  # seconds that something has waited for credit
+        self.short = False  # of credit, for a second or more: also while the link is opened anew
         self.said = False  # that it waits
         self.queue: deque[SentCopy] = deque()
         self._changed = changed
@@ -94,9 +95,10 @@ class SenderLink(proton.Handler):
 
     def flush(self) -> None:
         while self.queue and self.credit > 0:
+            self.short = False
             self.write(self.queue.popleft())
         if not self.queue:
-            self.starved = 0.0
+            self.starved, self.short = 0.0, False
 
     def write(self, sent: SentCopy) -> None:
         """Hand it to the driver; only with credit."""
@@ -212,6 +214,7 @@ class SenderLinks:
     def __init__(self, topology: BrokerTopology, changed: Callable[[], None] = lambda: None) -> None:
         self._topology, self._changed = topology, changed
         self._session: proton.Session | None = None
+        self._shut = 0.0  # seconds for which the broker's window has been shut
         self._all: OrderedDict[Destination, SenderLink] = OrderedDict()
 
     def __iter__(self) -> Any:
@@ -256,7 +259,9 @@ class SenderLinks:
     def waits_longer_than(self, patience: float, passed: float) -> bool:
         """`passed` more seconds have gone by: is any copy unanswered for too long? Waiting for credit is no silence."""
         if self._session is not None and self._session.outgoing_bytes > 0:
+            self._shut += passed
             return False  # the broker's window is shut, as in a memory alarm: the driver has it yet
+        self._shut = 0.0
         self._look_at_starved(passed)
         silent = False
         for outlet in self:
@@ -265,6 +270,14 @@ class SenderLinks:
                 sent.waited += passed
                 silent = silent or sent.waited > patience
         return silent
+
+    @property
+    def blocked(self) -> str:
+        """Why copies wait although the connection is open; empty: none has waited for a second."""
+        if self._session is not None and self._session.outgoing_bytes > 0 and self._shut >= STARVED:
+            return "the broker takes nothing on this connection"
+        waiting = [str(outlet.target) for outlet in self if outlet.short and outlet.queue]
+        return f"the broker gives no credit for {', '.join(sorted(waiting))}" if waiting else ""
 
     def forget(self, generation: int) -> list[SentCopy]:
         """What is not written yet for deliveries of a lost generation, and is not to be written any more."""
@@ -281,6 +294,7 @@ class SenderLinks:
                 continue
             before, outlet.starved = outlet.starved, outlet.starved + passed
             if before < STARVED <= outlet.starved:
+                outlet.short = True
                 self._topology.look_up(_address(outlet.target), partial(self._judge, outlet))
             elif outlet.starved >= RENEWED and not outlet.unanswered:
                 outlet.detach()

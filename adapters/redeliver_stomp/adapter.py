@@ -13,7 +13,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from redeliver_mw.adapter import Cancel, OnAnswer, OnTransferred, Sink, Subscription
+from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferred, Sink, Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, Settlement
 from redeliver_mw.adapter.kit.ledger_scope import scope_of_hosts
 from redeliver_mw.adapter.kit.settlements import SettlementQueue
@@ -50,6 +50,7 @@ class StompAdapter:
         self._sink: Sink
         self._sources: dict[Destination, Consumer] = {}
         self._live: dict[int, Consumer] = {}  # by generation
+        self._troubles: dict[Destination, str] = {}  # why a source is not consumed; read by any thread
         self._browsers: set[Browser] = set()
         self._words: SettlementQueue[Settlement] = SettlementQueue(
             self._decide, lambda: self._loop.call(self._words.write)
@@ -95,6 +96,13 @@ class StompAdapter:
         self._sink = sink
         self._loop.start()
         self._loop.call(self._main.link.open)
+
+    def connection_reports(self) -> Sequence[ConnectionReport]:
+        lanes = [self._main, *list(self._lanes.values())]
+        return [*(lane.link.state.report() for lane in lanes), self._publisher.state.report()]
+
+    def source_trouble(self, source: Destination, /) -> str:
+        return self._troubles.get(source, "")
 
     def subscribe(self, subscription: Subscription, /) -> None:
         check_source(subscription)
@@ -246,6 +254,7 @@ class StompAdapter:
 
     def _ready(self, source: Consumer) -> None:
         self._live[source.generation] = source
+        self._troubles.pop(source.subscription.source, None)
         self._sink.ready(source.subscription.source, source.generation)
 
     def _gone(self, source: Consumer, error: str) -> None:
@@ -254,6 +263,7 @@ class StompAdapter:
         if not source.was_ready:
             self._sink.failed(why_refused(wanted, error, self.broker), wanted.source)
             return
+        self._troubles[wanted.source] = f"it cannot be consumed: {error}"
         log.warning("%s cannot be consumed: %s; trying again", wanted.source, error)
         if lane is self._main:
             self._loop.call_later(AGAIN_AFTER, lambda: self._open(source, lane))

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
-from typing import Any
 
-from tenacity import wait_random_exponential
-
+from redeliver_mw.adapter.kit.connection_state import ConnectionState, without_secret
+from redeliver_mw.adapter.kit.host_rotation import HostRotation
+from redeliver_mw.adapter.kit.tls_errors import WrongPort, WrongPortCheck, unavailable
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
 from redeliver_stomp.capabilities import other_product
@@ -27,7 +25,6 @@ from redeliver_stomp.wire import StompSocket
 
 log = logging.getLogger("redeliver_mw.stomp")
 
-ROUNDS_AT_START = 3  # over all hosts, before a first connect is given up
 HANDSHAKE_TIMEOUT = 10.0  # seconds for TCP, TLS and CONNECTED together: a silent peer
 GOODBYE_TIMEOUT = 1.0  # seconds for the receipt of a DISCONNECT
 BLOCKED_PAUSE = 0.005  # seconds until a full socket is tried again
@@ -35,7 +32,6 @@ BEAT_GRACE = 2.5  # of the other side's heart-beats may be missing, in intervals
 PORT, TLS_PORT = 61613, 61614
 HEARTBEAT = 10.0  # seconds
 OPTIONS = {"heartbeat"}
-_pause = wait_random_exponential(multiplier=0.2, max=15)
 
 
 def heartbeat_of(url: BrokerUrl) -> float:
@@ -72,10 +68,13 @@ class StompConnection:
         url.check_options(OPTIONS)
         self._loop, self._url, self._role, self._client_id = loop, url, role, client_id
         self._up, self._down, self._frames, self._failed = up, down, frames, failed
-        self._tls, self._beat = url.tls_context(), heartbeat_of(url)
+        url.tls_context()  # a mistake in the URL is told at once
+        self._beat = heartbeat_of(url)
         if "\0" in f"{url.user}{url.password}":
             raise ConfigError("a user or password with a NUL cannot be sent", where=url.text, cure="Change it")
-        self._attempts = 0
+        self._hosts = HostRotation(url, TLS_PORT if url.flag("tls") else PORT)
+        self._port_check = WrongPortCheck(url, loop.call_later)
+        self.state = ConnectionState(url.text, role, log, secret=url.password, first_is_told=failed is not None)
         self._was_up = False
         self.closing = False
         self.is_open = False
@@ -92,19 +91,24 @@ class StompConnection:
         """Begin to connect to the next host."""
         if self.closing or self._wire is not None:
             return
-        host, port = self._url.hosts[self._attempts % len(self._url.hosts)]
+        self.state.connecting()
+        host, port = self._hosts.host
         self._refusal, self._goodbye = None, ""
         self._outbox.clear()
-        wire = self._wire = StompSocket(
-            host or "localhost", port or (TLS_PORT if self._tls else PORT), self._tls, told=self._post, gone=self._post
-        )
+        try:
+            tls = self._url.tls_context()  # a certificate may have been renewed
+        except ConfigError as error:
+            return self._not_open(error)
+        wire = self._wire = StompSocket(host, port, tls, told=self._post, gone=self._post)
         late = TimeoutError(f"{wire.where} accepts connections and does not answer")
         self._timers = [self._loop.call_later(HANDSHAKE_TIMEOUT, lambda: self._give_up(wire, late))]
         wire.open(self._hello(host))
+        return None
 
     def close(self) -> None:
         """For good: with a goodbye where there is somebody to answer it."""
         self.closing = True
+        self.state.closed()
         if self.is_open:
             self._goodbye = "goodbye"
             self.write(encode("DISCONNECT", [("receipt", self._goodbye)]))
@@ -174,7 +178,9 @@ class StompConnection:
             return []
         if first.cmd == "CONNECTED":
             self._stop_timers()
-            self._attempts, self._was_up, self.is_open = 0, True, True
+            self._was_up, self.is_open = True, True
+            self._hosts.succeeded()
+            self.state.connected()
             self._begin_beats(first.headers.get("heart-beat", "0,0"))
             self._up(first.headers)
             return rest
@@ -194,24 +200,31 @@ class StompConnection:
         reason = error or ConnectionAbortedError("we are closing")
         if was_open or self.closing:
             if not self.closing:
-                log.warning("%s: the connection (%s) was lost: %s", self._url.text, self._role, reason)
+                self.state.lost(reason)
             self._down(reason)
             self._later(0.05)
         else:
             self._refused(self._refusal or self._unavailable(reason))
 
     def _refused(self, meaning: RedeliverError) -> None:
-        self._attempts += 1
-        rounds = self._attempts / len(self._url.hosts)
-        hopeless = isinstance(meaning, CredentialsRefused | ConfigError) or rounds >= ROUNDS_AT_START
-        if hopeless and self._failed is not None and not self._was_up:
-            self._failed(meaning)
+        if self._was_up or type(meaning) is not BrokerUnavailable:
+            return self._not_open(meaning)
+
+        def checked(wrong: WrongPort | None) -> None:
+            self._not_open(meaning if wrong is None else self._unavailable(wrong))
+
+        return self._port_check.begin(*self._hosts.host, checked)
+
+    def _not_open(self, meaning: RedeliverError) -> None:
+        """An attempt has failed: the next one follows, or this was the last."""
+        if self.closing:
             return
-        if self._was_up or self._failed is None:
-            log.info("%s (%s): %s", self._url.text, self._role, meaning.what)
-        full_round = self._attempts % len(self._url.hosts) == 0
-        state: Any = SimpleNamespace(attempt_number=int(rounds))  # all that these waits ask of a retry's state
-        self._later(0.05 + (float(_pause(state)) if full_round else 0.0))
+        told = self._hosts.failed(meaning)
+        self.state.failed(told)
+        if self._failed is not None and not self._was_up and self._hosts.is_hopeless(told):
+            self._failed(told)
+        else:
+            self._later(self._hosts.pause)
 
     def _later(self, seconds: float) -> None:
         if not self.closing:
@@ -296,17 +309,10 @@ class StompConnection:
                 cure="Stop the other one, or give this handler another subscription name",
             )
         return CredentialsRefused(
-            f"the broker refuses this user or password ({_without(said, self._url.password)[:200]})",
+            f"the broker refuses this user or password ({without_secret(said, self._url.password)[:200]})",
             where=where,
             cure="Check both",
         )
 
     def _unavailable(self, error: BaseException) -> RedeliverError:
-        why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return BrokerUnavailable(
-            f"no broker answers there ({why})", where=self._url.text, cure="Start it, or check host and port"
-        )
-
-
-def _without(text: str, secret: str | None) -> str:
-    return re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", "***", text) if secret else text
+        return unavailable(error, self._url, getattr(error, "strerror", None) or str(error) or type(error).__name__)

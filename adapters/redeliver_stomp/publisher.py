@@ -50,6 +50,7 @@ class Publisher:
     ) -> None:
         self._loop, self._patience, self._closed = loop, patience, closed
         self._link = StompConnection(loop, url, "publish", up=self._up, down=self._down, frames=self._frames)
+        self.state = self._link.state
         self.started = False
         self._receipts = Receipts()
         self._numbers = itertools.count(1)

@@ -18,10 +18,12 @@ from .capabilities import (
 )
 from .protocol import (
     Adapter,
+    ConnectionReport,
     OnAnswer,
     OnTransferred,
     Sink,
     Subscription,
+    SupportsConnectionReports,
     SupportsDelayedRelease,
     SupportsLadderExtension,
     SupportsLedgerScope,
@@ -37,6 +39,7 @@ __all__ = [
     "BrokerLimit",
     "Cancel",
     "Capabilities",
+    "ConnectionReport",
     "Mechanism",
     "OnAnswer",
     "OnTransferred",
@@ -46,6 +49,7 @@ __all__ = [
     "Sink",
     "SourceCapabilities",
     "Subscription",
+    "SupportsConnectionReports",
     "SupportsDelayedRelease",
     "SupportsLadderExtension",
     "SupportsLedgerScope",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 from ..errors import RedeliverError
 from ..message import Delivery, Destination, MessageReader, Outgoing
@@ -154,3 +154,22 @@ class SupportsPause(Protocol):
 
     def rest(self, source: Destination, rested: Callable[[], None], /) -> None: ...
     def go_on(self, source: Destination, /) -> None: ...
+
+
+class ConnectionReport(NamedTuple):
+    """What one connection of an adapter does. Texts are empty where there is nothing to say, and hold no secrets."""
+
+    role: str  # such as "consume" or "publish"
+    state: str  # "connecting", "connected" or "closed"
+    since: float  # in this state: seconds, wall time
+    last_error: str = ""  # also of an earlier connection
+    last_error_at: float = 0.0  # seconds, wall time; 0: there was none
+    blocked: str = ""  # why the broker takes nothing from it although it is connected
+
+
+@runtime_checkable
+class SupportsConnectionReports(Protocol):
+    """An adapter that tells how its connections fare. Both may be called from any thread, and do no I/O."""
+
+    def connection_reports(self) -> Sequence[ConnectionReport]: ...
+    def source_trouble(self, source: Destination, /) -> str: ...  # why it is not consumed although we are connected

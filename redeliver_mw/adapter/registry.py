@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlencode
 
 from ..errors import ConfigError, MissingExtra
 from .protocol import Adapter
+from .tls_files import read_tls_files
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoints
@@ -69,20 +70,14 @@ class BrokerUrl:
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """The TLS settings: `tls=1` verifies against the system's roots, or against the file in `ca`.
+        """Return the TLS settings, with the files as they are now; None without `tls=1`.
 
-        `cert` and `key` name a client certificate; `verify=0` switches verification off.
+        The broker is verified against the system's roots, or against the file in `ca`. `cert` and `key` name a client
+        certificate; `verify=0` switches verification off. ConfigError for a file that cannot be used.
         """
         if not self.flag("tls"):
             return None
-        try:
-            context = ssl.create_default_context(cafile=self.options.get("ca"))
-            if "cert" in self.options:
-                context.load_cert_chain(self.options["cert"], self.options.get("key"))
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigError(
-                f"its TLS files cannot be used: {error}", where=self.text, cure="Check ca=, cert= and key="
-            ) from None
+        context = read_tls_files(self.options, self.text)
         if not self.flag("verify", True):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One process of `redeliver run --processes`: `python -P -m redeliver_mw.cli.child TARGET FORMAT LINE INDEX OF`.
+"""One process of `redeliver run --processes`: `python -P -m redeliver_mw.cli.child TARGET FORMAT REPORTS LINE N OF`.
 
 Started by the supervisor, never by people. It imports the App anew, consumes its share, and says on the line what
 becomes of it; what is to be read by people the supervisor prints, once.
@@ -9,15 +9,21 @@ becomes of it; what is to be read by people the supervisor prints, once.
 from __future__ import annotations
 
 import sys
+import threading
 from dataclasses import dataclass
 
+from ..app import App
 from ..processes.child_process import ControlChannel
-from ..processes.supervisor import ChildEnded, ChildFailed, ChildStarted
+from ..processes.supervisor import ChildEnded, ChildFailed, ChildHealth, ChildStarted
+from ..runtime.connection_health import not_ready
 from ..runtime.partition import ProcessShare
 from ..runtime.signals import StopRequest, run_until_signal
 from .app_loader import find_app
 from .exit_codes import verdict
 from .logs import LogFormat, show_logs
+
+REPORTS = "reports"  # the word for REPORTS where the supervisor wants to know whether this process is ready
+REPORT_EVERY = 1.0  # seconds
 
 
 @dataclass(slots=True)
@@ -40,18 +46,30 @@ class SupervisorChannel:
         return self.ending is not None and self.ending.wanted.is_set()
 
 
-def run(target: str, log_format: str, line: ControlChannel, share: ProcessShare) -> int:
+def report_health(app: App, line: ControlChannel, over: threading.Event) -> None:
+    """Tell the supervisor every second what is not ready, until `over` is set. On a thread of its own."""
+    while not over.is_set():
+        line.say(ChildHealth(not_ready(app.health())))
+        over.wait(REPORT_EVERY)
+
+
+def run(target: str, log_format: str, reports: str, line: ControlChannel, share: ProcessShare) -> int:
     """The App's whole life; the exit code."""
     show_logs(LogFormat(log_format), process=share.index + 1)
+    over = threading.Event()
     try:
         app = find_app(target)
         processes = app.divide(share)
+        if reports == REPORTS:
+            threading.Thread(target=report_health, args=(app, line, over), name="redeliver-report", daemon=True).start()
         boss = SupervisorChannel(line, ChildStarted(processes, app.stop_timeout))
         run_until_signal(app, True, boss)
     except (Exception, KeyboardInterrupt) as error:
         code, said = verdict(error)
         line.say(ChildFailed(code, said))
         return code
+    finally:
+        over.set()
     if not boss.was_asked:
         line.say(ChildEnded())
     return 0
@@ -59,8 +77,8 @@ def run(target: str, log_format: str, line: ControlChannel, share: ProcessShare)
 
 def main() -> None:
     """The entry point of the process."""
-    target, log_format, fd, index, of = sys.argv[1:]
-    sys.exit(run(target, log_format, ControlChannel(int(fd)), ProcessShare(int(index), int(of))))
+    target, log_format, reports, fd, index, of = sys.argv[1:]
+    sys.exit(run(target, log_format, reports, ControlChannel(int(fd)), ProcessShare(int(index), int(of))))
 
 
 if __name__ == "__main__":

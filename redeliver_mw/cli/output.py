@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..message import Delivery
-from ..redaction import redact
+from ..redaction import MARK, redact
 from ..storage.header_values import without_class
 
 CUT = 80  # characters of a text in a table
@@ -61,7 +61,7 @@ def headers_of(delivery: Delivery) -> dict[str, Any]:
 
 def headers_shown(headers: Mapping[str, Any]) -> dict[str, Any]:
     """The same of headers by themselves."""
-    return {name: _value(name, value) for name, value in headers.items()}
+    return {name: _value(value, secret=_is_telling(name)) for name, value in headers.items()}
 
 
 def body_of(body: bytes) -> dict[str, str]:
@@ -73,16 +73,23 @@ def body_of(body: bytes) -> dict[str, str]:
         return {"body": body[:HEX_BYTES].hex(" ") + more, "body_encoding": "hex"}
 
 
-def _value(name: str, value: Any) -> Any:
-    """What a name gives away as a secret is one, whatever it looks like."""
+def _is_telling(name: str) -> bool:
+    """Return whether a name gives away that its value is a secret."""
+    return MARK in redact(f"{name}=x")
+
+
+def _value(value: Any, *, secret: bool) -> Any:
+    """Return the value as JSON can carry it; of a secret, and of all that is nested in it, nothing but `***`."""
     value = without_class(value)
-    if isinstance(value, bool | int | None) or (isinstance(value, float) and math.isfinite(value)):
-        return value
     if isinstance(value, list):
-        return [_value(name, item) for item in value]
+        return [_value(item, secret=secret) for item in value]
     if isinstance(value, dict):
-        return {str(without_class(key)): _value(str(without_class(key)), item) for key, item in value.items()}
-    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-    lead = f"{name}="
-    shown = redact(lead + text)
-    return shown[len(lead) :] if shown.startswith(lead) else redact(text)
+        named = ((str(without_class(key)), item) for key, item in value.items())
+        return {key: _value(item, secret=secret or _is_telling(key)) for key, item in named}
+    if isinstance(value, bool | None):
+        return value
+    if secret:
+        return MARK if value not in ("", b"") else ""
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return redact(value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value))

@@ -9,15 +9,22 @@ from typing import Annotated
 
 import typer
 
+from ..app import App
 from ..errors import ConfigError
 from ..processes.child_process import supervise
+from ..runtime.connection_health import not_ready
+from ..runtime.health_server import HealthAddress, serving_health
 from .app_loader import find_app
+from .child import REPORTS
 from .logs import LogFormat, show_logs
 
 AppLocation = Annotated[str, typer.Argument(metavar="MODULE:APP", help="An App, as shop:app for `app` in shop.py")]
 Format = Annotated[LogFormat, typer.Option(help="How log lines look on stderr")]
 Processes = Annotated[
     int | None, typer.Option(metavar="N", help="So many processes, each started again when it dies; else this one")
+]
+Health = Annotated[
+    str | None, typer.Option(metavar="HOST:PORT", help="Answer /live and /ready there over HTTP, for all processes")
 ]
 
 
@@ -26,21 +33,32 @@ def register(app: typer.Typer) -> None:
     app.command("run")(run)
 
 
-def run(target: AppLocation, log_format: Format = LogFormat.console, processes: Processes = None) -> None:
+def run(
+    target: AppLocation, log_format: Format = LogFormat.console, processes: Processes = None, health: Health = None
+) -> None:
     """Run an App until SIGTERM or SIGINT; it then finishes what is in hand. A second signal stops at once."""
     if processes is not None and processes < 1:
         raise ConfigError(f"{processes} processes consume nothing", where="--processes", cure="Write 1 or more")
+    address = None if health is None else HealthAddress.parse(health)
     show_logs(log_format)
     if processes is None:
-        find_app(target).run()
+        _run_one(target, address)
     else:
-        _run_several(target, log_format, processes)
+        _run_several(target, log_format, processes, address)
 
 
-def _run_several(target: str, log_format: LogFormat, processes: int) -> None:
+def _run_one(target: str, address: HealthAddress | None) -> None:
+    found: list[App] = []  # empty while it is imported
+    with serving_health(address, lambda: not_ready(found[0].health() if found else {"started": False})):
+        found.append(find_app(target))
+        found[0].run()
+
+
+def _run_several(target: str, log_format: LogFormat, processes: int, address: HealthAddress | None) -> None:
     # -P: that the current folder is in reach is the doing of `find_app`.
-    command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value]
-    code, said = supervise(command, processes)
+    reports = "silent" if address is None else REPORTS
+    command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, reports]
+    code, said = supervise(command, processes, address)
     if said:
         print(f"error: {said}", file=sys.stderr)
     if code:

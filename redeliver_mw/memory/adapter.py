@@ -8,11 +8,13 @@ All state belongs to the adapter's loop: every method only puts its work there, 
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Sequence
 
 from ..adapter.capabilities import BrokerLimit, Capabilities, Settlement
-from ..adapter.protocol import OnAnswer, OnTransferred, Sink, Subscription
-from ..errors import ConfigError, RedeliverError
+from ..adapter.kit.connection_state import ConnectionState
+from ..adapter.protocol import ConnectionReport, OnAnswer, OnTransferred, Sink, Subscription
+from ..errors import BrokerUnavailable, ConfigError, RedeliverError
 from ..message import Delivery, Destination, MessageReader, Outgoing
 from ..timers import Cancel
 from .broker import MemoryBroker
@@ -23,6 +25,8 @@ from .link import MemoryLink
 from .publisher import Publisher
 from .reader import MemoryReader
 from .transactions import MemoryTransactions
+
+log = logging.getLogger("redeliver_mw.memory")
 
 
 class MemoryAdapter:
@@ -46,6 +50,8 @@ class MemoryAdapter:
         self._unwatch: Callable[[], None] | None = None
         self._looks = QueueBrowsing(broker, self._is_open)
         self._closed = False
+        wall, mono = (lambda: broker.clock.now().wall), (lambda: broker.clock.now().mono)
+        self._state = ConnectionState(broker.id, "connection", log, monotonic=mono, wall=wall)
 
     @property
     def reader(self) -> MessageReader:
@@ -60,6 +66,15 @@ class MemoryAdapter:
         return self._broker.id
 
     # -- called from any thread ------------------------------------------------------------------------------
+
+    def connection_reports(self) -> Sequence[ConnectionReport]:
+        """What the one connection does; blocked while the broker has a memory alarm."""
+        found = self._state.report()
+        return [found._replace(blocked="a memory alarm" if self._broker.blocked else "")]
+
+    def source_trouble(self, source: Destination, /) -> str:
+        """Nothing: what cannot be subscribed to is told to the sink."""
+        return ""
 
     def start(self, sink: Sink, /) -> None:
         """Connect, and tell `sink` from now on. While the broker is down it waits for it."""
@@ -152,6 +167,7 @@ class MemoryAdapter:
         """Write what was settled, say goodbye, and tell the sink nothing more. Unsettled ones return."""
         if not self._closed:
             self._closed = True
+            self._state.closed()
             self._loop.finish(self._goodbye, timeout)
 
     def _is_open(self) -> bool:
@@ -160,12 +176,17 @@ class MemoryAdapter:
     # -- from here on on the loop ----------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        if self._closed or self._main is not None or self._broker.down or self._sink is None:
+        if self._closed or self._main is not None or self._sink is None:
             return
+        self._state.connecting()
+        if self._broker.down:
+            return self._state.failed(BrokerUnavailable("the broker is down"))
         self._main = self._broker.connect(closed=self._disconnected_soon)
         self._publisher.open(self._main)
+        self._state.connected()
         self._sink.connected(self.capabilities)
         self._lanes.connected(self._sink)
+        return None
 
     def _changed(self) -> None:
         """The broker came up again, or its alarm is over."""
@@ -178,6 +199,7 @@ class MemoryAdapter:
 
     def _disconnected(self, error: BaseException) -> None:
         self._main = None
+        self._state.lost(error)
         self._publisher.lost(str(error))
         self._loop.call_later(self._reconnect_after, self._connect)
 

@@ -22,19 +22,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from ..runtime.health_server import HealthAddress, serving_health
 from ..runtime.partition import ProcessShare
 from ..runtime.signals import StopRequest
-from .supervisor import Child, ChildEnded, ChildFailed, ChildStarted, News, Supervisor, SupervisorResult
+from .supervisor import Child, ChildEnded, ChildFailed, ChildHealth, ChildStarted, News, Supervisor, SupervisorResult
 
 log = logging.getLogger("redeliver_mw")
 
 STOP, HURRY = b"s", b"h"
 INDEX = "REDELIVER_PROCESS"  # in a process's environment, for whoever needs a number of its own: from 1 on
 LOOK = 5.0  # seconds after which a look is taken although nothing was heard
-_KINDS: dict[str, type[ChildStarted] | type[ChildFailed] | type[ChildEnded]] = {
+_KINDS: dict[str, type[ChildStarted] | type[ChildFailed] | type[ChildEnded] | type[ChildHealth]] = {
     "up": ChildStarted,
     "failed": ChildFailed,
     "over": ChildEnded,
+    "health": ChildHealth,
 }
 
 
@@ -96,8 +98,11 @@ class ChildProcess:
         self.line.close()
 
 
-def supervise(command: Sequence[str], wanted: int) -> SupervisorResult:
-    """Run `wanted` processes of `command` until SIGTERM or SIGINT. On the main thread."""
+def supervise(command: Sequence[str], wanted: int, health: HealthAddress | None = None) -> SupervisorResult:
+    """Run `wanted` processes of `command` until SIGTERM or SIGINT. On the main thread.
+
+    At `health` it answers for all of them whether they are ready. ConfigError, RedeliverError where it cannot.
+    """
     lines: list[ChildProcess] = []
 
     def start(share: ProcessShare) -> Child:
@@ -106,7 +111,8 @@ def supervise(command: Sequence[str], wanted: int) -> SupervisorResult:
         return process
 
     supervisor = Supervisor(start, wanted)
-    with _signals(supervisor.ask) as woken:
+    answers = serving_health(health, lambda: supervisor.not_ready(time.monotonic()))
+    with answers, _signals(supervisor.ask) as woken:
         while True:
             rest = supervisor.turn(time.monotonic())
             if supervisor.is_over:  # the last one has ended, so nothing more will be heard
@@ -153,12 +159,13 @@ class ControlChannel:
         self._changed = threading.Lock()
         self._ending: StopRequest | None = None
         self._told: list[bytes] = []
+        self._saying = threading.Lock()
         threading.Thread(target=self._listen, name="redeliver-line", daemon=True).start()
 
     def say(self, news: News) -> None:
         """Never raises: where nobody listens, the end of the line says so."""
         kind = next(name for name, known in _KINDS.items() if isinstance(news, known))
-        with suppress(OSError):
+        with suppress(OSError), self._saying:
             self._socket.sendall(json.dumps([kind, *news]).encode() + b"\n")
 
     def watch(self, ending: StopRequest) -> None:

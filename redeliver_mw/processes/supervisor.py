@@ -14,7 +14,7 @@ import math
 import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..errors import ConfigError
 from ..runtime.partition import ProcessShare
@@ -27,6 +27,7 @@ UNTOLD = 30.0  # the `stop_timeout` of an App that has not told its own yet
 CLOSING = 20.0  # seconds beyond `stop_timeout` in which a process closes its connections, and ends
 AT_ONCE = 10.0  # the same from the second signal on
 FAREWELL = 10.0  # from a process's last word to its end
+SILENT = 10.0  # seconds without a report, after which a process is not taken for ready any more
 INTERRUPTED, CONFIGURATION = 130, ConfigError.exit_code
 _FINE = {0, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT}  # ends of a process that was told to end
 
@@ -49,7 +50,13 @@ class ChildEnded(NamedTuple):
     """Its App was stopped by its own code."""
 
 
-News = ChildStarted | ChildFailed | ChildEnded
+class ChildHealth(NamedTuple):
+    """What keeps it from being ready just now: `what` and `why` of each. Said every second where that is wanted."""
+
+    not_ready: list[dict[str, str]]
+
+
+News = ChildStarted | ChildFailed | ChildEnded | ChildHealth
 
 
 class SupervisorResult(NamedTuple):
@@ -96,11 +103,28 @@ class Slot:
     kill_at: float = math.inf
     up: bool = False
     last: ChildFailed | ChildEnded | None = None  # its last word
+    health: ChildHealth | None = None  # its last report
+    heard: float = 0.0  # when that came
+    why: str = ""  # why the process before it has ended
     pauses: RestartBackoff = field(default_factory=RestartBackoff)
 
     @property
     def is_over(self) -> bool:
         return self.child is None and self.start_at == math.inf
+
+    def not_ready(self, now: float) -> list[dict[str, str]]:
+        """Return what keeps it from being ready; of a place whose App has stopped by its own code nothing."""
+        if self.is_over:
+            return []
+        if self.child is None:
+            why = f"it is not running: {self.why}" if self.why else "it is being started"
+            return [{"what": "process", "why": why}]
+        told = self.health
+        if told is None:
+            return [{"what": "process", "why": "it is starting"}]
+        if now - self.heard > SILENT:
+            return [{"what": "process", "why": f"it has said nothing for {now - self.heard:.0f} s"}]
+        return [*told.not_ready] or ([] if self.up else [{"what": "process", "why": "it is starting"}])
 
     @property
     def who(self) -> str:
@@ -127,6 +151,12 @@ class Supervisor:
     def is_over(self) -> bool:
         return all(seat.is_over for seat in self.seats)
 
+    def not_ready(self, now: float) -> list[dict[str, Any]]:
+        """Return what keeps each process from being ready, with its number from 1 on. From any thread."""
+        if self.stopping:
+            return [{"what": "supervisor", "why": "it is stopping"}]
+        return [{"process": seat.share.index + 1, **one} for seat in list(self.seats) for one in seat.not_ready(now)]
+
     def turn(self, now: float) -> float:
         """Answers in how many seconds to look again, at the latest; inf: when something happens."""
         for seat in list(self.seats):
@@ -142,7 +172,7 @@ class Supervisor:
         return max(0.0, min(dates) - now)
 
     def _begin(self, seat: Slot, now: float) -> None:
-        seat.since, seat.kill_at, seat.up, seat.last = now, math.inf, False, None
+        seat.since, seat.kill_at, seat.up, seat.last, seat.health = now, math.inf, False, None, None
         try:
             seat.child = self._start(seat.share)
         except OSError as error:  # no memory, no more processes
@@ -153,6 +183,8 @@ class Supervisor:
         for news in child.news():
             if isinstance(news, ChildStarted):
                 self._is_up(seat, news)
+            elif isinstance(news, ChildHealth):
+                seat.health, seat.heard = news, now
             else:
                 seat.last, seat.kill_at = news, min(seat.kill_at, now + FAREWELL)
         if code is not None:
@@ -202,7 +234,7 @@ class Supervisor:
             self._heed(now)
         else:
             pause = seat.pauses.after(now - seat.since)
-            seat.start_at = now + pause
+            seat.start_at, seat.why = now + pause, why
             log.warning("%s. It is started again in %.1f s", why.rstrip("."), pause)
 
     # -- the stop ---------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ..adapter.capabilities import Capabilities, SourceCapabilities
 from ..adapter.protocol import Adapter, Subscription, SupportsScheduleWait, ledger_scope_of
 from ..clock import Clock, StepWatchingClock
 from ..errors import BrokerUnavailable, RedeliverError
+from ..flow.breaker_guard import BY as BREAKER
 from ..flow.breaker_guard import BreakerGuard
 from ..flow.sequencer import KeySequencer
 from ..journal.consumer_info import ConsumerInfo
@@ -34,6 +35,7 @@ from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.tracking import SourcePlan
 from ..telemetry.failure_log import FailureLog
+from .connection_health import connection_health, not_subscribed
 from .handler import HandlerSpec, build_plan, ordered
 from .policy_checks import ladder_of
 from .policy_reload import ActivePlans, PolicyReloader
@@ -90,6 +92,7 @@ class Engine:
         self.runner: Runner | None = None
         self.guard: BreakerGuard | None = None
         self.crews: dict[Destination, WorkerPool] = {}
+        self._generations: dict[Destination, int] = {}  # of the sources that are consumed
         self.started = False
 
     # -- start ------------------------------------------------------------------------------------
@@ -281,6 +284,7 @@ class Engine:
         if self.runner is not None:
             self.runner.ready(source, generation)
         with self._changed:
+            self._generations[source] = generation
             self._ready.add(source)
             self._changed.notify_all()
 
@@ -289,6 +293,9 @@ class Engine:
             self.runner.arrived(batch)
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
+        with self._changed:
+            for source in [known for known, live in self._generations.items() if live == generation]:
+                del self._generations[source]
         if self.runner is not None:
             self.runner.lost(generation, error)
 
@@ -337,20 +344,45 @@ class Engine:
     def health(self) -> dict[str, Any]:
         """For probes: plain values."""
         runner = self.runner
+        stopping = runner is not None and runner.stopping
+        connections = connection_health(self.adapter)
         return {
             "started": self.started,
+            "stopping": stopping,
             "broker": self.adapter.broker,
             "pid": os.getpid(),
             "handled": runner.handled if runner else 0,
+            "connections": connections,
             "sources": {
                 str(source): {
                     "waiting": crew.waiting,
                     "behind": runner.waiting(source) if runner else 0,
                     "paused": crew.paused,
                     "uncopyable": runner.uncopyable(source) if runner else 0,
-                    "why_paused": (runner.halted.get(source) or runner.trouble or None) if runner else None,
+                    "why_paused": self._trouble(source) or None,
                     "breaker": (self.guard.health(source) if self.guard else None),
+                    **self._consuming(source, crew, connections, stopping=stopping),
                 }
-                for source, crew in self.crews.items()
+                for source, crew in list(self.crews.items())
             },
         }
+
+    def _trouble(self, source: Destination) -> str:
+        return (self.runner.halted.get(source) or self.runner.trouble) if self.runner is not None else ""
+
+    def _consuming(
+        self, source: Destination, crew: WorkerPool, connections: Mapping[str, Any], *, stopping: bool
+    ) -> dict[str, Any]:
+        subscribed = source in self._generations
+        if stopping:
+            why = "the app is stopping"
+        elif not subscribed:
+            why = not_subscribed(self.adapter, source, connections)
+        else:
+            why = self._trouble(source) or (self._pause(source, crew) if crew.paused else "")
+        return {"subscribed": subscribed, "consuming": not why, "why_not_consuming": why or None}
+
+    def _pause(self, source: Destination, crew: WorkerPool) -> str:
+        if BREAKER in crew.paused_by and self.guard is not None:
+            return f"its breaker is open: {self.guard.health(source)['why']}"
+        return "it was paused by the application"

@@ -65,6 +65,11 @@ class WorkerPool:
             self._queue.extend(batch)
         self._wake(len(batch))
 
+    @property
+    def paused_by(self) -> frozenset[str]:
+        """Return who has paused it and not resumed it; an empty name is the application."""
+        return frozenset(self._pauses)
+
     def pause(self, by: str = "") -> None:
         """Begin no delivery until everybody who paused it has resumed it."""
         self._pauses |= {by}

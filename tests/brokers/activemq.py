@@ -97,9 +97,10 @@ class ActiveMQ(OwnBroker):
 
     `scheduler` off: delay headers are ignored, as ActiveMQ is by default. `policy_entries`: XML of
     `<policyEntry …>` elements, for dead-letter strategies per destination; `plugins`: XML beside the
-    authentication plugin; `tiered`: with the optimising compiler, for measuring. Of a pair both have the same `user`,
-    `password` and `store`, the folder of the messages: whoever comes second waits for the other's end. `store_limit`
-    is what may lie there.
+    authentication plugin; `tls`: XML of the `<sslContext>`, and `connectors`: XML of further `<transportConnector …>`
+    elements; `tiered`: with the optimising compiler, for measuring. Of a pair both have the same `user`, `password` and
+    `store`, the folder of the messages: whoever comes second waits for the other's end. `store_limit` is what may lie
+    there.
     """
 
     kind = "activemq"
@@ -114,6 +115,8 @@ class ActiveMQ(OwnBroker):
         scheduler: bool = True,
         policy_entries: str = "",
         plugins: str = "",
+        tls: str = "",
+        connectors: str = "",
         tiered: bool = False,
         store: Path | None = None,
         user: str = "tester",
@@ -133,7 +136,8 @@ class ActiveMQ(OwnBroker):
         text = _CONFIGURATION.read_text()
         for old, new in (
             ("</policyEntries>", f"{policy_entries}</policyEntries>"),
-            ("</plugins>", f"{plugins}</plugins>"),
+            ("</plugins>", f"{plugins}</plugins>{tls}"),
+            ("</transportConnectors>", f"{connectors}</transportConnectors>"),
         ):
             text = text.replace(old, new)
         if store is not None:  # of which room comes back soon

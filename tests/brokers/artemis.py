@@ -92,7 +92,8 @@ class Artemis(OwnBroker):
     """One broker on 127.0.0.1 with AMQP 1.0, STOMP and CORE at one port; one user, who may do everything.
 
     `address_settings`: XML of `<address-setting match="…">` elements, beside the one for `#` that `artemis create`
-    writes, unless there is one among them; `core`: any other XML inside `<core>`; `allow_anonymous`: whoever has no
+    writes, unless there is one among them; `acceptors`: XML of further `<acceptor …>` elements; `core`: any other XML
+    inside `<core>`; `allow_anonymous`: whoever has no
     or a wrong password is a guest who may do everything too; `tiered`: with the optimising compiler, for measuring.
     Of a pair both have the same `password`, each its `port`, and in `core` what makes it one of a pair; `store`, if
     they share it, is the folder of the messages.
@@ -109,6 +110,7 @@ class Artemis(OwnBroker):
         version: str,
         *,
         address_settings: str = "",
+        acceptors: str = "",
         core: str = "",
         allow_anonymous: bool = False,
         tiered: bool = False,
@@ -125,7 +127,7 @@ class Artemis(OwnBroker):
         self._paired, self._store = bool(port), store or self.data / "data"
         self.stomp_port = self.amqp_port = self.port
         self._log = self.data / "broker.log"
-        self._write_files(address_settings, core, allow_anonymous)
+        self._write_files(address_settings, acceptors, core, allow_anonymous)
         properties = {
             "java.security.auth.login.config": self.data / "login.config",
             "artemis.home": self.data,
@@ -173,14 +175,15 @@ class Artemis(OwnBroker):
     def _usable(self) -> bool:
         return _amqp10.serves(self.host, self.port, self.user, self.password)
 
-    def _write_files(self, address_settings: str, core: str, allow_anonymous: bool) -> None:
+    def _write_files(self, address_settings: str, acceptors: str, core: str, allow_anonymous: bool) -> None:
         guest = _GUEST if allow_anonymous else ""
         if 'match="#"' not in address_settings:
             address_settings = _ANY_ADDRESS + address_settings
+        broker = _BROKER.format(
+            port=self.port, store=self._store, address_settings=address_settings, acceptors=acceptors, core=core
+        )
         files = {
-            "broker.xml": _BROKER.format(
-                port=self.port, store=self._store, address_settings=address_settings, core=core
-            ),
+            "broker.xml": broker,
             "bootstrap.xml": _BOOTSTRAP.format(configuration=f"file:{self.data}/broker.xml"),
             "management.xml": '<management-context xmlns="http://activemq.apache.org/schema"/>\n',
             "login.config": _LOGIN.format(control="sufficient" if guest else "required", guest=guest),
@@ -241,6 +244,7 @@ _BROKER = f"""<configuration xmlns="urn:activemq">
     <message-expiry-scan-period>300</message-expiry-scan-period>
     <acceptors>
       <acceptor name="all">tcp://127.0.0.1:{{port}}?protocols=CORE,AMQP,STOMP</acceptor>
+      {{acceptors}}
     </acceptors>
     <security-settings>
       <security-setting match="#">

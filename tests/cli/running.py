@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -27,10 +27,12 @@ def environment(folder: Path, extra: Mapping[str, str] | None = None) -> dict[st
     return kept | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1"} | dict(extra or {})
 
 
-def redeliver(folder: Path, *words: str, extra: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    """One command line, to its end, which is near."""
+def redeliver(
+    folder: Path, *words: str, extra: Mapping[str, str] | None = None, by: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """One command line, to its end, which is near; started by the command `by`, if there is one."""
     env = environment(folder, extra)
-    return subprocess.run([*COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
+    return subprocess.run([*by, *COMMAND, *words], cwd=folder, env=env, capture_output=True, text=True, timeout=60)
 
 
 class Running:

@@ -59,3 +59,33 @@ def test_a_value_of_amqp_is_shown_without_its_class(value: Any, shown: Any) -> N
 )
 def test_times_at_every_end_of_their_range_are_told(seconds: float | None, shown: str) -> None:
     assert when(seconds) == shown
+
+
+def test_what_is_nested_under_a_telling_name_is_not_shown() -> None:
+    headers = {
+        "credentials": {"user": "me", "pin": 4711, "more": [{"raw": b"hunter2"}, 0.5], "on": True, "none": None},
+        "passwords": ["hunter2", "with two words"],
+        "settings": {"db": {"password": {"old": "hunter2", "new": ["hunter3"]}, "port": 5432}},
+        "trace": {"steps": [{"api_key": 99, "name": "one"}]},
+        "empty": {"secret": ""},
+    }
+    assert headers_shown(headers) == {
+        "credentials": {"user": "***", "pin": "***", "more": [{"raw": "***"}, "***"], "on": True, "none": None},
+        "passwords": ["***", "***"],
+        "settings": {"db": {"password": {"old": "***", "new": ["***"]}, "port": 5432}},
+        "trace": {"steps": [{"api_key": "***", "name": "one"}]},
+        "empty": {"secret": ""},
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('{"password": {"old": "hunter2", "new": ["x}"]}, "port": 1}', '{"password": ***, "port": 1}'),
+        ("{'secret': ['hunter2', 'it}s'], 'port': 1}", "{'secret': ***, 'port': 1}"),
+        ('{"password": {}, "tokens": [], "a": [1]}', '{"password": {}, "tokens": [], "a": [1]}'),
+        ('{"credentials": {"pw": "hunter2"', '{"credentials": ***'),
+    ],
+)
+def test_a_text_of_json_shows_nothing_that_is_nested_under_a_telling_name(text: str, shown: str) -> None:
+    assert headers_shown({"x": text}) == {"x": shown}

@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import warnings
 from pathlib import Path
 
 import pytest
@@ -31,14 +32,35 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 class Terminator:
     """Speaks TLS to the client and in clear to the broker."""
 
-    def __init__(self, upstream: tuple[str, int], key: Path, cert: Path) -> None:
+    def __init__(
+        self,
+        upstream: tuple[str, int],
+        key: Path,
+        cert: Path,
+        *,
+        clients: Path | None = None,
+        newest: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED,
+    ) -> None:
+        """`clients`: who shows no certificate of this authority is refused. `newest`: of the versions it speaks."""
         self._upstream = upstream
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(cert, key)
+        self.renew(key, cert, clients=clients)
+        if newest is not ssl.TLSVersion.MAXIMUM_SUPPORTED:
+            self._context.set_ciphers("ALL:@SECLEVEL=0")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)  # it is old, and that is what is tested
+                self._context.minimum_version, self._context.maximum_version = ssl.TLSVersion.MINIMUM_SUPPORTED, newest
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.pairs: list[tuple[socket.socket, socket.socket]] = []
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def renew(self, key: Path, cert: Path, *, clients: Path | None = None) -> None:
+        """Use another certificate for the connections to come."""
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(cert, key)
+        if clients is not None:
+            self._context.load_verify_locations(clients)
+            self._context.verify_mode = ssl.CERT_REQUIRED
 
     def cut(self) -> None:
         for pair in self.pairs:
