@@ -234,12 +234,12 @@ def activemq_credentials(scene: Scene) -> float:
 
 
 def delete_dead_letters(scene: Scene) -> float:
-    """The dead-letter queues are deleted with what lay in them, and made again later."""
+    """The dead-letter queues are deleted, and made again later. What lay in them is taken away before."""
     return _delete(scene, [f"DLQ.{lane.queue}" for lane in scene.lanes])
 
 
 def delete_sources(scene: Scene) -> float:
-    """The sources are deleted while nothing is in them, and made again."""
+    """The sources are deleted while nothing is in them, and made again later."""
     return _delete(scene, [lane.queue for lane in scene.lanes])
 
 
