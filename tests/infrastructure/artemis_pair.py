@@ -94,9 +94,6 @@ class ArtemisPair(Cluster):
     def delete(self, queue: str) -> None:
         self.active().ctl("broker", "destroyQueue", queue, "true")
 
-    def helper_queues(self, queue: str) -> list[str]:
-        return []
-
     def stop(self) -> None:
         super().stop()
         for proxy in self.between:

@@ -246,9 +246,8 @@ def delete_sources(scene: Scene) -> float:
 def delete_rungs(scene: Scene) -> float:
     """The retry queues are deleted while nothing is in them."""
     scene.drained()
-    for lane in scene.lanes:
-        for name in scene.cluster.helper_queues(lane.queue):
-            scene.cluster.delete(name)
+    for name in scene.cluster.rungs():
+        scene.cluster.delete(name)
     for lane in scene.lanes:
         lane.producer.resume()
     return time.monotonic()

@@ -78,6 +78,10 @@ class Lane:
         self.log: Path
         self.process: subprocess.Popen[bytes]
 
+    def made(self, rung: str) -> bool:
+        """Whether a retry queue is this one's."""
+        return rung.startswith(f"redeliver.retry.{self.queue}.")
+
     def declare(self) -> None:
         for name in (self.queue, f"DLQ.{self.queue}"):
             self._cluster.declare(name, self.kind)
@@ -181,8 +185,7 @@ class Scene:
                 proxy.close()
             self.cluster.whole()
         self.cluster.wait_active()
-        for lane, row in zip(self.lanes, rows, strict=True):
-            account(lane, row, self.cluster)
+        account(self.lanes, rows, self.cluster)
         return rows
 
     def _watch(self, rows: Sequence[Row], moment: float) -> None:
@@ -212,24 +215,21 @@ def _longest_silence(written: Sequence[Line], since: float) -> float | None:
     return max((later - earlier for earlier, later in pairwise([since, *calls])), default=None)
 
 
-def account(lane: Lane, row: Row, cluster: Cluster) -> None:
-    """Look where each confirmed message is, and write it into the row. The queues are empty afterwards."""
-    site = cluster.site(lane.kind)
-    dead, source = [*lane.taken, *site.drain(f"DLQ.{lane.queue}")], site.drain(lane.queue)
-    helpers: list[Letter] = []
-    for name in cluster.helper_queues(lane.queue):
-        helpers += site.drain(name)
-    written = lines(lane.log)
-    held = cluster.held(lane.queue)
-    tally(
-        row,
-        [one.body for one in lane.producer.confirmed],
-        written,
-        dead,
-        [*source, *helpers],
-        bare=lane.way.way == "bare",
-        held=held,
-    )
+def account(lanes: Sequence[Lane], rows: Sequence[Row], cluster: Cluster) -> None:
+    """Look where each confirmed message is, and write it into the rows. The queues are empty afterwards."""
+    rungs = cluster.rungs()
+    found: list[tuple[list[Letter], list[Letter]]] = []
+    for lane in lanes:
+        site = cluster.site(lane.kind)
+        left = site.drain(lane.queue)
+        for name in filter(lane.made, rungs):
+            left += site.drain(name)
+        found.append(([*lane.taken, *site.drain(f"DLQ.{lane.queue}")], left))
+    rungs = cluster.rungs()
+    for lane, row, (dead, left) in zip(lanes, rows, found, strict=True):
+        held = sum(count for name, count in rungs.items() if lane.made(name))
+        confirmed = [one.body for one in lane.producer.confirmed]
+        tally(row, confirmed, lines(lane.log), dead, left, bare=lane.way.way == "bare", held=held)
 
 
 def tally(
