@@ -153,7 +153,7 @@ def _alarm(scene: Scene, on: Sequence[str], off: Sequence[str]) -> float:
 
 
 def full_addresses(scene: Scene) -> float:
-    """Neither the sources nor the dead-letter queues take a message."""
+    """Addresses are full with one message: the dead-letter queues, and sources whose consumers are slow."""
     node = scene.cluster.active()
     queues = [name for lane in scene.lanes for name in (lane.queue, f"DLQ.{lane.queue}")]
     for name in queues:
@@ -400,7 +400,7 @@ OF_PAIRS = (
 OF_ARTEMIS = (
     *OF_PAIRS,
     Fault("failback", "failover, and back to the first one", fail_over_and_back),
-    Fault("full", "sources and dead-letter queues are full", full_addresses),
+    Fault("full", "no address takes more than a message, so that dead letters are refused", full_addresses),
     Fault("permissions", "the user's role withdrawn, its connections closed, and given back", artemis_permissions),
     Fault("credentials", "its password changed, its connections closed, and changed back", artemis_credentials),
     *DELETED,

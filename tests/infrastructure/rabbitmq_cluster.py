@@ -86,7 +86,7 @@ class RabbitMQCluster(Cluster):
             channel.queue_delete(queue)
 
     def rungs(self) -> dict[str, int]:
-        """Count also what a rung has handed to its dead-lettering and the source has not confirmed: nobody can take it."""
+        """Count also what a rung has handed to its dead-lettering: nobody can take it."""
         listed = self.active().ctl("list_queues", "name", "messages").splitlines()
         counts = [line.split("\t") for line in listed if line.startswith("redeliver.retry.")]
         return {name: int(count) for name, count in counts if not name.endswith(".young")}
