@@ -126,10 +126,12 @@ class _Pair:
         for direction, kept in self._kept.items():
             if self._closed or not kept or self._proxy.is_stalled(direction, self.role):
                 continue
-            size = self._proxy.crumb or len(kept)
+            start = 0
             try:
-                for start in range(0, len(kept), size):
+                while start < len(kept):
+                    size = self._proxy.crumb or len(kept)
                     targets[direction].sendall(kept[start : start + size])
+                    start += size
                     if self._proxy.crumb:
                         time.sleep(0.0002)  # else the kernel puts the crumbs together again
             except OSError:

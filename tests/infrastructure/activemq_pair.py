@@ -54,6 +54,3 @@ class ActiveMQPair(Cluster):
 
     def delete(self, queue: str) -> None:
         raise BrokerFailed("ActiveMQ deletes queues by JMX only, and none that is consumed")
-
-    def helper_queues(self, queue: str) -> list[str]:
-        return []

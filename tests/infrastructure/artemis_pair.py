@@ -35,8 +35,6 @@ _CORE = """
     <cluster-connections>
       <cluster-connection name="pair">
         <connector-ref>self</connector-ref>
-        <check-period>1000</check-period>
-        <connection-ttl>5000</connection-ttl>
         <retry-interval>500</retry-interval>
         <static-connectors><connector-ref>other</connector-ref></static-connectors>
       </cluster-connection>
@@ -95,9 +93,6 @@ class ArtemisPair(Cluster):
 
     def delete(self, queue: str) -> None:
         self.active().ctl("broker", "destroyQueue", queue, "true")
-
-    def helper_queues(self, queue: str) -> list[str]:
-        return []
 
     def stop(self) -> None:
         super().stop()

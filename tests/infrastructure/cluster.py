@@ -101,13 +101,9 @@ class Cluster(ABC):
     def delete(self, queue: str) -> None:
         """Delete it with all that is in it, whoever consumes from it."""
 
-    @abstractmethod
-    def helper_queues(self, queue: str) -> list[str]:
-        """The queues that a consumer of ours has made beside this one, its dead letters apart."""
-
-    def held(self, queue: str) -> int:
-        """How many messages the helper queues of this one still count, once all that can be taken is taken."""
-        return 0
+    def rungs(self) -> dict[str, int]:
+        """The retry queues that consumers of ours have made, and how many messages each counts."""
+        return {}
 
     def stop(self) -> None:
         for node in self.nodes:

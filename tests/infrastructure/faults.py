@@ -153,7 +153,7 @@ def _alarm(scene: Scene, on: Sequence[str], off: Sequence[str]) -> float:
 
 
 def full_addresses(scene: Scene) -> float:
-    """Neither the sources nor the dead-letter queues take a message."""
+    """Addresses are full with one message: the dead-letter queues, and sources whose consumers are slow."""
     node = scene.cluster.active()
     queues = [name for lane in scene.lanes for name in (lane.queue, f"DLQ.{lane.queue}")]
     for name in queues:
@@ -234,21 +234,20 @@ def activemq_credentials(scene: Scene) -> float:
 
 
 def delete_dead_letters(scene: Scene) -> float:
-    """The dead-letter queues are deleted with what lay in them, and made again later."""
+    """The dead-letter queues are deleted, and made again later. What lay in them is taken away before."""
     return _delete(scene, [f"DLQ.{lane.queue}" for lane in scene.lanes])
 
 
 def delete_sources(scene: Scene) -> float:
-    """The sources are deleted while nothing is in them, and made again."""
+    """The sources are deleted while nothing is in them, and made again later."""
     return _delete(scene, [lane.queue for lane in scene.lanes])
 
 
 def delete_rungs(scene: Scene) -> float:
     """The retry queues are deleted while nothing is in them."""
     scene.drained()
-    for lane in scene.lanes:
-        for name in scene.cluster.helper_queues(lane.queue):
-            scene.cluster.delete(name)
+    for name in scene.cluster.rungs():
+        scene.cluster.delete(name)
     for lane in scene.lanes:
         lane.producer.resume()
     return time.monotonic()
@@ -401,7 +400,7 @@ OF_PAIRS = (
 OF_ARTEMIS = (
     *OF_PAIRS,
     Fault("failback", "failover, and back to the first one", fail_over_and_back),
-    Fault("full", "sources and dead-letter queues are full", full_addresses),
+    Fault("full", "no address takes more than a message, so that dead letters are refused", full_addresses),
     Fault("permissions", "the user's role withdrawn, its connections closed, and given back", artemis_permissions),
     Fault("credentials", "its password changed, its connections closed, and changed back", artemis_credentials),
     *DELETED,

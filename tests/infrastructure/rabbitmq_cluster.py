@@ -85,15 +85,11 @@ class RabbitMQCluster(Cluster):
         with channel_on(self.active()) as channel:
             channel.queue_delete(queue)
 
-    def helper_queues(self, queue: str) -> list[str]:
-        listed = self.active().ctl("list_queues", "name").split()
-        return [name for name in listed if name.startswith(f"redeliver.retry.{queue}.") and not name.endswith(".young")]
-
-    def held(self, queue: str) -> int:
-        """Those that a rung has handed to its dead-lettering, and that the source has not confirmed yet."""
+    def rungs(self) -> dict[str, int]:
+        """Count also what a rung has handed to its dead-lettering: nobody can take it."""
         listed = self.active().ctl("list_queues", "name", "messages").splitlines()
-        counts = dict(line.split("\t") for line in listed)
-        return sum(int(counts.get(name, 0)) for name in self.helper_queues(queue))
+        counts = [line.split("\t") for line in listed if line.startswith("redeliver.retry.")]
+        return {name: int(count) for name, count in counts if not name.endswith(".young")}
 
     def part(self, node: RabbitMQ) -> None:
         """Cut a node off from the others: it says another cookie to them than they expect."""
