@@ -45,6 +45,7 @@ class _SentCopy:
     body: bytes
     answer: OnAnswer
     out: Outgoing
+    since: float  # on the monotonic clock
     waited: float = 0.0
     returned: str = ""
 
@@ -121,7 +122,7 @@ class Publisher:
         if self._largest is not None and len(out.body) > self._largest:
             answer("unfit", self._too_large(len(out.body)))
             return
-        sent = _SentCopy(exchange, routing_key, properties, out.body, answer, out)
+        sent = _SentCopy(exchange, routing_key, properties, out.body, answer, out, time.monotonic())
         if not self._can_write:
             self._queue.append(sent)
             self._watch()
@@ -193,16 +194,17 @@ class Publisher:
 
     def _returned(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         """It could not be routed. The confirm that follows is not one for us; equal copies are interchangeable."""
+        way, why = (method.exchange, method.routing_key), f"{method.reply_text} ({method.reply_code})"
+        there = [s for s in self._sent.values() if not s.returned and (s.exchange, s.routing_key) == way]
         encoded = b"".join(properties.encode())
-        for sent in self._sent.values():
-            same = sent.body == body and (sent.exchange, sent.routing_key) == (method.exchange, method.routing_key)
-            if same and not sent.returned and sent.properties == encoded:
-                sent.returned = f"{method.reply_text} ({method.reply_code})"
-                return
-        # Not recognised byte for byte: doubt falls on all that went the same way.
-        for sent in self._sent.values():
-            if (sent.exchange, sent.routing_key) == (method.exchange, method.routing_key):
-                sent.returned = f"{method.reply_text} ({method.reply_code})"
+        same = [s for s in there if s.properties == encoded and s.body == body][:1]
+        if not same:  # RabbitMQ 4.3.6 writes the headers in another order
+            id_of_copy = (properties.headers or {}).get("redeliver_copy_id")
+            known = [s for s in there if id_of_copy and s.out.copy_id == id_of_copy]
+            named = [s for s in there if s.out.properties.message_id == properties.message_id is not None]
+            same = known or [s for s in named if s.body == body]
+        for sent in same or there:  # not recognised: doubt falls on all that went the same way
+            sent.returned = why
 
     def _confirmed(self, frame: Any) -> None:
         method = frame.method
@@ -262,7 +264,7 @@ class Publisher:
             return
         late = False
         for sent in [*self._sent.values(), *self._queue]:
-            sent.waited += passed
+            sent.waited += min(passed, now - sent.since)  # it may have come right before this look
             late = late or sent.waited > self._patience
         if late:
             self._give_up()

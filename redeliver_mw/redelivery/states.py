@@ -9,8 +9,8 @@ changes nothing and nothing is done, because the answer came after the story had
 
 The order that the table keeps is confirm-before-settle: the only ways into *settling* are a handler's success, a
 verdict that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest,
-or its beginning where the broker waits. A transaction, in which copies and settle are one, leads from *moving* to
-*settled*.
+or its beginning where the broker waits, and the end of the time for which what cannot be copied may stay unsettled. A
+transaction, in which copies and settle are one, leads from *moving* to *settled*.
 """
 
 from __future__ import annotations
