@@ -358,5 +358,9 @@ class App:
             raise ConfigError(f"no started handler for {source}", cure="Name a source that has a handler") from None
 
     def health(self) -> dict[str, Any]:
-        """Plain values for a probe: started, broker, handled, and each source's waiting and paused."""
+        """Return plain values for a probe, from any thread: of the App, of each connection, and of each source.
+
+        `connections` says of each whether it is `connected`, since when, and its last error; `sources` of each whether
+        its messages are handed out (`consuming`), and why not. The page on health has all names.
+        """
         return self._engine.health() if self._engine is not None else {"started": False}

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Sequence
 
 from ..adapter.capabilities import Capabilities
-from ..adapter.protocol import OnAnswer
+from ..adapter.protocol import Adapter, OnAnswer
 from ..adapter.registry import adapter_for, parse_url
 from ..errors import ConfigError, RedeliverError
 from ..message import Delivery, Destination, Outgoing
@@ -38,7 +38,11 @@ class NullSink:
 
 
 class CompanionPublisher(CopyPublisher, NullSink):
-    """Publishes through an adapter that consumes nothing. Methods from any thread; answers on the adapter's."""
+    """Publishes through an adapter that consumes nothing. Methods from any thread; answers on the adapter's.
+
+    An adapter whose first connect does not come about gives up. The next copy has another one; whoever asks for that
+    has waited before, ever longer.
+    """
 
     elsewhere = True
 
@@ -48,19 +52,42 @@ class CompanionPublisher(CopyPublisher, NullSink):
         if parsed.dialect != dialect:
             scheme = dialect.partition("+")[0]
             raise ConfigError(f"publisher= is no {scheme} here", where=parsed.text, cure=f"Give a {scheme}:// URL")
-        self._adapter = adapter_for(parsed)
+        self._url = parsed
+        self._adapter: Adapter | None = adapter_for(parsed)  # None: it was given up
         self._started = False
-        self._starting = threading.Lock()
+        self._said = ""  # what was logged since it was last connected
+        self._lock = threading.Lock()  # of the adapter in use
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:
-        with self._starting:
-            if not self._started:
-                self._started = True
-                self._adapter.start(self)
-        if alive():
-            self._adapter.publish(out, answer, after=after)
-        else:
-            answer("unsent", "the original was lost meanwhile")
+        if not alive():
+            return answer("unsent", "the original was lost meanwhile")
+        try:
+            with self._lock:  # an adapter that is given up is asked for nothing any more
+                self._running().publish(out, answer, after=after)
+        except ConfigError as error:  # a file of certificates has changed
+            answer("unsent", str(error))
+        return None
+
+    def _running(self) -> Adapter:
+        if self._adapter is None:
+            self._adapter, self._started = adapter_for(self._url), False
+        if not self._started:
+            self._started = True
+            self._adapter.start(self)
+        return self._adapter
+
+    def connected(self, capabilities: Capabilities, /) -> None:
+        self._said = ""
+
+    def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        if str(error) != self._said:
+            self._said = str(error)
+            super().failed(error, source)
+        # Not on this thread, which is the adapter's own. Its copies are answered, and tried again by who asked.
+        threading.Thread(target=self.close, args=(1.0,), name="redeliver-companion-close", daemon=True).start()
 
     def close(self, timeout: float = 5.0) -> None:
-        self._adapter.close(timeout)
+        with self._lock:
+            adapter, self._adapter = self._adapter, None
+        if adapter is not None:
+            adapter.close(timeout)

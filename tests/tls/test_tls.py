@@ -310,3 +310,20 @@ def test_a_dropin_whose_publisher_fails_by_tls_logs_why_and_keeps_the_message(
         assert kept is not None
         assert kept.body == b"one"
         session.settle(kept)
+
+
+def test_a_dropin_whose_publisher_has_failed_publishes_once_the_cause_is_mended(
+    tls: TlsBroker, authority: Authority, stranger: Authority, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue, ca = new_queue(tls.broker), tmp_path / "ca.pem"
+    declare(tls.broker, f"DLQ.{queue}")
+    ca.write_bytes(stranger.cert.read_bytes())
+    with connect(tls.broker.url) as session:
+        session.publish(queue, b"one")
+        with dropin(tls.broker, queue, tls.url(tls.port, f"ca={ca}")):
+            until(lambda: any(UNKNOWN_AUTHORITY[0] in record.getMessage() for record in caplog.records))
+            ca.write_bytes(authority.cert.read_bytes())
+            letter = session.receive(f"DLQ.{queue}", 120.0)
+            assert letter is not None
+            assert letter.body == b"one"
+            session.settle(letter)

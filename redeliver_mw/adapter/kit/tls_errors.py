@@ -171,13 +171,14 @@ class WrongPortCheck:
         self, url: BrokerUrl, call_later: Callable[[float, Callable[[], None]], object], greeting: bytes = b""
     ) -> None:
         self._tls, self._greeting, self._call_later = url.flag("tls"), greeting, call_later
-        self._checked: set[tuple[str, int]] = set()
+        self._checked: dict[tuple[str, int], WrongPort | None] = {}  # None also while it is looked at
 
     def begin(self, host: str, port: int, answer: Callable[[WrongPort | None], None]) -> None:
-        """Look, and answer within some seconds; None: nothing is known, or this host was looked at before."""
-        if (host, port) in self._checked or (self._tls and not self._greeting):
-            return answer(None)
-        self._checked.add((host, port))
+        """Look, and answer within some seconds, or what was found before; None: nothing is known."""
+        key = (host, port)
+        if key in self._checked or (self._tls and not self._greeting):
+            return answer(self._checked.get(key))
+        self._checked[key] = None
         found: list[WrongPort | None] = []
         thread = threading.Thread(target=lambda: found.append(self._look(host, port)), daemon=True)
 
@@ -185,7 +186,8 @@ class WrongPortCheck:
             if thread.is_alive():
                 self._call_later(_EVERY, wait)
             else:
-                answer(found[0] if found else None)
+                self._checked[key] = found[0] if found else None
+                answer(self._checked[key])
 
         thread.start()
         self._call_later(_EVERY, wait)
