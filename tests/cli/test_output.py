@@ -10,7 +10,7 @@ from typing import Any
 import proton
 import pytest
 
-from redeliver_mw.cli.output import headers_shown, when
+from redeliver_mw.cli.output import headers_shown, print_json, when
 
 INT = proton.Data.INT
 
@@ -59,3 +59,28 @@ def test_a_value_of_amqp_is_shown_without_its_class(value: Any, shown: Any) -> N
 )
 def test_times_at_every_end_of_their_range_are_told(seconds: float | None, shown: str) -> None:
     assert when(seconds) == shown
+
+
+HOSTILE = "\x1b[2J\x9b2J\x7f\u202e\udcff\ud800."
+
+
+def test_json_is_printed_without_what_steers_a_terminal_and_reads_back_as_it_was(capfd: Any) -> None:
+    print_json({HOSTILE: [HOSTILE, "grüße"]})
+    out = capfd.readouterr().out
+    assert out.isprintable() or out.rstrip("\n").isprintable()
+    assert "grüße" in out
+    assert json.loads(out) == {HOSTILE: [HOSTILE, "grüße"]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ({"password=hunter2": 1}, {"password=***": 1}),
+        ({"a": {"api_key: hunter2": 1}}, {"a": {"api_key: ***": 1}}),
+        ({"password": '{"x": "hunter2"}'}, {"password": "***"}),
+        ({"password": ""}, {"password": ""}),
+        ({"passwords_seen": 7}, {"passwords_seen": 7}),
+    ],
+)
+def test_a_secret_is_hidden_in_a_name_and_all_of_it_behind_a_telling_name(headers: Any, shown: Any) -> None:
+    assert headers_shown(headers) == shown
