@@ -41,7 +41,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz infrastructure infrastructure-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
+.PHONY: help setup demo test test-all test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -141,6 +141,10 @@ bench-policies: $(READY) ## what policies cost: to decide, to read and write a m
 fuzz: $(READY) ## each reader of a policy language under atheris, for SECONDS (60); what it finds stays in .fuzz
 	@test -d .fuzz/atheris || $(VENV)/bin/python -m pip install --quiet --target .fuzz/atheris "atheris>=3,<4"
 	PYTHONPATH=.fuzz/atheris $(VENV)/bin/python -m tests.fuzz --seconds $(SECONDS)
+
+# BROKER is one of activemq63, activemq518, artemis244, rabbitmq43, rabbitmq43-amqp10, rabbitmq310; else it is all of them.
+fuzz-messages: $(READY) ## hostile messages on real brokers, for SECONDS (60) on each; FUZZ="--seed N" makes a round again
+	$(VENV)/bin/python -m tests.hostile --seconds $(SECONDS) $(if $(filter-out memory,$(BROKER)),--broker $(BROKER)) $(FUZZ)
 
 CONVERSIONS ?= 20000
 conversions: $(READY) ## random policies from each language into each: whatever differs is listed as lost

@@ -52,6 +52,7 @@ _SHAPES = re.compile(  # secrets that show by their own shape; each can begin on
     r"|(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}+|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"
     r"|glpat-[\w-]{16,}+|xox[abeprs]-[\w-]{10,}+|[srp]k_(?:live|test)_\w{10,}+|AIza[\w-]{30,}+)"
 )
+_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHAPE_HINTS = ("eyJ", "AKIA", "ASIA", "AROA", "AIDA", "gh", "glpat-", "xox", "k_live_", "k_test_", "AIza")
 
 
@@ -80,6 +81,14 @@ def redact(text: str) -> str:
 def redact_url(url: str) -> str:
     """A URL, or several with commas, for messages and logs: user and hosts stay, password and secrets go."""
     return redact(clean(url).strip().replace(" ", "%20"))
+
+
+def visible(text: str, *, lines: bool = False) -> str:
+    """`text` with whatever would steer a terminal spelled out: control characters, marks of direction, half surrogates.
+
+    `lines` keeps line ends and tabs. Any thread; linear time.
+    """
+    return _STEERING.sub(lambda c: c[0] if lines and c[0] in "\n\t" else ascii(c[0])[1:-1], text)
 
 
 def clean(text: str) -> str:

@@ -38,7 +38,7 @@ class PikaReader:
 
     def headers(self, native: Native, /) -> dict[str, Any]:
         """What rabbitmq+proton wrote on a message that it gave back stands in for all headers of ours."""
-        found = dict(native[1].headers or {})
+        found = named(native[1].headers or {})
         marks = {name.removeprefix(MARK): value for name, value in found.items() if name.startswith(MARK + OURS)}
         if marks:
             found = {name: value for name, value in found.items() if not name.startswith((OURS, MARK + OURS))} | marks
@@ -49,7 +49,7 @@ class PikaReader:
         if isinstance(properties, RawProperties):
             return properties.headers_size
         try:
-            return len(encode_table(properties.headers or {}))
+            return len(encode_table(named(properties.headers or {})))
         except NotEncodable as error:
             raise NotCopyable(f"a header cannot be sent again as it is: {error}") from None
 
@@ -89,7 +89,7 @@ class PikaReader:
             rest, headers = properties.around_headers()
         else:
             known = [(name, value) for name, value in sorted(vars(properties).items()) if name != "headers"]
-            rest, headers = repr(known).encode("utf-8", "backslashreplace"), properties.headers or {}
+            rest, headers = repr(known).encode("utf-8", "backslashreplace"), named(properties.headers or {})
         return f"{method.exchange}\0{method.routing_key}\0".encode("utf-8", "backslashreplace") + rest, headers
 
     def pack(self, native: Native, /) -> bytes:
@@ -109,7 +109,7 @@ class PikaReader:
         properties = native[1]
         if isinstance(properties, RawProperties) and properties.raw is not None:
             return OURS.encode() in properties.raw
-        return any(name.startswith((OURS, MARK + OURS)) for name in properties.headers or ())
+        return any(name.startswith((OURS, MARK + OURS)) for name in named(properties.headers or {}))
 
     def death(self, native: Native, /) -> Death | None:
         """The queue it was consumed from when it died last: newest first, `x-death` lists queues and reasons.
@@ -145,6 +145,26 @@ class PikaReader:
             return f"it cannot be encoded: {error}"
         key = route_to(out.target)[1]
         return "" if len(key.encode("utf-8", "replace")) <= NAME_BYTES else f"its name has more than {NAME_BYTES} bytes"
+
+
+def named(headers: Mapping[Any, Any]) -> dict[str, Any]:
+    """A copy of the driver's headers, in which names that are no UTF-8 are texts as in `decode_table`.
+
+    pika 1.4 gives them as bytes, in nested tables too.
+    """
+    return {_name(name): _named_within(value) for name, value in headers.items()}
+
+
+def _name(name: Any) -> Any:
+    return name.decode("utf-8", "surrogateescape") if isinstance(name, bytes) else name
+
+
+def _named_within(value: Any) -> Any:
+    if type(value) is dict and any(isinstance(n, bytes) or isinstance(v, dict | list) for n, v in value.items()):
+        return named(value)
+    if type(value) is list and any(isinstance(item, dict | list) for item in value):
+        return [_named_within(item) for item in value]
+    return value
 
 
 def _short(packed: bytes) -> tuple[str, bytes]:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +15,7 @@ from ..policy.flatten import flattened
 from ..policy.model import describe
 from ..redaction import redact
 from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
-from .output import print_table
+from .output import print_json, print_table
 
 
 def register(app: typer.Typer) -> None:
@@ -36,7 +35,7 @@ def check(
     if strict:
         refuse_findings(found, policy)
     if as_json:
-        print(json.dumps(_json(policies, found), ensure_ascii=False))
+        print_json(_json(policies, found))
     elif not policies.entries:
         one = policies.default
         print(f"valid {one.language}, version {one.version}: {describe(one)}")

@@ -10,7 +10,6 @@ that can be said is. A language that names each destination needs `--destination
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from typing import Annotated
 
@@ -35,6 +34,7 @@ from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
 from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
 from .explain import DestinationKindOption, source_of
+from .output import print_json
 
 IN_PART = 3
 _NOTHING = RedeliveryPolicy(None, 0.0, None, expiry=Expiry("discard"))
@@ -88,7 +88,7 @@ def convert(
     written = _without_secrets(write(policies), own=policies.language == to)
     done = not written.names_nothing and (lossy or not written.lost)
     if as_json:
-        print(json.dumps(_json(to, policies.language, written, done, found), ensure_ascii=False))
+        print_json(_json(to, policies.language, written, done, found))
     elif done:
         print(written.text.rstrip("\n"))
     print_warnings(found)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,7 +30,7 @@ from ..redelivery.copies import HISTORY
 from ..session import Session, connect
 from .arguments import Dlq, Json, Url, read_url
 from .logs import quiet_drivers
-from .output import body_of, cut, headers_of, plain, print_table, when
+from .output import body_of, cut, headers_of, plain, print_json, print_table, when
 from .signals import ended_by_signals
 
 PART, INTERRUPTED = 3, 130
@@ -58,14 +57,14 @@ def list_(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, a
     """List dead letters, and leave them where they are."""
     letters = [letter for _, letter in _look(url, dlq, limit, id_, LISTED)]
     if as_json:
-        print(json.dumps([_as_json(letter) for letter in letters], ensure_ascii=False))
+        print_json([_as_json(letter) for letter in letters])
         return
     ids = _short([letter.id for letter in letters])
     rows = [
         (
             ids[letter.id],
             _from(letter),
-            letter.reason,
+            plain(letter.reason),
             str(letter.failures),
             _error(letter),
             when(letter.since),
@@ -84,7 +83,7 @@ def show(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, as
             _as_json(letter) | {"history": _attempts(letter), "headers": headers_of(d), **body_of(d.body)}
             for d, letter in found
         ]
-        print(json.dumps(shown, ensure_ascii=False))
+        print_json(shown)
         return
     for number, (delivery, letter) in enumerate(found):
         print("\n" if number else "", end="")
@@ -112,7 +111,7 @@ def replay(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, 
     with ended_by_signals(one.stop):
         report = one.run()
         if as_json:
-            print(json.dumps(_report_as_json(report), ensure_ascii=False))
+            print_json(_report_as_json(report))
         else:
             _print_report(report)
         for line in _remarks(report, queue):
@@ -239,7 +238,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
 def _print_report(report: ReplayReport) -> None:
     """A line for each kind of outcome: there may be many thousands of letters."""
     same = Counter((o.word, str(o.letter.source or ""), o.why) for o in report.outcomes)
-    rows = [(str(n), word, to, plain(redact(why))) for (word, to, why), n in same.items()]
+    rows = [(str(n), word, plain(to), plain(redact(why))) for (word, to, why), n in same.items()]
     if rows:
         print_table(("letters", "outcome", "to", "why"), rows, right={0})
     print(f"{report.count('replayed')} of {len(report.outcomes)} replayed, replay id {report.replay_id}")
@@ -267,7 +266,7 @@ def _short(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _from(letter: DeadLetterInfo) -> str:
-    return plain(str(letter.source)) if letter.source is not None else letter.problem
+    return plain(str(letter.source)) if letter.source is not None else plain(letter.problem)
 
 
 def _error(letter: DeadLetterInfo) -> str:

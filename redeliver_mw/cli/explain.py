@@ -7,7 +7,6 @@ Of a policy with arms each arm has a timeline; beside another policy's, that of 
 
 from __future__ import annotations
 
-import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +19,7 @@ from ..message import Destination
 from ..policy import Arm, RedeliveryPolicy
 from ..policy.findings import findings_at
 from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
-from .output import print_table
+from .output import print_json, print_table
 from .timeline import (
     FAILURES_LIMIT,
     NAMES,
@@ -88,7 +87,7 @@ def explain(
     if drawing is not None:
         _draw([*lanes, *others], source, drawing)
     if as_json:
-        print(json.dumps(_json(lanes, others, source), ensure_ascii=False))
+        print_json(_json(lanes, others, source))
     elif others:
         _print_both(lanes, others, source)
     else:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -15,7 +14,7 @@ import typer
 from ..errors import ConfigError
 from ..redaction import redact
 from .arguments import Json, read_url
-from .output import body_of, cut, headers_shown, plain, print_table, when
+from .output import body_of, cut, headers_shown, plain, print_json, print_table, when
 
 if TYPE_CHECKING:
     from ..limbo import LimboAdmin, Parked, ParkedSummary
@@ -45,7 +44,7 @@ def list_(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_j
     with _desk(url, limit, id_) as desk:
         found, counts = desk.listed(limit or LISTED, id_), desk.counts()
     if as_json:
-        print(json.dumps([_as_json(one) for one in found], ensure_ascii=False))
+        print_json([_as_json(one) for one in found])
         return
     rows = [
         (
@@ -75,7 +74,7 @@ def show(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as_js
     with _desk(url, limit, id_) as desk:
         found = desk.show(limit or 1, id_)
     if as_json:
-        print(json.dumps([_shown(one) for one in found], ensure_ascii=False))
+        print_json([_shown(one) for one in found])
         return
     for number, one in enumerate(found):
         head = f"message {one.id}, to {plain(str(one.out.target))}, due {when(one.due)}, {len(one.out.body)} bytes"
@@ -99,7 +98,7 @@ def release(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as
         released, counts = desk.release(limit, id_), desk.counts()
         waiting = desk.listed(limit or LISTED, id_) if released else []
     if as_json:
-        print(json.dumps({"released": released, "parked": sum(counts.values())}))
+        print_json({"released": released, "parked": sum(counts.values())})
     else:
         print(f"{released} of {sum(counts.values())} released")
     if id_ is None and (letters := counts[DEAD_LETTER]):

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from ..redaction import redact
+from ..redaction import redact, visible
 from ..telemetry.failure_log import FIELDS
 
 if TYPE_CHECKING:
@@ -65,7 +65,11 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
     else:
         colours = sys.stderr.isatty()
         plain = structlog.dev.plain_traceback
-        render = [_redacted, structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=plain)]
+        render = [
+            structlog.processors.format_exc_info,
+            _redacted,
+            structlog.dev.ConsoleRenderer(colors=colours, exception_formatter=plain),
+        ]
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[
             structlog.stdlib.add_log_level,
@@ -94,5 +98,5 @@ def _fields_of_a_failure(_logger: object, _method: str, event: EventDict) -> Eve
 
 
 def _redacted(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """No credentials in a log line, whoever wrote it."""
-    return {name: redact(value) if isinstance(value, str) else value for name, value in event.items()}
+    """No credentials in a log line, and nothing that steers a terminal, whoever wrote it."""
+    return {n: visible(redact(v), lines=True) if isinstance(v, str) else v for n, v in event.items()}

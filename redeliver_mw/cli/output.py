@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,12 +12,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..message import Delivery
-from ..redaction import MARK, redact
+from ..redaction import MARK, redact, visible
 from ..storage.header_values import without_class
 
 CUT = 80  # characters of a text in a table
 HEX_BYTES = 256  # of a body that is no text
-_STEERING = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_STEERING = re.compile(
+    r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)  # of JSON, where others are escaped
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> None:
@@ -37,7 +40,12 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: C
 
 def plain(text: str, *, lines: bool = False) -> str:
     """A stranger's text, its control characters spelled out; `lines` keeps line ends and tabs."""
-    return _STEERING.sub(lambda c: c[0] if lines and c[0] in "\n\t" else ascii(c[0])[1:-1], text)
+    return visible(text, lines=lines)
+
+
+def print_json(value: object) -> None:
+    """One line of JSON on stdout. What would steer a terminal, or cannot be written as UTF-8, is escaped in it."""
+    print(_STEERING.sub(lambda c: f"\\u{ord(c[0]):04x}", json.dumps(value, ensure_ascii=False)))
 
 
 def cut(text: str) -> str:
@@ -60,8 +68,8 @@ def headers_of(delivery: Delivery) -> dict[str, Any]:
 
 
 def headers_shown(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of headers by themselves."""
-    return {name: _value(value, secret=_is_telling(name)) for name, value in headers.items()}
+    """Return headers as JSON can carry them; secrets in names and values are hidden."""
+    return {redact(name): _value(value, secret=_is_telling(name)) for name, value in headers.items()}
 
 
 def body_of(body: bytes) -> dict[str, str]:
@@ -85,7 +93,7 @@ def _value(value: Any, *, secret: bool) -> Any:
         return [_value(item, secret=secret) for item in value]
     if isinstance(value, dict):
         named = ((str(without_class(key)), item) for key, item in value.items())
-        return {key: _value(item, secret=secret or _is_telling(key)) for key, item in named}
+        return {redact(key): _value(item, secret=secret or _is_telling(key)) for key, item in named}
     if isinstance(value, bool | None):
         return value
     if secret:

@@ -35,6 +35,7 @@ _HALF = 16  # bytes of a digest, for each of its parts
 TWIN = "x"  # with which a twin key begins; the keys of messages with an id are hexadecimal
 TWIN_CHARS = 32
 CLAIM_MARGIN_US = 1_800_000_000  # beyond the longest delay, where the broker tells no ack timeout: half an hour
+MOST_COUNTED = 2**31 - 2**20  # that a header is believed: counting goes on from there, in the journal's 32 bits
 LEDGER_SIZE = 10_000  # entries a ledger keeps; the one used longest ago goes first, which can only lower a count
 
 
@@ -298,9 +299,9 @@ def _text(headers: dict[str, Any], name: str) -> str:
 
 
 def _int(headers: dict[str, Any], name: str) -> int:
-    """A decimal from 0 to 2**31 - 1; whatever else a stranger wrote there is 0."""
+    """A decimal from 0 to MOST_COUNTED; whatever else a stranger wrote there is 0."""
     text = _text(headers, name)
-    return min(int(text), 2**31 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    return min(int(text), MOST_COUNTED) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
 def _time(headers: dict[str, Any], name: str) -> int | None:

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 
 from ..clock import Clock
 from ..errors import ConfigError
-from ..redaction import trim_utf8
+from ..redaction import trim_utf8, visible
 from ..redelivery.commands import RecordAttempt
 
 __all__ = ["FIELDS", "FailureLog", "log_failures_option"]
@@ -135,7 +135,7 @@ class FailureLog:
         if now < self._traced.get(failure.fingerprint, -math.inf) + TRACEBACK_EVERY:
             return ""
         _remember(self._traced, failure.fingerprint, now)
-        return failure.text.rstrip("\n")
+        return visible(failure.text.rstrip("\n"), lines=True)
 
     # -- summaries --------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ def _level(c: RecordAttempt) -> int:
 def _line(c: RecordAttempt) -> str:
     message = f"message {_one_line(c.delivery.message_id, ID_BYTES)}" if c.delivery.message_id else "a message"
     failed = "" if c.failure is None else " failed"
-    error = "" if c.failure is None else f": {c.failure.type}"
+    error = "" if c.failure is None else f": {_one_line(c.failure.type, ID_BYTES)}"
     if c.failure is not None and c.failure.message:
         error += f": {_one_line(c.failure.message, ERROR_BYTES)}"
     return f"{c.delivery.destination}: {message}{failed}, F={c.past.failures}: {_outcome(c)}{error}"
@@ -219,7 +219,11 @@ def _outcome(c: RecordAttempt) -> str:
 
 def _summary(second: _Second, left_out: int) -> str:
     what = "dead letters" if second.level == logging.ERROR else "failures"
-    error = f" with {second.error_type} (fingerprint {second.fingerprint})" if second.fingerprint else ""
+    error = (
+        f" with {_one_line(second.error_type, ID_BYTES)} (fingerprint {second.fingerprint})"
+        if second.fingerprint
+        else ""
+    )
     return f"{left_out} more {what}{error} were left out of the log within one second"
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import proton
 import pytest
 
-from redeliver_mw.cli.output import headers_shown, when
+import redeliver_proton  # noqa: F401 -- it registers the types of its driver
+from redeliver_mw.cli.output import headers_shown, print_json, when
 
 INT = proton.Data.INT
 
@@ -89,3 +90,28 @@ def test_what_is_nested_under_a_telling_name_is_not_shown() -> None:
 )
 def test_a_text_of_json_shows_nothing_that_is_nested_under_a_telling_name(text: str, shown: str) -> None:
     assert headers_shown({"x": text}) == {"x": shown}
+
+
+HOSTILE = "\x1b[2J\x9b2J\x7f\u202e\udcff\ud800."
+
+
+def test_json_is_printed_without_what_steers_a_terminal_and_reads_back_as_it_was(capfd: Any) -> None:
+    print_json({HOSTILE: [HOSTILE, "grüße"]})
+    out = capfd.readouterr().out
+    assert out.isprintable() or out.rstrip("\n").isprintable()
+    assert "grüße" in out
+    assert json.loads(out) == {HOSTILE: [HOSTILE, "grüße"]}
+
+
+@pytest.mark.parametrize(
+    ("headers", "shown"),
+    [
+        ({"password=hunter2": "x"}, {"password=***": "***"}),
+        ({"a": {"api_key: hunter2": "x"}}, {"a": {"api_key: ***": "***"}}),
+        ({"password": '{"x": "hunter2"}'}, {"password": "***"}),
+        ({"password": ""}, {"password": ""}),
+        ({"passwords_seen": 7}, {"passwords_seen": "***"}),
+    ],
+)
+def test_a_secret_is_hidden_in_a_name_and_all_of_it_behind_a_telling_name(headers: Any, shown: Any) -> None:
+    assert headers_shown(headers) == shown

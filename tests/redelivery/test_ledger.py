@@ -146,10 +146,18 @@ def test_garbage_in_our_headers_does_no_harm(name: str, garbage: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "failures"), [("-1", 0), ("1e3", 0), ("five", 0), ("007", 7), ("99999999999", 2**31 - 1)]
+    ("text", "failures"), [("-1", 0), ("1e3", 0), ("five", 0), ("007", 7), ("99999999999", 2**31 - 2**20)]
 )
 def test_a_count_is_a_decimal_from_0_on_or_it_is_0(text: str, failures: int) -> None:
     assert past_of(OURS | {"redeliver_failures": text}).failures == failures
+
+
+def test_counts_of_a_stranger_leave_room_to_count_on_in_32_bits() -> None:
+    most = "2147483647"
+    past = past_of(OURS | {"redeliver_generation": most, "redeliver_failures": most, "redeliver_reason": "exhausted"})
+    assert past.generation < 2**31 - 1
+    past = past_of(OURS | {"redeliver_generation": most, "redeliver_failures": most, "redeliver_hop": most})
+    assert max(past.failures, past.generation, past.hop) + 1000 < 2**31
 
 
 def test_times_are_read_back_to_the_microsecond() -> None:

@@ -164,6 +164,15 @@ def test_an_error_cannot_begin_another_line_and_shows_no_secret(kept: Kept) -> N
     assert "hunter2" not in line + "".join(kept.tracebacks())
 
 
+def test_what_an_error_says_cannot_steer_a_terminal_neither_in_the_line_nor_in_the_traceback(kept: Kept) -> None:
+    kind = type("Bad\x1b[2J", (Exception,), {})
+    FailureLog(ManualClock()).attempt(attempt_of(kind("\x1b]0;owned\x07 \x9b2J \u202e\r")))
+    (line,), (traceback,) = kept.lines(), kept.tracebacks()
+    assert line.isprintable()
+    assert all(row.isprintable() for row in traceback.split("\n"))
+    assert "Bad\\x1b[2J: \\x1b]0;owned\\x07 \\x9b2J \\u202e\\r" in traceback
+
+
 def test_a_plain_formatter_writes_the_traceback_below_the_line() -> None:
     text = io.StringIO()
     handler = logging.StreamHandler(text)

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from ...message import Destination
 from ...redaction import redact
 from ..arguments import Json, Url, read_url
 from ..logs import quiet_drivers
-from ..output import plain, print_table
+from ..output import plain, print_json, print_table
 from ..signals import ended_by_signals
 from .options import Conf, Master, spark
 
@@ -133,7 +132,7 @@ def _show(done: Replayed, execute: bool, as_json: bool) -> int:
     from ...pipeline.replaying.report import to_json
 
     if as_json:
-        print(json.dumps(to_json(done), ensure_ascii=False))
+        print_json(to_json(done))
     else:
         rows = [
             (str(number), word, plain(str(Destination.parse(target))), _why(done, target, word))

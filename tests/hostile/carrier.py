@@ -1,0 +1,142 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""What a round needs of a broker and its driver: messages made of bytes, sent raw, read raw, consumed by a drop-in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
+
+from tests.brokers import Broker
+from tests.hostile.texts import CASE
+
+N = TypeVar("N", str, bytes)
+Handle = Callable[[bytes], None]  # given all of a message in which its case can be found; raises what it raises
+
+
+@dataclass(frozen=True)
+class Made:
+    """A message before it is sent. `wire` is the carrier's own; `user` names the headers that are the user's."""
+
+    case: str
+    wire: Any
+    body: bytes
+    user: frozenset[bytes]
+    about: str
+
+
+@dataclass(frozen=True)
+class Found:
+    """A message as a bare client reads it: names and values of headers as they stand on the wire."""
+
+    body: bytes
+    headers: tuple[tuple[bytes, bytes], ...]
+    raw: bytes = b""
+
+    @property
+    def case(self) -> str:
+        """Empty for a message that is none of ours, or has lost what it is known by."""
+        seen = CASE.search(self.body) or next((c for _, v in self.headers if (c := CASE.search(v))), None)
+        return seen[1].decode() if seen else ""
+
+    def of_the_user(self, names: frozenset[bytes]) -> list[tuple[bytes, bytes]]:
+        return sorted(pair for pair in self.headers if pair[0] in names)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How hostile messages may be. `too_large`: also those whose headers cannot be copied."""
+
+    largest: int = 1 << 16
+    too_large: bool = False
+
+
+class Carrier(ABC):
+    """One broker through one driver. Used by one thread."""
+
+    scheme: str
+    driver: str
+    has_dropin = True
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+
+    @property
+    def url(self) -> str:
+        scheme, _, rest = self.broker.url.partition("://")
+        return f"{self.scheme or scheme}://{rest}"
+
+    @abstractmethod
+    def make(self, queue: str, rng: Random) -> None:
+        """Declare it, of a kind that `rng` chooses."""
+
+    @abstractmethod
+    def delete(self, queue: str) -> None: ...
+
+    @abstractmethod
+    def message(self, rng: Random, case: str, limits: Limits) -> Made:
+        """Make a hostile one. `case` is in its body, or in a header, or in both."""
+
+    @abstractmethod
+    def healthy(self, case: str) -> Made: ...
+
+    @abstractmethod
+    def send(self, queue: str, made: Made) -> str:
+        """Send and wait for the broker's word. What it said instead of yes; empty: it has it."""
+
+    @abstractmethod
+    def take(self, queue: str) -> list[Found]:
+        """All that is there, removed."""
+
+    @abstractmethod
+    def depth(self, queue: str) -> int: ...
+
+    @abstractmethod
+    def readable(self, made: Made) -> bool:
+        """Whether the bare driver can read it: a drop-in is not given what its driver already fails on."""
+
+    def as_the_driver_reads(self, wire: bytes) -> object:
+        """A header's value, as far as a drop-in can keep it: it has what the driver has read, and no more."""
+        return wire
+
+    @abstractmethod
+    def dropin(self, queue: str, handle: Handle, options: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """The driver's own consumer with a drop-in around its callback, as long as the context lasts."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+def body_for(rng: Random, case: str, largest: int) -> bytes:
+    """Bytes with the case at their begin; sometimes text, sometimes as much as the broker takes."""
+    mark = f"case={case};".encode()
+    size = rng.choice((0, 0, 10, 1000, 1000, 70_000, largest)) if rng.random() < 0.5 else rng.randrange(2000)
+    size = min(size, max(0, largest - len(mark)))
+    if size > 1 << 17:
+        return mark + b"\0\xff\x1b[2J" * (size // 6) + b"x" * (size % 6)
+    kind = rng.randrange(4)
+    if kind == 0:
+        return mark + rng.randbytes(size)
+    if kind == 1:
+        return mark + (b"\x1b[31m\x9b2J\0\r\n{}" * (size // 14 + 1))[:size]
+    if kind == 2:
+        return mark + ("grüße \u202e 🐇 password=Zq9S3cr3tbody " * (size // 40 + 1)).encode()[:size]
+    return mark
+
+
+def fitting(
+    entries: list[tuple[N, bytes]], most: int, size: Callable[[tuple[N, bytes]], int], kept: N
+) -> list[tuple[N, bytes]]:
+    """As many of the headers as have room in `most` bytes; the one that is named `kept` in any case."""
+    left = most - sum(size(entry) for entry in entries if entry[0] == kept)
+    found = []
+    for entry in entries:
+        need = 0 if entry[0] == kept else size(entry)
+        if need <= left:
+            found.append(entry)
+            left -= need
+    return found
