@@ -35,8 +35,6 @@ from ..manifests import now_us
 
 VERSION: Final = 1
 FOLDER: Final = "ledger"
-
-LedgerLine = Mapping[str, Any]
 WHYS: Final = 16  # different reasons that one answer tells; what is refused for others has the last one
 WHY_BYTES: Final = 240  # of a reason as JSON
 PATIENCE: Final = 10.0
@@ -47,6 +45,8 @@ _OTHER: Final = "refused, for one more reason than are told apart"
 _NOT_RESERVING: Final = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _RANGES: Final = re.compile(r"[0-9]{1,10}(?:-[0-9]{1,10})?(?:,[0-9]{1,10}(?:-[0-9]{1,10})?)*")
 _WIDEST: Final = 11  # characters that a position takes at most, its comma included
+
+LedgerLine = Mapping[str, Any]
 
 
 @dataclass(slots=True)

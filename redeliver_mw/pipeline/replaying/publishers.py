@@ -46,7 +46,7 @@ AGAIN: Final = "Run it again: it goes on where it was"
 REFUSED_IN_A_ROW: Final = 100  # then nothing more is tried: it would be refused, too
 _BATCH_BYTES: Final = 8 << 20  # of bodies that are on their way at once
 
-COLUMNS = (
+COLUMNS: Final = (  # of a plan's letters, as far as a copy needs them
     "position",
     "rank",
     "dl_id",
@@ -310,12 +310,12 @@ def _of_disk(error: OSError, folder: str) -> RedeliverError:
     return lake_error(error, where)
 
 
-def chain_of(row: Mapping[str, Any], ordered: bool) -> str:
+def chain_of(row: Row, ordered: bool) -> str:
     """What has to go in order; empty for a letter by itself."""
     return (row["group_id"] or "") if ordered else ""
 
 
-def letter_of(row: Mapping[str, Any], plan_id: str, ordered: bool, adapter: Adapter) -> OutgoingLetter:
+def letter_of(row: Row, plan_id: str, ordered: bool, adapter: Adapter) -> OutgoingLetter:
     """NotCopyable for what cannot be sent exactly."""
     if row["letter"] is None or row["body"] is None:
         raise NotCopyable("its body is neither in the plan nor, as it was planned, in the lake")
