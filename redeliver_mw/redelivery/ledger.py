@@ -72,10 +72,14 @@ class LedgerEntry:
     returns: bool = False  # done, by a retry copy that comes again
 
     def is_unclaimed(self, oldest_us: int) -> bool:
-        """Return whether a redelivery of an identical message may take its count over: one that failed since then."""
+        """Return whether a redelivery of an identical message may take its count over: one that failed since then.
+
+        Also what is stranded, whenever it failed: it is given back again and again, and is not to be run again.
+        """
         counts = self.past.failures > 0 or self.past.not_before_us is not None or self.crashed
-        decided = self.done or self.verdict is not None or bool(self.confirmed)
-        return counts and not decided and self.story is None and (self.past.last_failed_us or oldest_us) >= oldest_us
+        decided = self.done or bool(self.confirmed) or (self.verdict is not None and not self.stranded)
+        recent = self.stranded or (self.past.last_failed_us or oldest_us) >= oldest_us
+        return counts and not decided and self.story is None and recent
 
     def finish(self) -> None:
         """Its end is decided: only that is remembered, in few bytes."""

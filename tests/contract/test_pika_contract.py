@@ -10,7 +10,8 @@ import pytest
 
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.testing.contract import AdapterContract, Doubts, Stopping, World
-from redeliver_mw.testing.contract.handlers import Handler, fail
+from redeliver_mw.testing.contract.copying import filling
+from redeliver_mw.testing.contract.handlers import Handler, fail, fail_if
 from tests.brokers import Broker
 from tests.contract.on_brokers import OnBrokers, WithDeclaredQueues
 from tests.contract.pika_world import PikaWorld, Pool
@@ -48,6 +49,28 @@ class _OnRabbitMQ(OnBrokers, WithDeclaredQueues):
         (letter,) = world.take_all(dead)
         assert letter.headers["original-destination"] == letter.headers["x-first-death-queue"] == name
         assert letter.headers["redeliver_original_destination"] == topic
+
+    def test_what_cannot_be_copied_is_given_back_alone_before_the_ack_timeout(self, world: PikaWorld) -> None:
+        queue, dead = world.new_queue(), world.new_queue()
+        policy = self.policy(world, dead, 2)
+        consumer = world.consume(queue, fail_if(lambda d: d.body == b"one"), policy, ack_timeout=4.0)
+        world.send(queue, b"one", filling(world, 200))
+        assert world.wait_until(lambda: consumer.uncopyable == 1 and consumer.counts == [1, 2])
+        with world._channel() as channel:  # another consumer, which gets every second message
+            channel.basic_qos(prefetch_count=1)
+            method, properties, body = next(channel.consume(queue, inactivity_timeout=20))
+            assert method is not None
+            assert properties is not None
+            assert (body, method.redelivered) == (b"one", True)
+            assert properties.headers == filling(world, 200)
+            assert world.wait_until(lambda: consumer.uncopyable == 0)
+            world.send(queue, b"two")
+            world.send(queue, b"three")
+            assert world.wait_until(lambda: b"three" in consumer.bodies or b"two" in consumer.bodies)
+            assert [run.count for run in consumer.handler.of(b"one")] == [1, 2], (
+                "its generation lives, and it is not run"
+            )
+            channel.basic_ack(method.delivery_tag)
 
     def test_a_selector_is_refused_at_start(self, world: PikaWorld) -> None:
         app = world.app()

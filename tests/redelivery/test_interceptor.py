@@ -714,6 +714,17 @@ def test_it_is_given_back_alone_before_the_ack_timeout_and_its_verdict_stands() 
     assert core.interceptor.uncopyable_of(SOURCE) == 1
 
 
+def test_without_an_id_it_is_not_run_again_either_however_often_it_is_given_back() -> None:
+    core = tight(keep_at_most=900.0)
+    core.fail(delivery(""))
+    for _ in range(10):
+        core.due(core.the(StartTimer))
+        core.feed(SettleWritten(core.the(Settle).token))
+        core.arrive(delivery("", redelivered=True))
+        assert core.of(RunHandler) == core.of(Log) == core.of(RecordAttempt) == []
+        assert core.interceptor.uncopyable_of(SOURCE) == 1
+
+
 def test_a_long_rest_of_what_cannot_be_copied_is_waited_out_over_several_deliveries() -> None:
     policy = RedeliveryPolicy(3, 25.0, "queue:DLQ.$")
     core = tight(policy, option="auto", schedule=LADDER, keep_at_most=18.0)
