@@ -180,6 +180,8 @@ class KeyLanes:
             self._arrives(place, come)
             going.join(self._go_on(place.lane, now, sick=not place.behind))
             return going
+        if self._is_double(place, name):  # there may be one copy for both
+            return self.end(delivery, now)
         self._away(place)
         self._named(place, name)
         place.until = until
@@ -248,9 +250,15 @@ class KeyLanes:
 
     def restore(
         self, number: int, text: str, name: str, kind: PlaceKind, *, due: float, parked: bool, now: float
-    ) -> None:
-        """Take over a place that an earlier process has noted. In the order of their numbers, before anything comes."""
+    ) -> bool:
+        """Take over a place that an earlier process has noted; False for a second one of the same message.
+
+        Called in the order of the numbers, before anything comes.
+        """
+        self._last = max(self._last, number)
         lane = self._restored.get(text)
+        if lane is not None and any(place.lane is lane for place in self._names.get(name, ())):
+            return False
         if lane is None:
             lane = self._restored[text] = KeyLane(None, text)
         place = Place(lane, number, None, noted=True)
@@ -260,13 +268,13 @@ class KeyLanes:
         lane.sick_since = now
         self._named(place, name)
         self._troubled.add(lane)
-        self._last = max(self._last, number)
+        return True
 
     def note(self, delivery: Delivery, name: str, text: str) -> list[tuple[int, str, PlaceKind]] | None:
         """Return what is to be remembered before it leaves by a copy of that name: it, and those in front of it that
-        are not noted yet. None if it has no place."""
+        are not noted yet. None if it has no place, or shares one with an earlier delivery of the same message."""
         place = self._places.get(delivery)
-        if place is None:
+        if place is None or self._is_double(place, name):
             return None
         place.lane.text = place.lane.text or text
         found = []
@@ -319,6 +327,11 @@ class KeyLanes:
             place.name = name
             if name:
                 self._names.setdefault(name, []).append(place)
+
+    def _is_double(self, place: Place, name: str) -> bool:
+        """Whether an earlier place is that of the same message, which was given to us twice."""
+        lane, number = place.lane, place.number
+        return any(p.lane is lane and p.number < number for p in self._names.get(name, ()))
 
     def _unnamed(self, place: Place) -> None:
         if place.name and (known := self._names.get(place.name)) is not None:
