@@ -38,7 +38,6 @@ class Place:
     parks: bool = False  # it is being parked: neither waiting nor away yet
     stays: bool = False  # it could not be parked, and is not to be tried again
     behind: bool = False  # it was parked for an earlier one's sake
-    original: bool = False  # another process had it, as it was sent: it comes again before all others
     noted: bool = False  # in the limbo's database
     since: float | None = None  # since when it has waited for one that is being retried
     until: float = 0.0  # while it is away: it is not waited for any longer
@@ -141,7 +140,7 @@ class KeyLanes:
         """It has arrived. `name`: its message key, where it may have been here before; `text`: the key as text."""
         self._ashore(now)
         place = next((p for p in self._names.get(name, ()) if p.delivery is None), None) if name else None
-        had_failed = place is not None and not place.behind and not place.original
+        had_failed = place is not None and not place.behind
         if place is None:
             if key is None:
                 return Admitted([delivery])
@@ -150,9 +149,8 @@ class KeyLanes:
             self._adopted(key, place.lane.text)
         lane = place.lane
         self._arrives(place, delivery)
-        going = self._drop_passed(lane, place)
         place.since = None if lane.sick_since is None else now
-        going.join(self._go_on(lane, now, sick=had_failed))
+        going = self._go_on(lane, now, sick=had_failed)
         if self._parks and not place.behind and self._is_behind_parked(place):
             going.join(self._park(lane, [place], now))
         else:
@@ -262,7 +260,7 @@ class KeyLanes:
         if lane is None:
             lane = self._restored[text] = KeyLane(None, text)
         place = Place(lane, number, None, noted=True)
-        place.behind, place.original = kind is PlaceKind.BEHIND, kind is PlaceKind.HERE
+        place.behind = kind is PlaceKind.BEHIND
         place.until = max(due, now + TAKE_OVER) + self._longest if parked else now + self._longest
         lane.line.append(place)
         lane.sick_since = now
@@ -340,7 +338,7 @@ class KeyLanes:
                 del self._names[place.name]
 
     def _arrives(self, place: Place, delivery: Delivery) -> None:
-        place.delivery, place.original = delivery, False
+        place.delivery = delivery
         self._places[delivery] = place
         place.lane.here[place] = None
         delivery.in_line = True
@@ -393,13 +391,6 @@ class KeyLanes:
             self._adrift = False
             for place in (place for lane in self._troubled for place in lane.line if place.delivery is None):
                 place.until = max(place.until, now + self._longest)
-
-    def _drop_passed(self, lane: KeyLane, come: Place) -> Admitted:
-        """A broker gives originals back in order, before copies: one that does not come first was handled before."""
-        going = Admitted()
-        for place in [p for p in lane.line if p.original and p.delivery is None and p.number < come.number]:
-            going.join(self._end(place))
-        return going
 
     # -- one lane ------------------------------------------------------------------------------------
 

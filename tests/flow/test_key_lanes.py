@@ -204,15 +204,6 @@ def test_after_a_restart_messages_have_the_places_that_were_noted() -> None:
     assert machine.end(second, 3.0).go == [third]
 
 
-def test_after_a_restart_a_message_that_was_handled_before_is_not_waited_for_once_a_later_one_comes() -> None:
-    machine = restored((PlaceKind.HERE, False), (PlaceKind.HERE, False), (PlaceKind.BEHIND, False))
-    second, copy = message(1), message(2)
-    came = machine.come(second, "a", 0.0, ROOM, name="l1", text="text of a")
-    assert (came.go, came.over) == ([second], [("text of a", 1)])
-    machine.end(second, 1.0)
-    assert machine.come(copy, "a", 1.0, ROOM, name="l2").go == [copy]
-
-
 def test_after_a_restart_a_message_that_was_noted_twice_has_its_first_place() -> None:
     machine = restored((PlaceKind.BEHIND, True))
     again = machine.restore(2, "text of a", "l0", PlaceKind.BEHIND, due=5.0, parked=True, now=0.0)
