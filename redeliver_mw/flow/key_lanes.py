@@ -38,7 +38,6 @@ class Place:
     parks: bool = False  # it is being parked: neither waiting nor away yet
     stays: bool = False  # it could not be parked, and is not to be tried again
     behind: bool = False  # it was parked for an earlier one's sake
-    original: bool = False  # another process had it, as it was sent: it comes again before all others
     noted: bool = False  # in the limbo's database
     since: float | None = None  # since when it has waited for one that is being retried
     until: float = 0.0  # while it is away: it is not waited for any longer
@@ -141,7 +140,7 @@ class KeyLanes:
         """It has arrived. `name`: its message key, where it may have been here before; `text`: the key as text."""
         self._ashore(now)
         place = next((p for p in self._names.get(name, ()) if p.delivery is None), None) if name else None
-        had_failed = place is not None and not place.behind and not place.original
+        had_failed = place is not None and not place.behind
         if place is None:
             if key is None:
                 return Admitted([delivery])
@@ -150,9 +149,8 @@ class KeyLanes:
             self._adopted(key, place.lane.text)
         lane = place.lane
         self._arrives(place, delivery)
-        going = self._drop_passed(lane, place)
         place.since = None if lane.sick_since is None else now
-        going.join(self._go_on(lane, now, sick=had_failed))
+        going = self._go_on(lane, now, sick=had_failed)
         if self._parks and not place.behind and self._is_behind_parked(place):
             going.join(self._park(lane, [place], now))
         else:
@@ -180,6 +178,8 @@ class KeyLanes:
             self._arrives(place, come)
             going.join(self._go_on(place.lane, now, sick=not place.behind))
             return going
+        if self._is_double(place, name):  # there may be one copy for both
+            return self.end(delivery, now)
         self._away(place)
         self._named(place, name)
         place.until = until
@@ -248,25 +248,31 @@ class KeyLanes:
 
     def restore(
         self, number: int, text: str, name: str, kind: PlaceKind, *, due: float, parked: bool, now: float
-    ) -> None:
-        """Take over a place that an earlier process has noted. In the order of their numbers, before anything comes."""
+    ) -> bool:
+        """Take over a place that an earlier process has noted; False for a second one of the same message.
+
+        Called in the order of the numbers, before anything comes.
+        """
+        self._last = max(self._last, number)
         lane = self._restored.get(text)
+        if lane is not None and any(place.lane is lane for place in self._names.get(name, ())):
+            return False
         if lane is None:
             lane = self._restored[text] = KeyLane(None, text)
         place = Place(lane, number, None, noted=True)
-        place.behind, place.original = kind is PlaceKind.BEHIND, kind is PlaceKind.HERE
+        place.behind = kind is PlaceKind.BEHIND
         place.until = max(due, now + TAKE_OVER) + self._longest if parked else now + self._longest
         lane.line.append(place)
         lane.sick_since = now
         self._named(place, name)
         self._troubled.add(lane)
-        self._last = max(self._last, number)
+        return True
 
     def note(self, delivery: Delivery, name: str, text: str) -> list[tuple[int, str, PlaceKind]] | None:
         """Return what is to be remembered before it leaves by a copy of that name: it, and those in front of it that
-        are not noted yet. None if it has no place."""
+        are not noted yet. None if it has no place, or shares one with an earlier delivery of the same message."""
         place = self._places.get(delivery)
-        if place is None:
+        if place is None or self._is_double(place, name):
             return None
         place.lane.text = place.lane.text or text
         found = []
@@ -320,6 +326,11 @@ class KeyLanes:
             if name:
                 self._names.setdefault(name, []).append(place)
 
+    def _is_double(self, place: Place, name: str) -> bool:
+        """Whether an earlier place is that of the same message, which was given to us twice."""
+        lane, number = place.lane, place.number
+        return any(p.lane is lane and p.number < number for p in self._names.get(name, ()))
+
     def _unnamed(self, place: Place) -> None:
         if place.name and (known := self._names.get(place.name)) is not None:
             known.remove(place)
@@ -327,7 +338,7 @@ class KeyLanes:
                 del self._names[place.name]
 
     def _arrives(self, place: Place, delivery: Delivery) -> None:
-        place.delivery, place.original = delivery, False
+        place.delivery = delivery
         self._places[delivery] = place
         place.lane.here[place] = None
         delivery.in_line = True
@@ -380,13 +391,6 @@ class KeyLanes:
             self._adrift = False
             for place in (place for lane in self._troubled for place in lane.line if place.delivery is None):
                 place.until = max(place.until, now + self._longest)
-
-    def _drop_passed(self, lane: KeyLane, come: Place) -> Admitted:
-        """A broker gives originals back in order, before copies: one that does not come first was handled before."""
-        going = Admitted()
-        for place in [p for p in lane.line if p.original and p.delivery is None and p.number < come.number]:
-            going.join(self._end(place))
-        return going
 
     # -- one lane ------------------------------------------------------------------------------------
 

@@ -66,15 +66,22 @@ class KeySequencer:
     def start(self, host: SequencerClient) -> None:
         self._host = host
 
-    def restore(self, source: Destination, found: Iterable[FoundPlace], /) -> None:
-        """Take over the places that an earlier process has noted. Before anything is consumed."""
+    def restore(self, source: Destination, found: Iterable[FoundPlace], /) -> list[tuple[str, int]]:
+        """Take over the places that an earlier process has noted, before anything is consumed.
+
+        Return those that are of no use, as their keys' texts and numbers.
+        """
+        useless = []
         now, lanes = self._clock.now(), self._lanes[source]
         for one in sorted(found, key=lambda one: one.place.number):
             place, due = one.place, now.mono + one.place.due_us / 1e6 - now.wall
-            lanes.restore(place.number, place.key, place.name, place.kind, due=due, parked=one.parked, now=now.mono)
+            parked, mono = one.parked, now.mono
+            if not lanes.restore(place.number, place.key, place.name, place.kind, due=due, parked=parked, now=mono):
+                useless.append((place.key, place.number))
             self._restored = True
         with self._lock:
             self._set_timer()
+        return useless
 
     def come(self, batch: Sequence[Delivery], /) -> list[Delivery]:
         """Those of a batch that may go on now, in its order."""

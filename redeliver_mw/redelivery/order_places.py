@@ -11,7 +11,7 @@ from enum import IntEnum
 class PlaceKind(IntEnum):
     """Tells where a message was when its place was noted."""
 
-    HERE = 0  # the broker has it, as it was sent: it comes back to the front
+    HERE = 0  # the broker has it, and gives it again when we end
     IN_FRONT = 1  # it left by a copy, and its key waits for that
     BEHIND = 2  # it was parked behind one that is being retried
 

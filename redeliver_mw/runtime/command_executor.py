@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ..adapter.protocol import Adapter, TransferVerdict, Verdict
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Recorder, attempt_record
-from ..message import Destination, Outgoing
+from ..message import Delivery, Destination, Outgoing
 from ..redelivery.commands import (
     CancelTimer,
     Log,
@@ -117,12 +117,16 @@ class CommandExecution(Admission):
         def send() -> None:
             send_settlement(self._adapter, c, lambda: self.feed(SettleWritten(c.token)))
 
-        over = c.word == "accepted" and not c.returns
-        place = self._usher.noted(c.delivery) if self._usher is not None and over else None
+        if c.word == "accepted" and not c.returns:
+            return self._without_its_place(c.delivery, send)
+        send()
+
+    def _without_its_place(self, delivery: Delivery, then: Callable[[], None]) -> None:
+        """Let the limbo forget its place first: without its message nobody would come and take that."""
+        place = self._usher.noted(delivery) if self._usher is not None else None
         if place is None or self._limbo is None:
-            return send()
-        # Its place goes first: without its message nobody would come and take it.
-        self._limbo.forget_places(c.delivery.destination, (place,), send)
+            return then()
+        self._limbo.forget_places(delivery.destination, (place,), then)
 
     def forget_places(self, source: Destination, places: Sequence[tuple[str, int]], /) -> None:
         """Let the limbo forget places that it was told of. Any thread."""

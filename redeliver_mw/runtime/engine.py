@@ -209,7 +209,8 @@ class Engine:
         usher = KeySequencer(orders, windows, interceptor, self.adapter, self._clock)
         if self._keeper is not None:
             for source in orders:
-                usher.restore(source, self._keeper.places(source))
+                if useless := usher.restore(source, self._keeper.places(source)):
+                    self._keeper.forget_places(source, useless)
         return usher
 
     def _ledgers(self, plans: Mapping[Destination, SourcePlan]) -> Mapping[Destination, Ledger]:

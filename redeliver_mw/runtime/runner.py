@@ -161,7 +161,10 @@ class Runner(CommandExecution):
             return self._nudge() if self.stopping else None
         since, tick = self.running.pop(delivery, None), self._tick() if self._timed else 0.0
         if since is not None and not delivery.known:
-            self._adapter.settle(((delivery, "accepted"),))
+            if self._usher is None:
+                self._adapter.settle(((delivery, "accepted"),))
+            else:
+                self._without_its_place(delivery, lambda: self._adapter.settle(((delivery, "accepted"),)))
             self.handled += 1
             if self._timed:
                 ran_us = round((tick - since) * 1e6)

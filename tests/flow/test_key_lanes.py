@@ -137,6 +137,25 @@ def test_a_copy_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
     assert machine.come(copy, "a", 101.0, ROOM, name="l3").go == [copy]
 
 
+def test_a_message_that_comes_twice_has_one_place_to_come_back_to() -> None:
+    machine, (first, second, *_) = parking()
+    one, two = message(2), message(2)
+    machine.come(one, "a", 0.5, ROOM, name="l2")
+    machine.come(two, "a", 0.5, ROOM, name="l2")  # both are parked, and the limbo keeps one copy
+    assert machine.note(two, "l2", "text of a") is None
+    machine.leaves(one, "l2", 100.0, 0.5, ROOM)
+    machine.leaves(two, "l2", 100.0, 0.5, ROOM)
+    machine.end(first, 1.0)
+    machine.end(second, 1.0)
+    copies = {n: message(n) for n in (2, 3, 4)}
+    assert machine.come(copies[2], "a", 1.0, ROOM, name="l2").go == [copies[2]]
+    for n in (3, 4):
+        machine.come(copies[n], "a", 1.0, ROOM, name=f"l{n}")
+        assert machine.end(copies[n - 1], 1.0).go == [copies[n]]
+    assert machine.end(copies[4], 1.0) == Admitted()
+    assert machine._lanes == {}
+
+
 def test_what_could_not_be_parked_waits_for_its_turn() -> None:
     machine, first, second, third = lanes(parks=True, most=1), message(0), message(1), message(2)
     machine.come(first, "a", 0.0, ROOM)
@@ -185,13 +204,10 @@ def test_after_a_restart_messages_have_the_places_that_were_noted() -> None:
     assert machine.end(second, 3.0).go == [third]
 
 
-def test_after_a_restart_a_message_that_was_handled_before_is_not_waited_for_once_a_later_one_comes() -> None:
-    machine = restored((PlaceKind.HERE, False), (PlaceKind.HERE, False), (PlaceKind.BEHIND, False))
-    second, copy = message(1), message(2)
-    came = machine.come(second, "a", 0.0, ROOM, name="l1", text="text of a")
-    assert (came.go, came.over) == ([second], [("text of a", 1)])
-    machine.end(second, 1.0)
-    assert machine.come(copy, "a", 1.0, ROOM, name="l2").go == [copy]
+def test_after_a_restart_a_message_that_was_noted_twice_has_its_first_place() -> None:
+    machine = restored((PlaceKind.BEHIND, True))
+    again = machine.restore(2, "text of a", "l0", PlaceKind.BEHIND, due=5.0, parked=True, now=0.0)
+    assert again is False
 
 
 def test_after_a_restart_a_parked_copy_is_waited_for_until_it_was_due_and_longest() -> None:
