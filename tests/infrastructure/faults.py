@@ -14,6 +14,8 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import pika
+
 from tests.adapters.stomp.plain import Plain
 from tests.brokers._process import BrokerFailed
 from tests.faults.load import channel_on
@@ -31,6 +33,7 @@ CRUMB = 3  # bytes that the network passes on at a time
 SLOW = 0.2  # seconds that it takes for each
 RESETS = 8
 IDLE = 20  # clients
+WITNESSES = 50  # messages
 #: Of Artemis: one message is too many; a page must be smaller than what there is room for.
 FULL = '{"maxSizeBytes":2,"pageSizeBytes":1,"addressFullMessagePolicy":"FAIL"}'
 
@@ -300,12 +303,27 @@ def part_first(scene: Scene) -> float:
 
 
 def part_losing(scene: Scene) -> float:
-    """The same with so many idle clients on the other side that it wins, and the first node is made to forget."""
+    """Cut the first node off while the other side has so many idle clients that it wins, and the first has to forget.
+
+    What the broker drops then is seen on a queue that nobody consumes: how many of its confirmed messages are gone.
+    """
     cluster = cast(RabbitMQCluster, scene.cluster)
+    first, queue = cluster.nodes[0], f"idle.{time.monotonic_ns()}"
+    cluster.declare(queue, "classic")
     with ExitStack() as idle:
         for _ in range(IDLE):
             idle.enter_context(channel_on(cluster.nodes[1]))
-        return part_first(scene)
+        cluster.part(first)
+        with channel_on(first) as channel:
+            channel.confirm_delivery()
+            for _ in range(WITNESSES):
+                channel.basic_publish("", queue, b"", pika.BasicProperties(delivery_mode=2), mandatory=True)
+        time.sleep(LASTS)
+        cluster.join(first)
+    moment = time.monotonic()
+    time.sleep(LASTS)  # in which autoheal restarts the side that lost
+    scene.dropped = WITNESSES - len(cluster.site("classic").drain(queue))
+    return moment
 
 
 def part_pair(scene: Scene) -> float:

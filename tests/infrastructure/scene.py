@@ -60,6 +60,7 @@ class Row:
     left: int = 0  # confirmed messages that are still at the broker, and have not come to their end
     duplicates: int = 0
     dead_twice: int = 0
+    dropped: int = 0  # by the broker, of confirmed messages in a queue that nobody consumed, where a fault looks at one
     wrong: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -141,6 +142,7 @@ class Scene:
         self.proxies: list[Proxy] = []
         self._afterwards: list[Callable[[], object]] = []
         self._struck = 0.0
+        self.dropped = 0  # confirmed messages that the broker dropped from a queue which nobody consumed
 
     def afterwards(self, deed: Callable[[], object]) -> None:
         """Let it be done once the consumers consume again: a node that had to stay away for that long."""
@@ -186,6 +188,8 @@ class Scene:
             self.cluster.whole()
         self.cluster.wait_active()
         account(self.lanes, rows, self.cluster)
+        for row in rows:
+            row.dropped = self.dropped
         return rows
 
     def _watch(self, rows: Sequence[Row], moment: float) -> None:

@@ -77,9 +77,10 @@ def _seconds(value: float | None) -> str:
 def verdicts(rows: Sequence[Row]) -> list[str]:
     """A sentence for each row that is not as it must be.
 
-    Where the bare consumer under the same fault lost messages, the broker dropped them: ours may have lost as many.
+    Where the bare consumer under the same fault lost messages, or a queue that nobody consumed did, the broker dropped
+    them, and ours may have lost some.
     """
-    dropped = {(row.broker, row.fault): row.lost for row in rows if row.consumer.startswith("bare")}
+    dropped = {(row.broker, row.fault): row.lost or row.dropped for row in rows if row.consumer.startswith("bare")}
     found = []
     for row in rows:
         if row.consumer.startswith("bare"):
