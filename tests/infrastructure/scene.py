@@ -36,7 +36,7 @@ GOES_ON = 4.0  # seconds of production after consuming goes on
 
 @dataclass(frozen=True)
 class Way:
-    """A kind of consumer: how `consumer` calls it, its scheme, and the type of its queues."""
+    """Describes a kind of consumer: how `consumer` calls it, its scheme, and the type of its queues."""
 
     name: str
     way: str
@@ -46,7 +46,7 @@ class Way:
 
 @dataclass
 class Row:
-    """What became of one consumer under one fault. Seconds are None if it never happened."""
+    """Records what became of one consumer under one fault. Seconds are None if it never happened."""
 
     broker: str
     fault: str
@@ -68,7 +68,7 @@ class Row:
 
 
 class Lane:
-    """One consumer with its queue, its producer and its log."""
+    """Runs one consumer with its queue, its producer and its log."""
 
     def __init__(self, cluster: Cluster, way: Way, folder: Path, limbo: str | None) -> None:
         self.way, self.kind, self._limbo = way, way.kind, limbo
@@ -80,7 +80,7 @@ class Lane:
         self.process: subprocess.Popen[bytes]
 
     def made(self, rung: str) -> bool:
-        """Whether a retry queue is this one's."""
+        """Return whether a retry queue is this one's."""
         return rung.startswith(f"redeliver.retry.{self.queue}.")
 
     def declare(self) -> None:
@@ -100,7 +100,7 @@ class Lane:
         self.producer.start()
 
     def end(self) -> None:
-        """In good order where it can; a driver's own loop is killed."""
+        """End the consumer, in good order where it can; a driver's own loop is killed."""
         self.producer.end()
         if self.process.poll() is None and self.way.way.startswith("app"):
             os.killpg(self.process.pid, signal.SIGTERM)
@@ -112,7 +112,7 @@ class Lane:
         kill(self.process)
 
     def settled(self) -> bool:
-        """Whether every confirmed message has come to its end: handled, says the log, or a dead letter.
+        """Return whether every confirmed message has come to its end: handled, says the log, or a dead letter.
 
         RabbitMQ 4.3 may count none in a quorum queue after a partition, although they can be taken: then a log that has
         not grown for a while will do.
@@ -133,7 +133,7 @@ class Lane:
 
 
 class Scene:
-    """A fault, played on a cluster with some consumers."""
+    """Plays a fault on a cluster with some consumers."""
 
     def __init__(
         self, cluster: Cluster, fault: Fault, lanes: Sequence[Lane], databases: Sequence[Postgres] = ()
