@@ -171,7 +171,7 @@ class ActiveMQ(OwnBroker):
 
     @property
     def active(self) -> bool:
-        """Whether it serves clients: of a pair one waits."""
+        """Return whether it serves clients: of a pair one waits."""
         return listening(self.port)
 
     def _launch(self) -> None:

@@ -153,7 +153,7 @@ class Artemis(OwnBroker):
 
     @property
     def active(self) -> bool:
-        """Whether it serves clients: of a pair one waits."""
+        """Return whether it serves clients: of a pair one waits."""
         return listening(self.port)
 
     def _launch(self) -> None:
@@ -168,7 +168,7 @@ class Artemis(OwnBroker):
         )
 
     def _waits(self, since: int) -> bool:
-        """Whether its log says, from byte `since` on, that it waits for the other one of its pair to end."""
+        """Return whether its log says, from byte `since` on, that it waits for the other one of its pair to end."""
         said = self._log.read_bytes()[since:].decode(errors="replace")
         return any(word in said for word in _WAITS)
 

@@ -88,7 +88,7 @@ class Installed:
 
 
 def installed(version: str) -> Installed:
-    """The RabbitMQ of this version, installed now if it is not here yet. BrokerMissing."""
+    """Return the RabbitMQ of this version, installed now if it is not here yet. BrokerMissing."""
     cure = (
         "Run `python -m tests.brokers fetch` as root, or set "
         f"REDELIVER_TEST_RABBITMQ{version.replace('.', '')}_URL to a broker of your own"
@@ -138,7 +138,7 @@ def _own(version: str) -> Broker:
 
 @dataclass(frozen=True)
 class Member:
-    """What makes a node one of a cluster: its name, what all nodes share, and more lines of its configuration.
+    """Tells what makes a node one of a cluster: its name, what all nodes share, and more lines of its configuration.
 
     `epmd` is the port of a port mapper, run by whoever makes the cluster: a killed node does not take it along.
     """

@@ -32,7 +32,7 @@ def drop_in(url: str, queue: str, log: Log, *, decorated: bool) -> None:
 
 
 def bare(url: str, queue: str, log: Log) -> None:
-    """Without us: whatever came is acknowledged, whether the handler failed or not."""
+    """Consume without us: whatever came is acknowledged, whether the handler failed or not."""
 
     def on_message(channel: Any, method: Any, properties: Any, body: bytes) -> None:
         with contextlib.suppress(ValueError, ConnectionError):
@@ -59,7 +59,7 @@ def pull(url: str, queue: str, log: Log) -> None:
 
 
 def connect(url: str) -> Any:
-    """To the first of the URL's hosts that answers."""
+    """Connect to the first of the URL's hosts that answers."""
     parsed = parse_url(url)
     credentials = pika.PlainCredentials(parsed.user or "guest", parsed.password or "guest")
     heartbeat = int(parsed.options["heartbeat"]) if "heartbeat" in parsed.options else None

@@ -50,7 +50,7 @@ class BareOrders(Orders):
 
 
 def bare(url: str, queue: str, log: Log) -> None:
-    """Without us: whatever came is accepted, whether the handler failed or not."""
+    """Consume without us: whatever came is accepted, whether the handler failed or not."""
     while True:
         Container(BareOrders(url, queue, log)).run()
         time.sleep(PAUSE)

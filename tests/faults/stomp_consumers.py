@@ -44,7 +44,7 @@ class BareOrders(Orders):
 
 
 def bare(url: str, queue: str, log: Log) -> None:
-    """Without us: whatever came is acknowledged, whether the handler failed or not."""
+    """Consume without us: whatever came is acknowledged, whether the handler failed or not."""
     connection = _connection(url)
     orders = BareOrders(connection, log)
     connection.set_listener("", orders)
@@ -60,7 +60,7 @@ def drop_in(url: str, queue: str, log: Log, *, decorated: bool) -> None:
 
 
 def _connection(url: str) -> Any:
-    """To the first of the URL's hosts that answers."""
+    """Return a connection to the first of the URL's hosts that answers."""
     hosts = [(host, port or 61613) for host, port in parse_url(url).hosts]
     return stomp.Connection12(hosts, reconnect_attempts_max=1, heartbeats=(4000, 4000), timeout=5)
 

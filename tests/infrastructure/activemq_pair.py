@@ -14,7 +14,7 @@ STORE_LIMIT = "96 mb"  # small, so that it can be filled
 
 
 class ActiveMQPair(Cluster):
-    """`nodes[0]` is started first, and serves; the other one waits."""
+    """Runs two brokers: `nodes[0]` is started first, and serves; the other one waits."""
 
     kind = "activemq"
 

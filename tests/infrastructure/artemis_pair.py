@@ -43,7 +43,7 @@ _CORE = """
 
 
 class ArtemisPair(Cluster):
-    """`nodes` are the primary and the backup. What they say to each other goes through `between`, a proxy for each."""
+    """Runs a primary and a backup, in `nodes`. They speak to each other through `between`, a proxy for each."""
 
     kind = "artemis"
 

@@ -25,7 +25,7 @@ HEARTBEAT = 5  # seconds, asked for by every consumer that can
 
 
 class Cluster(ABC):
-    """Several nodes on 127.0.0.1; `nodes[0]` is the first in every URL. One thread at a time."""
+    """Holds several nodes on 127.0.0.1; `nodes[0]` is the first in every URL. One thread at a time."""
 
     kind: ClassVar[str]
     name: str
@@ -59,7 +59,7 @@ class Cluster(ABC):
         return [(node.host, node.port) for node in self.nodes]
 
     def url(self, hosts: Sequence[tuple[str, int]] | None = None, *, scheme: str = "", password: str = SECRET) -> str:
-        """The URL of consumers, in the form that `App` takes."""
+        """Return the URL of consumers, in the form that `App` takes."""
         where = ",".join(f"{host}:{port}" for host, port in hosts or self.hosts)
         login = f"{WORKER}:{quote(password, safe='')}"
         return f"{scheme or self.kind}://{login}@{where}{self.nodes[0].path}?heartbeat={HEARTBEAT}"
@@ -73,7 +73,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def active(self) -> OwnBroker:
-        """The node that answers now: of a cluster the first that does. BrokerFailed if none does."""
+        """Return the first node that answers now. BrokerFailed if none does."""
 
     def wait_active(self, other_than: OwnBroker | None = None, seconds: float = 90.0) -> OwnBroker:
         """Wait until a node, another one if asked, serves clients."""
@@ -90,7 +90,7 @@ class Cluster(ABC):
             time.sleep(0.1)  # between two looks at other processes
 
     def site(self, kind: str = "") -> Site:
-        """The witness, as the administrator on a node that answers."""
+        """Return the witness, as the administrator on a node that answers."""
         return site_of(self.active(), kind)
 
     @abstractmethod
@@ -102,7 +102,7 @@ class Cluster(ABC):
         """Delete it with all that is in it, whoever consumes from it."""
 
     def rungs(self) -> dict[str, int]:
-        """The retry queues that consumers of ours have made, and how many messages each counts."""
+        """Return the retry queues that consumers of ours have made, and how many messages each counts."""
         return {}
 
     def stop(self) -> None:

@@ -14,6 +14,8 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+import pika
+
 from tests.adapters.stomp.plain import Plain
 from tests.brokers._process import BrokerFailed
 from tests.faults.load import channel_on
@@ -31,13 +33,14 @@ CRUMB = 3  # bytes that the network passes on at a time
 SLOW = 0.2  # seconds that it takes for each
 RESETS = 8
 IDLE = 20  # clients
+WITNESSES = 50  # messages
 #: Of Artemis: one message is too many; a page must be smaller than what there is room for.
 FULL = '{"maxSizeBytes":2,"pageSizeBytes":1,"addressFullMessagePolicy":"FAIL"}'
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`strike` does it. `proxied`: clients reach the nodes through proxies only."""
+    """Describes a fault: `strike` does it. `proxied`: clients reach the nodes through proxies only."""
 
     name: str
     says: str
@@ -91,7 +94,7 @@ def rolling_restart(scene: Scene) -> float:
 
 
 def fail_over(scene: Scene) -> float:
-    """The active one is killed, and the other one takes over."""
+    """Kill the active one, and wait until the other one takes over."""
     node = scene.cluster.active()
     node.kill()
     moment = time.monotonic()
@@ -101,7 +104,7 @@ def fail_over(scene: Scene) -> float:
 
 
 def fail_over_and_back(scene: Scene) -> float:
-    """The active one is killed, the other one takes over, and gives back as soon as the first is there again."""
+    """Kill the active one; start it again once the other one has taken over, and wait until that one gives back."""
     node = scene.cluster.active()
     node.kill()
     other = scene.cluster.wait_active(node)
@@ -113,7 +116,7 @@ def fail_over_and_back(scene: Scene) -> float:
 
 
 def leave(scene: Scene) -> float:
-    """The active one is ended in good order, and the other one takes over."""
+    """End the active one in good order, and wait until the other one takes over."""
     node = scene.cluster.active()
     node.leave()
     moment = time.monotonic()
@@ -123,7 +126,7 @@ def leave(scene: Scene) -> float:
 
 
 def kill_waiting(scene: Scene) -> float:
-    """The one that waits is killed."""
+    """Kill the one that waits, and start it again."""
     active = scene.cluster.active()
     (node,) = [node for node in scene.cluster.nodes if node is not active]
     node.kill()
@@ -153,7 +156,7 @@ def _alarm(scene: Scene, on: Sequence[str], off: Sequence[str]) -> float:
 
 
 def full_addresses(scene: Scene) -> float:
-    """Addresses are full with one message: the dead-letter queues, and sources whose consumers are slow."""
+    """Let one message fill an address: the dead-letter queues, and sources whose consumers are slow."""
     node = scene.cluster.active()
     queues = [name for lane in scene.lanes for name in (lane.queue, f"DLQ.{lane.queue}")]
     for name in queues:
@@ -165,7 +168,7 @@ def full_addresses(scene: Scene) -> float:
 
 
 def full_store(scene: Scene) -> float:
-    """Somebody else's messages fill the store, until nobody can send; then they are taken away."""
+    """Fill the store with somebody else's messages until nobody can send; then take them away."""
     broker, where = cast(Any, scene.cluster.active()), "/queue/somebody.else"
     filled = 0
     with closing(Plain(broker, patience=3.0)) as client, suppress(TimeoutError):
@@ -222,7 +225,7 @@ def _artemis_worker(scene: Scene, **changed: Any) -> float:
 
 
 def activemq_credentials(scene: Scene) -> float:
-    """Both are started again with another password, and then once more with the right one."""
+    """Start both again with another password, and then once more with the right one."""
     pair = cast(ActiveMQPair, scene.cluster)
     pair.restart("another")
     time.sleep(LASTS)
@@ -234,17 +237,17 @@ def activemq_credentials(scene: Scene) -> float:
 
 
 def delete_dead_letters(scene: Scene) -> float:
-    """The dead-letter queues are deleted, and made again later. What lay in them is taken away before."""
+    """Delete the dead-letter queues, and make them again later. What lay in them is taken away before."""
     return _delete(scene, [f"DLQ.{lane.queue}" for lane in scene.lanes])
 
 
 def delete_sources(scene: Scene) -> float:
-    """The sources are deleted while nothing is in them, and made again later."""
+    """Delete the sources while nothing is in them, and make them again later."""
     return _delete(scene, [lane.queue for lane in scene.lanes])
 
 
 def delete_rungs(scene: Scene) -> float:
-    """The retry queues are deleted while nothing is in them."""
+    """Delete the retry queues while nothing is in them."""
     scene.drained()
     for name in scene.cluster.rungs():
         scene.cluster.delete(name)
@@ -254,7 +257,7 @@ def delete_rungs(scene: Scene) -> float:
 
 
 def _delete(scene: Scene, queues: Sequence[str]) -> float:
-    """Whatever is in a queue is deleted with it, on purpose: all messages have come to their end before."""
+    """Delete queues once all messages have come to their end, since what is in a queue is deleted with it."""
     scene.drained()
     for name in queues:
         scene.cluster.delete(name)
@@ -271,7 +274,7 @@ def _delete(scene: Scene, queues: Sequence[str]) -> float:
 
 
 def fail_over_everything(scene: Scene) -> float:
-    """The database's primary dies with the node; its standby is promoted a moment later, for good."""
+    """Kill the active node and the database's primary, whose standby is promoted a moment later, for good."""
     if not scene.databases:
         raise BrokerFailed("there is no PostgreSQL here")
     primary, standby = scene.databases
@@ -290,7 +293,7 @@ def fail_over_everything(scene: Scene) -> float:
 
 
 def part_first(scene: Scene) -> float:
-    """The first node of three, to which everybody is connected, sees the others no more."""
+    """Cut the first node of three, to which everybody is connected, off from the others, and join it again."""
     cluster = cast(RabbitMQCluster, scene.cluster)
     node = cluster.nodes[0]
     cluster.part(node)
@@ -300,16 +303,31 @@ def part_first(scene: Scene) -> float:
 
 
 def part_losing(scene: Scene) -> float:
-    """The same with so many idle clients on the other side that it wins, and the first node is made to forget."""
+    """Cut the first node off while the other side has so many idle clients that it wins, and the first has to forget.
+
+    What the broker drops then is seen on a queue that nobody consumes: how many of its confirmed messages are gone.
+    """
     cluster = cast(RabbitMQCluster, scene.cluster)
+    first, queue = cluster.nodes[0], f"idle.{time.monotonic_ns()}"
+    cluster.declare(queue, "classic")
     with ExitStack() as idle:
         for _ in range(IDLE):
             idle.enter_context(channel_on(cluster.nodes[1]))
-        return part_first(scene)
+        cluster.part(first)
+        with channel_on(first) as channel:
+            channel.confirm_delivery()
+            for _ in range(WITNESSES):
+                channel.basic_publish("", queue, b"", pika.BasicProperties(delivery_mode=2), mandatory=True)
+        time.sleep(LASTS)
+        cluster.join(first)
+    moment = time.monotonic()
+    time.sleep(LASTS)  # in which autoheal restarts the side that lost
+    scene.dropped = WITNESSES - len(cluster.site("classic").drain(queue))
+    return moment
 
 
 def part_pair(scene: Scene) -> float:
-    """The two that replicate lose each other for less than it takes to be sure that the other one is dead."""
+    """Hold up what the two that replicate say to each other, for less than makes one believe the other one dead."""
     pair = cast(ArtemisPair, scene.cluster)
     for proxy in pair.between:
         proxy.stall("up")
@@ -338,7 +356,7 @@ def _weather(scene: Scene, what: str, much: float) -> float:
 
 
 def starved(scene: Scene) -> float:
-    """Nothing comes from the broker for a while, then nothing reaches it."""
+    """Let nothing come from the broker for a while, then let nothing reach it."""
     directions: Sequence[Direction] = ("down", "up")
     for direction in directions:
         for proxy in scene.proxies:

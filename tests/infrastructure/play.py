@@ -43,7 +43,7 @@ def play(name: str, wanted: Collection[str] | None, folder: Path) -> Iterator[Ro
 
 
 class Stage:
-    """A cluster that is up, its queues, and a database for the consumers that park."""
+    """Holds a cluster that is up, its queues, and a database for the consumers that park."""
 
     def __init__(self, name: str, folder: Path) -> None:
         plan = CLUSTERS[name]
@@ -70,7 +70,7 @@ class Stage:
             time.sleep(OLD_ENOUGH)
 
     def _limbo(self, way: Way) -> str | None:
-        """An empty schema, on whichever of the two servers can be written to."""
+        """Return the URL of an empty schema, on whichever of the two servers can be written to."""
         if way.way != "app-parking":
             return None
         schema = self._postgres[0].new_database().partition("?")[2]
@@ -99,7 +99,7 @@ class Stage:
 
 
 def staged(name: str, folder: Path) -> Stage:
-    """A stage for a test, which is skipped where the brokers cannot be had."""
+    """Return a stage for a test, which is skipped where the brokers cannot be had."""
     try:
         return Stage(name, folder)
     except BrokerMissing as missing:

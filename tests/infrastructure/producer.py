@@ -29,7 +29,7 @@ Open = tuple[Publish, Callable[[], None]]  # and how to close it
 
 
 class Confirmed(NamedTuple):
-    """A message that the broker has promised to keep; the seconds are the machine's monotonic clock."""
+    """Records a message that the broker has promised to keep; the seconds are the machine's monotonic clock."""
 
     body: str
     sent: float
@@ -68,7 +68,7 @@ class Producer:
         self._thread.join()
 
     def confirmed_since(self, moment: float) -> Confirmed | None:
-        """The first message that was sent after `moment`, and is confirmed."""
+        """Return the first message that was sent after `moment`, and is confirmed."""
         return next((one for one in self.confirmed if one.sent >= moment), None)
 
     def _body(self) -> str:

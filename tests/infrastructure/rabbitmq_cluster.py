@@ -20,7 +20,7 @@ NODES = 3
 
 
 class RabbitMQCluster(Cluster):
-    """`partitions` is the value of cluster_partition_handling; `advanced` the text of an advanced.config.
+    """Runs three nodes. `partitions`: cluster_partition_handling; `advanced`: the text of an advanced.config.
 
     `mirrored`: every classic queue has a copy on each node, as was done until 3.13.
     """
@@ -102,5 +102,5 @@ class RabbitMQCluster(Cluster):
         node.ctl("eval", f"[begin {right}, net_kernel:connect_node(N) end || N <- {others}].")
 
     def _others(self, node: RabbitMQ) -> str:
-        """The other nodes as an Erlang list."""
+        """Return the other nodes as an Erlang list."""
         return "[" + ",".join(f"'{other.node}'" for other in self.nodes if other is not node) + "]"

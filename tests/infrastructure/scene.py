@@ -36,7 +36,7 @@ GOES_ON = 4.0  # seconds of production after consuming goes on
 
 @dataclass(frozen=True)
 class Way:
-    """A kind of consumer: how `consumer` calls it, its scheme, and the type of its queues."""
+    """Describes a kind of consumer: how `consumer` calls it, its scheme, and the type of its queues."""
 
     name: str
     way: str
@@ -46,7 +46,7 @@ class Way:
 
 @dataclass
 class Row:
-    """What became of one consumer under one fault. Seconds are None if it never happened."""
+    """Records what became of one consumer under one fault. Seconds are None if it never happened."""
 
     broker: str
     fault: str
@@ -60,6 +60,7 @@ class Row:
     left: int = 0  # confirmed messages that are still at the broker, and have not come to their end
     duplicates: int = 0
     dead_twice: int = 0
+    dropped: int = 0  # by the broker, of confirmed messages in a queue that nobody consumed, where a fault looks at one
     wrong: list[str] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
@@ -67,7 +68,7 @@ class Row:
 
 
 class Lane:
-    """One consumer with its queue, its producer and its log."""
+    """Runs one consumer with its queue, its producer and its log."""
 
     def __init__(self, cluster: Cluster, way: Way, folder: Path, limbo: str | None) -> None:
         self.way, self.kind, self._limbo = way, way.kind, limbo
@@ -79,7 +80,7 @@ class Lane:
         self.process: subprocess.Popen[bytes]
 
     def made(self, rung: str) -> bool:
-        """Whether a retry queue is this one's."""
+        """Return whether a retry queue is this one's."""
         return rung.startswith(f"redeliver.retry.{self.queue}.")
 
     def declare(self) -> None:
@@ -99,7 +100,7 @@ class Lane:
         self.producer.start()
 
     def end(self) -> None:
-        """In good order where it can; a driver's own loop is killed."""
+        """End the consumer, in good order where it can; a driver's own loop is killed."""
         self.producer.end()
         if self.process.poll() is None and self.way.way.startswith("app"):
             os.killpg(self.process.pid, signal.SIGTERM)
@@ -111,7 +112,7 @@ class Lane:
         kill(self.process)
 
     def settled(self) -> bool:
-        """Whether every confirmed message has come to its end: handled, says the log, or a dead letter.
+        """Return whether every confirmed message has come to its end: handled, says the log, or a dead letter.
 
         RabbitMQ 4.3 may count none in a quorum queue after a partition, although they can be taken: then a log that has
         not grown for a while will do.
@@ -132,7 +133,7 @@ class Lane:
 
 
 class Scene:
-    """A fault, played on a cluster with some consumers."""
+    """Plays a fault on a cluster with some consumers."""
 
     def __init__(
         self, cluster: Cluster, fault: Fault, lanes: Sequence[Lane], databases: Sequence[Postgres] = ()
@@ -141,6 +142,7 @@ class Scene:
         self.proxies: list[Proxy] = []
         self._afterwards: list[Callable[[], object]] = []
         self._struck = 0.0
+        self.dropped = 0  # confirmed messages that the broker dropped from a queue which nobody consumed
 
     def afterwards(self, deed: Callable[[], object]) -> None:
         """Let it be done once the consumers consume again: a node that had to stay away for that long."""
@@ -186,6 +188,8 @@ class Scene:
             self.cluster.whole()
         self.cluster.wait_active()
         account(self.lanes, rows, self.cluster)
+        for row in rows:
+            row.dropped = self.dropped
         return rows
 
     def _watch(self, rows: Sequence[Row], moment: float) -> None:

@@ -17,7 +17,7 @@ HEAD = f"| {' | '.join(NAMES)} |\n|{'---|' * len(NAMES)}\n"
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table in Markdown: a row for each consumer under each fault."""
+    """Return a table in Markdown: a row for each consumer under each fault."""
     return HEAD + "".join(_line(row) + "\n" for row in rows)
 
 
@@ -37,7 +37,7 @@ def _line(row: Row) -> str:
 
 
 def pages(rows: Sequence[Row]) -> str:
-    """A table in Markdown for each broker, a row for each fault: seconds until consuming again, duplicates, twice dead.
+    """Return a table in Markdown for each broker: seconds until consuming again, duplicates, twice dead for each fault.
 
     What was lost or left is named beside them, where anything was.
     """
@@ -75,11 +75,12 @@ def _seconds(value: float | None) -> str:
 
 
 def verdicts(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each row that is not as it must be.
+    """Return a sentence for each row that is not as it must be.
 
-    Where the bare consumer under the same fault lost messages, the broker dropped them: ours may have lost as many.
+    Where the bare consumer under the same fault lost messages, or a queue that nobody consumed did, the broker dropped
+    them, and ours may have lost some.
     """
-    dropped = {(row.broker, row.fault): row.lost for row in rows if row.consumer.startswith("bare")}
+    dropped = {(row.broker, row.fault): row.lost or row.dropped for row in rows if row.consumer.startswith("bare")}
     found = []
     for row in rows:
         if row.consumer.startswith("bare"):

@@ -79,6 +79,12 @@ def test_what_the_bare_consumer_loses_too_is_the_brokers_doing_and_no_fault_of_o
     assert verdicts([ours, account(["fine:1"], runs("fine:1"), bare=True)]) != []
 
 
+def test_what_the_broker_drops_from_a_queue_that_nobody_consumes_is_no_fault_of_ours_either() -> None:
+    ours, bare = account(["poison:1"]), account(["fine:1"], runs("fine:1"), bare=True)
+    bare.dropped = 50
+    assert verdicts([ours, bare]) == []
+
+
 def test_consuming_again_too_late_or_never_is_wrong() -> None:
     late, never = row(), row()
     late.again, never.again = 30.1, None

@@ -17,7 +17,7 @@ CASES = [(name, fault.name) for name, plan in CLUSTERS.items() for fault in plan
 
 
 class Theatre:
-    """Has one cluster up, the one that was asked for last. A cluster on which something failed is not used again."""
+    """Keeps one cluster up, the one that was asked for last. A cluster on which something failed is not used again."""
 
     def __init__(self, factory: pytest.TempPathFactory) -> None:
         self._factory = factory

@@ -83,7 +83,7 @@ class Postgres:
         self._tell("SELECT pg_promote()")
 
     def _tell(self, statement: str) -> object:
-        """The first row of the answer; None if there is none."""
+        """Return the first row of the answer to a statement; None if there is none."""
         import psycopg
 
         with psycopg.connect(self.dsn("postgres"), autocommit=True) as connection:
