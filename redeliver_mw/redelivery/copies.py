@@ -106,8 +106,8 @@ def copies_of(
         )
     else:
         ours["redeliver_not_before"] = iso(move.not_before_us)
-        if past.expires_at_us is not None:
-            ours["redeliver_expires_at"] = iso(past.expires_at_us)
+        if past.expires_at_us is not None and (expires := iso_or_none(past.expires_at_us)) is not None:
+            ours["redeliver_expires_at"] = expires  # after the year 9999 is never
     ours = _fit(delivery, ours, kept, capabilities, spare, past.history)
     ttl_us = None if move.lives is None else round(move.lives * 1e6)
     expires_at_us = None if ttl_us is None else move.decided_us + ttl_us

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import logging
 import threading
+import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from ..redaction import redact, visible
 from .commands import Command, CommandHandler, Input, execute
 
 log = logging.getLogger("redeliver_mw")
@@ -50,5 +52,7 @@ class EventDispatcher:
     def _take(self, x: Input) -> None:
         try:
             execute(self._decide(x), self._hands)
-        except Exception:  # a fault of ours: the message stays unsettled (doubt-means-unsettled)
-            log.exception("a fault while %s was dealt with; its message stays unsettled", type(x).__name__)
+        except Exception as error:  # a fault of ours: the message stays unsettled (doubt-means-unsettled)
+            # Its traceback may end in the handler's own error, and in whatever that says.
+            told = visible(redact("".join(traceback.format_exception(error))), lines=True)
+            log.error("a fault while %s was dealt with; its message stays unsettled\n%s", type(x).__name__, told)

@@ -45,7 +45,10 @@ def _on(name: str, seed: int, most: int | None, seconds: float | None, messages:
     print(f"{name}: first seed {seed}", flush=True)
     with carrier_for(name) as carrier:
         while (most is None or made < most) and (seconds is None or time.monotonic() - began < seconds):
-            one = rounds.run(carrier, seed + made, limits_of(seed + made, too_large), messages)
+            try:
+                one = rounds.run(carrier, seed + made, limits_of(seed + made, too_large), messages)
+            except Exception as error:  # of the broker or of this harness; whatever it is, the seed is worth a look
+                one = rounds.Round(seed + made, "?", faults=[f"the round ended by {type(error).__name__}: {error}"])
             made, sent, lines = made + 1, sent + one.messages, lines + one.lines
             refused += one.refused
             if one.faults:

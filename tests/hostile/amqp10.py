@@ -424,6 +424,7 @@ class RabbitProton(Proton):
     """RabbitMQ 4.3 over AMQP 1.0."""
 
     scheme = "rabbitmq+proton"
+    has_dropin = False  # it is refused there
 
     def __init__(self, broker: Any) -> None:
         super().__init__(broker)

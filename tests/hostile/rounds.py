@@ -98,7 +98,7 @@ def run(carrier: Carrier, seed: int, limits: Limits, messages: int = MESSAGES) -
     queues = {word: f"{name}.{word}" for word in ("source", "dead", "control", "back")}
     try:
         for queue in queues.values():
-            carrier.make(queue, rng)
+            carrier.make(queue, Random(seed))  # all of one kind: kinds differ in what they make of numbers
         with tempfile.TemporaryDirectory(prefix="redeliver-hostile-") as folder, Listener() as listener:
             _play(carrier, rng, done, queues, Path(folder), listener, limits, messages)
             done.faults += listener.faults
@@ -255,6 +255,8 @@ def _differences(made: Made, was: Found, now: Found, reads: Callable[[bytes], ob
     if was.body != now.body:
         found.append(f"{made.case} ({made.about}): the body of {len(was.body)} bytes came out as {len(now.body)}")
     before, after = ([(k, reads(v)) for k, v in one.of_the_user(made.user)] for one in (was, now))
+    if reads is not bytes:  # a driver's table has one value for a name
+        before, after = sorted(dict(before).items()), sorted(dict(after).items())
     if before != after:
         odd = [pair for pair in before if pair not in after][:2] or [pair for pair in after if pair not in before][:2]
         found.append(f"{made.case} ({made.about}): headers differ at {ascii(odd)[:300]}, {len(before)} were")

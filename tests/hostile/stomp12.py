@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from random import Random
 from typing import Any
 
+import proton
 import stomp
 import stomp.utils
 
@@ -113,7 +114,11 @@ class Stomp(Carrier):
         self.take(queue)
 
     def depth(self, queue: str) -> int:
-        known = self._statistics.size_and_in_flight(queue, 3.0)
+        try:
+            known = self._statistics.size_and_in_flight(queue, 3.0)
+        except (proton.ProtonException, OSError):  # an idle connection is ended by the broker
+            self._statistics.close()
+            known = self._statistics.size_and_in_flight(queue, 3.0)
         return 0 if known is None else known[0]
 
     def send(self, queue: str, made: Made) -> str:

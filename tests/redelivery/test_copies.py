@@ -278,6 +278,14 @@ def test_a_producers_impossible_timestamp_does_no_harm() -> None:
     assert "redeliver_original_timestamp" not in out.headers
 
 
+@pytest.mark.parametrize("us", [253_402_300_800_000_000, 2**63 - 1, 2**63 * 1000, -(2**63)])
+def test_a_message_that_expires_beyond_every_calendar_is_copied_without_an_end(us: int) -> None:
+    past = Past(failures=1, expires_at_us=us)
+    move = Transfer("redelivered", (Destination("orders"),), after=1.0, not_before_us=1)
+    (out,) = copies(move, past=past)
+    assert "redeliver_expires_at" not in out.headers
+
+
 def attempts(n: int, host: str = "host1") -> tuple[Attempt, ...]:
     return tuple(Attempt(US + k * 1_000_000, f"{k:016x}", host, k / 4) for k in range(1, n + 1))
 

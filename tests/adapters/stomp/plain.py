@@ -4,13 +4,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from proton import Message, Timeout
+from proton import Message, ProtonException, Timeout
 from proton.utils import BlockingConnection
 
 from tests.brokers import Broker
@@ -124,7 +125,8 @@ class Statistics:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            connection.close()
+            with contextlib.suppress(ProtonException):  # the broker has ended it
+                connection.close()
 
     def _open(self) -> None:
         b: Any = self._broker
