@@ -282,7 +282,8 @@ def test_an_amqp_map_that_reaches_stomp_empty_is_not_copied(
     queue, dead = lax.new_queue(), lax.new_queue()
     send_by_amqp(lax, queue, Message(body=body))
     consumer = dies_of(lax, queue, dead)
-    assert lax.wait_until(lambda: consumer.paused is not None)
+    assert lax.wait_until(lambda: consumer.uncopyable == 1)
+    assert consumer.paused is None
     assert (consumer.bodies, consumer.counts) == ([b"", b""], [1, 2])
     assert lax.wait_until(lambda: bool(told(caplog)))
     (said,) = told(caplog)
