@@ -273,7 +273,8 @@ class Effects(TrackedDeliveries):
         self._take_place(story)
         if story.entry is None or not story.entry.stranded:
             what = f"{_name(story)} has failed for good and cannot be copied exactly: {story.why}. It stays unsettled; "
-            cure = "give the consumer a limbo, which keeps it as a dead letter, or take it out by hand"
+            kept = "give the consumer a limbo, which keeps it as a dead letter, or " if story.whole else ""
+            cure = f"{kept}take it out by hand"
             self._out.append(Log("error", what + cure))
             if story.draft is not None:
                 story.draft = replace(story.draft, outcome="kept", targets=())

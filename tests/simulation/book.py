@@ -294,8 +294,10 @@ class Book:
 
     def stays(self, name: str) -> bool:
         """Return whether it has come to its end as a dead letter of which no copy can be made."""
-        m = self.messages[name]
-        return m.letter.wide and m.ended == "dead" and not m.running and not m.handled
+        m, plan = self.messages[name], self.plan
+        often = m.failed + m.charged >= plan.dead_after  # by runs that knew nothing of each other, or crashes
+        dead = m.ended == "dead" or (m.exposed > 0 and plan.on_dead == "dead-letter" and often)
+        return m.letter.wide and dead and not m.running and not m.handled
 
     def rests(self, name: str, places: Sequence[str]) -> bool:
         """Return whether such a message is where it is to stay: in limbo only, where there is one."""
