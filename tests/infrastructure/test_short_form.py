@@ -13,6 +13,7 @@ from tests.infrastructure.table import markdown, verdicts
 
 @pytest.mark.broker
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # a machine with much beside it
 @pytest.mark.parametrize(
     ("name", "faults"),
     [("rabbitmq43", ["kill", "partition"]), ("artemis-shared-store", ["kill"]), ("activemq63", ["kill"])],
