@@ -49,7 +49,7 @@ def _plain(rng: Random, escape: str, hidden: str) -> NoReturn:
     errors: tuple[BaseException, ...] = (
         ValueError(told),
         KeyError(told),
-        RuntimeError(told * 2000),
+        RuntimeError(f"{told} " * 2000),
         Exception(told, {"password": secret(rng)}, b"\xff"),
         OSError(5, told, f"/home/{escape}/x"),
         UnicodeDecodeError("utf-8", b"\xff" * 10, 0, 1, told),
