@@ -23,7 +23,7 @@ from tests.faults.load import channel_on, kill, until
 pytestmark = pytest.mark.broker
 
 SOURCE, DEAD = "order.stops", "order.stops.dead"
-PATIENCE = 90.0
+PATIENCE = 180.0
 QUORUM = {"x-queue-type": "quorum"}
 QUEUES: dict[str, dict[str, Any]] = {
     "classic": {},
