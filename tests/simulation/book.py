@@ -296,7 +296,7 @@ class Book:
         """Return whether it has come to its end as a dead letter of which no copy can be made."""
         m, plan = self.messages[name], self.plan
         often = m.failed + m.charged >= plan.dead_after  # by runs that knew nothing of each other, or crashes
-        dead = m.ended == "dead" or (m.exposed > 0 and plan.on_dead == "dead-letter" and often)
+        dead = m.ended == "dead" or (not m.ended and m.exposed > 0 and plan.on_dead == "dead-letter" and often)
         return m.letter.wide and dead and not m.running and not m.handled
 
     def rests(self, name: str, places: Sequence[str]) -> bool:
