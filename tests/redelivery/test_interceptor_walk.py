@@ -416,6 +416,7 @@ class World:
         """What holds after every step: the budget, and that every story has a way out."""
         i = self.interceptor
         ways = i.plans[SOURCE].ways
+        given_back = ways.keep_at_most is not None and "released" in i.capabilities.honours
         assert i.held <= 1 + ways.apart_beyond or self.halted, "the hold budget is exceeded without a pause"
         assert i.uncopyable_of(SOURCE) <= ways.apart or self.halted, "more are kept apart than there are places"
         running = {i._of.get(d) for d in self.running}
@@ -432,7 +433,7 @@ class World:
                 State.HELD: token in self.timers and not self.stopping,
                 State.MOVING: answers,
                 State.BACKING_OFF: token in self.timers,
-                State.STRANDED: token in self.timers or ways.keep_at_most is None or self.stopping,
+                State.STRANDED: token in self.timers or self.stopping or not given_back,
                 State.SETTLING: token in self.settles,
                 State.ABANDONED: story in running or answers,
             }
