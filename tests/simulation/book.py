@@ -17,6 +17,7 @@ from redeliver_mw.crash_safety.rows import key_of_line
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.redelivery.copies import RetryTerms
 from redeliver_mw.redelivery.ledger import ledger_key, message_key, read_history_headers
+from redeliver_mw.redelivery.order_places import OrderPlace
 
 from .plan import LATER, SOURCE, TARGETS, Letter
 
@@ -209,7 +210,14 @@ class Book:
             return None
         park = keeper.park
 
-        def watched(out: Outgoing, due: float, answer: OnAnswer, /, terms: RetryTerms | None = None) -> None:
+        def watched(
+            out: Outgoing,
+            due: float,
+            answer: OnAnswer,
+            /,
+            terms: RetryTerms | None = None,
+            places: Sequence[OrderPlace] = (),
+        ) -> None:
             name = out.body.decode()
             self.open_publish(name)
 
@@ -218,7 +226,7 @@ class Book:
                 self.world.note(f"the copy of {name} for limbo: {verdict}")
                 answer(verdict, why)
 
-            park(out, due, answered, terms)
+            park(out, due, answered, terms, places)
 
         keeper.park = watched
         return keeper
