@@ -59,7 +59,9 @@ def allowing(broker: Broker, size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("limbo", [False, True], ids=["without a limbo", "with a limbo"])
 @pytest.mark.parametrize(
-    ("version", "opened"), [("3.10", pika_world), ("4.3", pika_world), ("4.3", proton_world)], ids=str
+    ("version", "opened"),
+    [("3.10", pika_world), ("4.3", pika_world), ("4.3", proton_world)],
+    ids=["3.10-pika", "4.3-pika", "4.3-proton"],
 )
 def test_a_message_above_the_brokers_size_keeps_nobody_elses_dead_letter_from_its_queue(
     request: pytest.FixtureRequest, version: str, opened: Callable[[Broker], Any], limbo: bool, tmp_path: Path
