@@ -38,7 +38,7 @@ class CopyOutcomes(Effects):
             self._step(story, Signal.COMPLETE if complete else Signal.CONFIRMED)
         else:
             story.why, story.doubt = x.why, story.doubt or x.silent
-            story.refusals[x.copy_id] = x.why
+            story.refusals = {**story.refusals, x.copy_id: x.why}
             if x.unfit:
                 self._is_unfit(story)
         if story.state is State.MOVING and not story.open:
@@ -62,7 +62,7 @@ class CopyOutcomes(Effects):
         if x.verdict == "ok":
             return self._step(story, Signal.COMMITTED)
         story.why = x.why
-        story.refusals |= dict.fromkeys(story.outs.keys() - story.confirmed, x.why)
+        story.refusals = {**story.refusals, **dict.fromkeys(story.outs.keys() - story.confirmed, x.why)}
         entry = story.entry
         if x.verdict == "lost" and entry is not None and not entry.doubted:
             entry.doubted = True

@@ -25,6 +25,7 @@ from .states import State
 
 NO_PAST = Past()  # read only
 NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
+NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class TrackedDelivery:
     confirmed: frozenset[str] = frozenset()
     tries: int = 0
     why: str = ""  # the last refusal
-    refusals: dict[str, str] = field(default_factory=dict)  # copy id -> its own last refusal
+    refusals: Mapping[str, str] = field(default_factory=lambda: NO_REFUSALS)  # copy id -> its own last refusal
     doubt: bool = False  # a copy was not answered: it may be there
     copyable: bool = True
     whole: bool = True  # a limbo can keep it

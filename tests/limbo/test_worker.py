@@ -94,7 +94,7 @@ def test_what_cannot_be_kept_is_refused_alone(desk: Desk) -> None:
     desk.park(2, headers={"x": object()})
     desk.park(3)
     desk.clerk.turn()
-    assert sorted(desk.verdicts) == [(1, "ok"), (2, "refused"), (3, "ok")]
+    assert sorted(desk.verdicts) == [(1, "ok"), (2, "unfit"), (3, "ok")]
     assert "type object cannot be kept exactly" in next(why for n, _, why in desk.answers if n == 2)
 
 
