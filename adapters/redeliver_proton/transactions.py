@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -24,7 +24,7 @@ from redeliver_mw.adapter import OnTransferred, TransferVerdict
 from redeliver_mw.message import Delivery, Destination
 from redeliver_proton.broker_dialect import BrokerTopology
 from redeliver_proton.loop import ProtonLoop
-from redeliver_proton.sender_link import TRANSACTIONAL, SenderLinks, SentCopy
+from redeliver_proton.sender_link import TRANSACTIONAL, SenderLink, SenderLinks, SentCopy
 from redeliver_proton.transaction_coordinator import TransactionCoordinator
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -61,6 +61,7 @@ class _Transaction:
     open: int = 0  # sends without their outcome
     refused: list[str] = field(default_factory=list)
     waited: float = 0.0
+    links: dict[Destination, SenderLink] = field(default_factory=dict)  # to its targets, also those that have failed
 
 
 class TransactionRunner:
@@ -145,7 +146,7 @@ class TransactionRunner:
         for job in list(now.jobs):
             if job.origin.driver_delivery(job.delivery.tag) is None:
                 self._drop(now, job, "abandoned", "its generation is over, or it is settled")
-            elif why := self._obstacle(job):
+            elif why := self._obstacle(now, job):
                 self._sicken(job)
                 self._drop(now, job, "refused", why)
         if not now.jobs:
@@ -153,14 +154,21 @@ class TransactionRunner:
             self._loop.call(self._step)
             return
         needed = Counter(target for job in now.jobs for target, _, _ in job.sends)
-        if all(self._outlets.to(target).credit >= count for target, count in needed.items()):
+        if all(self._link(now, target).credit >= count for target, count in needed.items()):
             now.state = "declaring"
             self._coordinator().declare()
 
-    def _obstacle(self, job: TransferJob) -> str:
-        """Why one of its copies cannot be sent just now; empty where nothing is known against it."""
+    def _link(self, now: _Transaction, target: Destination) -> SenderLink:
+        """Return this transaction's link to a target. One that has failed stays, so that its reason is seen."""
+        link = now.links.get(target)
+        if link is None or (link.state == "closed" and not link.failed):
+            link = now.links[target] = self._outlets.to(target)
+        return link
+
+    def _obstacle(self, now: _Transaction, job: TransferJob) -> str:
+        """Return why one of its copies cannot be sent just now; empty where nothing is known against it."""
         for target, data, seen in job.sends:
-            outlet = self._outlets.to(target)
+            outlet = self._link(now, target)
             if outlet.failed:
                 return outlet.failed
             if (why := outlet.unfit(SentCopy(data, _nobody, seen_as=seen))) is not None:
@@ -179,7 +187,7 @@ class TransactionRunner:
         for job in now.jobs:
             for target, data, seen in job.sends:
                 sent = SentCopy(data, self._sent(now), job.delivery.generation, seen, now.id)
-                self._outlets.to(target).write(sent)
+                self._link(now, target).write(sent)
 
     def _sent(self, now: _Transaction) -> Callable[[Any, str], None]:
         def answered(verdict: Any, why: str) -> None:
@@ -269,16 +277,16 @@ class TransactionRunner:
         self._watch()
         now.waited += elapsed
         if now.state == "preparing":
-            self._look_for_credit(now.jobs, elapsed)
+            self._look_for_credit(now, elapsed)
         if now.waited > self._patience:
             why = f"no end of a transaction within {self._patience:g} s"
             log.warning("%s: the connection is closed and opened again", why)
             self._cut(ConnectionError(why))
 
-    def _look_for_credit(self, jobs: Iterable[TransferJob], elapsed: float) -> None:
+    def _look_for_credit(self, now: _Transaction, elapsed: float) -> None:
         """Without credit a copy is left to the publishing connection, where it may wait as long as it takes."""
-        for target in {target for job in jobs for target, _, _ in job.sends}:
-            outlet = self._outlets.to(target)
+        for target in {target for job in now.jobs for target, _, _ in job.sends}:
+            outlet = self._link(now, target)
             if outlet.state == "open" and not outlet.credit:
                 outlet.starved += elapsed
         self._step()

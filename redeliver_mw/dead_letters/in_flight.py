@@ -65,7 +65,8 @@ class InFlightLetters:
         self._waiting: deque[HeldLetter] = deque()  # to be published
         self._flying: dict[object, HeldLetter] = {}  # published, not answered; by key
         self._confirmed: set[object] = set()  # keys
-        self._apart: set[object] = set()  # keys of letters whose transaction has failed: send first, then settle
+        # ids and digests of letters whose transaction has failed: their copies are sent first, then they are settled
+        self._apart: set[tuple[str, bytes]] = set()
         self._doubtful: dict[
             object, HeldLetter
         ] = {}  # a transaction's end was not heard, and the letter not seen since
@@ -159,10 +160,14 @@ class InFlightLetters:
         except NotCopyable as error:
             return self._end(held, "refused", str(error))
         self._flying[held.key] = held
-        if self._adapter.capabilities.atomic_move and held.key not in self._apart:
+        if self._adapter.capabilities.atomic_move and not self._is_apart(held, delivery):
             self._adapter.move(delivery, [(out, 0.0)], partial(self._post_moved, held, delivery, out))
         else:
             self._store(held, out)
+
+    def _is_apart(self, held: HeldLetter, delivery: Delivery) -> bool:
+        """Return whether a transaction has failed for this letter, also before a connection was lost with it."""
+        return bool(self._apart) and (held.letter.id, digest(delivery)) in self._apart
 
     def _store(self, held: HeldLetter, out: Outgoing) -> None:
         self._adapter.publish(out, lambda verdict, why: self._post(partial(self._answered, held, verdict, why)))
@@ -175,7 +180,7 @@ class InFlightLetters:
     def _moved(self, held: HeldLetter, delivery: Delivery, out: Outgoing, verdict: TransferVerdict) -> None:
         """The transaction's end. `refused`: the letter is still ours; `abandoned`: it will come back, or has."""
         if verdict != "ok":
-            self._apart.add(held.key)
+            self._apart.add((held.letter.id, digest(delivery)))
         if verdict == "refused" and held.delivery is delivery:
             return self._store(held, out)
         del self._flying[held.key]

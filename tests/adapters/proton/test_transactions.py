@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from redeliver_mw.message import Delivery
+from redeliver_proton.transactions import PATIENCE
 from tests.adapters.proton.probe import Probe, copy_of
 from tests.contract.proton_world import REFUSING, ProtonWorld
 
@@ -41,6 +44,17 @@ def test_one_full_target_undoes_the_other_and_the_original_is_still_ours(world: 
     verdict, why = probe.move(delivery, copy_of(delivery, good), copy_of(delivery, full))
     assert (verdict, full in why) == ("refused", True)
     assert (in_queue(world, queue), world.depth(good), world.depth(full)) == (1, 0, 3)
+    probe.adapter.settle(((delivery, "accepted"),))
+    assert world.wait_until(lambda: in_queue(world, queue) == 0)
+
+
+def test_a_target_that_is_not_there_is_refused_long_before_patience_ends(world: ProtonWorld, probe: Probe) -> None:
+    queue, (delivery,) = consumed(world, probe, 1)
+    begun = time.monotonic()
+    verdict, why = probe.move(delivery, copy_of(delivery, "is.not.there"))
+    assert (verdict, "is.not.there is not there" in why) == ("refused", True)
+    assert time.monotonic() - begun < PATIENCE / 2
+    assert in_queue(world, queue) == 1
     probe.adapter.settle(((delivery, "accepted"),))
     assert world.wait_until(lambda: in_queue(world, queue) == 0)
 
