@@ -33,6 +33,8 @@ RENEWED = 5.0  # and after which the link is opened anew: a raised limit alone b
 RETURNS = "\0"  # no address can be called so
 TRANSACTIONAL = 0x34  # the delivery state of what happens within a transaction
 _ACCEPTED = 0x24
+# What Artemis rejects a copy with if one of its texts is no UTF-8, although it took the original (observed on 2.44).
+UNPARSABLE = "Cannot parse String"
 _numbers = itertools.count(1)
 
 
@@ -202,6 +204,8 @@ def outcome(delivery: proton.Delivery, state: int) -> tuple[Verdict, str]:
         return "refused", f"the broker refused it in the transaction ({data[1:]})"
     if state == proton.Delivery.REJECTED:
         condition = delivery.remote.condition
+        if condition and condition.description == UNPARSABLE:
+            return "unfit", f"a text in it is no UTF-8, and the broker refuses that ({condition.description})"
         return "refused", f"{condition.name}: {condition.description}" if condition else "the broker rejected it"
     if not state:
         return "silent", "the broker settled it without an outcome"

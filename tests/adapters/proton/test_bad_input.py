@@ -11,6 +11,7 @@ from typing import Any
 
 import proton
 import pytest
+from proton.utils import BlockingConnection
 
 from redeliver_mw import connect
 from redeliver_mw.errors import BrokerError
@@ -147,6 +148,32 @@ def test_what_is_over_the_brokers_limit_is_refused_by_name_and_the_next_goes_thr
 
 
 # -- targets that would let a message fall -----------------------------------------------------------------
+
+
+def test_a_text_that_is_no_utf_8_keeps_its_message_here_and_no_other_waits(
+    artemis244: Broker, world: ProtonWorld, caplog: Records
+) -> None:
+    """Artemis takes such a message, and refuses what is published like it with "Cannot parse String"."""
+    queue, dead = world.new_queue(), world.new_queue()
+    odd = b"\x00\x53\x74\xc1\x07\x02\xa1\x01h\xa1\x01\xff" + b"\x00\x53\x75\xa0\x03odd"
+    user, password = artemis244.user, artemis244.password
+    connection = BlockingConnection(
+        f"amqp://127.0.0.1:{artemis244.port}", user=user, password=password, allowed_mechs="PLAIN", sasl_enabled=True
+    )
+    try:
+        link = connection.create_sender(queue).link
+        delivery = link.delivery("odd")
+        link.stream(odd)
+        link.advance()
+        connection.wait(lambda: delivery.remote_state)
+        assert delivery.remote_state == proton.Delivery.ACCEPTED
+    finally:
+        connection.close()
+    world.send(queue, b"sick")
+    dies_of(world, queue, dead, 2)
+    assert world.wait_until(lambda: world.depth(dead) == 1)
+    assert [raw.body for raw in world.take_all(dead)] == [b"sick"]
+    assert world.wait_until(lambda: len(told(caplog, "cannot be copied exactly", "no UTF-8")) == 1)
 
 
 def filtered(world: ProtonWorld, text: str, address: str = "") -> str:
