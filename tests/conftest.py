@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every test may ask for."""
 
+from collections.abc import Callable, Iterator
+from typing import Any
+
 import pytest
 from hypothesis import settings
 
@@ -32,6 +35,7 @@ from tests.storage.databases import file, postgres, url
 
 __all__ = [
     "_brokers_put_right",
+    "_companions_closed",
     "activemq",
     "activemq63",
     "activemq518",
@@ -57,3 +61,31 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker("broker")
+
+
+@pytest.fixture(autouse=True)
+def _companions_closed(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Close the connections that a drop-in's `publisher=` has opened: they live as long as their process.
+
+    Left alone they would try to reach a broker that is gone, and log it into later tests.
+    """
+    if request.node.get_closest_marker("broker") is None:
+        yield
+        return
+    from redeliver_mw.dropin.companion import CompanionPublisher
+    from redeliver_pika.dropin.copies import PikaCompanion
+
+    made: list[CompanionPublisher | PikaCompanion] = []
+    for kind in (CompanionPublisher, PikaCompanion):
+        monkeypatch.setattr(kind, "__init__", _recording(kind.__init__, made))
+    yield
+    for one in made:
+        one.close()
+
+
+def _recording(create: Callable[..., None], made: list[Any]) -> Callable[..., None]:
+    def recorded(self: Any, *given: Any) -> None:
+        create(self, *given)
+        made.append(self)
+
+    return recorded

@@ -314,10 +314,11 @@ class PikaCompanion(ChannelCopyPublisher):
         super().__init__(publisher, publisher.topology, self._ioloop.call_later)
         self._thread = threading.Thread(target=self._run, name="redeliver-pika-publisher", daemon=True)
         self._starting = threading.Lock()
+        self._closing = False
 
     def _run(self) -> None:
         self._publisher.open()
-        while True:
+        while not self._closing:
             try:
                 self._ioloop.start()
             except Exception:
@@ -329,6 +330,26 @@ class PikaCompanion(ChannelCopyPublisher):
             if self._thread.ident is None:
                 self._thread.start()
         self._ioloop.add_callback_threadsafe(fn)
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Close the connection for good, and wait for its thread, at most `timeout` seconds. Any other thread."""
+        with self._starting:
+            self._closing = True
+        if self._thread.ident is not None:
+            self._ioloop.add_callback_threadsafe(self._close)
+            self._thread.join(timeout)
+
+    def _close(self) -> None:
+        self._publisher.close()
+        self._stop_if_closed()
+
+    def _stop_if_closed(self) -> None:
+        if not self._closing:
+            return
+        if self._publisher.is_closed:
+            self._ioloop.stop()
+        else:
+            self._ioloop.call_later(0.02, self._stop_if_closed)  # the broker has yet to answer
 
     def provide(self, plan: SourcePlan) -> None:
         self.call(lambda: super(PikaCompanion, self).provide(plan))

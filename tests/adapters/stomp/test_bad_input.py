@@ -213,6 +213,7 @@ def test_a_selector_that_nobody_matches_leaves_every_message_in_peace(world: Sto
     world.advance(0.5)
     assert app.health()["sources"][f"queue:{queue}"] == {
         "waiting": 0,
+        "uncopyable": 0,
         "behind": 0,
         "paused": False,
         "why_paused": None,
