@@ -323,6 +323,7 @@ class PikaCompanion(ChannelCopyPublisher):
                 self._ioloop.start()
             except Exception:
                 log.exception("the companion connection's thread met a fault; it goes on")
+        self._ioloop.close()
 
     def call(self, fn: Callable[[], None]) -> None:
         """Run `fn` on the companion's thread; from any thread."""
