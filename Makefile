@@ -41,7 +41,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport VIRTUAL_ENV PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
+.PHONY: help setup demo test test-all test-fast test-pythons lint types imports unit brokers broker-tests spark-tests spark-broker-tests demo-spark bench bench-small bench-diff bench-policies bench-spark fuzz fuzz-messages infrastructure infrastructure-tests long-tests conversions prove prove-simulated prove-kills gallery mutants lock wheel clean
 
 help: ## this list
 	@sed -n 's/^\([a-z][a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 22
@@ -59,7 +59,7 @@ test: ## everything: lint, types, import layers, unit tests, tests on Spark, tes
 
 # In this order: what fails soonest comes first.
 test-all: ## `test`, and everything that is too slow for it; hours
-	@.ci/stages test test-pythons infrastructure-tests conversions fuzz prove
+	@.ci/stages test test-pythons long-tests infrastructure-tests conversions fuzz prove
 
 test-fast: ## the same without real brokers
 	@.ci/stages setup lint types imports unit
@@ -94,7 +94,10 @@ brokers: $(READY) ## fetch the real brokers, once, into a cache folder outside t
 
 broker-tests: WORKERS = 3
 broker-tests: $(READY) ## the tests on real brokers
-	$(PYTEST) $(SPREAD) -m "broker and not spark and not infrastructure"
+	$(PYTEST) $(SPREAD) -m "broker and not spark and not infrastructure and not long"
+
+long-tests: $(READY) ## the tests on real brokers that are too slow for `make test`
+	$(PYTEST) $(SPREAD) -m long
 
 infrastructure-tests: $(READY) ## every fault on every cluster and pair of brokers; an hour and more
 	$(PYTEST) -m infrastructure

@@ -223,7 +223,9 @@ def test_what_is_parked_of_a_key_comes_back_in_its_order(one_of_each: Place, key
     assert take(place.broker, DEAD) == []
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stop", "kill"])
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=pytest.mark.long)], ids=["stop", "kill"]
+)
 @pytest.mark.parametrize("prefetch", [400, 24], ids=["all at once", "a small window"])
 def test_what_is_parked_comes_back_after_an_end_in_the_middle_and_after_a_stop_in_its_order(
     one_of_each: Place, how: signal.Signals, prefetch: int
