@@ -277,7 +277,7 @@ class SenderLinks:
 
     @property
     def blocked(self) -> str:
-        """Why copies wait although the connection is open; empty: none has waited for a second."""
+        """Return why copies wait although the connection is open; empty if none has waited for a second."""
         if self._session is not None and self._session.outgoing_bytes > 0 and self._shut >= STARVED:
             return "the broker takes nothing on this connection"
         waiting = [str(outlet.target) for outlet in self if outlet.short and outlet.queue]

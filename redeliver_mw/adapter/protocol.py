@@ -157,7 +157,7 @@ class SupportsPause(Protocol):
 
 
 class ConnectionReport(NamedTuple):
-    """What one connection of an adapter does. Texts are empty where there is nothing to say, and hold no secrets."""
+    """Describes what one connection of an adapter does. Texts hold no secrets; an empty one says nothing."""
 
     role: str  # such as "consume" or "publish"
     state: str  # "connecting", "connected" or "closed"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One process of `redeliver run --processes`: `python -P -m redeliver_mw.cli.child TARGET FORMAT REPORTS LINE N OF`.
+"""Runs one process of `run --processes`: `python -P -m redeliver_mw.cli.child TARGET FORMAT REPORTS LINE N OF`.
 
 Started by the supervisor, never by people. It imports the App anew, consumes its share, and says on the line what
 becomes of it; what is to be read by people the supervisor prints, once.

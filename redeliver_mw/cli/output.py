@@ -44,7 +44,7 @@ def plain(text: str, *, lines: bool = False) -> str:
 
 
 def print_json(value: object) -> None:
-    """One line of JSON on stdout. What would steer a terminal, or cannot be written as UTF-8, is escaped in it."""
+    """Print one line of JSON. Characters that steer a terminal, or that UTF-8 cannot hold, are escaped in it."""
     print(_STEERING.sub(lambda c: f"\\u{ord(c[0]):04x}", json.dumps(value, ensure_ascii=False)))
 
 

@@ -16,6 +16,7 @@ import pytest
 from redeliver_mw import connect
 from redeliver_mw.cli import main
 from tests.brokers import Broker
+from tests.brokers.skips import not_to_be_had
 from tests.cli.running import redeliver
 from tests.faults.terminator import needs_openssl
 from tests.tls.certificates import Authority, Certificate
@@ -175,7 +176,7 @@ def bound_by_permissions() -> list[str]:
         return []
     words = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
     if shutil.which("setpriv") is None or subprocess.run([*words, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("root reads every file here")
+        not_to_be_had("setpriv cannot take from root what lets it read every file: install util-linux")
     return words
 
 

@@ -23,6 +23,7 @@ from redeliver_mw import connect
 from redeliver_mw.runtime.health_server import MOST_CLIENTS, PATIENCE
 from tests.brokers import Broker
 from tests.brokers._process import free_ports
+from tests.brokers.skips import only_if
 from tests.cli.running import Running, redeliver
 from tests.cli.test_run import one_message, shop
 from tests.cli.test_run_processes import is_alive, pids
@@ -91,8 +92,7 @@ def test_a_broker_that_is_away_makes_it_unready_and_not_dead_and_its_return_read
     tmp_path: Path, port: int, which: str, request: pytest.FixtureRequest
 ) -> None:
     one: Broker = request.getfixturevalue(which)
-    if not one.can_restart:
-        pytest.skip("this broker is not ours to kill")
+    only_if(one.can_restart, "kill")
     queue = f"health-{uuid.uuid4().hex[:8]}"
     consumer_of(tmp_path, one.url, queue)
     with Running(tmp_path, "run", "shop:app", "--health", f"127.0.0.1:{port}") as running:
@@ -117,8 +117,7 @@ def test_a_broker_that_is_away_makes_it_unready_and_not_dead_and_its_return_read
 def test_a_password_that_was_changed_is_told_as_such_and_never_shown(
     tmp_path: Path, port: int, rabbitmq43: Broker
 ) -> None:
-    if not rabbitmq43.can_restart:
-        pytest.skip("this broker is not ours to command")
+    only_if(rabbitmq43.can_restart, "command")
     queue, user = f"health-{uuid.uuid4().hex[:8]}", f"user-{uuid.uuid4().hex[:8]}"
     rabbitmq43.ctl("add_user", user, "hunter2secret")
     rabbitmq43.ctl("set_permissions", user, ".*", ".*", ".*")
@@ -142,8 +141,7 @@ def test_a_password_that_was_changed_is_told_as_such_and_never_shown(
 
 @pytest.mark.broker
 def test_a_deleted_queue_is_named_as_what_is_not_consumed(tmp_path: Path, port: int, rabbitmq43: Broker) -> None:
-    if not rabbitmq43.can_restart:
-        pytest.skip("this broker is not ours to command")
+    only_if(rabbitmq43.can_restart, "command")
     queue = f"health-{uuid.uuid4().hex[:8]}"
     declare(rabbitmq43, queue)
     consumer_of(tmp_path, rabbitmq43.url, queue)
@@ -162,8 +160,7 @@ def test_a_deleted_queue_is_named_as_what_is_not_consumed(tmp_path: Path, port: 
 @pytest.mark.broker
 def test_a_broker_without_room_is_named_as_what_blocks(tmp_path: Path, port: int, rabbitmq43: Broker) -> None:
     """RabbitMQ tells a connection of its alarm once that publishes: here a dead letter."""
-    if not rabbitmq43.can_restart:
-        pytest.skip("this broker is not ours to command")
+    only_if(rabbitmq43.can_restart, "command")
     queue = f"health-{uuid.uuid4().hex[:8]}"
     declare(rabbitmq43, queue)
     (tmp_path / "shop.py").write_text(
@@ -353,8 +350,7 @@ def test_a_process_that_is_frozen_is_not_taken_for_ready(tmp_path: Path, port: i
 def test_the_supervisor_tells_what_its_processes_say_of_the_broker(
     tmp_path: Path, port: int, rabbitmq43: Broker
 ) -> None:
-    if not rabbitmq43.can_restart:
-        pytest.skip("this broker is not ours to kill")
+    only_if(rabbitmq43.can_restart, "kill")
     consumer_of(tmp_path, rabbitmq43.url, f"health-{uuid.uuid4().hex[:8]}")
     with Running(tmp_path, "run", "shop:app", "--processes", "2", "--health", f"127.0.0.1:{port}") as running:
         eventually(port, is_ready)

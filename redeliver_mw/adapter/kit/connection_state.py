@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What one connection of an adapter does just now, for `health()` and, in few lines, for the log."""
+"""Records what one connection of an adapter does, for `health()` and, in few lines, for the log."""
 
 from __future__ import annotations
 

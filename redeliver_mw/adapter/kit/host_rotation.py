@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which host is tried next, how long to wait before, and what to tell when none of them answers."""
+"""Decides which host is tried next, after how long, and what is said when no host answers."""
 
 from __future__ import annotations
 

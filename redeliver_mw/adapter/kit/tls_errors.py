@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a failed TLS handshake means, in words that a person can act on; and ports that speak something else.
+"""Says what a failed TLS handshake means and what to do, and finds ports that speak something else.
 
 A driver wraps the error of Python's `ssl` in errors of its own, some of them as text only. OpenSSL's names of reasons
 stand in that text, so they are looked for there.
@@ -35,7 +35,7 @@ class TlsFailed(BrokerUnavailable):
 
 
 class TlsProblem(NamedTuple):
-    """Why TLS fails, and what to do."""
+    """Holds the reason for which TLS fails, and what to do."""
 
     reason: str
     cure: str
