@@ -21,7 +21,7 @@ _generations = itertools.count(1)  # of this process: a number is never used twi
 
 
 class RunListener(Protocol):
-    """Who hears what becomes of a turn: its `Caller`. On the driver's thread."""
+    """Hears what becomes of a run: implemented by `CallbackRunner`. Called on the driver's thread."""
 
     def word(self, turn: CallbackRun, word: Exception, /) -> None: ...
     def closing(self, turn: CallbackRun, /) -> None: ...
@@ -31,7 +31,7 @@ class RunListener(Protocol):
 
 @dataclass(slots=True, eq=False)
 class CallbackRun:
-    """One delivery, from its arrival until it is settled."""
+    """Follows one delivery from its arrival until it is settled."""
 
     delivery: Delivery
     seat: SettlementScope
@@ -98,7 +98,7 @@ class SettlementScope(ABC):
         return found
 
     def lives(self, generation: int) -> bool:
-        """Whether what is settled in it would reach the delivery that is meant (settle-once)."""
+        """Return whether a settlement in it would reach the delivery that is meant (settle-once)."""
         return generation in self._keepers and self.is_open
 
     def abandon(self, consumer: Hashable) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which messages of one source may go to a handler, and which wait for an earlier one of the same key. Pure.
+"""Decides which messages of one source may run, and which wait for an earlier one of the same key. Pure.
 
 Each key that is about has a *lane*: the line of its messages, each in a *place* of its own. The message in the first
 place may be run; those behind it wait. A message that has failed keeps its place while it is held here, and while a
@@ -44,12 +44,12 @@ class Place:
 
     @property
     def waits(self) -> bool:
-        """Whether a message is here that has not gone on."""
+        """Return whether a message is here that has not gone on."""
         return self.delivery is not None and not self.began and not self.parks
 
     @property
     def is_parked(self) -> bool:
-        """Whether it is in the limbo, or on its way there and back, for an earlier one's sake."""
+        """Return whether it is in the limbo, or on its way there or back, for the sake of an earlier one."""
         return self.behind and (self.delivery is None or self.parks)
 
 
@@ -77,7 +77,7 @@ class KeyLane:
 
 @dataclass(slots=True)
 class Admitted:
-    """What follows from a step: these go on, these are parked until then, and these places are not needed any more."""
+    """Holds what follows from a step: messages that go on, those to park until a time, places no longer needed."""
 
     go: list[Delivery] = field(default_factory=list)
     park: list[tuple[Delivery, float]] = field(default_factory=list)  # until when, monotonic seconds
@@ -125,11 +125,11 @@ class KeyLanes:
         return sum(lane.sick_since is not None and lane.line[0].began for lane in self._troubled if lane.line)
 
     def has(self, delivery: Delivery) -> bool:
-        """Whether it has a place. From any thread."""
+        """Return whether it has a place. Any thread."""
         return delivery in self._places
 
     def expects(self, key: Hashable) -> bool:
-        """Whether messages of this key went back, and may come again without a mark that says so."""
+        """Return whether messages of this key went back, and may come again without a mark that says so."""
         return bool(self._restored) or (key in self._lanes and any(p.delivery is None for p in self._lanes[key].line))
 
     # -- what happens ------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ class KeyLanes:
     def come(
         self, delivery: Delivery, key: Hashable, now: float, room: int, *, name: str | None = None, text: str = ""
     ) -> Admitted:
-        """It has arrived. `name`: its message key, where it may have been here before; `text`: the key as text."""
+        """Take a message that has arrived; `name` is its message key if it may have come before."""
         self._ashore(now)
         place = next((p for p in self._names.get(name, ()) if p.delivery is None), None) if name else None
         had_failed = place is not None and not place.behind
@@ -165,7 +165,7 @@ class KeyLanes:
         return self._sickens(place.lane, now, room)
 
     def leaves(self, delivery: Delivery, name: str, until: float, now: float, room: int) -> Admitted:
-        """It comes again under `name`; it is not awaited any longer than `until`."""
+        """Expect a message to come again under `name`, and wait for it no longer than `until`."""
         place = self._places.get(delivery)
         if place is None:
             return Admitted()
@@ -190,7 +190,7 @@ class KeyLanes:
         return self._go_on(place.lane, now)
 
     def stays(self, delivery: Delivery, now: float) -> Admitted | None:
-        """It was to be parked, and could not be; None if it may be run, else it waits for its turn."""
+        """Take back a message that could not be parked. Return None if it may run; else it waits for its turn."""
         place = self._places.get(delivery)
         if place is None or place.began:
             return None
@@ -202,7 +202,7 @@ class KeyLanes:
         return Admitted()
 
     def is_known(self, delivery: Delivery) -> bool:
-        """Whether it goes on after it could not be parked: it is in other hands already."""
+        """Return whether it goes on after it could not be parked: it is in other hands already."""
         place = self._places.get(delivery)
         return place is not None and place.stays
 
@@ -224,7 +224,7 @@ class KeyLanes:
         return self._back([d for d in gone if d not in running], now)
 
     def give_back(self, leaving: Iterable[Delivery], now: float) -> tuple[list[Delivery], Admitted]:
-        """These go back to the broker, and so does everything that waits, which is answered."""
+        """Note that messages go back to the broker, and return all that waits, which goes with them."""
         waiting = [place.delivery for lane in self._lanes.values() for place in lane.waiting if place.delivery]
         waiting = [delivery for delivery in waiting if not self._places[delivery].stays]
         return waiting, self._back([*waiting, *(d for d in leaving if d in self._places)], now)
@@ -329,7 +329,7 @@ class KeyLanes:
                 self._names.setdefault(name, []).append(place)
 
     def _is_double(self, place: Place, name: str) -> bool:
-        """Whether an earlier place is that of the same message, which was given to us twice."""
+        """Return whether an earlier place is that of the same message, which was given to us twice."""
         lane, number = place.lane, place.number
         return any(p.lane is lane and p.number < number for p in self._names.get(name, ()))
 
@@ -361,7 +361,7 @@ class KeyLanes:
         place.delivery, place.began, place.parks, place.since = None, False, False, None
 
     def _end(self, place: Place) -> Admitted:
-        """It has no place any more."""
+        """Remove its place."""
         lane = place.lane
         self._away(place)
         self._unnamed(place)
@@ -419,7 +419,7 @@ class KeyLanes:
         return going
 
     def _wait_from(self, lane: KeyLane, now: float) -> None:
-        """Those that are here wait for one that is not well."""
+        """Note since when the messages that are here wait for one that is being retried."""
         if lane.sick_since is None:
             lane.sick_since = now
         for place in lane.here:

@@ -105,7 +105,7 @@ class KeySequencer:
             self._do(delivery.destination, lambda lanes, now, _: lanes.end(delivery, now))
 
     def place(self, c: OrderUpdate) -> None:
-        """What the interceptor says of one that has a place in the line of its key."""
+        """Take what the interceptor says of a message that has a place in the line of its key."""
         now, source = self._clock.now(), c.delivery.destination
         if source not in self._lanes:
             return
@@ -119,7 +119,7 @@ class KeySequencer:
             self.ended(c.delivery)
 
     def may_run(self, delivery: Delivery, /) -> bool:
-        """Whether the interceptor may have it run: what could not be parked waits for its turn instead."""
+        """Return whether the interceptor may let it run: what could not be parked waits for its turn."""
         if (lanes := self._lanes.get(delivery.destination)) is None or not lanes.has(delivery):
             return True
         with self._lock:
@@ -161,7 +161,7 @@ class KeySequencer:
             return lanes.noted(delivery)
 
     def orders(self, source: Destination, /) -> bool:
-        """Whether messages of this source are kept in order."""
+        """Return whether messages of this source are kept in order."""
         return source in self._orders
 
     def waiting(self, source: Destination) -> int:

@@ -129,7 +129,7 @@ def journal_healthy_option(told: Any, journal: object) -> Healthy:
 
 
 class RecordSink(Protocol):
-    """Where attempt records go. Never blocks, never raises (log-after-the-fact)."""
+    """Takes attempt records. Never blocks, never raises (log-after-the-fact)."""
 
     def append(self, record: Any, /) -> None: ...
     def close(self, timeout: float = 5.0) -> None: ...

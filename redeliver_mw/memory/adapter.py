@@ -68,7 +68,7 @@ class MemoryAdapter:
     # -- called from any thread ------------------------------------------------------------------------------
 
     def connection_reports(self) -> Sequence[ConnectionReport]:
-        """What the one connection does; blocked while the broker has a memory alarm."""
+        """Return what the one connection does; it is blocked while the broker has a memory alarm."""
         found = self._state.report()
         return [found._replace(blocked="a memory alarm" if self._broker.blocked else "")]
 

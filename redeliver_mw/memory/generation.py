@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One generation of one subscription: its link, and what on it is unsettled (settle-once, safe-cumulative-ack)."""
+"""Follows one generation of a subscription: its link and its unsettled messages (settle-once, safe-cumulative-ack)."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def load_policies(
 
 
 def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> RedeliveryPolicy | PolicyMap:
-    """What a user gave as a policy, as something with `.resolve(name, kind)`; None is the default policy.
+    """Return what a user gave as a policy, as something with `.resolve(name, kind)`; None is the default policy.
 
     A `str` is a policy's text or a URL that carries one, a `Path` a file. PolicyError or ConfigError else.
     """

@@ -51,7 +51,7 @@ class ChildEnded(NamedTuple):
 
 
 class ChildHealth(NamedTuple):
-    """What keeps it from being ready just now: `what` and `why` of each. Said every second where that is wanted."""
+    """Return what keeps an App from being ready: `what` and `why` of each cause. May be asked every second."""
 
     not_ready: list[dict[str, str]]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the broker's own limit can act on a message before our policy does (broker-limits). Pure.
+"""Tells whether the broker's own limit can act on a message before our policy does (broker-limits). Pure.
 
 What we give back is given back uncounted where the broker can do that. What else comes back (a lost connection, a
 killed process, on some brokers everything that was prefetched with it) is counted, whatever became of the message

@@ -67,7 +67,7 @@ class Effects(TrackedDeliveries):
         return sum(map(len, (*self._held.values(), *self._apart.values())))
 
     def held_of(self, source: Destination) -> int:
-        """Those of one source that take room of the hold budget. From any thread."""
+        """Return how many of one source take room of the hold budget. Any thread."""
         return len(self._held.get(source, ()))
 
     def uncopyable_of(self, source: Destination) -> int:
@@ -252,7 +252,7 @@ class Effects(TrackedDeliveries):
             self._step(story, Signal.UNCOPYABLE)
 
     def _write_letter(self, story: TrackedDelivery) -> bool:
-        """One dead letter in limbo stands for all targets that have no copy; False where there is no limbo for it."""
+        """Send one dead letter to the limbo for all targets without a copy, or return False if there is no limbo."""
         move = story.move
         if move is None or not story.whole or not self._delay_options(story).letters:
             return False
@@ -269,7 +269,7 @@ class Effects(TrackedDeliveries):
         return True
 
     def _strand(self, story: TrackedDelivery) -> None:
-        """It is named once, and stays unsettled until the broker's ack timeout draws near; others go on."""
+        """Name it once, and leave it unsettled until the broker's ack timeout draws near; others go on."""
         self._take_place(story)
         if story.entry is None or not story.entry.stranded:
             what = f"{_name(story)} has failed for good and cannot be copied exactly: {story.why}. It stays unsettled; "
@@ -368,7 +368,7 @@ class Effects(TrackedDeliveries):
         return shared and self._places_taken(story) < self._delay_options(story).budget
 
     def _take_place(self, story: TrackedDelivery) -> None:
-        """Those without a copy have places of their own: they stay longer, and are not to use up those of others."""
+        """Give a message without a copy a place of its own: it stays longer, and must not use up those of others."""
         source = story.plan.source
         if story.copyable or (story.state is State.HELD and self._delay_options(story).apart == 0):
             self._held[source].add(story.token)
@@ -377,7 +377,7 @@ class Effects(TrackedDeliveries):
             self._apart[source].add(story.token)
 
     def _set_apart(self, story: TrackedDelivery) -> bool:
-        """What is held and turns out to have no copy leaves its place to others, if there is one of those."""
+        """Move a held message that turns out to have no copy to such a place, if there is one."""
         apart = not story.copyable and self._fits_apart(story)
         if apart:
             self._take_place(story)

@@ -70,7 +70,7 @@ class Admission:
         self._take_on(delivery, aside_us=due_us)
 
     def run_now(self, delivery: Delivery, /) -> None:
-        """It could not be parked, and now it is its turn. Any thread."""
+        """Run a message that could not be parked and whose turn it is. Any thread."""
         with self._lock:
             if not self.stopping and delivery.generation in self._live:
                 self._crews[delivery.destination].put((delivery,), first=True)
@@ -90,7 +90,7 @@ class Admission:
         return self._interceptor.uncopyable_of(source)
 
     def is_ordered(self, source: Destination, /) -> bool:
-        """Whether messages of this source are kept in order by key."""
+        """Return whether messages of this source are kept in order by key."""
         return self._usher is not None and self._usher.orders(source)
 
     def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]:

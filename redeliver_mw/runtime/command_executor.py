@@ -98,7 +98,7 @@ class CommandExecution(Admission):
             self._limbo.park(c.out, c.due_us / 1e6, answered, c.terms, self._places_with(c))
 
     def _places_with(self, c: PublishCopy) -> Sequence[OrderPlace]:
-        """Which places the limbo is to remember with a retry copy that it keeps."""
+        """Return the places that the limbo is to remember with a retry copy."""
         origin = c.out.origin
         if self._usher is None or c.terms is None or origin is None:
             return ()

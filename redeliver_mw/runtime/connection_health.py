@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What `App.health()` says of connections, and what of it keeps an App from being ready."""
+"""Tells what `App.health()` says of connections, and what of it keeps an App from being ready."""
 
 from __future__ import annotations
 

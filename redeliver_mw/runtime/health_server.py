@@ -33,7 +33,7 @@ NotReady = Callable[[], Sequence[Mapping[str, Any]]]  # what keeps it from being
 
 
 class HealthAddress(NamedTuple):
-    """Where to listen."""
+    """Names where to listen."""
 
     host: str
     port: int

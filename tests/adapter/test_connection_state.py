@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,8 @@ class Clock:
         return self.now
 
 
-def made(clock: Clock, **options: object) -> ConnectionState:
-    return ConnectionState("rabbitmq://me@h/", "consume", LOG, monotonic=clock, wall=clock, **options)  # type: ignore[arg-type]
+def made(clock: Clock, **options: Any) -> ConnectionState:
+    return ConnectionState("rabbitmq://me@h/", "consume", LOG, monotonic=clock, wall=clock, **options)
 
 
 def said(caplog: pytest.LogCaptureFixture) -> list[str]:

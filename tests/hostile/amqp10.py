@@ -320,7 +320,7 @@ class Proton(Carrier):
                 self._target(queue), credit=depth, handler=reader, name=uuid.uuid4().hex
             )
             with contextlib.suppress(proton.Timeout):
-                connection.wait(lambda: len(reader.found) >= before + depth, timeout=3)  # noqa: B023
+                connection.wait(lambda wanted=before + depth: len(reader.found) >= wanted, timeout=3)
             receiver.close()
             in_vain += len(reader.found) == before
         return reader.found

@@ -877,7 +877,7 @@ def test_a_retry_copy_that_the_broker_can_never_take_is_held_here_for_the_rest_o
 def test_a_message_whose_content_never_came_is_not_kept_in_the_limbo() -> None:
     core, d = letters(), delivery("a")
 
-    class Contentless(type(d.reader)):  # type: ignore[misc]
+    class Contentless(type(d.reader)):
         def headers_bytes(self, native: Any, /) -> int:
             raise NotCopyable("an AMQP map reaches STOMP without its content", whole=False)
 

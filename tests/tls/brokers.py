@@ -43,7 +43,7 @@ def _rabbitmq(authority: Authority, server: Certificate, port: int, strict_port:
             files = {"cacertfile": authority.cert, "certfile": server.cert, "keyfile": server.key}
             pems = ", ".join(f'{{{name}, "/mnt/{path.name}"}}' for name, path in files.items())
             for path in files.values():
-                (one.data / path.name).write_bytes(path.read_bytes())  # type: ignore[attr-defined]
+                (one.data / path.name).write_bytes(path.read_bytes())
             listener = f'{{"127.0.0.1", {number}}}'
             one.ctl("eval", f"rabbit_networking:start_ssl_listener({listener}, [{pems}{more}], 2).")
     except BaseException:

@@ -239,7 +239,7 @@ def _stomp(one: Broker, queue: str, publisher: str, over: threading.Event) -> No
 
     from redeliver_stomp import redelivering
 
-    class Listener(stomp.ConnectionListener):  # type: ignore[misc]
+    class Listener(stomp.ConnectionListener):
         def on_message(self, frame: Any) -> None:
             _reject(frame)
 

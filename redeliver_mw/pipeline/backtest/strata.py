@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which messages a candidate treats alike: by destination, and by error where its policy decides by exception.
+"""Groups messages that a candidate treats alike: by destination, and by error if its policy looks at exceptions.
 
 Of an exception history knows only the class's name, `error_type`: not its module, not what it inherits from. Rules by
 exception are asked of a stand-in, the first of these that fits: the signal of ours (`Reject`, `RetryAfter`); a class of

@@ -44,7 +44,7 @@ _EVERY: Final = 0.5  # seconds between two looks at how far the tasks are
 
 @dataclass(frozen=True, slots=True)
 class DrainTask:
-    """What the tasks of a run have to know: number n takes `quotas[n]` letters, `batch` of them at a time."""
+    """Holds what the tasks of a run have to know: number n takes `quotas[n]` letters, `batch` of them at a time."""
 
     root: str
     run: str
@@ -56,7 +56,7 @@ class DrainTask:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """What a task did. `stay`: letters that cannot be kept. `rest`: why it ended early. `error`: that of a
+    """Reports what a task did. `stay`: letters that cannot be kept. `rest`: why it ended early. `error`: that of a
     RedeliverError, its name, what, where and cure."""
 
     kept: int = 0
@@ -87,7 +87,7 @@ def error_of(report: DrainReport) -> RedeliverError | None:
 
 
 def _report(work: DrainTask, task: int) -> DrainReport:
-    """What no other try would change is told, anything else is Spark's to try again."""
+    """Tell what no other try would change, and leave anything else to Spark, which tries again."""
     try:
         return _share(work, task)
     except RedeliverError as error:

@@ -31,7 +31,7 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """What the tasks of a run have to know: number n does `tasks[n]`, and leaves a file in `ticks` for each piece."""
+    """Tells the tasks of a run what to do: number n does `tasks[n]`, and leaves a file in `ticks` for each piece."""
 
     root: str
     run: str
@@ -53,7 +53,7 @@ class LineCounts:
 
 @dataclass(slots=True)
 class CompactionReport:
-    """What a task did. With an `error`, `(errno, text, place)`, it did nothing that counts."""
+    """Reports what a task did. With an `error`, `(errno, text, place)`, it did nothing that counts."""
 
     counts: list[LineCounts] = field(default_factory=list)
     files: list[DataFile] = field(default_factory=list)

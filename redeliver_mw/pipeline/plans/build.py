@@ -294,7 +294,7 @@ def rank(letters: DataFrame, count: int, buckets: int, *, ordered: bool) -> Data
 
 
 def _group(ordered: bool) -> Column:
-    """What a letter's place comes from; the kinds of it are told apart, so that a key is no other's group."""
+    """Return what orders a letter. Its kinds are told apart, so that a key is never taken for a group."""
     from pyspark.sql import functions as sf
 
     alone = sf.coalesce(sf.concat(sf.lit("k"), "message_key"), sf.concat(sf.lit("d"), "dl_id"))
@@ -302,7 +302,7 @@ def _group(ordered: bool) -> Column:
 
 
 def _offsets(hashed: DataFrame) -> DataFrame:
-    """For each slice how many letters are before it. There are a few thousand slices at most."""
+    """Return how many letters stand before each slice. There are a few thousand slices at most."""
     from pyspark.sql import functions as sf
 
     spark = hashed.sparkSession

@@ -162,7 +162,7 @@ def line_of(said: Mapping[str, object]) -> bytes:
 
 
 class BucketAttempt:
-    """One try at one bucket, by one process. `before` is what earlier tries say. Not for several threads.
+    """Makes one try at one bucket, in one process. `before` is what earlier tries say. Not for several threads.
 
     LakeError if another process is at this bucket for `patience` seconds more, as two of them would send the same
     letters, and if what an earlier one wrote is damaged. Every method may raise OSError.
@@ -197,7 +197,7 @@ class BucketAttempt:
             sync(os.path.dirname(self._path))
 
     def answer(self, answer: LedgerAnswer) -> None:
-        """What became of what was intended last. On the disk before the next is sent, and when this is closed."""
+        """Note what became of the letter intended last. It is on the disk before the next is sent, and at the end."""
         whys: dict[str, list[int]] = {}
         for position, why in answer.refused.items():
             cut = _cut(why)

@@ -65,7 +65,7 @@ COLUMNS: Final = (  # of a plan's letters, as far as a copy needs them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherTask:
-    """What the publishers of a run have to know: number n sends the letters of the buckets in `shares[n]`.
+    """Holds what the publishers of a run have to know: number n sends the letters of the buckets in `shares[n]`.
 
     Only letters whose rank is below `below` go (None: all), at `rate` a second for each publisher (None: as many as
     can be), `batch` of them at a time. `bodies` is the folder where they are, if not in the plan.
@@ -84,7 +84,7 @@ class PublisherTask:
 
     @property
     def stop_file(self) -> str:
-        """Where it is, publishers begin no further batch."""
+        """Return the file whose presence stops publishers from beginning another batch."""
         return os.path.join(self.folder, FOLDER, f"_stop-{self.run}")
 
 
@@ -100,7 +100,7 @@ def to_text(error: RedeliverError | None) -> str:
 
 
 def read_report(text: str) -> RedeliverError | None:
-    """What `to_text` wrote."""
+    """Return what `to_text` wrote."""
     said = json.loads(text)
     return None if said is None else _error(*said)
 
@@ -143,7 +143,7 @@ class PublisherJob:
             self._thread.join()
 
     def errors(self) -> list[RedeliverError]:
-        """Those that ended publishers. SparkError if one died."""
+        """Return the errors that ended publishers. Raises SparkError if one died."""
         if self._error is None:
             return [error for row in self._sent if (error := read_report(row["report"])) is not None]
         try:
@@ -311,7 +311,7 @@ def _of_disk(error: OSError, folder: str) -> RedeliverError:
 
 
 def chain_of(row: Row, ordered: bool) -> str:
-    """What has to go in order; empty for a letter by itself."""
+    """Return what has to go in order with it; empty for a letter by itself."""
     return (row["group_id"] or "") if ordered else ""
 
 

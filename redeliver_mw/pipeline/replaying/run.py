@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a replay, on the driver: publishers are started, watched, and stopped when too many letters die again.
+"""Runs a replay on the driver: starts and watches publishers, and stops them if too many letters die again.
 
 At its end letters that were only looked at come off the queue in which they still lie.
 """
@@ -304,7 +304,7 @@ class _Originals:
         return True
 
     def _taken(self, dl_id: str, body_sha256: str, known_by: str) -> bool:
-        """Whether it is one that was sent. Each counts once, but for a copy of ours, which is the same again."""
+        """Return whether it is one that was sent. Each counts once; a copy of ours is the same one again."""
         if known_by == "copy" and dl_id in self._sent and self._sent[dl_id] in (None, body_sha256):
             return True
         for one in (dl_id, *self._alike.get(dl_id, ())):

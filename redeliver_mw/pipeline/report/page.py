@@ -151,7 +151,7 @@ def _clocks(facts: Facts) -> Iterator[ReportStep]:
 
 
 def _hopeless(facts: Facts) -> Iterator[ReportStep]:
-    """What never heals is not worth a second attempt."""
+    """Yield a step for each failure that never recovers: a second attempt is not worth it."""
     never = [one for one in facts.failures.shown if one.healing.verdict == "never" and one.waste.attempts]
     for one in never[:_OF_A_KIND]:
         yield ReportStep(

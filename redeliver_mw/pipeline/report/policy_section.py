@@ -204,7 +204,7 @@ def pareto_chart(name: str, advice: Advice, width: int, height: int = 300) -> Ma
 
 
 def _by_weight(advice: Advice) -> list[AdviceCandidate]:
-    """Those that the text speaks of first: they get their labels first, and lie on top."""
+    """Return the candidates with those that the text names first: their labels are placed first, on top."""
     spoken = {one.policy for one in (advice.best, advice.today) if one}
     return sorted(advice.front, key=lambda one: one.policy not in spoken)
 

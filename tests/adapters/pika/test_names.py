@@ -13,7 +13,7 @@ NAME = "\udcff\udcfe"  # the bytes ff fe, as `decode_table` tells them
 
 
 def native(headers: object) -> Native:
-    return Basic.Deliver("", 1, False, "", "orders"), pika.BasicProperties(headers=headers), b"x"  # type: ignore[no-untyped-call]
+    return Basic.Deliver("", 1, False, "", "orders"), pika.BasicProperties(headers=headers), b"x"
 
 
 def test_a_name_that_is_no_utf_8_is_the_text_that_the_exact_reader_makes_of_it() -> None:

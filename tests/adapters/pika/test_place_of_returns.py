@@ -46,8 +46,11 @@ def after(broker: Broker, arguments: dict[str, Any], give_back: Callable[[Any, l
         consuming.basic_ack(got[1][0])
         give_back(consuming, [tag for tag, text in got if text != "1"])
         connection.close()
-        ready = lambda: channel.queue_declare(QUEUE, passive=True).method.message_count == 7  # noqa: E731
-        until(ready, 20, "not all of them are back")
+        until(
+            lambda: channel.queue_declare(QUEUE, passive=True).method.message_count == 7,
+            20,
+            "not all of them are back",
+        )
         found = [channel.basic_get(QUEUE, auto_ack=True)[2].decode() for _ in range(7)]
         channel.queue_delete(QUEUE)
     return found

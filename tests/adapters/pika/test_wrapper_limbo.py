@@ -57,7 +57,10 @@ def test_a_message_that_cannot_be_copied_is_retried_and_stays_and_others_go_on(
     with queues(rabbitmq43, queue_kind) as q:
         q.put("big", headers=HEADERS)
         q.put(*(body.decode() for body in OTHERS))
-        over = lambda: counts.keys() > OTHERS and len(journal.records) == 2 + len(OTHERS)  # noqa: E731
+
+        def over() -> bool:
+            return counts.keys() > OTHERS and len(journal.records) == 2 + len(OTHERS)
+
         drive(kind, rabbitmq43, q.name, act, over, policy=RedeliveryPolicy(2, 0.3), journal=journal)
         assert counts == {b"big": [1, 2]} | {body: [1] for body in OTHERS}
         assert [r.outcome for r in journal.records if r.message_id == "big"] == ["redelivered", "kept"]
@@ -79,7 +82,10 @@ def test_with_a_limbo_a_message_that_cannot_be_copied_becomes_a_dead_letter_ther
     with queues(rabbitmq43) as q, parking(tmp_path, rabbitmq43.url, journal, monkeypatch) as options:
         q.put("big", headers=HEADERS)
         q.put(*(body.decode() for body in OTHERS))
-        over = lambda: counts.keys() > OTHERS and len(journal.records) == 3 + len(OTHERS)  # noqa: E731
+
+        def over() -> bool:
+            return counts.keys() > OTHERS and len(journal.records) == 3 + len(OTHERS)
+
         drive(kind, rabbitmq43, q.name, act, over, **options)
         assert counts == {b"big": [1, 2, 3]} | {body: [1] for body in OTHERS}
         [letter] = letters(tmp_path)
