@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, TracebackType
 from typing import Any, TypeVar
 
-from .redaction import clean, redact, redact_url, trim_middle, trim_utf8
+from .redaction import label, labels, redact, redact_url, safe, trim_middle, trim_utf8
 
 __all__ = ["CRASH", "Failure", "describe", "fingerprint", "redact", "redact_url", "trim_utf8"]
 
@@ -63,7 +63,9 @@ def describe(error: BaseException) -> Failure:
     message = _message(error)
     nothing: list[str] = []
     frames = _safely(lambda: _fingerprint_frames(error), nothing)
-    text = _safely(lambda: _text(error), f"{kind}: {trim_utf8(message, _IN_TEXT)}")
+    short = trim_utf8(message, _IN_TEXT)
+    line = f"{kind}: {short}" if short else kind
+    text = _safely(lambda: _text(error, line), line)
     return Failure(kind, trim_utf8(message, MAX_TEXT), fingerprint(kind, frames), frames, text)
 
 
@@ -90,7 +92,7 @@ def _safely(work: Callable[[], T], instead: T) -> T:
 
 
 def _type_name(error: BaseException) -> str:
-    return trim_utf8(clean(_safely(lambda: str(type(error).__name__), "Exception")), 256)
+    return label(_safely(lambda: str(type(error).__name__), "Exception"))
 
 
 def _message(error: BaseException, read: int = _READ) -> str:
@@ -100,7 +102,7 @@ def _message(error: BaseException, read: int = _READ) -> str:
         # Half a secret at the cut would no longer look like one: go back to a space.
         space = max(text.rfind(" ", read - 4096, read), text.rfind("\n", read - 4096, read))
         text = text[: space if space > 0 else read] + " …"
-    return redact(clean(text))
+    return safe(text)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -148,7 +150,7 @@ def _frames(trace: TracebackType | None) -> list[str]:
 
 
 def _named(trace: TracebackType) -> list[str]:
-    names = list(_frame_names(trace))
+    names = labels(list(_frame_names(trace)))
     first = next((at for at, name in enumerate(names) if not _is_ours(name)), 0)
     return list(dict.fromkeys(reversed(names[first:])))[::-1]
 
@@ -162,7 +164,7 @@ def _frame_names(trace: TracebackType | None) -> Iterator[str]:
             path = re.split(r"[\\/]", frame.f_code.co_filename)[-1]
             module = str(getattr(spec, "name", None) or path.removesuffix(".py"))
         function = _INLINED.sub("", frame.f_code.co_qualname)  # 3.12 has no frames for comprehensions
-        yield trim_utf8(clean(_VARYING.sub("#", f"{module}:{function}")), 256)
+        yield _VARYING.sub("#", f"{module}:{function}")
         trace = trace.tb_next
 
 
@@ -173,12 +175,15 @@ def _is_ours(name: str) -> bool:
 # The text
 
 
-def _text(error: BaseException) -> str:
-    """The traceback as Python prints it, the cause before its effect, the raised exception last."""
+def _text(error: BaseException, line: str) -> str:
+    """Return the traceback as Python prints it, the cause before its effect, the raised exception last.
+
+    `line` is the type and the message of the raised exception.
+    """
     pieces: list[str] = []
     chain = _chain(error)
     for place, link in reversed(list(enumerate(chain))):
-        pieces.append(_block(link))
+        pieces.append(_block(link, line if link is error else ""))
         if place:
             because = chain[place - 1].__cause__ is link
             pieces.append(_DIRECT if because else _DURING)
@@ -187,23 +192,28 @@ def _text(error: BaseException) -> str:
 
 def _printed(trace: TracebackType) -> str:
     stack = traceback.StackSummary.extract(traceback.walk_tb(trace), limit=-_SHOWN)
-    return redact(clean("".join(stack.format())))
+    return safe("".join(stack.format()))
 
 
-def _block(error: BaseException, depth: int = 0) -> str:
-    """One exception: frames, type, message, notes, and the members of a group, indented."""
+def _block(error: BaseException, line: str = "", depth: int = 0) -> str:
+    """Return one exception: frames, type and message (`line`), notes, and the members of a group, indented."""
     lines: list[str] = []
     if error.__traceback__ is not None:
         lines.append("Traceback (most recent call last):\n")
         lines.append(_once(_printed, error.__traceback__))
-    message = trim_utf8(_message(error, 2 * _IN_TEXT), _IN_TEXT)
-    lines.append(f"{_type_name(error)}: {message}\n" if message else f"{_type_name(error)}\n")
+    lines.append(f"{line or _line(error)}\n")
     notes = getattr(error, "__notes__", None)
     for note in notes[:_MEMBERS] if isinstance(notes, list) else ():
-        lines.append(trim_utf8(redact(clean(str(note)[:_IN_TEXT])), _IN_TEXT) + "\n")
+        lines.append(trim_utf8(safe(str(note)[:_IN_TEXT]), _IN_TEXT) + "\n")
     for member in _members(error) if depth < 3 else ():
-        lines.append(textwrap.indent(_block(member, depth + 1), "  | "))
+        lines.append(textwrap.indent(_block(member, depth=depth + 1), "  | "))
     return "".join(lines)
+
+
+def _line(error: BaseException) -> str:
+    """Return the type and the message of an exception."""
+    message = trim_utf8(_message(error, 2 * _IN_TEXT), _IN_TEXT)
+    return f"{_type_name(error)}: {message}" if message else _type_name(error)
 
 
 # Bugs are few and failures many: what was made of a stack is kept. A stack is known by the places in its frames; their

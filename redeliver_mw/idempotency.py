@@ -27,7 +27,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 from .clock import Clock, SystemClock
 from .errors import ConfigError, RedeliverError, RetryAfter
 from .message import Delivery
-from .redelivery import ledger
+from .redelivery import identity
+from .redelivery.headers import read_history_headers
 from .redelivery.outbox import ClosedOutbox
 from .storage.database import Database
 from .storage.header_values import is_plain
@@ -193,8 +194,8 @@ class Idempotency:
             if not isinstance(key, str) or not key:
                 raise ConfigError(f"key= made {key!r} of it", where=repr(delivery), cure="Let it answer a text")
             return _kept(scope), _kept(key)
-        past = delivery.past if delivery.known else ledger.read_history_headers(delivery)
-        found = ledger.message_key(delivery, past)
+        past = delivery.past if delivery.known else read_history_headers(delivery)
+        found = identity.message_key(delivery, past)
         if found is None:
             raise ConfigError(
                 "it has no id that it could be known by",

@@ -9,7 +9,7 @@ without a telling word is only searched for those words. In doubt too much is hi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 MARK = "***"
 ELLIPSIS = "…"
@@ -89,6 +89,21 @@ def visible(text: str, *, lines: bool = False) -> str:
     `lines` keeps line ends and tabs. Any thread; linear time.
     """
     return _STEERING.sub(lambda c: c[0] if lines and c[0] in "\n\t" else ascii(c[0])[1:-1], text)
+
+
+def safe(text: str) -> str:
+    """Return text that is clean and redacted. Any thread; linear time."""
+    return redact(clean(text))
+
+
+def label(text: str, max_bytes: int = 256) -> str:
+    """Return a short text that is clean, at most `max_bytes` of UTF-8: a name of a class or a frame. Any thread."""
+    return trim_utf8(clean(text), max_bytes)
+
+
+def labels(texts: Sequence[str]) -> list[str]:
+    """Return each of several short texts as `label` does."""
+    return [label(text) for text in texts]
 
 
 def clean(text: str) -> str:

@@ -11,7 +11,9 @@ from typing import Any
 
 from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination, Past
+from ..redelivery import identity
 from ..redelivery import ledger as redelivery_ledger
+from ..redelivery.headers import read_history_headers
 from . import rows
 from .isolation import ALONE, NONE, Pending
 from .store import LedgerStore
@@ -61,14 +63,14 @@ class LedgerLookup:
 
     def pending(self, delivery: Delivery, *, ours: bool = True) -> Pending:
         """Return the delivery with the key of its line. `ours`: it may carry headers of ours."""
-        past = redelivery_ledger.read_history_headers(delivery) if ours else NO_PAST
-        key = redelivery_ledger.message_key(delivery, past)
+        past = read_history_headers(delivery) if ours else NO_PAST
+        key = identity.message_key(delivery, past)
         if key is None:
-            twin = redelivery_ledger.twin_key(delivery, self._capabilities)
+            twin = identity.twin_key(delivery, self._capabilities)
             return Pending(delivery, twin, twin)
-        line = rows.key_of_line(redelivery_ledger.ledger_key(key, past))
-        nameless = key.startswith(redelivery_ledger.TWIN) and not past.lineage
-        return Pending(delivery, line, key[: redelivery_ledger.TWIN_CHARS] if nameless else "")
+        line = rows.key_of_line(identity.ledger_key(key, past))
+        nameless = key.startswith(identity.TWIN) and not past.lineage
+        return Pending(delivery, line, key[: identity.TWIN_CHARS] if nameless else "")
 
     def look_up(
         self, connection: Any, arrivals: Sequence[Delivery], now_mono: float, awaits: Callable[[Delivery], bool]
@@ -112,7 +114,7 @@ class LedgerLookup:
         asked = {one.twin for one in some if one.twin}
         found: dict[str, list[Any]] = {}
         for line in self._lines.without_ids(connection, str(source)) if asked else ():
-            if (twin := line.message[: redelivery_ledger.TWIN_CHARS]) in asked:
+            if (twin := line.message[: identity.TWIN_CHARS]) in asked:
                 found.setdefault(twin, []).append(line)
         return found
 
@@ -150,14 +152,14 @@ class LedgerLookup:
     def prime(self, one: Pending, line: Any, *, culprit: bool) -> None:
         """Put what a line says into the ledger, for the interceptor to find."""
         delivery, ledger = one.delivery, self._ledgers[one.delivery.destination]
-        past = redelivery_ledger.read_history_headers(delivery)
-        lineage = redelivery_ledger.message_key(delivery, past)
+        past = read_history_headers(delivery)
+        lineage = identity.message_key(delivery, past)
         assert lineage is not None
-        key = redelivery_ledger.ledger_key(lineage, past)
+        key = identity.ledger_key(lineage, past)
         there = ledger.find(key)
-        if there is not None and there.story is not None:
+        if there is not None and there.tracked is not None:
             return
-        entry = rows.entry_of(line, lineage, past, redelivery_ledger.digest(delivery))
+        entry = rows.entry_of(line, lineage, past, identity.digest(delivery))
         entry.crashed = culprit
         ledger.forget(key)
         ledger.open(key, lambda: entry)
@@ -168,7 +170,7 @@ class LedgerLookup:
         """Put what a line says into the ledger, for `delivery` or another identical message to claim."""
         ledger, key = self._ledgers[delivery.destination], line.message
         if ledger.find(key) is None:
-            entry = rows.entry_of(line, key.partition("/")[0], Past(), redelivery_ledger.digest(delivery))
+            entry = rows.entry_of(line, key.partition("/")[0], Past(), identity.digest(delivery))
             entry.crashed = culprit
             ledger.open(key, lambda: entry)
             if not self._marks_returns:
@@ -176,7 +178,7 @@ class LedgerLookup:
 
     def line_of(self, one: Pending) -> dict[str, Any]:
         """What its line is to say now."""
-        past = redelivery_ledger.read_history_headers(one.delivery)
-        key = redelivery_ledger.message_key(one.delivery, past)
-        entry = key and self._ledgers[one.delivery.destination].find(redelivery_ledger.ledger_key(key, past))
+        past = read_history_headers(one.delivery)
+        key = identity.message_key(one.delivery, past)
+        entry = key and self._ledgers[one.delivery.destination].find(identity.ledger_key(key, past))
         return rows.line_of(entry) if entry else {}

@@ -36,7 +36,7 @@ def line_of(entry: LedgerEntry) -> dict[str, Any]:
         "doubted": entry.doubted,
         "past": {name: _plain(getattr(past, name)) for name in _KEPT_OF_PAST if getattr(past, name)},
         "confirmed": sorted(entry.confirmed),
-        "verdict": _of_move(entry.verdict) if isinstance(entry.verdict, Transfer) else None,
+        "verdict": _of_move(entry.transfer) if entry.transfer is not None else None,
         "failure": _of_failure(entry.failure),
         "last_error": past.last_error,
     }

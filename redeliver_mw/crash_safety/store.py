@@ -24,7 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from ..errors import RedeliverError
 from ..redaction import clean
-from ..redelivery.ledger import TWIN
+from ..redelivery.identity import TWIN
 from ..storage.database import Database
 from ..storage.schema import batches, ledger, runs
 from .isolation import ALONE, NONE, TOGETHER

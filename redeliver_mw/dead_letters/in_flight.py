@@ -20,7 +20,7 @@ from ..adapter.protocol import Adapter, TransferVerdict, Verdict
 from ..errors import NotCopyable
 from ..message import Delivery, Outgoing
 from ..redelivery.copies import replay_copy
-from ..redelivery.ledger import digest
+from ..redelivery.identity import digest
 from .letter import DeadLetterInfo, letter_of
 from .report import LetterFate, LetterOutcome
 

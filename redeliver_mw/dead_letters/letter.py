@@ -18,7 +18,7 @@ from typing import Any, Literal
 from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination
 from ..redelivery import history
-from ..redelivery.ledger import PREFIX
+from ..redelivery.headers import PREFIX
 
 Evidence = Literal["ours", "broker", ""]
 NO_LETTER = "no dead letter: no original destination"

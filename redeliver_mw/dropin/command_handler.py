@@ -44,7 +44,7 @@ from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
 from ..redelivery.outbox import SendRules, outbox_for
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 from .bounded_log import BoundedLog
 from .copy_publisher import CopyPublisher, UserConnection
 from .options import DropinOptions

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ..adapter.protocol import OnAnswer, OnTransferred
 from ..message import Delivery, Destination, Outgoing
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 
 IsAlive = Callable[[], bool]
 NOT_KNOWN = -1.0  # less than any wait

@@ -22,7 +22,7 @@ from ..policy import AnyPolicy, RedeliveryPolicy, policy_of
 from ..policy.findings import doubts, hot_loops
 from ..redelivery.copies import Provenance
 from ..redelivery.delays import Option, delay_options
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog, log_failures_option
 from ..telemetry.finding_log import log_findings
 from .limbo import DropinLimbo

@@ -17,7 +17,8 @@ from ..adapter.protocol import Adapter, SupportsPause
 from ..errors import Reject, RetryAfter, Undecodable, leaves_of
 from ..message import Delivery, Destination
 from ..policy import Accept, RedeliveryPolicy
-from ..redelivery import ledger
+from ..redelivery import identity
+from ..redelivery.headers import read_history_headers
 from .breaker import FINE, Breaker, Circuit, FailureClass
 
 log = logging.getLogger("redeliver_mw")
@@ -140,7 +141,7 @@ class BreakerGuard:
         if self._circuits[source].state != "open" or self._boss.stopping:
             return
         for delivery in crew.take_waiting():
-            survives = not delivery.failures or ledger.read_history_headers(delivery).failures >= delivery.failures
+            survives = not delivery.failures or read_history_headers(delivery).failures >= delivery.failures
             (back if survives else kept).append(delivery)
         crew.put(kept, first=True)
         back += self._boss.give_back(source, back)
@@ -195,6 +196,6 @@ class BreakerGuard:
 def _policy_for(delivery: Delivery) -> RedeliveryPolicy:
     """Of its arm; a message without any id is in none before it has failed."""
     policy: RedeliveryPolicy = delivery.plan.policy
-    if not policy.arms or (key := ledger.message_key(delivery, delivery.past)) is None:
+    if not policy.arms or (key := identity.message_key(delivery, delivery.past)) is None:
         return policy
     return policy.of(key).policy

@@ -18,8 +18,9 @@ from ..adapter.protocol import Adapter
 from ..clock import Clock
 from ..message import Delivery, Destination
 from ..redelivery.commands import OrderUpdate
+from ..redelivery.headers import read_history_headers
+from ..redelivery.identity import message_key
 from ..redelivery.interceptor import Interceptor
-from ..redelivery.ledger import message_key, read_history_headers
 from ..redelivery.order_places import FoundPlace, OrderPlace
 from ..timers import Cancel
 from .key_lanes import Admitted, KeyLanes
@@ -201,13 +202,13 @@ class KeySequencer:
         with self._lock:
             lanes = self._lanes[source]
             going = step(lanes, self._clock.now().mono, self._room(source, lanes))
-            self._interceptor.beside[source] = lanes.behind
+            self._interceptor.budget_of(source).beside = lanes.behind
             self._set_timer()
             return going
 
     def _room(self, source: Destination, lanes: KeyLanes) -> int:
         """Return how many may wait behind retrying ones: with held ones, half of the prefetch window."""
-        return self._prefetch[source] // 2 - max(lanes.sick, self._interceptor.held_of(source))
+        return self._prefetch[source] // 2 - max(lanes.sick, len(self._interceptor.budget_of(source).held))
 
     def _follow(self, source: Destination, going: Admitted) -> None:
         if going.gave_up:

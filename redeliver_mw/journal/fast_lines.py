@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ..message import Delivery, text_of
-from ..redelivery import ledger
+from ..redelivery import identity
 from ..redelivery.copies import Provenance
-from ..redelivery.tracking import NO_PAST, SourcePlan
+from ..redelivery.plan import NO_PAST, SourcePlan
 from .consumer_info import ConsumerInfo
 from .json_line import part_of_line, text_in_line
 from .record_ids import RecordIds
@@ -30,11 +30,10 @@ class FastLineEncoder:
     def __call__(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> bytes:
         """The line, its newline included."""
         shape = self._shape(scene, plan.signature)
-        key = ledger.own_key(delivery) or ledger.digest(delivery).hex()[-32:]
+        key = identity.own_key(delivery) or identity.digest(delivery).hex()[-32:]
         if plan.policy.arms:
             shape = self._shape(scene, plan.for_message(delivery, NO_PAST, key).signature)
-        identity = delivery.identity
-        message_id, group_id = identity.message_id, identity.group_id
+        message_id, group_id = delivery.identity.message_id, delivery.identity.group_id
         return shape.line % (
             self._ids.next().encode(),
             at_us,

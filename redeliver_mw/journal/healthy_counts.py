@@ -8,9 +8,9 @@ import threading
 from dataclasses import dataclass
 
 from ..message import Delivery
-from ..redelivery import ledger
+from ..redelivery import identity
 from ..redelivery.copies import Provenance
-from ..redelivery.tracking import NO_PAST, SourcePlan
+from ..redelivery.plan import NO_PAST, SourcePlan
 from .consumer_info import ConsumerInfo
 from .records import HealthyCount
 
@@ -39,7 +39,7 @@ class HealthyCounter:
     def add(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> bool:
         """Count one. True: `take` is to be called before long. Any thread."""
         if plan.policy.arms:
-            key = ledger.own_key(delivery) or ledger.digest(delivery).hex()[-32:]
+            key = identity.own_key(delivery) or identity.digest(delivery).hex()[-32:]
             plan = plan.for_message(delivery, NO_PAST, key)
         signature, size = plan.signature, len(delivery.body)
         with self._lock:

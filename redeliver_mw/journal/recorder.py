@@ -17,10 +17,10 @@ from typing import Any, Protocol, cast, get_args
 from ..errors import ConfigError
 from ..failure import Failure
 from ..message import Delivery, Destination
-from ..redelivery import ledger
+from ..redelivery import identity
 from ..redelivery.commands import RecordAttempt
 from ..redelivery.copies import Provenance
-from ..redelivery.tracking import NO_PAST, SourcePlan
+from ..redelivery.plan import NO_PAST, SourcePlan
 from .consumer_info import ConsumerInfo
 from .fast_lines import FastLineEncoder
 from .healthy_counts import HealthyCounter
@@ -63,7 +63,7 @@ def attempt_record(c: RecordAttempt, scene: ConsumerInfo) -> AttemptRecord:
 
 def healthy_record(delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> AttemptRecord:
     """The record of a first delivery that was handled, under its source's plan."""
-    key = ledger.message_key(delivery, NO_PAST) or ledger.digest(delivery).hex()[-32:]
+    key = identity.message_key(delivery, NO_PAST) or identity.digest(delivery).hex()[-32:]
     if plan.policy.arms:
         plan = plan.for_message(delivery, NO_PAST, key)
     return AttemptRecord(

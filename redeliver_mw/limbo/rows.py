@@ -27,7 +27,7 @@ from sqlalchemy import Table
 from ..errors import ConfigError, NotCopyable
 from ..message import Destination, Outgoing
 from ..redelivery.copies import UNCOPYABLE
-from ..redelivery.ledger import PREFIX
+from ..redelivery.headers import PREFIX
 from ..redelivery.order_places import OrderPlace
 from ..storage import schema
 from ..storage.header_values import is_plain, to_json

@@ -12,7 +12,7 @@ from ..clock import Clock
 from ..errors import RedeliverError
 from ..message import Delivery, Destination, Outgoing, SupportsImages
 from ..redelivery.copies import RetryTerms, as_it_was
-from ..redelivery.ledger import due_now
+from ..redelivery.headers import due_now
 from ..redelivery.order_places import FoundPlace, OrderPlace
 from ..timers import SingleTimer
 from . import Limbo, LimboWorker, Parked, Parking

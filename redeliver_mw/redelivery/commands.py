@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the interceptor is told, what it answers, and who carries that out.
+"""The inputs and the commands of the interceptor, as values, and the protocol of whoever executes the commands.
 
-Inputs go in, commands come out; `execute` hands each command to the `CommandHandler` of whoever runs the
-interceptor: the runner of an App, a drop-in wrapper, a session, a simulation.
+`EventDispatcher` hands each command to a `CommandHandler`: that of an App's runner, a drop-in wrapper, a session or a
+simulation.
 """
 
 from __future__ import annotations
@@ -297,7 +297,7 @@ Command = (
 
 
 class CommandHandler(Protocol):
-    """Who carries commands out. None of these blocks or raises."""
+    """Executes commands. None of these methods blocks or raises."""
 
     def run(self, c: RunHandler, /) -> None: ...
     def wait(self, c: StartTimer, /) -> None: ...
@@ -310,31 +310,3 @@ class CommandHandler(Protocol):
     def resume(self, c: ResumeSource, /) -> None: ...
     def say(self, c: Log, /) -> None: ...
     def place(self, c: OrderUpdate, /) -> None: ...
-
-
-def execute(commands: Sequence[Command], hands: CommandHandler) -> None:
-    """Each command to its method, in order."""
-    for c in commands:
-        match c:
-            case RunHandler():
-                hands.run(c)
-            case StartTimer():
-                hands.wait(c)
-            case CancelTimer():
-                hands.forget(c)
-            case PublishCopy():
-                hands.store(c)
-            case PublishAndSettle():
-                hands.transact(c)
-            case Settle():
-                hands.settle(c)
-            case RecordAttempt():
-                hands.record(c)
-            case PauseSource():
-                hands.halt(c)
-            case ResumeSource():
-                hands.resume(c)
-            case Log():
-                hands.say(c)
-            case OrderUpdate():
-                hands.place(c)

@@ -22,8 +22,9 @@ from ..failure import Failure, trim_utf8
 from ..message import Delivery, Destination, Outgoing, Past
 from ..redaction import clean
 from . import history
+from .headers import PREFIX, iso, read_history_headers
+from .identity import copy_id, message_key
 from .interop import JMSJCA, jmsjca_dead_letter_headers
-from .ledger import PREFIX, copy_id, iso, message_key, read_history_headers
 from .outbox import QueuedSend, avoiding_broker_effects
 
 STATE_BYTES = 1024

@@ -1,23 +1,22 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the interceptor's steps do, one method for each `Action` of the table. Pure."""
+"""Takes the steps of tracked deliveries, and collects the commands that follow: one branch for each `Action`. Pure."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..adapter.capabilities import Capabilities, Mechanism
+from ..adapter.capabilities import Mechanism
 from ..clock import Moment
 from ..errors import NotCopyable
 from ..message import Destination
-from ..redelivery.ledger import Ledger
 from .commands import (
     CancelTimer,
     Command,
+    CopyAnswered,
     Log,
     OrderUpdate,
     PublishAndSettle,
@@ -26,375 +25,415 @@ from .commands import (
     RunHandler,
     Settle,
     StartTimer,
+    TransactionAnswered,
 )
 from .copies import RetryTerms, Transfer, copies_of, limbo_letter
-from .delays import DelayOptions
+from .ledger import TrackedDelivery
 from .outbox import sends_of
 from .pauses import LIMBO, SourcePauses
-from .states import Action, Signal, State, transition
-from .tracking import SourcePlan, TrackedDeliveries, TrackedDelivery
+from .states import TABLE, Action, Signal, State
+from .tracking import TrackedDeliveries
 
 TRIES_BEFORE_HALT = 3  # unanswered tries of one target before the subscription pauses
 BACK_OFF_FIRST, BACK_OFF_MAX = 0.5, 30.0  # seconds
 
 
-class Effects(TrackedDeliveries):
-    """The effects of steps, as commands; the hold budget; the pauses."""
+class Effects:
+    """Changes the state of tracked deliveries, by the table alone, and collects the commands that follow.
 
-    def __init__(
-        self,
-        plans: Mapping[Destination, SourcePlan],
-        ledgers: Mapping[Destination, Ledger],
-        capabilities: Capabilities,
-        run_id: str,
-    ) -> None:
-        super().__init__(plans, ledgers, capabilities, run_id)
-        self._held: defaultdict[Destination, set[int]] = defaultdict(set)
-        self._apart: defaultdict[Destination, set[int]] = defaultdict(set)  # held or stranded, without a copy
+    `mono` is the monotonic time of the last input that told it, in seconds. Not thread-safe.
+    """
+
+    def __init__(self, deliveries: TrackedDeliveries) -> None:
+        self.mono = 0.0
+        self.pauses = SourcePauses()
+        self._deliveries = deliveries
+        self._capabilities = deliveries.capabilities
+        self._commands: list[Command] = []
         self._refusing: set[Destination] = set()  # targets of failed transactions: no other shares their fate
-        self._mono = 0.0  # of the last input that told the time
-        self._pauses = SourcePauses()
-        self._out: list[Command] = []
         self._flying: dict[str, TrackedDelivery] = {}  # copy id -> who sent it, not answered yet
-        self._awaited: dict[
-            str, list[TrackedDelivery]
-        ] = {}  # copy id -> redeliveries that sent none, and hear that answer
-        self.beside: Counter[Destination] = Counter()  # what else takes room of the hold budget
+        self._awaited: dict[str, list[TrackedDelivery]] = {}  # copy id -> redeliveries that wait for the same answer
 
-    @property
-    def held(self) -> int:
-        """Deliveries that are held or stranded now."""
-        return sum(map(len, (*self._held.values(), *self._apart.values())))
+    def begin(self, at: Moment | None) -> Sequence[Command]:
+        """Begin with an input, and return the list in which its commands are collected, in the order of execution.
 
-    def held_of(self, source: Destination) -> int:
-        """Return how many of one source take room of the hold budget. Any thread."""
-        return len(self._held.get(source, ()))
+        What a fault of ours left half done before is dropped, not executed (doubt-means-unsettled).
+        """
+        if at is not None:
+            self.mono = at.mono
+        self._commands = []
+        return self._commands
 
-    def uncopyable_of(self, source: Destination) -> int:
-        """Return how many deliveries of a source are kept here since no copy of them can be made. From any thread."""
-        return len(self._apart.get(source, ()))
+    def add(self, command: Command) -> None:
+        """Collect a command that follows from no step."""
+        self._commands.append(command)
 
-    def _step(self, story: TrackedDelivery, signal: Signal) -> None:
+    def step(self, tracked: TrackedDelivery, signal: Signal) -> None:
         """Take the table's step for this signal; a late signal changes nothing."""
-        step = transition(story.state, signal)
+        step = TABLE[tracked.state].get(signal)
         if step is None:
-            self._out.append(Log("debug", f"{story.delivery!r}: {signal} came when it was {story.state}"))
+            self._commands.append(Log("debug", f"{tracked.delivery!r}: {signal} came when it was {tracked.state}"))
             return
-        if story.state in (State.HELD, State.STRANDED) and step.do is not Action.WAIT:
-            self._end_hold(story)
-        elif story.state is State.BACKING_OFF and signal is not Signal.AGAIN:
-            self._out.append(CancelTimer(story.token))
-        story.state = step.to
-        if story.entry is not None and (step.to is State.ABANDONED or step.do is Action.GIVE_BACK):
-            self._expect(story)
+        if tracked.state in (State.HELD, State.STRANDED) and step.do is not Action.WAIT:
+            self._end_hold(tracked)
+        elif tracked.state is State.BACKING_OFF and signal is not Signal.AGAIN:
+            self._commands.append(CancelTimer(tracked.token))
+        tracked.state = step.to
+        if tracked.entry is not None and (step.to is State.ABANDONED or step.do is Action.GIVE_BACK):
+            tracked.expect_return()
         match step.do:
             case Action.ACCEPT:
-                self._accept(story)
+                self._accept(tracked)
             case Action.FINISH:
-                self._finish(story)
-                self._close(story)
+                self._finish(tracked)
+                self.close(tracked)
             case Action.GIVE_BACK:
-                self._out.append(Settle(story.token, story.delivery, "released"))
+                self._commands.append(Settle(tracked.token, tracked.delivery, "released"))
             case Action.POSTPONE:
-                self._out.append(Settle(story.token, story.delivery, "released", story.marks, story.seconds))
+                self._commands.append(
+                    Settle(tracked.token, tracked.delivery, "released", tracked.marks, tracked.seconds)
+                )
             case Action.WAIT:
-                self._tell_behind(story, rests=True)
-                self._take_place(story)
-                self._out.append(StartTimer(story.token, story.seconds))
+                self._tell_behind(tracked, rests=True)
+                tracked.take_place()
+                self._commands.append(StartTimer(tracked.token, tracked.seconds))
             case Action.SEND:
-                self._send(story)
+                self._send(tracked)
             case Action.CALL:
-                story.delivery.failures = story.past.failures
-                self._out.append(RunHandler(story.delivery))
+                tracked.delivery.failures = tracked.past.failures
+                self._commands.append(RunHandler(tracked.delivery))
             case Action.NOTE:
-                self._note(story, signal)
+                self._note(tracked, signal)
             case Action.BACK_OFF:
-                self._back_off(story)
+                self._back_off(tracked)
             case Action.STRAND:
-                self._strand(story)
+                self._strand(tracked)
             case Action.CLOSE | Action.LEAVE:
-                self._close(story)
+                self.close(tracked)
             case Action.NOTHING:
                 pass
-        self._save(story)
+        tracked.save()
 
     # -- what steps do ----------------------------------------------------------------------------
 
-    def _accept(self, story: TrackedDelivery) -> None:
-        self._out.append(Settle(story.token, story.delivery, "accepted", returns=_is_retry(story.move)))
-        self._finish(story)
+    def _accept(self, tracked: TrackedDelivery) -> None:
+        self._commands.append(Settle(tracked.token, tracked.delivery, "accepted", returns=tracked.is_retry))
+        self._finish(tracked)
 
-    def _finish(self, story: TrackedDelivery) -> None:
-        """Its end is decided: the ledger knows, and its attempt is told."""
-        self._end_entry(story)
-        if story.draft is not None:
-            self._emit_record(story, story.how if story.move is not None else None)
-        self._lift(story.plan.source, story.token)
+    def _finish(self, tracked: TrackedDelivery) -> None:
+        """Let the ledger know that the end is decided, and record the attempt."""
+        tracked.end_entry()
+        if tracked.draft is not None:
+            self.emit_record(tracked, tracked.how if tracked.transfer is not None else None)
+        self.lift(tracked.plan.source, tracked.token)
 
-    def _send(self, story: TrackedDelivery) -> None:
-        """Publish every copy that is not confirmed. What cannot be copied exactly is not sent at all."""
-        move = story.move
-        assert move is not None
-        if _is_retry(move):
-            self._tell_behind(story, rests=True)
-        if story.entry is not None:
-            story.entry.verdict = move
-        if not story.outs and not self._build(story):
-            return self._step(story, Signal.UNCONFIRMED)
-        if story.entry is not None:
-            story.confirmed |= story.entry.confirmed & story.outs.keys()
-        missing = [out for id_of_copy, out in story.outs.items() if id_of_copy not in story.confirmed]
-        if not missing or (story.entry is not None and story.entry.done):  # an earlier delivery's answer came late
-            return self._step(story, Signal.COMPLETE)
-        when = {id_of_copy: move.when(n) for n, id_of_copy in enumerate(story.outs)}
-        if self._as_one(story, move):  # what cannot be part of it goes first
+    def _send(self, tracked: TrackedDelivery) -> None:
+        """Publish every copy that is not confirmed. A message that cannot be copied exactly is not sent at all."""
+        transfer = tracked.transfer
+        assert transfer is not None
+        if tracked.is_retry:
+            self._tell_behind(tracked, rests=True)
+        if tracked.entry is not None:
+            tracked.entry.transfer = transfer
+        if not tracked.outs and not self.build_copies(tracked):
+            return self.step(tracked, Signal.UNCONFIRMED)
+        if tracked.entry is not None:
+            tracked.confirmed |= tracked.entry.confirmed & tracked.outs.keys()
+        missing = [out for id_of_copy, out in tracked.outs.items() if id_of_copy not in tracked.confirmed]
+        if not missing or (tracked.entry is not None and tracked.entry.done):  # an earlier delivery's answer came late
+            return self.step(tracked, Signal.COMPLETE)
+        when = {id_of_copy: transfer.when(n) for n, id_of_copy in enumerate(tracked.outs)}
+        if self._as_one(tracked, transfer):  # what cannot be part of it goes first
             apart = {i for i, (after, due_us) in when.items() if due_us is not None or not self._joins(after)}
             first = [out for out in missing if out.copy_id in apart or out.copy_id in self._flying]
-            if not first and story.confirmed <= apart:
-                story.wave = story.open = frozenset(out.copy_id for out in missing)
+            if not first and tracked.confirmed <= apart:
+                tracked.wave = tracked.open = frozenset(out.copy_id for out in missing)
                 outs = tuple((out, when[out.copy_id][0]) for out in missing)
-                return self._out.append(PublishAndSettle(story.token, story.delivery, outs))
+                return self._commands.append(PublishAndSettle(tracked.token, tracked.delivery, outs))
             missing = first or missing
-        story.wave = story.open = frozenset(out.copy_id for out in missing)
+        tracked.wave = tracked.open = frozenset(out.copy_id for out in missing)
         for out in missing:
-            if (sender := self._flying.setdefault(out.copy_id, story)) is story:
+            if (sender := self._flying.setdefault(out.copy_id, tracked)) is tracked:
                 after, due_us = when[out.copy_id]
-                terms = _terms(story) if due_us is not None and _is_retry(move) else None
-                self._out.append(PublishCopy(story.token, out, after, due_us, terms))
+                terms = _terms(tracked) if due_us is not None and tracked.is_retry else None
+                self._commands.append(PublishCopy(tracked.token, out, after, due_us, terms))
             else:
-                self._await(out.copy_id, story, sender)
+                self._await(out.copy_id, tracked, sender)
 
-    def _await(self, copy_id: str, story: TrackedDelivery, sender: TrackedDelivery) -> None:
+    def _await(self, copy_id: str, tracked: TrackedDelivery, sender: TrackedDelivery) -> None:
         """Wait for an earlier delivery's copy that is out on a link that lives: sent again, it would be there twice."""
         waiting = self._awaited.setdefault(copy_id, [])
         for earlier in (sender, *waiting):  # of deliveries of one message the newest tells how it ended
-            if earlier.entry is not None and earlier.entry is story.entry:
+            if earlier.entry is not None and earlier.entry is tracked.entry:
                 earlier.draft = None
-        waiting.append(story)
+        waiting.append(tracked)
 
     def _joins(self, after: float) -> bool:
-        """Whether what the broker is to delay for so long can be part of a transaction."""
-        return after <= 0 or self.capabilities.atomic_schedule
+        """Return whether a copy that the broker delays for `after` seconds can be part of a transaction."""
+        return after <= 0 or self._capabilities.atomic_schedule
 
-    def _as_one(self, story: TrackedDelivery, move: Transfer) -> bool:
-        """Whether copies and settle go as one transaction.
+    def _as_one(self, tracked: TrackedDelivery, transfer: Transfer) -> bool:
+        """Return whether copies and settle go as one transaction.
 
         Its abort may give the original back to the broker; so not where that would cost its count (a success has
         none), and not a second time for a message or a target that one has failed for.
         """
-        known = bool(move.sends) if story.entry is None or story.nameless else not story.entry.apart
-        return self.capabilities.atomic_move and known and self._refusing.isdisjoint(move.targets)
+        known = bool(transfer.sends) if tracked.entry is None or tracked.nameless else not tracked.entry.apart
+        return self._capabilities.atomic_move and known and self._refusing.isdisjoint(transfer.targets)
 
-    def _build(self, story: TrackedDelivery) -> bool:
-        move = story.move
-        assert move is not None
-        if move.sends:
-            sent = sends_of(story.delivery, story.past, story.lineage, move.sends, self.capabilities)
-            story.outs = {out.copy_id: out for out in sent}
+    def build_copies(self, tracked: TrackedDelivery) -> bool:
+        transfer = tracked.transfer
+        assert transfer is not None
+        if transfer.sends:
+            sent = sends_of(tracked.delivery, tracked.past, tracked.lineage, transfer.sends, self._capabilities)
+            tracked.outs = {out.copy_id: out for out in sent}
             return True
         try:
-            outs = copies_of(story.delivery, story.past, story.lineage, move, story.plan.signature, self.capabilities)
+            outs = copies_of(
+                tracked.delivery, tracked.past, tracked.lineage, transfer, tracked.plan.signature, self._capabilities
+            )
         except NotCopyable as reason:
             why = f"{reason.what}. {reason.cure}" if reason.cure else reason.what
-            story.why, story.copyable, story.whole = why, False, reason.whole
+            tracked.why, tracked.copyable, tracked.whole = why, False, reason.whole
             return False
-        story.outs = {out.copy_id: out for out in outs}
+        tracked.outs = {out.copy_id: out for out in outs}
         return True
 
-    def _back_off(self, story: TrackedDelivery) -> None:
+    def _back_off(self, tracked: TrackedDelivery) -> None:
         """Try the unconfirmed targets again later; pause the source when that has not helped (failed-target)."""
-        if not story.copyable and not story.letter:
-            return self._do_without_copy(story)
-        self._tell_behind(story, rests=True)
-        story.tries += 1
-        if story.tries == TRIES_BEFORE_HALT and self._park_instead(story):
-            return self._step(story, Signal.AGAIN)
-        if story.tries == TRIES_BEFORE_HALT:
-            self._say_who_refuses(story)
-        seconds = min(BACK_OFF_MAX, BACK_OFF_FIRST * 2 ** min(story.tries - 1, 10))
-        self._out.append(StartTimer(story.token, seconds))
+        if not tracked.copyable and not tracked.letter:
+            return self._do_without_copy(tracked)
+        self._tell_behind(tracked, rests=True)
+        tracked.tries += 1
+        if tracked.tries == TRIES_BEFORE_HALT and self._park_instead(tracked):
+            return self.step(tracked, Signal.AGAIN)
+        if tracked.tries == TRIES_BEFORE_HALT:
+            self._say_who_refuses(tracked)
+        seconds = min(BACK_OFF_MAX, BACK_OFF_FIRST * 2 ** min(tracked.tries - 1, 10))
+        self._commands.append(StartTimer(tracked.token, seconds))
 
-    def _say_who_refuses(self, story: TrackedDelivery) -> None:
-        missing = {copy_id: out for copy_id, out in story.outs.items() if copy_id not in story.confirmed}
-        if story.move is not None and story.move.parked:
-            why = f"{LIMBO} takes no copy: {story.why or 'no answer'}"
-            return self._halt(story.plan.source, story.token, why, of=[LIMBO])
-        refusals = [story.refusals.get(copy_id) or "no answer" for copy_id in missing]
+    def _say_who_refuses(self, tracked: TrackedDelivery) -> None:
+        missing = {copy_id: out for copy_id, out in tracked.outs.items() if copy_id not in tracked.confirmed}
+        if tracked.transfer is not None and tracked.transfer.parked:
+            why = f"{LIMBO} takes no copy: {tracked.why or 'no answer'}"
+            return self.halt(tracked.plan.source, tracked.token, why, of=[LIMBO])
+        refusals = [tracked.refusals.get(copy_id) or "no answer" for copy_id in missing]
         whys = [f"{out.target} takes no copy: {why}" for out, why in zip(missing.values(), refusals, strict=True)]
         of = [out.target for out in missing.values()]
-        return self._halt(story.plan.source, story.token, "; ".join(whys), of=of)
+        return self.halt(tracked.plan.source, tracked.token, "; ".join(whys), of=of)
 
-    def _park_instead(self, story: TrackedDelivery) -> bool:
-        """What its targets do not take goes into limbo, if there is one and it was not limbo that refused it."""
-        move = story.move
-        if move is None or move.parked or not self._delay_options(story).limbo:
+    def _park_instead(self, tracked: TrackedDelivery) -> bool:
+        """Send to the limbo what targets do not take, if there is a limbo and it was not the limbo that refused."""
+        transfer = tracked.transfer
+        if transfer is None or transfer.parked or not tracked.budget.options.limbo:
             return False
-        story.move, story.how = replace(move, parked=True), "park"
+        tracked.transfer, tracked.how = replace(transfer, parked=True), "park"
         return True
 
     # -- what cannot be copied ----------------------------------------------------------------------
 
-    def _is_unfit(self, story: TrackedDelivery) -> None:
+    def _is_unfit(self, tracked: TrackedDelivery) -> None:
         """The broker, its driver or the limbo will never take this copy as it is."""
-        if story.move is not None and story.move.sends:
+        if tracked.transfer is not None and tracked.transfer.sends:
             return  # no copy: the handler has succeeded, and what it sent is tried again
-        if story.move is not None and story.move.parked:
-            story.whole = story.letter = False
-        story.copyable = False
+        if tracked.transfer is not None and tracked.transfer.parked:
+            tracked.whole = tracked.letter = False
+        tracked.copyable = False
 
-    def _do_without_copy(self, story: TrackedDelivery) -> None:
+    def _do_without_copy(self, tracked: TrackedDelivery) -> None:
         """Let a retry wait here, and a dead letter in limbo; without a limbo it stays unsettled."""
-        if _is_retry(story.move):
-            self._out.append(StartTimer(story.token, 0.0))
-        elif self._write_letter(story):
-            self._step(story, Signal.AGAIN)
+        if tracked.is_retry:
+            self._commands.append(StartTimer(tracked.token, 0.0))
+        elif self._write_letter(tracked):
+            self.step(tracked, Signal.AGAIN)
         else:
-            self._step(story, Signal.UNCOPYABLE)
+            self.step(tracked, Signal.UNCOPYABLE)
 
-    def _write_letter(self, story: TrackedDelivery) -> bool:
+    def _write_letter(self, tracked: TrackedDelivery) -> bool:
         """Send one dead letter to the limbo for all targets without a copy, or return False if there is no limbo."""
-        move = story.move
-        if move is None or not story.whole or not self._delay_options(story).letters:
+        transfer = tracked.transfer
+        if transfer is None or not tracked.whole or not tracked.budget.options.letters:
             return False
         letter = limbo_letter(
-            story.delivery, story.past, story.lineage, move, story.plan.signature, self.capabilities, story.why
+            tracked.delivery,
+            tracked.past,
+            tracked.lineage,
+            transfer,
+            tracked.plan.signature,
+            self._capabilities,
+            tracked.why,
         )
-        there = {copy_id: out for copy_id, out in story.outs.items() if copy_id in story.confirmed}
-        story.outs = there | {letter.copy_id: letter}
-        story.move, story.letter, story.tries = replace(move, parked=True), True, 0
-        if story.draft is not None:
-            story.draft = replace(story.draft, targets=tuple(out.target for out in there.values()))
-        what = f"{_name(story)} cannot be copied exactly: {story.why}. It goes into the limbo as a dead letter"
-        self._out.append(Log("warning", what))
+        there = {copy_id: out for copy_id, out in tracked.outs.items() if copy_id in tracked.confirmed}
+        tracked.outs = there | {letter.copy_id: letter}
+        tracked.transfer, tracked.letter, tracked.tries = replace(transfer, parked=True), True, 0
+        if tracked.draft is not None:
+            tracked.draft = replace(tracked.draft, targets=tuple(out.target for out in there.values()))
+        what = f"{_name(tracked)} cannot be copied exactly: {tracked.why}. It goes into the limbo as a dead letter"
+        self._commands.append(Log("warning", what))
         return True
 
-    def _strand(self, story: TrackedDelivery) -> None:
-        """Name it once, and leave it unsettled until the broker's ack timeout draws near; others go on."""
-        self._take_place(story)
-        if story.entry is None or not story.entry.stranded:
-            what = f"{_name(story)} has failed for good and cannot be copied exactly: {story.why}. It stays unsettled; "
-            kept = "give the consumer a limbo, which keeps it as a dead letter, or " if story.whole else ""
+    def _strand(self, tracked: TrackedDelivery) -> None:
+        """Log the delivery once, and leave it unsettled until the broker's ack timeout draws near; others go on."""
+        tracked.take_place()
+        if tracked.entry is None or not tracked.entry.stranded:
+            what = f"{_name(tracked)} has failed for good and cannot be copied exactly: {tracked.why}. "
+            what += "It stays unsettled; "
+            kept = "give the consumer a limbo, which keeps it as a dead letter, or " if tracked.whole else ""
             cure = f"{kept}take it out by hand"
-            self._out.append(Log("error", what + cure))
-            if story.draft is not None:
-                story.draft = replace(story.draft, outcome="kept", targets=())
-                self._emit_record(story, None)
-        if story.entry is not None:
-            story.entry.stranded = True
-        story.draft = None
-        self._tell_behind(story)
-        most, source = self._delay_options(story).keep_at_most, story.plan.source
-        if most is not None and "released" in self.capabilities.honours:
-            self._out.append(StartTimer(story.token, self._keeps_for(story)))
-        if not self._fits_apart(story):
+            self._commands.append(Log("error", what + cure))
+            if tracked.draft is not None:
+                tracked.draft = replace(tracked.draft, outcome="kept", targets=())
+                self.emit_record(tracked, None)
+        if tracked.entry is not None:
+            tracked.entry.stranded = True
+        tracked.draft = None
+        self._tell_behind(tracked)
+        most, source = tracked.budget.options.keep_at_most, tracked.plan.source
+        if most is not None and "released" in self._capabilities.honours:
+            self._commands.append(StartTimer(tracked.token, self.keeps_for(tracked)))
+        if not tracked.budget.fits_apart(tracked.token, tracked.budget.options):
             why = "it has no room for another message that cannot be copied exactly and stays unsettled"
-            self._halt(source, "stranded", why)
+            self.halt(source, "stranded", why)
 
-    def _keeps_for(self, story: TrackedDelivery) -> float:
-        """Return for how many seconds yet it may stay unsettled: what can be copied leaves on a copy."""
-        most = self._delay_options(story).keep_at_most
-        if story.copyable or most is None or "released" not in self.capabilities.honours:
+    def keeps_for(self, tracked: TrackedDelivery) -> float:
+        """Return for how many more seconds the delivery may stay unsettled: infinite, if it can leave on a copy."""
+        if tracked.copyable or "released" not in self._capabilities.honours:
             return math.inf
-        return max(0.0, story.since + most - self._mono)
+        most = tracked.budget.options.keep_at_most
+        if most is None:
+            return math.inf
+        return max(0.0, tracked.since + most - self.mono)
 
-    def _note(self, story: TrackedDelivery, signal: Signal) -> None:
-        """What came after the delivery was lost: its redelivery will be dealt with accordingly."""
-        if story.state is not State.ABANDONED or signal is Signal.CONFIRMED:
+    def _note(self, tracked: TrackedDelivery, signal: Signal) -> None:
+        """Remember what came after the delivery was lost; its redelivery will be dealt with accordingly."""
+        if tracked.state is not State.ABANDONED or signal is Signal.CONFIRMED:
             return
-        if story.entry is not None and signal is Signal.MOVE:
-            story.entry.verdict = story.move
+        if tracked.entry is not None and signal is Signal.MOVE:
+            tracked.entry.transfer = tracked.transfer
         elif signal is not Signal.HOLD:
-            self._end_entry(story)
-        if story.draft is not None and signal is not Signal.MOVE:  # a move is told when it is made
-            self._emit_record(story, story.how if story.move is not None else None)
-        self._close(story)
+            tracked.end_entry()
+        if tracked.draft is not None and signal is not Signal.MOVE:  # a transfer is told when it is made
+            self.emit_record(tracked, tracked.how if tracked.transfer is not None else None)
+        self.close(tracked)
 
-    def _close(self, story: TrackedDelivery) -> None:
-        super()._close(story)
-        self._lift(story.plan.source, story.token)
-        self._tell_behind(story)
+    def close(self, tracked: TrackedDelivery) -> None:
+        """End the tracking of a delivery: a pause that it caused ends, and those that wait behind it learn of it."""
+        self._deliveries.close(tracked)
+        self.lift(tracked.plan.source, tracked.token)
+        self._tell_behind(tracked)
 
-    def _tell_behind(self, story: TrackedDelivery, *, rests: bool = False) -> None:
-        """Those that wait for it learn where it is. One that waits for its sender's date lets them go first."""
-        if not story.plan.ordered:
+    def _tell_behind(self, tracked: TrackedDelivery, *, rests: bool = False) -> None:
+        """Tell the messages behind it in its key where the delivery is. Before its sender's date they may go first."""
+        if not tracked.plan.ordered:
             return
-        keeps = story.past.last_failed_us is not None or (story.move is not None and story.move.aside)
-        leaves = story.state is State.SETTLED and (story.marks is not None or _is_retry(story.move))
-        returns = story.lineage if keeps and leaves and not rests else ""
-        left = story.state is State.ABANDONED
-        self._out.append(OrderUpdate(story.delivery, rests and keeps, returns, story.past.not_before_us, left))
+        keeps = tracked.past.last_failed_us is not None or (tracked.transfer is not None and tracked.transfer.aside)
+        leaves = tracked.state is State.SETTLED and (tracked.marks is not None or tracked.is_retry)
+        returns = tracked.lineage if keeps and leaves and not rests else ""
+        left = tracked.state is State.ABANDONED
+        self._commands.append(OrderUpdate(tracked.delivery, rests and keeps, returns, tracked.past.not_before_us, left))
+
+    # -- answers of brokers --------------------------------------------------------------------------
+
+    def copy_answered(self, x: CopyAnswered) -> None:
+        sender = self._flying.get(x.copy_id)
+        tracked = self._deliveries.by_token.get(x.token)
+        if sender is not None and sender.token == x.token:
+            del self._flying[x.copy_id]
+        if tracked is not None:
+            self._hears(tracked, x)
+        for waiting in self._awaited.pop(x.copy_id, ()):
+            self._hears(waiting, x)
+
+    def _hears(self, tracked: TrackedDelivery, x: CopyAnswered) -> None:
+        tracked.open -= {x.copy_id}
+        if x.ok:
+            tracked.confirmed |= {x.copy_id}
+            target = tracked.outs[x.copy_id].target
+            self._refusing.discard(target)
+            self.pauses.works(LIMBO if tracked.transfer is not None and tracked.transfer.parked else target)
+            if tracked.entry is not None:
+                tracked.entry.confirmed |= {x.copy_id}
+                tracked.save()
+            complete = tracked.confirmed >= set(tracked.outs)
+            self.step(tracked, Signal.COMPLETE if complete else Signal.CONFIRMED)
+        else:
+            tracked.why, tracked.doubt = x.why, tracked.doubt or x.silent
+            tracked.refusals = {**tracked.refusals, x.copy_id: x.why}
+            if x.unfit:
+                self._is_unfit(tracked)
+        if tracked.state is State.MOVING and not tracked.open:
+            if tracked.wave <= tracked.confirmed:
+                self._send(tracked)  # what had to wait for these
+            else:
+                self.step(tracked, Signal.UNCONFIRMED)
+        if tracked.state is State.ABANDONED and not tracked.open:
+            self.close(tracked)
+
+    def transaction_answered(self, x: TransactionAnswered) -> None:
+        """Copies and settle were tried as one. What failed so is not tried so again.
+
+        A link that was lost says nothing against that, unless it is lost again: it may have died of the transaction.
+        Sent apart, the copy would lead to a second dead letter if we were killed before the original is settled.
+        """
+        tracked = self._deliveries.by_token.get(x.token)
+        if tracked is None:
+            return
+        tracked.open = frozenset()
+        if x.verdict == "ok":
+            return self.step(tracked, Signal.COMMITTED)
+        tracked.why = x.why
+        tracked.refusals = {**tracked.refusals, **dict.fromkeys(tracked.outs.keys() - tracked.confirmed, x.why)}
+        entry = tracked.entry
+        if x.verdict == "lost" and entry is not None and not entry.doubted:
+            entry.doubted = True
+        else:
+            if entry is not None:
+                entry.apart = True
+            if tracked.transfer is not None:
+                self._refusing.update(tracked.transfer.targets)
+        self.step(tracked, Signal.UNCONFIRMED if x.verdict == "refused" else Signal.LOST)
+        if tracked.state is State.ABANDONED:
+            self.close(tracked)
 
     # -- records ----------------------------------------------------------------------------------
 
-    def _draft(self, story: TrackedDelivery, outcome: Any, at: Moment, **more: Any) -> None:
+    def draft(self, tracked: TrackedDelivery, outcome: Any, at: Moment, **more: Any) -> None:
         """Keep an attempt's record until what it says has happened (log-after-the-fact)."""
-        past = story.past
+        past = tracked.past
         if past.first_attempt_us is None:
             past.first_attempt_us = at.us - round(more.get("ran", 0.0) * 1e6)
-        story.draft = RecordAttempt(
-            story.delivery, story.plan.signature, replace(past), story.lineage, outcome, at, **{"ran": 0.0, **more}
+        tracked.draft = RecordAttempt(
+            tracked.delivery,
+            tracked.plan.signature,
+            replace(past),
+            tracked.lineage,
+            outcome,
+            at,
+            **{"ran": 0.0, **more},
         )
 
-    def _emit_record(self, story: TrackedDelivery, how: Mechanism | None) -> None:
-        assert story.draft is not None
-        rests = how is not None and story.draft.outcome in ("redelivered", "kept")
-        self._out.append(replace(story.draft, mechanism=how) if rests else story.draft)
-        story.draft = None
+    def emit_record(self, tracked: TrackedDelivery, how: Mechanism | None) -> None:
+        assert tracked.draft is not None
+        rests = how is not None and tracked.draft.outcome in ("redelivered", "kept")
+        self._commands.append(replace(tracked.draft, mechanism=how) if rests else tracked.draft)
+        tracked.draft = None
 
-    # -- budget and pauses ------------------------------------------------------------------------
+    # -- pauses -----------------------------------------------------------------------------------
 
-    def _delay_options(self, story: TrackedDelivery) -> DelayOptions:
-        """Return the options of its source as they are now: a window that the driver opens changes them."""
-        return self.plans[story.plan.source].ways
+    def _end_hold(self, tracked: TrackedDelivery) -> None:
+        source, budget = tracked.plan.source, tracked.budget
+        budget.leave(tracked.token)
+        self._commands.append(CancelTimer(tracked.token))
+        if not self.pauses.paused:
+            return
+        options = budget.options
+        if len(budget.held) <= options.budget:
+            self.lift(source, "budget")
+        if len(budget.apart) <= options.apart:
+            self.lift(source, "apart")
+            self.lift(source, "stranded")
 
-    def _places_taken(self, story: TrackedDelivery) -> int:
-        """Return how many places of the hold budget others have."""
-        source = story.plan.source
-        apart = len(self._apart[source]) - (story.token in self._apart[source])
-        beside = self.beside[source] + max(0, apart - self._delay_options(story).apart_beyond)
-        return len(self._held[source]) - (story.token in self._held[source]) + beside
-
-    def _fits_apart(self, story: TrackedDelivery) -> bool:
-        """Return whether it has, or can have, a place among those that cannot be copied."""
-        ways, apart = self._delay_options(story), self._apart[story.plan.source]
-        others = len(apart) - (story.token in apart)
-        within = others < ways.apart_beyond or self._places_taken(story) < ways.budget
-        return others < ways.apart and within
-
-    def _has_room(self, story: TrackedDelivery) -> bool:
-        if story.state is State.HELD or (not story.copyable and self._fits_apart(story)):
-            return True
-        shared = story.copyable or self._delay_options(story).apart == 0
-        return shared and self._places_taken(story) < self._delay_options(story).budget
-
-    def _take_place(self, story: TrackedDelivery) -> None:
-        """Give a message without a copy a place of its own: it stays longer, and must not use up those of others."""
-        source = story.plan.source
-        if story.copyable or (story.state is State.HELD and self._delay_options(story).apart == 0):
-            self._held[source].add(story.token)
-        else:
-            self._held[source].discard(story.token)
-            self._apart[source].add(story.token)
-
-    def _set_apart(self, story: TrackedDelivery) -> bool:
-        """Move a held message that turns out to have no copy to such a place, if there is one."""
-        apart = not story.copyable and self._fits_apart(story)
-        if apart:
-            self._take_place(story)
-        return apart and self._places_taken(story) < self._delay_options(story).budget
-
-    def _end_hold(self, story: TrackedDelivery) -> None:
-        source, ways = story.plan.source, self._delay_options(story)
-        self._held[source].discard(story.token)
-        self._apart[source].discard(story.token)
-        self._out.append(CancelTimer(story.token))
-        if len(self._held[source]) <= ways.budget:
-            self._lift(source, "budget")
-        if len(self._apart[source]) <= ways.apart:
-            self._lift(source, "apart")
-            self._lift(source, "stranded")
-
-    def _halt(
+    def halt(
         self,
         source: Destination,
         cause: object,
@@ -403,24 +442,25 @@ class Effects(TrackedDeliveries):
         loud: bool = True,
         of: Sequence[object] = (),
     ) -> None:
-        self._out += self._pauses.halt(source, cause, reason, loud=loud, of=of)
+        """Pause a source for one more cause; see `SourcePauses.halt`."""
+        self._commands += self.pauses.halt(source, cause, reason, loud=loud, of=of)
 
-    def _lift(self, source: Destination, cause: object) -> None:
-        self._out += self._pauses.lift(source, cause)
+    def lift(self, source: Destination, cause: object) -> None:
+        """End a cause for a pause; without any other the source is resumed."""
+        if self.pauses.paused:
+            self._commands += self.pauses.lift(source, cause)
 
 
-def _terms(story: TrackedDelivery) -> RetryTerms:
-    """Return what its policy says of a message whose retry copy is parked."""
-    policy, past, source = story.plan.policy, story.past, story.plan.source
+def _terms(tracked: TrackedDelivery) -> RetryTerms:
+    """Return the terms of the policy for a message whose retry copy is parked."""
+    policy, past, source = tracked.plan.policy, tracked.past, tracked.plan.source
     delay_us = (past.not_before_us or 0) - past.last_failed_us if past.last_failed_us is not None else 0
     port = ",".join(str(target.resolve(source)) for target in policy.targets)
     return RetryTerms(max(delay_us, 0) / 1e6, policy.dead_after or 0, port)
 
 
-def _name(story: TrackedDelivery) -> str:
+def _name(tracked: TrackedDelivery) -> str:
     """Return the delivery with what an operator can find it by."""
-    return f"{story.delivery!r}, message id {story.delivery.message_id!r}, {len(story.delivery.body)} bytes of body,"
-
-
-def _is_retry(move: Transfer | None) -> bool:
-    return move is not None and move.outcome == "redelivered"
+    return (
+        f"{tracked.delivery!r}, message id {tracked.delivery.message_id!r}, {len(tracked.delivery.body)} bytes of body,"
+    )

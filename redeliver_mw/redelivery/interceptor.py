@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""All stories of one connection: inputs in, commands out. No I/O, no clock, no lock; one caller at a time.
+"""Turns what happens to the deliveries of one connection into commands. No I/O, no clock, no lock.
 
-A delivery gets a story when it is more than a first delivery that was handled: it failed, or it comes with a
-past. The story's state changes only through the table in `story.py`; what a step asks for is done by
-`doing.py`. What is decided here is which signal a story gets: the policy's verdict, and the way a delay is
-waited out.
+A delivery is tracked when it is more than a first delivery that was handled: it failed, or it comes with a past. Its
+state changes only through the table in `states.py`. `Interceptor` decides which signal a delivery gets, by asking its
+policy; `Effects` takes the step and collects the commands; `DelayPlanner` chooses how a delay is waited out;
+`TrackedDeliveries` knows the deliveries, and the ledger their messages.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from ..errors import RetryAfter, is_uncounted
 from ..failure import CRASH, trim_utf8
 from ..message import Delivery, Destination
 from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver
-from ..redelivery.ledger import Ledger
-from . import history, interop, ledger
+from . import history, identity, interop
 from .commands import (
     Arrived,
     Command,
@@ -44,13 +43,20 @@ from .commands import (
 from .copies import ERROR_BYTES, Transfer
 from .delay_planner import SLACK_US, DelayPlanner
 from .delays import ScheduleWait, schedules_at_once
-from .orphaned_runs import OrphanedRuns
+from .effects import Effects
+from .headers import read_history_headers
+from .hold_budget import HoldBudget
+from .ledger import Ledger, LedgerEntry, TrackedDelivery, count_failure
+from .plan import SourcePlan
 from .states import Signal, State
-from .tracking import SourcePlan, TrackedDelivery
+from .tracking import OrphanedRuns, TrackedDeliveries
 
 
-class Interceptor(DelayPlanner):
-    """Feed it inputs in the order in which they happen; carry out what it answers, in order."""
+class Interceptor:
+    """Takes inputs in the order in which they happen, and answers each with commands, to be executed in order.
+
+    Not thread-safe, except for `awaits`, `budget_of` and `waiting_for_answers`.
+    """
 
     def __init__(
         self,
@@ -60,15 +66,18 @@ class Interceptor(DelayPlanner):
         run_id: str,
         schedule_wait: ScheduleWait = schedules_at_once,
     ) -> None:
-        super().__init__(plans, ledgers, capabilities, run_id, schedule_wait)
-        self._heirs = OrphanedRuns()
+        self.plans = plans
+        self._deliveries = TrackedDeliveries(plans, ledgers, capabilities, run_id)
+        self._effects = Effects(self._deliveries)
+        self._delays = DelayPlanner(self._deliveries, self._effects, schedule_wait)
+        self._orphaned = OrphanedRuns()
         self._takes: dict[type[Input], Callable[[Any], None]] = {
             Arrived: self._arrived,
             HandlerSucceeded: self._handled,
             HandlerFailed: self._failed,
             TimerFired: self._due,
-            CopyAnswered: self._answered,
-            TransactionAnswered: self._moved,
+            CopyAnswered: self._effects.copy_answered,
+            TransactionAnswered: self._effects.transaction_answered,
             SettleWritten: self._written,
             GenerationLost: self._lost,
             NotRun: self._left,
@@ -77,120 +86,132 @@ class Interceptor(DelayPlanner):
         }
 
     def feed(self, x: Input, /) -> Sequence[Command]:
-        """What is to be done now. Never raises for anything that a broker, handler or policy can cause."""
-        self._out: list[Command] = []
-        if (at := getattr(x, "at", None)) is not None:
-            self._mono = at.mono
+        """Return what is to be done now. Never raises for anything that a broker, handler or policy can cause."""
+        commands = self._effects.begin(getattr(x, "at", None))
         self._takes[type(x)](x)
-        return self._out
+        return commands
 
     def awaits(self, delivery: Delivery) -> bool:
-        """Whether a delivery without any mark is no new one, or one whose date is still to come. From any thread."""
-        return interop.is_dated(self.plans[delivery.destination].policy, delivery) or super().awaits(delivery)
+        """Return whether a delivery without any mark has a past, or a date that is still to come. Any thread."""
+        is_dated = interop.is_dated(self.plans[delivery.destination].policy, delivery)
+        return is_dated or self._deliveries.awaits(delivery)
+
+    def budget_of(self, source: Destination) -> HoldBudget:
+        """Return the hold budget of a source. Any thread."""
+        return self._deliveries.budget_of(source)
+
+    @property
+    def waiting_for_answers(self) -> int:
+        """Return the number of deliveries that end by themselves once a broker has answered. Any thread."""
+        return self._deliveries.waiting_for_answers
 
     # -- arrivals ---------------------------------------------------------------------------------
 
     def _arrived(self, x: Arrived) -> None:
-        past = ledger.read_history_headers(x.delivery)
-        claimed = self._claim(x.delivery, past, x.at)
-        story = self._open(x.delivery, self.plans[x.delivery.destination], past, State.EARLY, claimed, x.at.mono)
-        entry = story.entry
-        same = entry is not None and entry.digest == ledger.digest(x.delivery)
+        past = read_history_headers(x.delivery)
+        claimed = self._deliveries.claim(x.delivery, past, x.at)
+        tracked = self._deliveries.open(
+            x.delivery, self.plans[x.delivery.destination], past, State.EARLY, claimed, x.at.mono
+        )
+        entry = tracked.entry
+        same = entry is not None and entry.digest == identity.digest(x.delivery)
         marked = x.delivery.redelivered or past.lineage or claimed is not None
-        if entry is not None and same and (marked or story.expected):
+        if entry is not None and same and (marked or tracked.expected):
             if entry.done and marked:  # without a mark it may be another message: it is run in doubt
                 if entry.returns:  # its key waits for the copy
-                    story.move = Transfer("redelivered", (), aside=True)
-                return self._step(story, Signal.DROP)
-            if isinstance(entry.verdict, Transfer):
-                return self._resume_move(story, entry.verdict, x.at)
-            if marked and self._heirs.waits(story):
-                return self._step(story, Signal.RUNS)
+                    tracked.transfer = Transfer("redelivered", (), aside=True)
+                return self._effects.step(tracked, Signal.DROP)
+            if isinstance(entry.transfer, Transfer):
+                return self._resume_transfer(tracked, entry.transfer, x.at)
+            if marked and self._orphaned.waits(tracked):
+                return self._effects.step(tracked, Signal.RUNS)
             if entry.crashed:
-                return self._crashed(story, entry, x.at)
-        if x.aside_us and self._set_aside(story, x.aside_us, x.at):
+                return self._crashed(tracked, entry, x.at)
+        if x.aside_us and self._delays.set_aside(tracked, x.aside_us, x.at):
             return
-        self._begin(story, x.at)
+        self._begin(tracked, x.at)
 
-    def _crashed(self, story: TrackedDelivery, entry: ledger.LedgerEntry, at: Moment) -> None:
-        """It killed a process of ours: a failure like any other, of which only the next process can tell."""
-        entry.crashed, past = False, story.past
+    def _crashed(self, tracked: TrackedDelivery, entry: LedgerEntry, at: Moment) -> None:
+        """Count the crash that the message caused: a failure like any other, which only the next process can count."""
+        entry.crashed, past = False, tracked.past
         error = f"{CRASH.type}: {CRASH.message}"
-        ledger.count_failure(past, story.delivery.properties.ttl_us, at.us, 0.0, error, counted=True)
-        story.failure = entry.failure = CRASH
+        count_failure(past, tracked.delivery.properties.ttl_us, at.us, 0.0, error, counted=True)
+        tracked.failure = entry.failure = CRASH
         elapsed = (at.us - (past.first_attempt_us or at.us)) / 1e6
-        decision = story.plan.policy.decide(past.failures, elapsed)
+        decision = tracked.plan.policy.decide(past.failures, elapsed)
         if isinstance(decision, DeadLetter | Discard | Keep):
             decision = replace(decision, reason="crashed")
-        self._verdict(story, decision, at, 0.0, reason="crashed")
+        self._verdict(tracked, decision, at, 0.0, reason="crashed")
 
-    def _resume_move(self, story: TrackedDelivery, move: Transfer, at: Moment) -> None:
-        """Its copies were on their way when it was lost: only the missing ones are sent, its handler is not run."""
-        story.move = move = self._rest_of(move, story, at)
-        story.doubt = True
-        story.how = "hold" if move.not_before_us is None else "park" if move.parked else "schedule"
-        targets = () if move.sends else move.targets
-        self._draft(story, move.outcome, at, reason=move.reason, failure=move.failure, targets=targets)
-        self._step(story, Signal.MOVE)
+    def _resume_transfer(self, tracked: TrackedDelivery, transfer: Transfer, at: Moment) -> None:
+        """Send the missing copies of a message that was lost while its copies were on their way. No handler runs."""
+        tracked.transfer = transfer = self._delays.rest_of(transfer, tracked, at)
+        tracked.doubt = True
+        tracked.how = "hold" if transfer.not_before_us is None else "park" if transfer.parked else "schedule"
+        targets = () if transfer.sends else transfer.targets
+        self._effects.draft(
+            tracked, transfer.outcome, at, reason=transfer.reason, failure=transfer.failure, targets=targets
+        )
+        self._effects.step(tracked, Signal.MOVE)
 
-    def _begin(self, story: TrackedDelivery, at: Moment) -> None:
-        """Wait, die, or run: what an arrival, or the end of a hold, leads to."""
-        past, policy = story.past, story.plan.policy
+    def _begin(self, tracked: TrackedDelivery, at: Moment) -> None:
+        """Wait, dead-letter, or run: what an arrival, or the end of a hold, leads to."""
+        past, policy = tracked.past, tracked.plan.policy
         if past.expires_at_us is not None and past.expires_at_us <= at.us:
-            return self._verdict(story, policy.expired(), at, 0.0)
-        if (rest := self._early_by(story, at)) > 0:
-            return self._wait_out(story, rest, at)
+            return self._verdict(tracked, policy.expired(), at, 0.0)
+        if (rest := self._delays.early_by(tracked, at)) > 0:
+            return self._delays.wait_out(tracked, rest, at)
         if past.failures and (decision := policy.on_arrival(past.failures)) is not None:
-            return self._verdict(story, decision, at, 0.0)
-        self._step(story, Signal.RUN)
+            return self._verdict(tracked, decision, at, 0.0)
+        self._effects.step(tracked, Signal.RUN)
 
-    def _begin_again(self, story: TrackedDelivery, at: Moment) -> None:
-        """Go on after a delay under the policy that holds now: its file may have changed meanwhile."""
-        plan = self.plans[story.delivery.destination]
-        story.plan = plan.for_message(story.delivery, story.past, story.lineage)
-        self._begin(story, at)
+    def _begin_again(self, tracked: TrackedDelivery, at: Moment) -> None:
+        """Go on after a delay, under the policy that holds now: its file may have changed meanwhile."""
+        plan = self.plans[tracked.delivery.destination]
+        tracked.plan = plan.for_message(tracked.delivery, tracked.past, tracked.lineage)
+        self._begin(tracked, at)
 
     # -- results of handlers ----------------------------------------------------------------------
 
-    def _story_of_run(self, delivery: Delivery) -> TrackedDelivery | None:
-        """The story that a handler's result belongs to: the waiting redelivery's, if there is one."""
-        story = self._of.get(delivery)
-        if story is not None and (heir := self._heirs.ended(story)) is not None:
-            self._close(story)
+    def _tracked_run(self, delivery: Delivery) -> TrackedDelivery | None:
+        """Return the delivery that a handler's result belongs to: the waiting redelivery, if there is one."""
+        tracked = self._deliveries.by_delivery.get(delivery)
+        if tracked is not None and (heir := self._orphaned.ended(tracked)) is not None:
+            self._effects.close(tracked)
             return heir
-        return story
+        return tracked
 
     def _open_running(self, delivery: Delivery, since: float = 0.0) -> TrackedDelivery:
-        """Of a delivery that had no story until its handler was over, or is lost."""
-        return self._open(delivery, self._plan_of_run(delivery), delivery.past, State.RUNNING, since=since)
+        """Track a delivery that was not tracked until its handler was over, or the delivery was lost."""
+        return self._deliveries.open(delivery, self._plan_of_run(delivery), delivery.past, State.RUNNING, since=since)
 
     def _plan_of_run(self, delivery: Delivery) -> SourcePlan:
-        """Return what held for its source when its attempt began; now, if that is not known."""
+        """Return the plan that held for the source when the attempt began; the present one, if that is not known."""
         plan: SourcePlan = delivery.plan or self.plans[delivery.destination]
         return plan
 
     def _handled(self, x: HandlerSucceeded) -> None:
-        story = self._story_of_run(x.delivery)
-        if story is None and x.sends:
-            story = self._open_running(x.delivery, x.at.mono)
-        if story is None:
+        tracked = self._tracked_run(x.delivery)
+        if tracked is None and x.sends:
+            tracked = self._open_running(x.delivery, x.at.mono)
+        if tracked is None:
             return
-        story.plan = self._plan_of_run(x.delivery).for_message(story.delivery, story.past, story.lineage)
-        self._draft(story, "accepted", x.at, ran=x.ran)
+        tracked.plan = self._plan_of_run(x.delivery).for_message(tracked.delivery, tracked.past, tracked.lineage)
+        self._effects.draft(tracked, "accepted", x.at, ran=x.ran)
         if not x.sends:
-            return self._end(story, Signal.HANDLED, x.at)
+            return self._end(tracked, Signal.HANDLED, x.at)
         sends = tuple(sending.decided(x.at.us) for sending in x.sends)
         targets = tuple(dict.fromkeys(sending.out.target for sending in sends))
-        story.move = Transfer("accepted", targets, decided_us=x.at.us, sends=sends)
-        self._end(story, Signal.MOVE, x.at)
+        tracked.transfer = Transfer("accepted", targets, decided_us=x.at.us, sends=sends)
+        self._end(tracked, Signal.MOVE, x.at)
 
     def _failed(self, x: HandlerFailed) -> None:
-        story = self._story_of_run(x.delivery)
-        if story is None:
-            story = self._open_running(x.delivery, x.at.mono - x.ran)
-        past = story.past
+        tracked = self._tracked_run(x.delivery)
+        if tracked is None:
+            tracked = self._open_running(x.delivery, x.at.mono - x.ran)
+        past = tracked.past
         uncounted = not x.counted or is_uncounted(x.error)
-        ledger.count_failure(
+        count_failure(
             past,
             x.delivery.properties.ttl_us,
             x.at.us,
@@ -198,17 +219,17 @@ class Interceptor(DelayPlanner):
             f"{x.failure.type}: {x.failure.message[:1000]}",
             counted=not uncounted,
         )
-        past.history = history.added(past.history, x.at.us, x.failure.fingerprint, story.plan.signature.host)
+        past.history = history.added(past.history, x.at.us, x.failure.fingerprint, tracked.plan.signature.host)
         # What a later copy says of it; the whole text is the record's alone, and not kept while it is held.
-        story.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
-        if story.entry is not None:
-            story.entry.failure = story.failure
+        tracked.failure = replace(x.failure, message=trim_utf8(x.failure.message, ERROR_BYTES), frames=[], text="")
+        if tracked.entry is not None:
+            tracked.entry.failure = tracked.failure
         plan = self._plan_of_run(x.delivery)  # a policy file may have changed, and the handler may have said more
-        story.plan = plan.for_message(story.delivery, past, story.lineage)
-        self._verdict(story, self._decide(story, x), x.at, x.u, x)
+        tracked.plan = plan.for_message(tracked.delivery, past, tracked.lineage)
+        self._verdict(tracked, self._decide(tracked, x), x.at, x.u, x)
 
-    def _decide(self, story: TrackedDelivery, x: HandlerFailed) -> Decision:
-        policy, past = story.plan.policy, story.past
+    def _decide(self, tracked: TrackedDelivery, x: HandlerFailed) -> Decision:
+        policy, past = tracked.plan.policy, tracked.past
         if x.undecodable and not policy.retries(x.error):
             return policy.end("undecodable", past.failures)
         if not x.counted:
@@ -218,7 +239,7 @@ class Interceptor(DelayPlanner):
 
     def _verdict(
         self,
-        story: TrackedDelivery,
+        tracked: TrackedDelivery,
         decision: Decision,
         at: Moment,
         u: float,
@@ -226,21 +247,23 @@ class Interceptor(DelayPlanner):
         *,
         reason: str = "",
     ) -> None:
-        ran, failure = (x.ran, x.failure) if x else (0.0, story.failure)
-        draft = partial(self._draft, story, at=at, ran=ran, failure=failure)
+        ran, failure = (x.ran, x.failure) if x else (0.0, tracked.failure)
+        draft = partial(self._effects.draft, tracked, at=at, ran=ran, failure=failure)
         match decision:
             case Accept():
                 draft("accepted", reason="ignored")
-                self._end(story, Signal.DROP, at)
+                self._end(tracked, Signal.DROP, at)
             case Discard():
-                if decision.reason == "expired" and (line := interop.expired_line(story.plan.policy, story.delivery)):
-                    self._out.append(Log("info", line))
+                if decision.reason == "expired" and (
+                    line := interop.expired_line(tracked.plan.policy, tracked.delivery)
+                ):
+                    self._effects.add(Log("info", line))
                 draft("discarded", reason=decision.reason)
-                self._end(story, Signal.DROP, at)
+                self._end(tracked, Signal.DROP, at)
             case DeadLetter():
-                targets = tuple(t.resolve(story.plan.source) for t in decision.targets)
-                expiry = story.plan.policy.expiry if decision.reason == "expired" else None
-                story.move = Transfer(
+                targets = tuple(t.resolve(tracked.plan.source) for t in decision.targets)
+                expiry = tracked.plan.policy.expiry if decision.reason == "expired" else None
+                tracked.transfer = Transfer(
                     "dead_lettered",
                     targets,
                     reason=decision.reason,
@@ -251,105 +274,106 @@ class Interceptor(DelayPlanner):
                     decided_us=at.us,
                 )
                 draft("dead_lettered", reason=decision.reason, targets=targets)
-                self._end(story, Signal.MOVE, at)
+                self._end(tracked, Signal.MOVE, at)
             case Redeliver() | Keep():
                 delay = decision.draw(Random(u))
-                story.past.not_before_us = at.us + round(delay * 1e6)
+                tracked.past.not_before_us = at.us + round(delay * 1e6)
                 if x is not None:
-                    story.past.history = history.rested(story.past.history, delay)
+                    tracked.past.history = history.rested(tracked.past.history, delay)
                 outcome = "kept" if isinstance(decision, Keep) else "redelivered"
                 reason = reason if x is None or x.counted else "breaker"
                 draft(outcome, reason=reason, delay=delay, delay_base=decision.base)
-                self._wait_out(story, delay, at)
+                self._delays.wait_out(tracked, delay, at)
 
-    def _end(self, story: TrackedDelivery, signal: Signal, at: Moment) -> None:
-        """Of a delivery that is lost it is the end of its redelivery, too, if that rests here already.
+    def _end(self, tracked: TrackedDelivery, signal: Signal, at: Moment) -> None:
+        """Take the last step of a run, and end the redelivery of a lost delivery too, if it is held here already.
 
-        One that rests beside a lost run has no mark, and may be another message (own-count): a success does not end it.
+        A redelivery that is held beside a lost run has no mark, and may be another message (own-count): a success does
+        not end it.
         """
-        heir, move = story.entry.story if story.entry is not None else None, story.move
-        discarded = story.draft is not None and story.draft.outcome == "discarded"
-        self._step(story, signal)
-        if heir is None or heir is story or heir.state is not State.HELD:
+        heir, transfer = tracked.entry.tracked if tracked.entry is not None else None, tracked.transfer
+        discarded = tracked.draft is not None and tracked.draft.outcome == "discarded"
+        self._effects.step(tracked, signal)
+        if heir is None or heir is tracked or heir.state is not State.HELD:
             return
-        if move is not None:
-            self._resume_move(heir, move, at)
+        if transfer is not None:
+            self._resume_transfer(heir, transfer, at)
         elif discarded:
-            self._step(heir, Signal.DROP)
+            self._effects.step(heir, Signal.DROP)
 
     # -- timers, losses, the end --------------------------------------------------------------------
 
     def _due(self, x: TimerFired) -> None:
-        story = self._stories.get(x.token)
-        if story is None:
+        tracked = self._deliveries.by_token.get(x.token)
+        if tracked is None:
             return
-        if story.state is State.STRANDED:
-            return self._step(story, Signal.RELEASE)
-        if story.state is State.BACKING_OFF and story.move is not None:
-            if not story.copyable and not story.letter:  # a retry that has to wait here after all
-                return self._begin_again(self._run_here(story), x.at)
-            if self._nobody_took(story, story.move, x.at):
-                self._keep_here(story)
-                return self._begin_again(story, x.at)
-            story.move = self._rest_of(story.move, story, x.at)
-            return self._step(story, Signal.AGAIN)
-        if story.state is not State.HELD:
+        if tracked.state is State.STRANDED:
+            return self._effects.step(tracked, Signal.RELEASE)
+        if tracked.state is State.BACKING_OFF and tracked.transfer is not None:
+            if not tracked.copyable and not tracked.letter:  # a retry that has to wait here after all
+                return self._begin_again(self._delays.run_here(tracked), x.at)
+            if self._delays.nobody_took(tracked, tracked.transfer, x.at):
+                self._delays.keep_here(tracked)
+                return self._begin_again(tracked, x.at)
+            tracked.transfer = self._delays.rest_of(tracked.transfer, tracked, x.at)
+            return self._effects.step(tracked, Signal.AGAIN)
+        if tracked.state is not State.HELD:
             return
-        if self._keeps_for(story) <= 0:
-            return self._step(story, Signal.RELEASE)
-        rest = story.due - x.at.mono
+        if self._effects.keeps_for(tracked) <= 0:
+            return self._effects.step(tracked, Signal.RELEASE)
+        rest = tracked.due - x.at.mono
         if rest > SLACK_US / 1e6:
-            return self._wait_out(story, rest, x.at)
-        if story.how == "nack":
-            if story.plan.ways.returned_after == 0:
-                story.past.not_before_us = None
-            self._step(story, Signal.RELEASE)
+            return self._delays.wait_out(tracked, rest, x.at)
+        if tracked.how == "nack":
+            if tracked.plan.ways.returned_after == 0:
+                tracked.past.not_before_us = None
+            self._effects.step(tracked, Signal.RELEASE)
         else:
-            story.past.not_before_us = None
-            self._begin_again(story, x.at)
+            tracked.past.not_before_us = None
+            self._begin_again(tracked, x.at)
 
     def _left(self, x: NotRun) -> None:
-        """It is not, or not to the end, run: by our own stop, or because its generation is over."""
-        if (was := self._of.get(x.delivery)) is None:
+        """Deal with a delivery that is not run, or not to its end: we stop, or its generation is over."""
+        if (was := self._deliveries.by_delivery.get(x.delivery)) is None:
             return
-        story = self._story_of_run(x.delivery) or was
-        if story.state is State.ABANDONED:
-            self._close(story)
-        elif self._stopping:
-            self._leave(story, x.at)  # with the count of its earlier failures
-        elif story is was:
-            self._step(story, Signal.LEAVE)
+        tracked = self._tracked_run(x.delivery) or was
+        if tracked.state is State.ABANDONED:
+            self._effects.close(tracked)
+        elif self._delays.stopping:
+            self._delays.leave(tracked, x.at)  # with the count of its earlier failures
+        elif tracked is was:
+            self._effects.step(tracked, Signal.LEAVE)
         else:
-            self._out.append(RunHandler(story.delivery))  # the redelivery waited for a run that will not come
+            self._effects.add(RunHandler(tracked.delivery))  # the redelivery waited for a run that will not come
 
     def _written(self, x: SettleWritten) -> None:
-        if (story := self._stories.get(x.token)) is not None:
-            self._step(story, Signal.WRITTEN)
+        if (tracked := self._deliveries.by_token.get(x.token)) is not None:
+            self._effects.step(tracked, Signal.WRITTEN)
 
     def _lost(self, x: GenerationLost) -> None:
-        """Its stories are over; what still runs is remembered, so that a redelivery waits for the result."""
-        fresh = [d for d in x.running if d not in self._of]
+        """End what a lost generation has begun. Handlers that still run are remembered: a redelivery waits for them."""
+        fresh = [d for d in x.running if d not in self._deliveries.by_delivery]
         for delivery in fresh:
             self._open_running(delivery)
-        for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
-            runs = story.state is State.RUNNING
-            self._step(story, Signal.LOST)
-            waits_to_run = story.nameless and story.delivery not in x.running  # its redelivery takes the count over
-            if runs and (waits_to_run or self._heirs.lost(story)):
-                self._close(story)
+        for tracked in [s for s in self._deliveries.by_token.values() if s.delivery.generation == x.generation]:
+            runs = tracked.state is State.RUNNING
+            self._effects.step(tracked, Signal.LOST)
+            waits_to_run = tracked.nameless and tracked.delivery not in x.running  # its redelivery takes the count over
+            if runs and (waits_to_run or self._orphaned.lost(tracked)):
+                self._effects.close(tracked)
 
     def _retired(self, x: ConsumerRetired) -> None:
         """Give back what is held: the broker would keep it from others until the channel is closed."""
-        for story in [s for s in self._stories.values() if s.delivery.generation == x.generation]:
-            if story.state in (State.HELD, State.STRANDED):
-                if story.draft is not None:
-                    self._emit_record(story, None)
-                self._step(story, Signal.RELEASE)
+        for tracked in [s for s in self._deliveries.by_token.values() if s.delivery.generation == x.generation]:
+            if tracked.state in (State.HELD, State.STRANDED):
+                if tracked.draft is not None:
+                    self._effects.emit_record(tracked, None)
+                self._effects.step(tracked, Signal.RELEASE)
 
     def _stop(self, x: StopRequested) -> None:
-        self._stopping = True
-        for story in list(self._stories.values()):
-            if story.state is State.HELD:
-                self._leave(story, x.at)
-            elif story.state in (State.BACKING_OFF, State.STRANDED):
-                self._step(story, Signal.LEAVE)
+        self._delays.stopping = True
+        for tracked in list(self._deliveries.by_token.values()):
+            if tracked.state is State.HELD:
+                self._delays.leave(tracked, x.at)
+            elif tracked.state in (State.BACKING_OFF, State.STRANDED):
+                self._effects.step(tracked, Signal.LEAVE)

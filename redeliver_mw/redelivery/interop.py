@@ -30,6 +30,7 @@ STOP = "_JMSJCA_StopMessageDelivery"
 COUNT = "_JMSJCA_RedeliveryCount"
 DELIVERY_TIME = "JMS_BEA_DeliveryTime"  # milliseconds since 1970, where its sender gave WebLogic one
 TRACE_BYTES = 2048
+OWN_POLICIES = ("jmsjca", "weblogic")  # the languages in which a handler or a sender may change the policy of a message
 LINE_BYTES = 8192  # of an expired message's log line
 
 

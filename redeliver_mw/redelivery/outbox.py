@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from ..adapter.capabilities import Capabilities
 from ..errors import ConfigError
 from ..message import Checking, Delivery, Destination, Outgoing, Past, Properties
-from .ledger import PREFIX
+from .headers import PREFIX
 
 PROPERTIES = frozenset(
     {

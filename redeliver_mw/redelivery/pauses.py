@@ -21,14 +21,14 @@ class SourcePauses:
     """
 
     def __init__(self) -> None:
-        self._causes: defaultdict[Destination, dict[object, bool]] = defaultdict(dict)
+        self.paused: dict[Destination, dict[object, bool]] = {}  # cause -> whether it is grave
         self._said: defaultdict[Destination, set[frozenset[object]]] = defaultdict(set)
 
     def halt(
         self, source: Destination, cause: object, reason: str, *, loud: bool = True, of: Sequence[object] = ()
     ) -> Sequence[Command]:
         """One more cause. `of`: those that it is about; by default the cause itself."""
-        causes, about = self._causes[source], frozenset(of or (cause,))
+        causes, about = self.paused.setdefault(source, {}), frozenset(of or (cause,))
         found: Sequence[Command] = ()
         if not causes or (loud and not any(causes.values())):
             found = (PauseSource(source, reason, loud and about not in self._said[source]),)
@@ -39,11 +39,14 @@ class SourcePauses:
 
     def lift(self, source: Destination, cause: object) -> Sequence[Command]:
         """That cause is no more."""
-        causes = self._causes[source]
+        causes = self.paused.get(source, {})
         if causes.pop(cause, None) is None:
             return ()
         self._said[source].discard(frozenset((cause,)))
-        return () if causes else (ResumeSource(source),)
+        if causes:
+            return ()
+        del self.paused[source]
+        return (ResumeSource(source),)
 
     def works(self, one: object) -> None:
         """A target, or limbo, takes copies: when it does not the next time, that is news."""
@@ -52,4 +55,4 @@ class SourcePauses:
 
     def causes(self, source: Destination) -> frozenset[bool]:
         """Whether there is a grave one, and whether there is another one."""
-        return frozenset(self._causes[source].values())
+        return frozenset(self.paused.get(source, {}).values())

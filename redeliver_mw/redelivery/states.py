@@ -151,11 +151,6 @@ TABLE: dict[State, dict[Signal, Transition]] = {
 }
 
 
-def transition(state: State, signal: Signal) -> Transition | None:
-    """The step for this pair; None for a pair that is late: no change, nothing to do."""
-    return TABLE[state].get(signal)
-
-
 def diagram() -> str:
     """The table as a Mermaid state diagram, for the README."""
     name = {state: state.value.replace(" ", "_") for state in State}

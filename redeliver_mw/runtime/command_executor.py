@@ -1,14 +1,16 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Carries out, for an App, what its interceptor commands: crews, adapter, limbo, timers, records."""
+"""Executes the commands of an App's interceptor: with its worker pools, its adapter, its limbo, timers and records."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from ..adapter.protocol import Adapter, TransferVerdict, Verdict
+from ..clock import Clock
+from ..flow.sequencer import KeySequencer
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Recorder, attempt_record
 from ..message import Delivery, Destination, Outgoing
@@ -25,17 +27,19 @@ from ..redelivery.commands import (
     Settle,
     SettleWritten,
     StartTimer,
+    TimerFired,
     TransactionAnswered,
     copy_answered,
     send_settlement,
 )
 from ..redelivery.copies import RetryTerms
-from ..redelivery.ledger import PREFIX
+from ..redelivery.dispatcher import EventDispatcher
+from ..redelivery.headers import PREFIX
 from ..redelivery.order_places import OrderPlace
 from ..telemetry.failure_log import FailureLog
 from ..timers import Timers
-from .admission import Admission
 from .target_maker import TargetMaker
+from .workers import WorkerPool
 
 log = logging.getLogger("redeliver_mw")
 
@@ -57,24 +61,61 @@ class CopyStore(Protocol):
     ) -> None: ...
 
 
-class CommandExecution(Admission):
-    """The hands of the interceptor: a method for each command. A runner has them."""
+class DeliveryGate(Protocol):
+    """Lets deliveries through to their handlers once it is on record that they are there.
 
-    _adapter: Adapter
-    _limbo: CopyStore | None
-    _timers: Timers
-    _recorder: Recorder
-    _scene: ConsumerInfo
-    _failures: FailureLog | None
-    _maker: TargetMaker | None
-    halted: dict[Destination, str]
+    Called from any thread; none of these waits.
+    """
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None: ...
+    def run(self, delivery: Delivery, /) -> None: ...
+    def ended(self, delivery: Delivery, /) -> None: ...  # its run, or it will not be run
+    def fed(self) -> None: ...  # the interceptor has dealt with an input; its lock is held
+    def stop(self) -> list[Delivery]: ...  # lets nothing through from now on; answers what waited
+
+
+class CommandExecutor:
+    """Executes commands: one method for each. Called with the dispatcher's lock held; none of the methods blocks.
+
+    `halted` are the sources that are paused, each with the reason.
+    """
+
+    _dispatcher: EventDispatcher
+
+    def __init__(
+        self,
+        adapter: Adapter,
+        pools: Mapping[Destination, WorkerPool],
+        recorder: Recorder,
+        consumer: ConsumerInfo,
+        clock: Clock,
+        limbo: CopyStore | None = None,
+        gate: DeliveryGate | None = None,
+        sequencer: KeySequencer | None = None,
+        failures: FailureLog | None = None,
+        maker: TargetMaker | None = None,
+    ) -> None:
+        self._adapter, self._pools = adapter, pools
+        self._recorder, self._consumer, self._clock = recorder, consumer, clock
+        self._limbo, self._gate, self._sequencer = limbo, gate, sequencer
+        self._failures, self._maker = failures, maker
+        self.halted: dict[Destination, str] = {}
+        self._timers = Timers(
+            lambda seconds, _: adapter.call_later(seconds, self._run_timers),
+            lambda: clock.now().mono,
+            lambda token: self._dispatcher.feed(TimerFired(token, clock.now())),
+        )
+
+    def start(self, dispatcher: EventDispatcher) -> None:
+        """Feed answers and timers to this dispatcher from now on."""
+        self._dispatcher = dispatcher
 
     def run(self, c: RunHandler) -> None:
-        if self._usher is not None and not self._usher.may_run(c.delivery):
+        if self._sequencer is not None and not self._sequencer.may_run(c.delivery):
             return
         if self._gate is not None:
             return self._gate.run(c.delivery)
-        self._crews[c.delivery.destination].put((c.delivery,), first=True)
+        self._pools[c.delivery.destination].put((c.delivery,), first=True)
 
     def wait(self, c: StartTimer) -> None:
         self._timers.wait(c.token, c.seconds)
@@ -82,13 +123,13 @@ class CommandExecution(Admission):
     def forget(self, c: CancelTimer) -> None:
         self._timers.forget(c.token)
 
-    def _ring(self) -> None:
-        with self._lock:
+    def _run_timers(self) -> None:
+        with self._dispatcher.lock:
             self._timers.run_out()
 
     def store(self, c: PublishCopy) -> None:
         def answered(verdict: Verdict, why: str) -> None:
-            self.feed(copy_answered(c, verdict, why, self._clock.now()))
+            self._dispatcher.feed(copy_answered(c, verdict, why, self._clock.now()))
             if verdict == "refused" and c.due_us is None and self._maker is not None:
                 self._maker.refused(c.out.target)
 
@@ -100,13 +141,13 @@ class CommandExecution(Admission):
     def _places_with(self, c: PublishCopy) -> Sequence[OrderPlace]:
         """Return the places that the limbo is to remember with a retry copy."""
         origin = c.out.origin
-        if self._usher is None or c.terms is None or origin is None:
+        if self._sequencer is None or c.terms is None or origin is None:
             return ()
-        return self._usher.note(origin, str(c.out.headers[f"{PREFIX}lineage"]), c.due_us or 0)
+        return self._sequencer.note(origin, str(c.out.headers[f"{PREFIX}lineage"]), c.due_us or 0)
 
     def transact(self, c: PublishAndSettle) -> None:
         def answered(verdict: TransferVerdict, why: str) -> None:
-            self.feed(TransactionAnswered(c.token, verdict, why, self._clock.now()))
+            self._dispatcher.feed(TransactionAnswered(c.token, verdict, why, self._clock.now()))
             if verdict == "refused" and self._maker is not None:
                 for out, _ in c.outs:
                     self._maker.refused(out.target)
@@ -115,15 +156,15 @@ class CommandExecution(Admission):
 
     def settle(self, c: Settle) -> None:
         def send() -> None:
-            send_settlement(self._adapter, c, lambda: self.feed(SettleWritten(c.token)))
+            send_settlement(self._adapter, c, lambda: self._dispatcher.feed(SettleWritten(c.token)))
 
         if c.word == "accepted" and not c.returns:
-            return self._without_its_place(c.delivery, send)
+            return self.without_its_place(c.delivery, send)
         send()
 
-    def _without_its_place(self, delivery: Delivery, then: Callable[[], None]) -> None:
+    def without_its_place(self, delivery: Delivery, then: Callable[[], None]) -> None:
         """Let the limbo forget its place first: without its message nobody would come and take that."""
-        place = self._usher.noted(delivery) if self._usher is not None else None
+        place = self._sequencer.noted(delivery) if self._sequencer is not None else None
         if place is None or self._limbo is None:
             return then()
         self._limbo.forget_places(delivery.destination, (place,), then)
@@ -137,21 +178,21 @@ class CommandExecution(Admission):
         if self._failures is not None:
             self._failures.attempt(c, self._adapter.call_later)
         if self._recorder.wanted:
-            self._recorder.append(attempt_record, c, self._scene)
+            self._recorder.append(attempt_record, c, self._consumer)
 
     def halt(self, c: PauseSource) -> None:
-        self._crews[c.source].pause("us")
+        self._pools[c.source].pause("us")
         self.halted[c.source] = c.reason
         if c.loud:
             log.error("%s is paused: %s. Nothing is lost; it goes on once that is over", c.source, c.reason)
 
     def resume(self, c: ResumeSource) -> None:
         if self.halted.pop(c.source, None) is not None:
-            self._crews[c.source].resume("us")
+            self._pools[c.source].resume("us")
 
     def say(self, c: Log) -> None:
         log.log(logging.getLevelNamesMapping()[c.level.upper()], c.text)
 
     def place(self, c: OrderUpdate) -> None:
-        if self._usher is not None:
-            self._usher.place(c)
+        if self._sequencer is not None:
+            self._sequencer.place(c)

@@ -33,7 +33,7 @@ from ..redelivery import ledger
 from ..redelivery.delays import schedules_at_once
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 from ..telemetry.failure_log import FailureLog
 from .connection_health import connection_health, not_subscribed
 from .handler import HandlerSpec, build_plan, ordered
@@ -369,7 +369,7 @@ class Engine:
         }
 
     def _trouble(self, source: Destination) -> str:
-        return (self.runner.halted.get(source) or self.runner.trouble) if self.runner is not None else ""
+        return self.runner.why_paused(source) if self.runner is not None else ""
 
     def _consuming(
         self, source: Destination, crew: WorkerPool, connections: Mapping[str, Any], *, stopping: bool

@@ -18,7 +18,7 @@ from ..policy import RedeliveryPolicy
 from ..redelivery.broker_limits import check_limit
 from ..redelivery.copies import Provenance
 from ..redelivery.delays import delay_options
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 from .settings import Settings
 
 

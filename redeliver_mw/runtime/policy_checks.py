@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from ..errors import ConfigError, DestinationMissing
 from ..message import Destination
 from ..policy import RedeliveryPolicy
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 
 
 def targets_of(plans: Iterable[SourcePlan]) -> set[Destination]:

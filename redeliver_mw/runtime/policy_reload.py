@@ -25,7 +25,7 @@ from ..message import Destination
 from ..policy import PolicyMap, RedeliveryPolicy
 from ..policy.policy_file import PolicyFile, Reading
 from ..redaction import clean, redact, trim_utf8
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 from ..telemetry.finding_log import log_findings
 from .handler import HandlerSpec
 from .policy_checks import check_together, ladder_of, target_refused, targets_of

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where all that happens in an App becomes inputs of its interceptor: arrivals, runs, answers, losses, the end.
+"""Turns what happens in an App into inputs of its interceptor: arrivals, results of handlers, losses, the stop.
 
-Three kinds of threads meet here: the adapter's, which tells of deliveries and answers; the workers', which
-run handlers; and the caller's. Whatever is more than a first delivery that was handled becomes an input, and
-inputs are fed one after the other under one lock. A healthy message takes none of that: its handler runs,
-its settle joins the adapter's batch.
+Three kinds of threads meet here: the adapter's, which tells of deliveries and losses; the workers', which run handlers;
+and the caller's. A delivery that is more than a first one that was handled becomes an input, and inputs are fed one
+after the other under one lock. A healthy message needs none of that: its handler runs, and its settlement joins the
+adapter's batch.
 """
 
 from __future__ import annotations
@@ -25,15 +25,13 @@ from ..flow.sequencer import KeySequencer
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Recorder
 from ..message import Delivery, Destination
-from ..redelivery.commands import GenerationLost, HandlerFailed, HandlerSucceeded, NotRun, StopRequested, TimerFired
+from ..redelivery.commands import Arrived, GenerationLost, HandlerFailed, HandlerSucceeded, NotRun, StopRequested
 from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.interop import JmsjcaProperties
 from ..redelivery.outbox import CLOSED, QueuedSend, SendRules, outbox_for
 from ..telemetry.failure_log import FailureLog
-from ..timers import Timers
-from .admission import DeliveryGate
-from .command_executor import CommandExecution, CopyStore
+from .command_executor import CommandExecutor, CopyStore, DeliveryGate
 from .target_maker import TargetMaker
 from .workers import WorkerPool
 
@@ -53,49 +51,51 @@ class StopReport:
     clean: bool  # everything that was begun was brought to its end in time
 
 
-class Runner(CommandExecution):
-    """Sink of the adapter, hands of the interceptor, boss of the crews."""
+class Runner:
+    """Turns arrivals, results of handlers and losses into inputs of the interceptor.
+
+    One for an App. It is the adapter's sink, the worker pools' listener, and the client of the crash-safety gate and of
+    the key sequencer. A `CommandExecutor` executes what the interceptor commands.
+    """
 
     def __init__(
         self,
         adapter: Adapter,
         interceptor: Interceptor,
-        crews: Mapping[Destination, WorkerPool],
+        pools: Mapping[Destination, WorkerPool],
         recorder: Recorder,
-        scene: ConsumerInfo,
+        consumer: ConsumerInfo,
         clock: Clock,
         rng: random.Random,
         limbo: CopyStore | None = None,
         gate: DeliveryGate | None = None,
-        usher: KeySequencer | None = None,
+        sequencer: KeySequencer | None = None,
         failures: FailureLog | None = None,
         maker: TargetMaker | None = None,
     ) -> None:
-        self._adapter, self._interceptor, self._crews = adapter, interceptor, crews
-        self._recorder, self._scene, self._clock, self._rng = recorder, scene, clock, rng
-        self._limbo, self._gate, self._usher, self._failures = limbo, gate, usher, failures
-        self._maker = maker
-        if usher is not None:
-            usher.start(self)
+        self._adapter, self._interceptor, self._pools = adapter, interceptor, pools
+        self._recorder, self._consumer, self._clock, self._rng = recorder, consumer, clock, rng
+        self._gate, self._sequencer = gate, sequencer
         self._plans = interceptor.plans  # they may be renewed, by the thread that tells of deliveries
-        self._feeder = EventDispatcher(interceptor.feed, self, self._fed)
-        self.feed = self._feeder.feed
-        self._lock = self._feeder.lock
+        self._executor = CommandExecutor(
+            adapter, pools, recorder, consumer, clock, limbo, gate, sequencer, failures, maker
+        )
+        self._dispatcher = EventDispatcher(interceptor.feed, self._executor, self._fed)
+        self._executor.start(self._dispatcher)
+        if sequencer is not None:
+            sequencer.start(self)
+        self.feed = self._dispatcher.feed
+        self._lock = self._dispatcher.lock
         self._live: set[int] = set()
         self.running: dict[Delivery, float] = {}  # in a handler, since; taken out by whoever ends or loses it
-        self._timers = Timers(
-            lambda seconds, _: adapter.call_later(seconds, self._ring),
-            lambda: clock.now().mono,
-            lambda token: self.feed(TimerFired(token, clock.now())),
-        )
         self._outbox = outbox_for(SendRules(adapter.capabilities, limbo is not None))
-        self._spoken = JmsjcaProperties()
+        self._jmsjca = JmsjcaProperties()
         self._quiet = threading.Condition(self._lock)
         self._timed = recorder.wanted
         self._tick, self._stamps = ticker(clock), Stamps(clock)
         self.stopping = False
         self._hurried = False
-        self.halted: dict[Destination, str] = {}
+        self.trouble = ""  # why no source is handed anything; empty: there is none
         self.handled = 0
 
     # -- what the adapter tells --------------------------------------------------------------------
@@ -106,22 +106,104 @@ class Runner(CommandExecution):
     def lost(self, generation: int, error: BaseException | None, /) -> None:
         self._live.discard(generation)
         running = [d for d in list(self.running) if d.generation == generation and self._claim(d)]
-        if self._usher is not None:
-            self._usher.lost(generation, running)  # before the stories end, and let others go on
+        if self._sequencer is not None:
+            self._sequencer.lost(generation, running)  # before the stories end, and let others go on
         self.feed(GenerationLost(generation, running))
 
     def _claim(self, delivery: Delivery) -> bool:
         """Take a run away from the fast path: exactly one of the worker and the loss gets it."""
         return self.running.pop(delivery, None) is not None
 
-    # -- what the crews tell -----------------------------------------------------------------------
+    # -- arrivals, on the adapter's thread ----------------------------------------------------------
+
+    def arrived(self, batch: Sequence[Delivery], /) -> None:
+        if self.stopping:
+            return  # they stay unsettled, and are the broker's again when we close
+        self.pass_on(batch if self._sequencer is None else self._sequencer.come(batch))
+
+    def pass_on(self, batch: Sequence[Delivery], /) -> None:
+        """Hand deliveries whose turn it is to their handlers, or to the interceptor if they have a past. Any thread."""
+        if self._gate is not None:
+            return self._gate.arrived(batch)
+        fresh: dict[Destination, list[Delivery]] = {}
+        for d in batch:
+            if d.redelivered or d.reader.marked(d.native) or self._interceptor.awaits(d):
+                self._take_on(d)
+            else:
+                fresh.setdefault(d.destination, []).append(d)
+        for source, deliveries in fresh.items():
+            self._pools[source].put(deliveries)
+
+    def set_aside(self, delivery: Delivery, due_us: int, /) -> None:
+        """Park a delivery whose turn does not come soon, until `due_us` (microseconds since 1970). Any thread."""
+        self._take_on(delivery, aside_us=due_us)
+
+    def forget_places(self, source: Destination, places: Sequence[tuple[str, int]], /) -> None:
+        """Let the limbo forget places that it was told of. Any thread."""
+        self._executor.forget_places(source, places)
+
+    def run_now(self, delivery: Delivery, /) -> None:
+        """Run a message that could not be parked and whose turn it is. Any thread."""
+        with self._lock:
+            if not self.stopping and delivery.generation in self._live:
+                self._pools[delivery.destination].put((delivery,), first=True)
+
+    def _take_on(self, delivery: Delivery, *, aside_us: int = 0) -> None:
+        """Let the interceptor have a delivery, unless its generation was lost meanwhile: then it comes again."""
+        with self._lock:
+            if not self.stopping and delivery.generation in self._live:
+                self.feed(Arrived(delivery, self._clock.now(), aside_us))
+
+    def why_paused(self, source: Destination) -> str:
+        """Return why a source is paused; empty if it is not, or the application paused it."""
+        return self._executor.halted.get(source) or self.trouble
+
+    def waiting(self, source: Destination) -> int:
+        """Return how many messages of a source wait for one of their key."""
+        return 0 if self._sequencer is None else self._sequencer.waiting(source)
+
+    def uncopyable(self, source: Destination) -> int:
+        """Return how many messages of a source stay unsettled here since no exact copy of them can be made."""
+        return len(self._interceptor.budget_of(source).apart)
+
+    def is_ordered(self, source: Destination, /) -> bool:
+        """Return whether messages of this source are kept in order by key."""
+        return self._sequencer is not None and self._sequencer.orders(source)
+
+    def give_back(self, source: Destination, leaving: Sequence[Delivery], /) -> list[Delivery]:
+        """Note that deliveries go back to the broker; return those that waited for their turn, and go with them."""
+        return [] if self._sequencer is None else self._sequencer.give_back(source, leaving)
+
+    # -- what the gate lets through, on its thread --------------------------------------------------
+
+    def awaits(self, delivery: Delivery, /) -> bool:
+        """Return whether a delivery has a past although nothing on it says so."""
+        return self._interceptor.awaits(delivery)
+
+    def admit(self, batch: Sequence[Delivery], /) -> None:
+        """Let the interceptor have deliveries with a past."""
+        for delivery in batch:
+            self._take_on(delivery)
+
+    def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None:
+        """Hand deliveries to their handler; the database knows by now that it has them."""
+        source = batch[0].destination
+        self._pools[source].put(batch, first=first)
+
+    def can_run(self, source: Destination, /) -> bool:
+        return not self._pools[source].paused
+
+    def in_trouble(self, why: str, /) -> None:
+        self.trouble = why
+
+    # -- what the worker pools tell -----------------------------------------------------------------------
 
     def begin(self, delivery: Delivery, /) -> bool:
         self.running[delivery] = self._tick() if self._timed else 0.0
         if not self.stopping and delivery.generation in self._live:
             delivery.plan = self._plans[delivery.destination]
             if delivery.plan.policy.language == "jmsjca":
-                self._spoken.begin(delivery)
+                self._jmsjca.begin(delivery)
             delivery.outbox = self._outbox()
             return True
         # Looked at only now, so that a loss in between finds it in `running` and not on its way there.
@@ -131,26 +213,27 @@ class Runner(CommandExecution):
         return False
 
     def _is_over(self, delivery: Delivery) -> None:
-        """It is in no handler any more, nor will be soon."""
+        """Note that the delivery is in no handler any more, and will not be soon."""
         if self._gate is not None:
             self._gate.ended(delivery)
-        if self._usher is not None and not self.stopping:  # what is left at a stop has its place when it comes again
-            self._usher.ended(delivery)
+        # What is left at a stop has its place when it comes again.
+        if self._sequencer is not None and not self.stopping:
+            self._sequencer.ended(delivery)
 
     def ended(self, delivery: Delivery, error: BaseException | None, /, *, counted: bool = True) -> None:
         self._ended(delivery, error, counted)
         if self._gate is not None:
             self._gate.ended(delivery)
-        if self._usher is not None and error is None:  # of a failure the interceptor tells what follows
-            self._usher.ended(delivery)
+        if self._sequencer is not None and error is None:  # of a failure the interceptor tells what follows
+            self._sequencer.ended(delivery)
 
     def ended_as_one(self, batch: Sequence[Delivery], error: BaseException | None, /, *, counted: bool = True) -> None:
-        """Each has its own count, and goes its own way."""
+        """End the run of a whole batch; each delivery has its own count."""
         for delivery in batch:
             self.ended(delivery, error, counted=counted)
 
     def _ended(self, delivery: Delivery, error: BaseException | None, counted: bool) -> None:
-        if self._spoken:
+        if self._jmsjca:
             self._listen(delivery)
         sends, delivery.outbox = delivery.outbox.close(), CLOSED
         if error is not None:
@@ -161,14 +244,14 @@ class Runner(CommandExecution):
             return self._nudge() if self.stopping else None
         since, tick = self.running.pop(delivery, None), self._tick() if self._timed else 0.0
         if since is not None and not delivery.known:
-            if self._usher is None:
+            if self._sequencer is None:
                 self._adapter.settle(((delivery, "accepted"),))
             else:
-                self._without_its_place(delivery, lambda: self._adapter.settle(((delivery, "accepted"),)))
+                self._executor.without_its_place(delivery, lambda: self._adapter.settle(((delivery, "accepted"),)))
             self.handled += 1
             if self._timed:
                 ran_us = round((tick - since) * 1e6)
-                self._recorder.healthy(delivery, self._scene, delivery.plan, self._stamps.us(tick), ran_us)
+                self._recorder.healthy(delivery, self._consumer, delivery.plan, self._stamps.us(tick), ran_us)
         else:
             self.handled += 1
             self.feed(HandlerSucceeded(delivery, self._clock.now(), tick - since if since else 0.0))
@@ -176,7 +259,7 @@ class Runner(CommandExecution):
             self._nudge()
 
     def _sent(self, delivery: Delivery, sends: tuple[QueuedSend, ...]) -> None:
-        """A success is as much the interceptor's as a failure when something goes out with it."""
+        """Let the interceptor have a success that sends messages."""
         at, tick = self._clock.now(), self._tick()
         with self._lock:  # as for a failure
             since = self.running.pop(delivery, None)
@@ -184,13 +267,13 @@ class Runner(CommandExecution):
             self.feed(HandlerSucceeded(delivery, at, tick - since if since else 0.0, sends))
 
     def _listen(self, delivery: Delivery) -> None:
-        """What the handler said in JMSJCA's way, before its run counts as ended."""
-        stop, wrong = self._spoken.ended(delivery)
+        """Take what the handler set in JMSJCA's properties, before its run counts as ended."""
+        stop, wrong = self._jmsjca.ended(delivery)
         if wrong:
             log.warning("%r: %r is no redelivery string of JMSJCA; the message keeps the one it had", delivery, wrong)
         if stop:
             log.warning("%s is paused: its handler asked for that. App.resume() goes on", delivery.destination)
-            self._crews[delivery.destination].pause()
+            self._pools[delivery.destination].pause()
 
     def _failed(self, delivery: Delivery, error: BaseException, counted: bool) -> None:
         undecodable = isinstance(error, Undecodable)
@@ -204,8 +287,8 @@ class Runner(CommandExecution):
     def cancelled(self, delivery: Delivery, /) -> None:
         self.running.pop(delivery, None)
         delivery.outbox = CLOSED
-        if self._spoken:
-            self._spoken.ended(delivery)
+        if self._jmsjca:
+            self._jmsjca.ended(delivery)
         self.feed(NotRun(delivery, self._clock.now()))
         self._is_over(delivery)
 
@@ -218,22 +301,22 @@ class Runner(CommandExecution):
     # -- stopping ---------------------------------------------------------------------
 
     def begin_stop(self) -> None:
-        """No new message is begun; what is held leaves with its count or stays the broker's."""
+        """Begin no new message; what is held leaves with its count, or stays at the broker."""
         with self._lock:
             self.stopping = True
-            for crew in self._crews.values():
-                crew.stop()
+            for pool in self._pools.values():
+                pool.stop()
             now = self._clock.now()
             self.feed(StopRequested(now))
             waiting = [] if self._gate is None else self._gate.stop()
-            for crew in self._crews.values():
-                waiting += crew.take_waiting()
+            for pool in self._pools.values():
+                waiting += pool.take_waiting()
             for delivery in waiting:
                 if delivery.known:
                     self.feed(NotRun(delivery, now))
 
     def finish(self, timeout: float) -> int:
-        """Wait until handlers and copies are done, `timeout` seconds at most. What is left unsettled then."""
+        """Wait until handlers and copies are done, at most `timeout` seconds; return how many are left unsettled."""
         deadline = time.monotonic() + timeout
         with self._lock:
             while (left := self.busy) and not self._hurried and (rest := deadline - time.monotonic()) > 0:
@@ -246,7 +329,7 @@ class Runner(CommandExecution):
 
     @property
     def busy(self) -> int:
-        """Deliveries in a handler, and stories that wait for an answer."""
+        """Return how many deliveries are in a handler, or wait for an answer of the broker."""
         return len(self.running) + self._interceptor.waiting_for_answers
 
     def _nudge(self) -> None:

@@ -15,7 +15,7 @@ from ..adapter.protocol import Adapter, SupportsDelayedRelease, SupportsLimits, 
 from ..errors import RedeliverError
 from ..message import Destination
 from ..redelivery.broker_limits import limit_meant, limit_warning, unknown, unknown_delays
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 from .policy_checks import check_together, target_refused, targets_of
 
 log = logging.getLogger("redeliver_mw")

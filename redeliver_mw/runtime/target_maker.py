@@ -11,7 +11,7 @@ from threading import Lock
 from ..adapter.protocol import Adapter, Verdict
 from ..clock import Clock
 from ..message import Destination
-from ..redelivery.tracking import SourcePlan
+from ..redelivery.plan import SourcePlan
 from .policy_checks import targets_of
 
 log = logging.getLogger("redeliver_mw")

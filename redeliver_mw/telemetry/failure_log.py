@@ -23,7 +23,7 @@ import logging
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ..clock import Clock
@@ -123,7 +123,8 @@ class FailureLog:
                 traceback = self._traceback(c, level, now)
         if number <= LINES:
             self._summarise(now)
-            _write(level, _line(c), _fields(c), traceback)
+            fields = _fields(c)
+            _write(level, _line(c, fields), fields, traceback)
         elif later is not None and waits is not None:
             later(waits, lambda: self._due(later))
 
@@ -197,20 +198,22 @@ def _level(c: RecordAttempt) -> int:
 # -- lines ----------------------------------------------------------------------------------------
 
 
-def _line(c: RecordAttempt) -> str:
-    message = f"message {_one_line(c.delivery.message_id, ID_BYTES)}" if c.delivery.message_id else "a message"
+def _line(c: RecordAttempt, fields: Mapping[str, Any]) -> str:
+    """Return the line that says in words what the fields of the log record say."""
+    message_id = fields.get("message_id")
+    message = f"message {_one_line(message_id, ID_BYTES)}" if message_id else "a message"
     failed = "" if c.failure is None else " failed"
     error = "" if c.failure is None else f": {_one_line(c.failure.type, ID_BYTES)}"
     if c.failure is not None and c.failure.message:
         error += f": {_one_line(c.failure.message, ERROR_BYTES)}"
-    return f"{c.delivery.destination}: {message}{failed}, F={c.past.failures}: {_outcome(c)}{error}"
+    return f"{fields['source']}: {message}{failed}, F={c.past.failures}: {_outcome(c, fields)}{error}"
 
 
-def _outcome(c: RecordAttempt) -> str:
+def _outcome(c: RecordAttempt, fields: Mapping[str, Any]) -> str:
     """Return the outcome with its delay, its targets and its reason, as far as there are any."""
     text = c.outcome.replace("_", "-")
     if c.targets:
-        text += f" to {', '.join(map(str, c.targets))}"
+        text += f" to {', '.join(fields['targets'])}"
     if c.delay is not None:
         text += f" after {c.delay:.3g} s" if c.delay < 1000 else f" after {c.delay:.0f} s"
     why = ", ".join(word for word in (c.reason, c.mechanism) if word)

@@ -17,7 +17,8 @@ from redeliver_mw.dead_letters import Edits, Packed, copy_of, letter_of, pack, u
 from redeliver_mw.errors import NotCopyable
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.redelivery.copies import replay_copy
-from redeliver_mw.redelivery.ledger import message_key, read_history_headers
+from redeliver_mw.redelivery.headers import read_history_headers
+from redeliver_mw.redelivery.identity import message_key
 from redeliver_mw.testing import make_delivery
 from redeliver_pika import capabilities as pika_dialects
 from redeliver_pika import messages as pika_mapping

@@ -21,7 +21,7 @@ from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.redelivery.copies import Provenance
 from redeliver_mw.redelivery.delays import DelayOptions
-from redeliver_mw.redelivery.tracking import SourcePlan
+from redeliver_mw.redelivery.plan import SourcePlan
 from redeliver_mw.testing import make_delivery
 from redeliver_pika import messages as pika_mapping
 from redeliver_pika.amqp.properties import RawProperties

@@ -22,7 +22,7 @@ from redeliver_mw.journal.records import AttemptRecord, Healthy, OtherKind, coun
 from redeliver_mw.message import Destination
 from redeliver_mw.redelivery.copies import Provenance
 from redeliver_mw.redelivery.delays import DelayOptions
-from redeliver_mw.redelivery.tracking import SourcePlan
+from redeliver_mw.redelivery.plan import SourcePlan
 from redeliver_mw.testing import TestApp, make_delivery
 from tests.dropin.memory_driver import Consumer
 

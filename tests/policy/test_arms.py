@@ -21,7 +21,7 @@ from redeliver_mw.message import Destination
 from redeliver_mw.policy import Arm, Backoff, Expiry, PolicyMap, RedeliveryPolicy, Target
 from redeliver_mw.redelivery.copies import Provenance
 from redeliver_mw.redelivery.delays import DelayOptions
-from redeliver_mw.redelivery.tracking import SourcePlan
+from redeliver_mw.redelivery.plan import SourcePlan
 from redeliver_mw.runtime.policy_checks import check_together
 
 BASE = RedeliveryPolicy(5, [1, 5], "queue:dead.$")

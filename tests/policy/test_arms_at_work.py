@@ -18,7 +18,7 @@ from redeliver_mw.journal import read_segments
 from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.message import Past
 from redeliver_mw.policy import Arm, RedeliveryPolicy, load_policies
-from redeliver_mw.redelivery import ledger
+from redeliver_mw.redelivery import identity, ledger
 from redeliver_mw.testing import TestApp, make_delivery
 from tests.dropin.memory_driver import Consumer, Message
 
@@ -29,7 +29,7 @@ BODY = b"one lamp"
 
 def arm_of(message_id: str, policy: RedeliveryPolicy = POLICY) -> Arm:
     """As anybody can tell who has the message: its key is a hash of the source, its id, and its body."""
-    key = ledger.message_key(make_delivery(BODY, message_id=message_id), Past())
+    key = identity.message_key(make_delivery(BODY, message_id=message_id), Past())
     assert key is not None
     return policy.of(key)
 

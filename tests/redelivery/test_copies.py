@@ -14,7 +14,8 @@ from redeliver_mw.errors import NotCopyable
 from redeliver_mw.failure import Failure, describe
 from redeliver_mw.message import Attempt, Delivery, Destination, Outgoing, Past
 from redeliver_mw.redelivery.copies import Provenance, Transfer, copies_of
-from redeliver_mw.redelivery.ledger import copy_id, read_history_headers
+from redeliver_mw.redelivery.headers import read_history_headers
+from redeliver_mw.redelivery.identity import copy_id
 from redeliver_mw.testing import make_delivery
 
 SOURCE, DLQ, AUDIT = Destination("orders"), Destination("DLQ.orders"), Destination("audit", "topic")

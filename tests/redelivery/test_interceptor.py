@@ -42,9 +42,11 @@ from redeliver_mw.redelivery.commands import (
 )
 from redeliver_mw.redelivery.copies import Provenance
 from redeliver_mw.redelivery.delays import DelayOptions, ScheduleWait, schedules_at_once
+from redeliver_mw.redelivery.headers import iso
+from redeliver_mw.redelivery.identity import digest, ledger_key, message_key, twin_key
 from redeliver_mw.redelivery.interceptor import Interceptor
-from redeliver_mw.redelivery.ledger import LedgerEntry, MemoryLedger, digest, iso, ledger_key, message_key, twin_key
-from redeliver_mw.redelivery.tracking import SourcePlan
+from redeliver_mw.redelivery.ledger import LedgerEntry, MemoryLedger
+from redeliver_mw.redelivery.plan import SourcePlan
 from redeliver_mw.testing import make_delivery
 
 SOURCE, DLQ, AUDIT = Destination("orders"), Destination("DLQ.orders"), Destination("audit")
@@ -76,6 +78,12 @@ class Core:
     @property
     def at(self) -> Moment:
         return Moment(self.mono, self.wall)
+
+    @property
+    def kept(self) -> int:
+        """Return how many deliveries are held or stranded."""
+        budget = self.interceptor.budget_of(SOURCE)
+        return len(budget.held) + len(budget.apart)
 
     def feed(self, x: Any) -> Sequence[Command]:
         self.said = list(self.interceptor.feed(x))
@@ -153,7 +161,7 @@ def test_a_failure_is_held_run_again_with_its_count_and_accepted_when_it_succeed
     assert core.the(Settle).word == "accepted"
     assert core.the(RecordAttempt).outcome == "accepted"
     assert core.feed(SettleWritten(1)) == []
-    assert core.interceptor.held == core.interceptor.waiting_for_answers == 0
+    assert core.kept == core.interceptor.waiting_for_answers == 0
 
 
 def test_a_dead_letter_is_settled_only_after_every_target_has_confirmed() -> None:
@@ -354,7 +362,7 @@ def test_a_redelivery_waits_for_the_handler_that_still_runs_and_takes_its_result
     assert core.arrive(heir) == []
     core.feed(HandlerSucceeded(d, core.at))
     assert core.the(Settle).delivery is heir
-    assert core.interceptor._stories.keys() == {core.the(Settle).token}
+    assert core.interceptor._deliveries.by_token.keys() == {core.the(Settle).token}
 
 
 def test_a_redelivery_takes_the_failure_of_the_handler_that_still_ran() -> None:
@@ -533,7 +541,7 @@ def test_the_one_due_last_leaves_by_copy_when_the_budget_is_full() -> None:
     assert core.the(PublishCopy).out.origin is late
     assert core.the(PublishCopy).after == 8.0
     assert core.the(StartTimer).seconds == 4.0
-    assert core.interceptor.held == 2
+    assert core.kept == 2
     assert core.of(PauseSource) == []
 
 
@@ -671,13 +679,13 @@ def test_a_dead_letter_that_cannot_be_copied_stays_unsettled_is_named_once_and_p
     assert said.level == "error"
     assert all(word in said.text for word in ("queue:orders", "'a'", "bytes", "takes 100", "limbo"))
     assert core.the(RecordAttempt).outcome == "kept"
-    assert core.interceptor.uncopyable_of(SOURCE) == 1
+    assert len(core.interceptor.budget_of(SOURCE).apart) == 1
     core.feed(GenerationLost(1))
-    assert core.interceptor.uncopyable_of(SOURCE) == 0
+    assert len(core.interceptor.budget_of(SOURCE).apart) == 0
     core.arrive(again(d))
     assert core.of(RunHandler) == [], "its verdict stands"
     assert core.of(Log) == core.of(RecordAttempt) == core.of(PauseSource) == []
-    assert core.interceptor.uncopyable_of(SOURCE) == 1
+    assert len(core.interceptor.budget_of(SOURCE).apart) == 1
 
 
 def test_one_more_than_there_is_room_for_pauses_the_source_until_one_leaves() -> None:
@@ -707,11 +715,11 @@ def test_it_is_given_back_alone_before_the_ack_timeout_and_its_verdict_stands() 
     core.due(core.the(StartTimer))
     assert core.the(Settle).word == "released"
     core.feed(SettleWritten(core.the(Settle).token))
-    assert core.interceptor.uncopyable_of(SOURCE) == 0
+    assert len(core.interceptor.budget_of(SOURCE).apart) == 0
     core.arrive(delivery(redelivered=True))
     assert core.of(RunHandler) == core.of(Settle) == core.of(Log) == []
     assert core.the(StartTimer).seconds == 900.0
-    assert core.interceptor.uncopyable_of(SOURCE) == 1
+    assert len(core.interceptor.budget_of(SOURCE).apart) == 1
 
 
 def test_without_an_id_it_is_not_run_again_either_however_often_it_is_given_back() -> None:
@@ -722,7 +730,7 @@ def test_without_an_id_it_is_not_run_again_either_however_often_it_is_given_back
         core.feed(SettleWritten(core.the(Settle).token))
         core.arrive(delivery("", redelivered=True))
         assert core.of(RunHandler) == core.of(Log) == core.of(RecordAttempt) == []
-        assert core.interceptor.uncopyable_of(SOURCE) == 1
+        assert len(core.interceptor.budget_of(SOURCE).apart) == 1
 
 
 def test_a_long_rest_of_what_cannot_be_copied_is_waited_out_over_several_deliveries() -> None:
@@ -748,7 +756,7 @@ def test_what_the_broker_does_not_take_back_is_kept() -> None:
     core = Core(ONCE, replace(HOLD, apart=1, apart_beyond=1, keep_at_most=10.0), header_bytes=100)
     core.fail(delivery())
     assert core.of(StartTimer) == []
-    assert core.interceptor.uncopyable_of(SOURCE) == 1
+    assert len(core.interceptor.budget_of(SOURCE).apart) == 1
 
 
 def test_a_retry_that_cannot_be_copied_takes_no_place_of_the_hold_budget() -> None:
@@ -756,7 +764,7 @@ def test_a_retry_that_cannot_be_copied_takes_no_place_of_the_hold_budget() -> No
     core = tight(policy, option="auto", schedule=LADDER, budget=1)
     core.fail(delivery("a"))
     core.the(StartTimer)
-    assert core.interceptor.held_of(SOURCE) == 0
+    assert len(core.interceptor.budget_of(SOURCE).held) == 0
     core.fail(delivery("b"))
     core.the(StartTimer)
     assert core.of(PauseSource) == []
@@ -774,7 +782,7 @@ def test_what_is_held_and_turns_out_to_have_no_copy_leaves_its_place_to_one_that
     core.feed(HandlerFailed(delivery("b"), RetryAfter(0.0), describe(RetryAfter(0.0)), core.at, 0.5))
     core.fail(delivery("c"), RetryAfter(0.0))
     assert core.of(PauseSource) == []
-    assert core.interceptor.uncopyable_of(SOURCE) <= 2
+    assert len(core.interceptor.budget_of(SOURCE).apart) <= 2
 
 
 def letters(**ways: Any) -> Core:
@@ -828,7 +836,7 @@ def test_a_letter_that_the_limbo_can_never_keep_leaves_its_message_unsettled() -
     core.answer(core.the(PublishCopy), "unfit", "a header is nested too deep")
     assert core.of(Settle) == core.of(PauseSource) == core.of(PublishCopy) == []
     assert "nested too deep" in core.the(Log).text
-    assert core.interceptor.uncopyable_of(SOURCE) == 1
+    assert len(core.interceptor.budget_of(SOURCE).apart) == 1
 
 
 def test_a_limbo_that_is_away_pauses_the_source_after_three_tries_as_for_others() -> None:
@@ -884,7 +892,7 @@ def test_a_message_whose_content_never_came_is_not_kept_in_the_limbo() -> None:
     d.reader = Contentless()
     core.fail(d)
     assert core.of(PublishCopy) == core.of(Settle) == []
-    assert core.interceptor.uncopyable_of(SOURCE) == 1
+    assert len(core.interceptor.budget_of(SOURCE).apart) == 1
 
 
 def test_two_missing_targets_are_named_each_with_its_own_reason() -> None:
@@ -1338,7 +1346,7 @@ def test_where_returns_are_not_marked_an_identical_message_takes_over_what_went_
 
 def test_a_message_without_an_id_that_a_process_died_of_counts_that_crash() -> None:
     core, d = Core(LONG), nameless(1, True)
-    twin = twin_key(d, core.interceptor.capabilities)
+    twin = twin_key(d, core.interceptor._deliveries.capabilities)
     core.ledger.open(f"{twin}/0/0", lambda: LedgerEntry(twin, Past(), digest(d), crashed=True))
     core.arrive(d)
     assert d.past.failures == 1

@@ -55,8 +55,8 @@ from redeliver_mw.redelivery.delays import DelayOptions
 from redeliver_mw.redelivery.interceptor import Interceptor
 from redeliver_mw.redelivery.ledger import LedgerEntry
 from redeliver_mw.redelivery.outbox import QueuedSend
+from redeliver_mw.redelivery.plan import SourcePlan
 from redeliver_mw.redelivery.states import State
-from redeliver_mw.redelivery.tracking import SourcePlan
 
 SOURCE = Destination("orders")
 DEAD = (Destination("dlq.orders"), Destination("audit"))
@@ -344,7 +344,7 @@ class World:
                 self.check_run(d)
                 self.running.append(d)
             case StartTimer(token, seconds):
-                self.check_live(self.interceptor._stories[token].delivery)
+                self.check_live(self.interceptor._deliveries.by_token[token].delivery)
                 self.timers[token] = self.now + seconds
             case CancelTimer(token):
                 self.timers.pop(token, None)
@@ -415,18 +415,20 @@ class World:
     def check(self) -> None:
         """What holds after every step: the budget, and that every story has a way out."""
         i = self.interceptor
-        ways = i.plans[SOURCE].ways
-        given_back = ways.keep_at_most is not None and "released" in i.capabilities.honours
-        assert i.held <= 1 + ways.apart_beyond or self.halted, "the hold budget is exceeded without a pause"
-        assert i.uncopyable_of(SOURCE) <= ways.apart or self.halted, "more are kept apart than there are places"
-        running = {i._of.get(d) for d in self.running}
-        heirs = {heir for d, heir in i._heirs._waiting.items() if d in self.running}
+        deliveries, effects = i._deliveries, i._effects
+        ways, places = i.plans[SOURCE].ways, i.budget_of(SOURCE)
+        given_back = ways.keep_at_most is not None and "released" in deliveries.capabilities.honours
+        kept = len(places.held) + len(places.apart)
+        assert kept <= 1 + ways.apart_beyond or self.halted, "the hold budget is exceeded without a pause"
+        assert len(places.apart) <= ways.apart or self.halted, "more are kept apart than there are places"
+        running = {deliveries.by_delivery.get(d) for d in self.running}
+        heirs = {heir for d, heir in i._orphaned._waiting.items() if d in self.running}
         sent = {copy_id for _, copy_id in self.open}
 
         def awaits(story: Any) -> bool:
-            return any(story in waiting and copy_id in sent for copy_id, waiting in i._awaited.items())
+            return any(story in waiting and copy_id in sent for copy_id, waiting in effects._awaited.items())
 
-        for token, story in i._stories.items():
+        for token, story in deliveries.by_token.items():
             answers = any(t == token for t, _ in self.open) or token in self.transactions or awaits(story)
             ways_out = {
                 State.RUNNING: story in running | heirs,
@@ -439,7 +441,8 @@ class World:
             }
             assert ways_out[story.state], f"no way out of {story.state}"
         if not (self.running or self.open or self.transactions or self.message_of or self.timers):
-            left = (i._stories, i._of, i._heirs._runs, i._heirs._waiting, i.held, i._flying, i._awaited)
+            waiting = (i._orphaned._runs, i._orphaned._waiting, effects._flying, effects._awaited)
+            left = (deliveries.by_token, deliveries.by_delivery, places.held, places.apart, *waiting)
             assert not any(left), f"something is kept for ever: {left}"
             assert not self.halted, "paused for ever"
 
@@ -447,7 +450,10 @@ class World:
 
     def snapshot(self) -> Any:
         i, now = self.interceptor, self.now
-        tokens = sorted({*i._stories, *self.timers, *self.settles, *self.transactions, *(t for t, _ in self.open)})
+        deliveries, effects = i._deliveries, i._effects
+        tokens = sorted(
+            {*deliveries.by_token, *self.timers, *self.settles, *self.transactions, *(t for t, _ in self.open)}
+        )
         no = {token: n for n, token in enumerate(tokens)}
 
         def rest(at: float | None) -> float:
@@ -456,12 +462,12 @@ class World:
         def story(s: Any) -> Any:
             if s.state is State.ABANDONED:  # only its answers still matter
                 return (no[s.token], s.delivery.tag, frozenset(s.open), frozenset(s.confirmed))
-            move = s.move and (
-                s.move.outcome,
-                s.move.parked,
-                round(s.move.after, 3),
-                rest((s.move.not_before_us or 0) / 1e6),
-                tuple((round(x.after, 3), rest((x.due_us or 0) / 1e6)) for x in s.move.sends),
+            transfer = s.transfer and (
+                s.transfer.outcome,
+                s.transfer.parked,
+                round(s.transfer.after, 3),
+                rest((s.transfer.not_before_us or 0) / 1e6),
+                tuple((round(x.after, 3), rest((x.due_us or 0) / 1e6)) for x in s.transfer.sends),
             )
             return (
                 no[s.token],
@@ -471,7 +477,7 @@ class World:
                 s.how,
                 rest(s.due),
                 s.tries,
-                move,
+                transfer,
                 frozenset(s.open),
                 frozenset(s.confirmed),
                 s.draft is not None,
@@ -479,14 +485,14 @@ class World:
                     s.copyable,
                     s.whole,
                     s.letter,
-                    None if s.copyable else rest(s.since + (i._delay_options(s).keep_at_most or 0)),
+                    None if s.copyable else rest(s.since + (s.budget.options.keep_at_most or 0)),
                 ),
             )
 
         def entry(key: str, e: LedgerEntry) -> Any:
             told = (e.past.failures, rest((e.past.not_before_us or 0) / 1e6), e.done, frozenset(e.confirmed))
             apart = (e.apart, e.doubted, e.stranded, key in self.ledger.back)
-            return (key, *told, *apart, e.verdict and e.verdict.outcome, e.story and no[e.story.token])
+            return (key, *told, *apart, e.transfer and e.transfer.outcome, e.tracked and no[e.tracked.token])
 
         def message(m: Message) -> Any:
             stamp = m.native.headers.get("redeliver_not_before")
@@ -496,7 +502,7 @@ class World:
             return (m.name, m.failures, rest(m.ready), early, word, marked, frozenset(m.copies.items()))
 
         return (
-            tuple(story(s) for s in i._stories.values()),
+            tuple(story(s) for s in deliveries.by_token.values()),
             frozenset(entry(k, e) for k, e in self.ledger.entries.items()),
             frozenset(message(m) for m in self.messages),
             frozenset((d.tag, d.generation == self.generation, d.known) for d in self.message_of),
@@ -505,13 +511,13 @@ class World:
             frozenset((no[t], copy_id, rest(self.ready[copy_id])) for t, copy_id in self.open),
             frozenset((no[t], c.word, c.marks is None, round(c.after, 3)) for t, c in self.settles.items()),
             frozenset((no[t], c.delivery.generation == self.generation) for t, c in self.transactions.items()),
-            frozenset(i._refusing),
-            frozenset((copy_id, tuple(no[s.token] for s in waiting)) for copy_id, waiting in i._awaited.items()),
+            frozenset(effects._refusing),
+            frozenset((copy_id, tuple(no[s.token] for s in waiting)) for copy_id, waiting in effects._awaited.items()),
             frozenset(
-                (no[s.token], no[heir.token] if (heir := i._heirs._waiting.get(s.delivery)) is not None else None)
-                for s in i._heirs._runs.values()
+                (no[s.token], no[heir.token] if (heir := i._orphaned._waiting.get(s.delivery)) is not None else None)
+                for s in i._orphaned._runs.values()
             ),
-            (self.stopping, self.halted, self.bad_answers, self.losses, i._pauses.causes(SOURCE)),
+            (self.stopping, self.halted, self.bad_answers, self.losses, effects.pauses.causes(SOURCE)),
         )
 
 
@@ -524,7 +530,7 @@ def world_of(
 ) -> World:
     ledger = PlainLedger()
     interceptor = Interceptor({SOURCE: PLANS[name]}, {SOURCE: ledger}, CAPABILITIES[atomic], "run")
-    interceptor._tokens = Tokens()
+    interceptor._deliveries._tokens = Tokens()
     natives = [Native(b"%d" % n, {}, Properties(message_id=f"id-{n}")) for n in range(messages)]
     first = [Message("ab"[n], native) for n, native in enumerate(natives)]
     return World(interceptor, ledger, first, bad_answers=bad_answers, losses=losses, sends=sends)

@@ -9,18 +9,10 @@ from typing import Any
 import pytest
 
 from redeliver_mw.message import Attempt, Destination, Past
-from redeliver_mw.redelivery import ledger as redelivery_ledger
-from redeliver_mw.redelivery.ledger import (
-    LedgerEntry,
-    MemoryLedger,
-    copy_id,
-    digest,
-    iso,
-    ledger_key,
-    ledger_of,
-    message_key,
-    read_history_headers,
-)
+from redeliver_mw.redelivery import identity
+from redeliver_mw.redelivery.headers import iso, read_history_headers
+from redeliver_mw.redelivery.identity import copy_id, digest, ledger_key, message_key
+from redeliver_mw.redelivery.ledger import LedgerEntry, MemoryLedger, ledger_of
 from redeliver_mw.testing import make_delivery
 
 OURS = {
@@ -86,10 +78,8 @@ def test_a_retry_copy_of_ours_tells_all_that_happened_before() -> None:
 
 def test_a_message_is_hashed_once_however_often_its_key_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: list[str] = []
-    key_of = redelivery_ledger.key_of
-    monkeypatch.setattr(
-        redelivery_ledger, "key_of", lambda source, *more: hashed.append(source) or key_of(source, *more)
-    )
+    key_of = identity.key_of
+    monkeypatch.setattr(identity, "key_of", lambda source, *more: hashed.append(source) or key_of(source, *more))
     delivery = make_delivery(b"x", message_id="m1")
     first = message_key(delivery, Past())
     assert first == key_of("queue:orders", delivery.identity, b"x")

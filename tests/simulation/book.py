@@ -16,7 +16,8 @@ from redeliver_mw.adapter.protocol import OnAnswer, Verdict
 from redeliver_mw.crash_safety.rows import key_of_line
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_mw.redelivery.copies import RetryTerms
-from redeliver_mw.redelivery.ledger import ledger_key, message_key, read_history_headers
+from redeliver_mw.redelivery.headers import read_history_headers
+from redeliver_mw.redelivery.identity import ledger_key, message_key
 from redeliver_mw.redelivery.order_places import OrderPlace
 
 from .plan import LATER, SOURCE, TARGETS, Letter

@@ -42,27 +42,27 @@ MUTANTS = (
         "swap settle and publish",
         "redelivery/effects.py",
         "        for out in missing:\n            if (sender :=",
-        '        self._out.append(Settle(story.token, story.delivery, "accepted"))\n'
+        '        self._commands.append(Settle(tracked.token, tracked.delivery, "accepted"))\n'
         "        for out in missing:\n            if (sender :=",
     ),
     Mutant(
         "drop the confirm wait",
         "redelivery/effects.py",
-        "                self._await(out.copy_id, story, sender)\n\n",
-        "                self._await(out.copy_id, story, sender)\n        self._step(story, Signal.COMPLETE)\n\n",
+        "                self._await(out.copy_id, tracked, sender)\n\n",
+        "                self._await(out.copy_id, tracked, sender)\n        self.step(tracked, Signal.COMPLETE)\n\n",
     ),
     Mutant(
         "accept a dead letter that cannot be copied",
         "redelivery/effects.py",
-        "            self._step(story, Signal.UNCOPYABLE)\n",
-        "            story.state = State.MOVING\n            self._step(story, Signal.COMPLETE)\n",
+        "            self.step(tracked, Signal.UNCOPYABLE)\n",
+        "            tracked.state = State.MOVING\n            self.step(tracked, Signal.COMPLETE)\n",
     ),
-    Mutant("settle on timeout", "redelivery/outcomes.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
+    Mutant("settle on timeout", "redelivery/effects.py", "        if x.ok:\n", "        if x.ok or x.silent:\n"),
     Mutant(
         "count prefetch as failure",
         "redelivery/interceptor.py",
-        "        past = ledger.read_history_headers(x.delivery)\n        claimed = ",
-        "        past = ledger.read_history_headers(x.delivery)\n        past.failures += x.delivery.redelivered\n"
+        "        past = read_history_headers(x.delivery)\n        claimed = ",
+        "        past = read_history_headers(x.delivery)\n        past.failures += x.delivery.redelivered\n"
         "        claimed = ",
     ),
     Mutant(
@@ -96,18 +96,18 @@ MUTANTS = (
     Mutant(
         "send again what an earlier delivery has sent",
         "redelivery/effects.py",
-        "            if (sender := self._flying.setdefault(out.copy_id, story)) is story:\n",
-        "            sender = self._flying[out.copy_id] = story\n            if sender is story:\n",
+        "            if (sender := self._flying.setdefault(out.copy_id, tracked)) is tracked:\n",
+        "            sender = self._flying[out.copy_id] = tracked\n            if sender is tracked:\n",
     ),
     Mutant(
         "take a replayed count for a live one",
-        "redelivery/ledger.py",
+        "redelivery/headers.py",
         "    if reason:\n        past.generation += 1\n",
         "    if reason and not counted:\n        past.generation += 1\n",
     ),
     Mutant(
         "reuse a copy id across generations",
-        "redelivery/ledger.py",
+        "redelivery/identity.py",
         '    seed = f"{lineage}\\0{generation}\\0{hop}\\0{target}"\n',
         '    seed = f"{lineage}\\0{target}"\n',
     ),

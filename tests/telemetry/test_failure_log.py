@@ -70,7 +70,7 @@ def attempt_of(error: Exception, *, dead: bool = False) -> RecordAttempt:
     with TestApp(app) as test:
         assert app._engine is not None
         assert app._engine.runner is not None
-        app._engine.runner._failures = Catching(seen)
+        app._engine.runner._executor._failures = Catching(seen)
         test.send("orders", b"x", message_id="17")
     return seen[0]
 
@@ -380,7 +380,7 @@ def test_a_message_that_is_handled_costs_no_reading_of_the_clock_and_no_line(kep
     with TestApp(app) as test:
         assert app._engine is not None
         assert app._engine.runner is not None
-        app._engine.runner._failures = log
+        app._engine.runner._executor._failures = log
         test.send("orders", b"x")
         assert clock.readings == 0
         test.send("orders", b"later")

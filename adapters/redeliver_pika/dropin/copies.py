@@ -25,7 +25,7 @@ from redeliver_mw.adapter.registry import parse_url
 from redeliver_mw.dropin import NOT_KNOWN, CopyPublisher, IsAlive
 from redeliver_mw.errors import BrokerUnavailable, ConfigError, RedeliverError
 from redeliver_mw.message import Destination, Outgoing
-from redeliver_mw.redelivery.tracking import SourcePlan
+from redeliver_mw.redelivery.plan import SourcePlan
 from redeliver_pika.capabilities import CLASSIC, RUNGS, rung_queue
 from redeliver_pika.connection import ledger_scope
 from redeliver_pika.ladder import RetryLadder

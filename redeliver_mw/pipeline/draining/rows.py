@@ -21,7 +21,8 @@ from ...adapter.protocol import Adapter
 from ...dead_letters import DeadLetterInfo, Packed, letter_of, pack
 from ...errors import NotCopyable
 from ...message import Death, Delivery, Destination
-from ...redelivery.ledger import PREFIX, message_key, read_history_headers
+from ...redelivery.headers import PREFIX, read_history_headers
+from ...redelivery.identity import message_key
 from ...storage.header_values import without_class
 from ..manifests import now_us
 from ..schemas import DEAD_LETTERS

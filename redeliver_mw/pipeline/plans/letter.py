@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from ...message import Destination
-from ...redelivery.ledger import PREFIX
+from ...redelivery.headers import PREFIX
 
 Value = str | int | float | bool | None
 _UNTOUCHED: Final = ...  # `None` is a JSON value

@@ -13,7 +13,7 @@ from redeliver_mw import App, Delivery, RedeliveryPolicy
 from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.message import Destination
 from redeliver_mw.redelivery import ledger
-from redeliver_mw.redelivery.ledger import read_history_headers
+from redeliver_mw.redelivery.headers import read_history_headers
 from redeliver_pika.messages import delivery_of
 from tests.adapters.pika.test_adapter import queue_on
 from tests.brokers import Broker

@@ -18,6 +18,7 @@ from redeliver_mw.errors import ConfigError, DestinationMissing, PolicyError, Re
 from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.policy import RedeliveryPolicy
 from redeliver_mw.redelivery import ledger
+from redeliver_mw.redelivery.headers import iso
 from redeliver_mw.session import connect
 from redeliver_mw.testing.contract.handlers import Handler, fail, fail_first
 from redeliver_proton.brokers.rabbitmq.capabilities import capabilities, too_old
@@ -230,7 +231,7 @@ def test_what_comes_back_early_is_held_for_the_last_bit_and_not_sent_round_and_r
     queue, dead = world.new_queue(), world.new_queue()
     consumer = world.consume(queue, policy=policy(dead, backoff=60.0))
     due = time.time() + 1.5  # as by a broker whose clock is ahead of ours
-    marks = {"failures": "1", "failures_for": queue, "lineage": "L", "not_before": ledger.iso(round(due * 1e6))}
+    marks = {"failures": "1", "failures_for": queue, "lineage": "L", "not_before": iso(round(due * 1e6))}
     message = proton.Message(body=b"one", inferred=True)
     message.annotations = {proton.symbol(f"x-opt-redeliver_{name}"): value for name, value in marks.items()}
     world.raw.send(path(queue), message)

@@ -10,7 +10,7 @@ import proton
 import pytest
 
 from redeliver_mw.message import Death, Delivery, Destination, Outgoing
-from redeliver_mw.redelivery.ledger import read_history_headers
+from redeliver_mw.redelivery.headers import read_history_headers
 from redeliver_proton.brokers.rabbitmq.messages import delivery_of, encoded
 from redeliver_proton.duplicate_ids import DuplicateIdSalts
 

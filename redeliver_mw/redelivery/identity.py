@@ -1,0 +1,93 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Computes the keys by which a message, a redelivery of it and its copies are known. Pure.
+
+A message without an id is known by its *twin key*: everything about it that survives a redelivery. Identical messages
+share that key and are interchangeable as far as counts go.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from dataclasses import replace
+from typing import cast
+
+from ..adapter.capabilities import Capabilities
+from ..message import Delivery, Destination, Identity, Past, SupportsTwins
+
+_HALF = 16  # bytes of a digest, for each of its parts
+TWIN = "x"  # with which a twin key begins; the keys of messages with an id are hexadecimal
+TWIN_CHARS = 32
+
+
+def message_key(delivery: Delivery, past: Past) -> str | None:
+    """The message's own id across copies: its lineage, or a hash; None when it has nothing to be known by."""
+    return past.lineage or own_key(delivery)
+
+
+def own_key(delivery: Delivery) -> str | None:
+    """The key that a message has before any copy of it; a delivery is hashed once."""
+    if delivery.own_key is None:
+        delivery.own_key = key_of(str(delivery.destination), delivery.identity, delivery.body)
+    return delivery.own_key
+
+
+def key_of(source: str, identity: Identity, body: bytes) -> str | None:
+    """The key of a message without a past; `source` is its destination, kind and all."""
+    if identity.message_id is None:
+        return None
+    seed = f"{source}\0{identity.message_id!r}\0{identity.timestamp_us!r}"
+    return hashlib.sha256(seed.encode("utf-8", "backslashreplace") + body).hexdigest()[:32]
+
+
+def twin_key(delivery: Delivery, capabilities: Capabilities) -> str:
+    """Return what identical messages without an id have in common: all that a redelivery brings back unchanged."""
+    reader, native = delivery.reader, delivery.native
+    if _knows_twins(type(reader)):
+        rest, headers = cast(SupportsTwins, reader).twin(native)
+    else:
+        headers = delivery.headers
+        route = sorted(reader.route(native).items())
+        rest = f"{route!r}\0{replace(delivery.properties, ttl_us=None)!r}".encode("utf-8", "backslashreplace")
+    found = hashlib.sha256(str(delivery.destination).encode())
+    found.update(rest)
+    if headers:
+        kept = [
+            (repr(name), repr(value))
+            for name, value in headers.items()
+            if name not in capabilities.strip and not name.startswith(capabilities.strip_prefixes)
+        ]
+        if kept:
+            found.update(repr(sorted(kept)).encode("utf-8", "backslashreplace"))
+    found.update(b"\0")
+    found.update(delivery.body)
+    return TWIN + found.hexdigest()[: TWIN_CHARS - 1]
+
+
+@functools.cache
+def _knows_twins(reader: type[object]) -> bool:
+    """Return whether readers of this class have `twin`."""
+    return issubclass(reader, SupportsTwins)
+
+
+def ledger_key(key: str, past: Past) -> str:
+    """One hop of one generation of one message."""
+    return f"{key}/{past.generation}/{past.hop}"
+
+
+def digest(delivery: Delivery) -> bytes:
+    """Tells two messages apart that carry the same lineage (a handler forwarded its headers): of id, and of body."""
+    seed = repr(delivery.identity.message_id).encode("utf-8", "backslashreplace")
+    return b"".join(hashlib.sha256(part).digest()[:_HALF] for part in (seed, delivery.body))
+
+
+def same_body(one: bytes, other: bytes) -> bool:
+    """Of two digests. ActiveMQ gives a copy that was sent twice two ids, but it is one copy."""
+    return one[_HALF:] == other[_HALF:]
+
+
+def copy_id(lineage: str, generation: int, hop: int, target: Destination) -> str:
+    """The id of one copy: the same on every try of it, never that of another copy (exact-copies)."""
+    seed = f"{lineage}\0{generation}\0{hop}\0{target}"
+    return hashlib.sha256(seed.encode("utf-8", "backslashreplace")).hexdigest()[:32]
