@@ -1,40 +1,122 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Calls the callback, and takes what it says: by returning, by raising, by an ack or reject of its own."""
+"""Calls the user's callback, and takes its result: it returned, it raised, or it settled the message itself."""
 
 from __future__ import annotations
 
 import inspect
 import itertools
 import logging
+import random
 import sys
 import time
-from abc import abstractmethod
-from collections.abc import Hashable
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 
+from ..adapter.capabilities import Capabilities
+from ..clock import Clock, Moment, Stamps, SystemClock
 from ..context import reset, set_delivery
 from ..errors import ConfigError, Reject
 from ..failure import describe
-from ..message import Destination
+from ..journal.consumer_info import ConsumerInfo
+from ..message import Delivery, Destination
 from ..policy import Accept
 from ..redelivery import ledger
 from ..redelivery.commands import Arrived, ConsumerRetired, GenerationLost, HandlerFailed, HandlerSucceeded, NotRun
-from ..redelivery.outbox import CLOSED
+from ..redelivery.dispatcher import EventDispatcher
+from ..redelivery.interceptor import Interceptor
+from ..redelivery.ledger import Ledger
+from ..redelivery.outbox import CLOSED, SendRules, outbox_for
+from ..redelivery.plan import SourcePlan
+from .bounded_log import BoundedLog
 from .callback_settlements import ACK, RefusedHere, Requeued
-from .command_handler import CommandHandling
+from .command_executor import DropinCommandExecutor
+from .copy_publisher import CopyPublisher, UserConnection
+from .options import DropinOptions
+from .run_queue import RunQueue
 from .settlement_scope import CallbackRun, SettlementScope
+from .window_watch import WindowWatch
 
 log = logging.getLogger("redeliver_mw.dropin")
 _orders = itertools.count(1)
 
 
-class CallbackRunner(CommandHandling):
-    """What the driver calls with each message, and what seats tell of words and losses.
+class CallbackRunner(ABC):
+    """Stands between a driver and the user's callback. One for each wrapper and connection.
 
-    A subclass says how the callback is called. For each message it asks `generation(seat, consumer, source)`,
-    makes the `Delivery`, and gives `arrived` a `CallbackRun` of it. All on the driver's thread.
+    A subclass says how the callback is called. For each message it asks `generation(seat, consumer, source)`, makes the
+    `Delivery`, and gives `arrived` a `CallbackRun` of it. Scopes tell of settlements and losses. All on the driver's
+    thread.
     """
+
+    def __init__(
+        self,
+        terms: DropinOptions,
+        ground: UserConnection,
+        post: CopyPublisher,
+        capabilities: Capabilities,
+        clock: Clock | None = None,
+    ) -> None:
+        self.terms = terms
+        self._ground, self._post = ground, post
+        # A transaction needs the link that the delivery came through.
+        self.capabilities = (
+            replace(capabilities, atomic_move=False, atomic_schedule=False) if post.elsewhere else capabilities
+        )
+        self.outbox = outbox_for(SendRules(self.capabilities, limbo=terms.limbo is not None))
+        self._plans: dict[Destination, SourcePlan] = {}
+        self._ledgers: dict[Destination, Ledger] = {}
+        self._scopes: dict[int, SettlementScope] = {}  # by generation
+        self._consumer = ConsumerInfo(terms.app_name, terms.host, ground.broker, capabilities.broker_kind)
+        self._recorder = terms.recorder
+        self._clock, self._rng = clock or SystemClock(), random.Random()
+        self._stamps = Stamps(self._clock)
+        # An id of its own: tokens begin anew with each interceptor, and both together are a message's lineage.
+        self._interceptor = Interceptor(
+            self._plans, self._ledgers, self.capabilities, uuid.uuid4().hex[:16], self._schedule_wait
+        )
+        self._queue = RunQueue(self.call, self._later)
+        self._executor = DropinCommandExecutor(
+            terms,
+            ground,
+            post,
+            self._queue,
+            self._scopes,
+            self._consumer,
+            self._clock,
+            lambda x: self._feed(x),
+            self.source_halted,
+            self.source_resumed,
+        )
+        self._feed = EventDispatcher(self._interceptor.feed, self._executor).feed
+        self._refusals: set[str] = set()  # that were logged
+        self._late = BoundedLog(log)
+        self._windows = WindowWatch(self._scopes, self._later)
+
+    @property
+    def over(self) -> bool:
+        """Return whether its connection is closed."""
+        return not self._ground.is_open
+
+    def move_to(self, ground: UserConnection, post: CopyPublisher) -> None:
+        """Go on with the connection that took the place of the closed one: what still runs is known here."""
+        self._ground, self._post = ground, post
+        self._executor.move_to(ground, post)
+        self._queue.start_over()
+        self._windows.stop()
+
+    def _schedule_wait(self, source: Destination, seconds: float) -> float:
+        return self._post.schedule_wait(source, seconds)
+
+    def _later(self, seconds: float, fn: Callable[[], None]) -> None:
+        self._ground.later(seconds, fn)
+
+    def _now(self) -> Moment:
+        return self._clock.now()
+
+    # -- what a subclass says -----------------------------------------------------------------------
 
     @abstractmethod
     def invoke(self, turn: CallbackRun) -> object:
@@ -48,8 +130,16 @@ class CallbackRunner(CommandHandling):
         self.ended(turn, None)
 
     def passes(self, error: BaseException) -> bool:
-        """Whether an exception, once it has counted, goes on to the driver: the driver's own word of its end."""
+        """Return whether an exception, once it has counted, goes on to the driver, whose own end it tells of."""
         return False
+
+    def source_halted(self, source: Destination) -> None:
+        """Note that the callback gets no more of the source's messages. Overridden where the driver has credit."""
+        return  # most drivers have none
+
+    def source_resumed(self, source: Destination) -> None:
+        """Note that the callback gets the source's messages again. Overridden where the driver has credit."""
+        return  # most drivers have none
 
     # -- messages ---------------------------------------------------------------------------------
 
@@ -66,29 +156,38 @@ class CallbackRunner(CommandHandling):
         self._post.provide(plan)
 
     def generation(self, seat: SettlementScope, consumer: Hashable, source: Destination) -> int:
-        """Of this consumer on this seat. At the first message of a source it is learned: when that raises, nothing
-        is to be done with the message, which stays unsettled."""
+        """Return the generation of this consumer on this seat.
+
+        The source is learned at its first message: if that raises, nothing is to be done with the message, which stays
+        unsettled.
+        """
         if source not in self._plans:
             self.learn(source)
         generation = seat.generation(consumer, self)
-        self._seats[generation] = seat
+        self._scopes[generation] = seat
         return generation
 
     def arrived(self, turn: CallbackRun) -> None:
-        """Hand it to the callback, at once if it has no past and its source is not halted."""
+        """Hand a delivery to the callback, at once if it has no past and its source is not halted."""
         turn.seat.take(turn)
         delivery = turn.delivery
-        if self._has_past(delivery):
+        if self._may_have_past(delivery):
             self._learn_window(turn)
             self._feed(Arrived(delivery, self._now()))
-        elif self._halted and delivery.destination in self._halted:
-            self._ready.append(turn)
+        elif delivery.destination in self._queue.halted:
+            self._queue.keep(turn)
         else:
             self.call(turn)
+
+    def _may_have_past(self, delivery: Delivery) -> bool:
+        """Return whether a delivery is a redelivery, a copy of ours, or a return that carries no mark."""
+        marked = delivery.redelivered or delivery.reader.marked(delivery.native)
+        return marked or self._interceptor.awaits(delivery)
 
     # -- calling ----------------------------------------------------------------------------------
 
     def call(self, turn: CallbackRun) -> None:
+        """Call the callback with a delivery, and take its result."""
         self.begin(turn)
         token = set_delivery(turn.delivery)
         try:
@@ -115,7 +214,7 @@ class CallbackRunner(CommandHandling):
         turn.delivery.outbox = self.outbox()
 
     def ended(self, turn: CallbackRun, error: BaseException | None) -> None:
-        """The callback is over; its own word, if it gave one, comes before how it ended."""
+        """Take the end of a callback; its own settlement, if it gave one, comes before how it ended."""
         turn.inside = False
         word = turn.word
         if word is ACK:
@@ -140,7 +239,7 @@ class CallbackRunner(CommandHandling):
             self._windows.begin()
 
     def leave(self, turn: CallbackRun) -> None:
-        """Neither success nor failure: it stays unsettled."""
+        """Leave a delivery unsettled: neither success nor failure."""
         turn.in_hand = turn.inside = False
         turn.delivery.outbox = CLOSED
         if turn.delivery.known:
@@ -155,10 +254,10 @@ class CallbackRunner(CommandHandling):
             self._feed(HandlerSucceeded(delivery, self._now(), ran, sends))
         elif turn.seat.settle(delivery, "accepted") and self._recorder.wanted:
             plan = self._plans[delivery.destination]
-            self._recorder.healthy(delivery, self._scene, plan, self._stamps.us(tick), round(ran * 1e6))
+            self._recorder.healthy(delivery, self._consumer, plan, self._stamps.us(tick), round(ran * 1e6))
 
     def refused(self, turn: CallbackRun, error: RefusedHere) -> None:
-        """The code asked for what a wrapper cannot do: no failure of the message, which stays unsettled."""
+        """Log, once, that the code asked for what a wrapper cannot do. The message has not failed; it stays unsettled."""
         if str(error) not in self._refusals:
             self._refusals.add(str(error))
             log.error("%s", error)
@@ -191,9 +290,9 @@ class CallbackRunner(CommandHandling):
     # -- what seats tell --------------------------------------------------------------------------
 
     def word(self, turn: CallbackRun, word: Exception) -> None:
-        """The callback's own ack or reject. An ack is written at once, the others are judged when it is over.
+        """Take the callback's own ack or reject. An ack is written at once, others are judged after the callback's end.
 
-        A word that is said on another thread comes here through `Ground.hop`.
+        A settlement on another thread comes here through `UserConnection.hop`.
         """
         if not turn.in_hand or turn.word is not None:
             why = "it is settled already" if turn.in_hand else "it is settled, held for a retry, or lost"
@@ -210,20 +309,18 @@ class CallbackRunner(CommandHandling):
             self.word(turn, ACK)
 
     def retired(self, generation: int) -> None:
-        """The code cancelled a consumer: what is held, or waits to be run, goes back to the broker."""
-        waiting = [t for t in (*self._again, *self._ready) if t.delivery.generation == generation]
-        self._drop(generation)
-        for turn in waiting:
+        """Give back what is held or waits to be run: the code cancelled the consumer."""
+        for turn in self._queue.drop(generation):
             if turn.delivery.known:
                 self._feed(NotRun(turn.delivery, self._now()))
             turn.seat.settle(turn.delivery, "released")
         self._feed(ConsumerRetired(generation))
 
     def lost(self, generation: int, turns: list[CallbackRun]) -> None:
-        """Only of a callback that is not over yet a result will come; a word after that may never."""
-        self._seats.pop(generation, None)
+        """Forget a lost generation. Only a callback that is not over yet still has a result."""
+        self._scopes.pop(generation, None)
         self._post.forget(generation)
-        self._drop(generation)
+        self._queue.drop(generation)
         self._feed(GenerationLost(generation, [t.delivery for t in turns if t.inside and t.in_hand]))
         for turn in turns:
             if not turn.inside and turn.delivery.known:

@@ -55,7 +55,6 @@ from redeliver_mw.dropin import (
 )
 from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Destination
-from redeliver_mw.redelivery.commands import PauseSource, ResumeSource
 from redeliver_proton.brokers.artemis.capabilities import capabilities
 from redeliver_proton.brokers.artemis.dialect import ARTEMIS
 from redeliver_proton.dropin.connection import ConnectionWatch, ProtonUserConnection
@@ -125,20 +124,18 @@ class ProtonCallbackRunner(CallbackRunner):
         turn.seat.withdraw(turn)
         super().refused(turn, error)
 
-    def halt(self, c: PauseSource) -> None:
-        super().halt(c)
-        self._incoming.paused.update(seat.link for seat in self._scopes(c.source))
+    def source_halted(self, source: Destination) -> None:
+        self._incoming.paused.update(seat.link for seat in self._seats_of(source))
 
-    def resume(self, c: ResumeSource) -> None:
-        super().resume(c)
-        for seat in self._scopes(c.source):
+    def source_resumed(self, source: Destination) -> None:
+        for seat in self._seats_of(source):
             self._incoming.paused.discard(seat.link)
             if seat.code_credit is not None:
                 seat.code_credit.resume()
             elif self._incoming.flow is not None:
                 self._incoming.flow.again(seat.link)
 
-    def _scopes(self, source: Destination) -> list[LinkScope]:
+    def _seats_of(self, source: Destination) -> list[LinkScope]:
         return [seat for seat in self._ground.seats.values() if seat.source == source]
 
 
