@@ -257,7 +257,7 @@ class CallbackRunner(ABC):
             self._recorder.healthy(delivery, self._consumer, plan, self._stamps.us(tick), round(ran * 1e6))
 
     def refused(self, turn: CallbackRun, error: RefusedHere) -> None:
-        """Log, once, that the code asked for what a wrapper cannot do. The message has not failed; it stays unsettled."""
+        """Log, once, that the code asked for what a wrapper cannot do. The message did not fail; it stays unsettled."""
         if str(error) not in self._refusals:
             self._refusals.add(str(error))
             log.error("%s", error)
