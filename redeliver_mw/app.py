@@ -30,9 +30,9 @@ from .runtime.handler import HandlerSpec
 from .runtime.partition import ProcessShare, partition_sources
 from .runtime.policy_checks import check_policies
 from .runtime.policy_findings import FindingRules
-from .runtime.policy_resolver import PolicyResolver
 from .runtime.runner import StopReport
 from .runtime.settings import (
+    PolicyResolver,
     Settings,
     at_least,
     check_batch,

@@ -15,8 +15,7 @@ from ..redelivery import identity
 from ..redelivery.copies import Provenance
 from ..redelivery.plan import NO_PAST, SourcePlan
 from .consumer_info import ConsumerInfo
-from .json_line import part_of_line, text_in_line
-from .record_ids import RecordIds
+from .encoding import RecordIds, part_of_line, text_in_line
 
 
 class FastLineEncoder:

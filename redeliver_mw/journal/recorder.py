@@ -22,9 +22,9 @@ from ..redelivery.commands import RecordAttempt
 from ..redelivery.copies import Provenance
 from ..redelivery.plan import NO_PAST, SourcePlan
 from .consumer_info import ConsumerInfo
+from .encoding import RecordIds
 from .fast_lines import FastLineEncoder
 from .healthy_counts import HealthyCounter
-from .record_ids import RecordIds
 from .records import AttemptReason, AttemptRecord, Healthy, PolicyRecord
 from .writer import Journal as OwnJournal
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 from ..message import DestinationKind
-from .json_line import line_of
+from .encoding import line_of
 
 VERSION: Final = 1
 

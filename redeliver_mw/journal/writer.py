@@ -20,22 +20,78 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
+from .encoding import RecordIds
+from .records import AnyRecord, AttemptRecord, row_to_line, to_line
 from .segment_writer import Fsync, SegmentWriter
 from .segments import read_healthy_counts, read_policy_changes, read_segments, recover
-from .serializing import Serializer
 
 __all__ = ["Journal", "read_healthy_counts", "read_policy_changes", "read_segments"]
 
 _log = logging.getLogger("redeliver_mw.journal")
 _CHUNK: Final = 256 * 1024  # bytes that are written at once
 _HURRY: Final = 1024  # records waiting that end the gathering of a batch early
+
+
+class _Serializer:
+    """Turns what is given to a journal into lines of JSON, on the journal's thread.
+
+    `failed` is called with the error of each item that cannot be written; the other items are written.
+    """
+
+    def __init__(self, failed: Callable[[Exception], None]) -> None:
+        self._failed = failed
+        self._ids = RecordIds()
+
+    def lines(self, item: Any) -> Iterable[bytes]:
+        """Return the lines of an item of `Journal.append`, each with its newline."""
+        try:
+            if isinstance(item, tuple) and item and callable(item[0]):
+                item = item[0](*item[1:])
+            if type(item) is bytes:  # as nearly all are
+                return (item,)
+            if type(item) is AttemptRecord:  # no generator is made for it
+                return (self._line(item),)
+        except Exception as error:
+            self._failed(error)
+            return ()
+        return self._lines_of(item)
+
+    def _lines_of(self, item: Any) -> Iterator[bytes]:
+        try:
+            for found in _flat(item):
+                if isinstance(found, tuple):
+                    yield row_to_line(found, found[1] or self._ids.next())
+                else:
+                    yield self._line(found)
+        except Exception as error:
+            self._failed(error)
+
+    def _line(self, record: AnyRecord) -> bytes:
+        if not record.record_id:
+            record.record_id = self._ids.next()
+        return to_line(record)
+
+
+def _flat(item: Any) -> Iterator[AnyRecord | tuple[Any, ...]]:
+    """Yield the records and plain rows that an item stands for."""
+    if isinstance(item, AnyRecord):
+        yield item
+    elif isinstance(item, tuple) and item and callable(item[0]):
+        yield from _flat(item[0](*item[1:]))
+    elif isinstance(item, tuple):
+        yield item
+    elif callable(item):
+        yield from _flat(item())
+    elif item is not None:
+        for each in item:
+            yield from _flat(each)
 
 
 class Journal:
@@ -80,7 +136,7 @@ class Journal:
         )
         self._chunk = min(_CHUNK, max_bytes)
         self._flush_interval, self._max_waiting = flush_interval, max_waiting
-        self._serializer = Serializer(self._cannot)
+        self._serializer = _Serializer(self._cannot)
         self._begin()
         recover(self.directory, self.host)
         _journals.add(self)

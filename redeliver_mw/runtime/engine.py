@@ -44,8 +44,7 @@ from .settings import Settings
 from .slow_handlers import watch_handlers
 from .startup_checks import BrokerQueries, check_targets, source_capabilities, warn_of_limits, warn_of_order
 from .target_maker import TargetMaker
-from .tasks import AsyncPool, LoopThread
-from .workers import InlinePool, PoolListener, ThreadPool, WorkerPool
+from .workers import AsyncPool, InlinePool, LoopThread, PoolListener, ThreadPool, WorkerPool
 
 if TYPE_CHECKING:
     from ..crash_safety.gate import CrashSafetyGate

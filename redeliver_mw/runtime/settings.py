@@ -7,16 +7,20 @@ from __future__ import annotations
 import os
 import string
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..decorator import policy_on
 from ..errors import ConfigError
 from ..flow.breaker import Breaker
 from ..flow.ordering import Order
 from ..journal.records import Healthy
 from ..message import Destination
+from ..policy import AnyPolicy, PolicyMap, RedeliveryPolicy, load_policies, policy_of
 from ..policy.loading import looks_like_a_file
+from ..policy.policy_file import PolicyFile
 from ..redelivery.delays import OPTIONS, Option
 from ..telemetry.failure_log import log_failures_option
 from .policy_findings import FindingRules
@@ -147,3 +151,37 @@ def check_batch(batch: object, source: Destination, prefetch: int) -> None:
             where=str(source),
             cure=f"Write batch={prefetch}, or raise prefetch",
         )
+
+
+class PolicyResolver:
+    """Finds the policy of a handler: the URL's, else its own, else the one of its `@redeliver` mark, else the App's.
+
+    - `in_url`: the file that the broker URL names, or nothing.
+    - `strict`: what a reader warns of is a PolicyError.
+
+    Raises ConfigError for what is no policy.
+    """
+
+    def __init__(self, in_url: str | None, of_app: AnyPolicy | None, *, strict: bool = False) -> None:
+        self._strict = strict
+        self._files: dict[Path, PolicyFile] = {}
+        self._of_app = None if of_app is None else self._meant(of_app)
+        self._in_url = load_policies(in_url, strict=strict) if in_url else None
+
+    def of(self, own: AnyPolicy | None, fn: Callable[..., Any]) -> RedeliveryPolicy | PolicyMap | PolicyFile:
+        given = None if own is None else self._meant(own)
+        return self._in_url or given or policy_on(fn) or self._of_app or RedeliveryPolicy()
+
+    def _meant(self, policy: AnyPolicy) -> RedeliveryPolicy | PolicyMap | PolicyFile:
+        """Return the policy that was given.
+
+        A file is read once however often it is named, so that all who name it change together.
+        """
+        if isinstance(policy, str):
+            return load_policies(policy, strict=self._strict)
+        if not isinstance(policy, Path):
+            return policy_of(policy)
+        path = policy.absolute()
+        if path not in self._files:
+            self._files[path] = PolicyFile(path, strict=self._strict)
+        return self._files[path]

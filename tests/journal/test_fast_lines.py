@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from pika.spec import Basic
 
 from redeliver_mw.journal.consumer_info import ConsumerInfo
+from redeliver_mw.journal.encoding import RecordIds
 from redeliver_mw.journal.fast_lines import FastLineEncoder
-from redeliver_mw.journal.record_ids import RecordIds
 from redeliver_mw.journal.recorder import healthy_record
 from redeliver_mw.journal.records import to_line
 from redeliver_mw.message import Delivery, Destination

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redeliver_mw.journal.record_ids import RecordIds
+from redeliver_mw.journal.encoding import RecordIds
 from redeliver_mw.journal.records import (
     FIELDS,
     POLICY_SCHEMA,
@@ -204,7 +204,7 @@ def test_ids_are_run_and_counter_and_never_the_same_from_many_threads() -> None:
 def test_a_forked_child_counts_under_a_run_id_of_its_own() -> None:
     program = """
 import os
-from redeliver_mw.journal.record_ids import RecordIds
+from redeliver_mw.journal.encoding import RecordIds
 ids = RecordIds("0123456789ab")
 ids.next()
 if os.fork() == 0:
