@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import threading
+import tomllib
 
 import pytest
 
@@ -89,3 +91,43 @@ def test_bad_options_are_refused(arguments: list[str], capsys: pytest.CaptureFix
         trace.main(arguments)
     assert refused.value.code == 2
     assert "usage: python -m tests.trace" in capsys.readouterr().err
+
+
+# -- docs/architecture.md -----------------------------------------------------------------------------
+
+
+def rows_of(mark: str) -> list[list[str]]:
+    """Return the code spans of each row's first cell, and of its last one, in the table that follows a mark."""
+    page = (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
+    table = page.partition(f"<!-- {mark} -->\n")[2].partition("\n\n")[0]
+    return [re.findall(r"`([^`]+)`", line) for line in table.splitlines()[2:]]
+
+
+def test_the_page_on_architecture_lists_the_layers_that_are_checked() -> None:
+    settings = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
+    [layers] = [contract["layers"] for contract in settings["contracts"] if contract["type"] == "layers"]
+    named = [set(row) for row in rows_of("layers")]
+    assert [set(layer.split(" | ")) for layer in layers] == [
+        {name for name in row if "/" not in name and not name.startswith("@")} for row in named
+    ]
+
+
+def test_each_of_the_ten_questions_is_answered_by_a_file_that_exists() -> None:
+    questions = rows_of("questions")
+    assert len(questions) == 10
+    assert [path for row in questions for path in row if not (REPOSITORY / path).is_file()] == []
+
+
+def test_the_page_on_architecture_shows_the_way_of_a_healthy_message_in_its_order(traces: dict[str, Trace]) -> None:
+    ways = list(traces["healthy"].files)
+    named = [row[0] for row in rows_of("healthy")]
+    assert named == [file for file in ways if file in named]
+
+
+def test_the_page_on_architecture_shows_the_way_of_a_failing_message_in_its_order(traces: dict[str, Trace]) -> None:
+    ways, healthy = list(traces["failing"].files), traces["healthy"].files
+    named = [row[0] for row in rows_of("failing")]
+    assert set(named) <= set(ways)
+    assert [file for file in named if file not in healthy] == [
+        file for file in ways if file in named and file not in healthy
+    ]
