@@ -77,6 +77,5 @@ class Browser:
         self._done = True
         if self._timer is not None:
             self._timer.cancel()
-        self._link.closing = True
-        self._link.abort(ConnectionAbortedError("seen enough"))  # nothing of it is ours: no goodbye is needed
+        self._link.cut(ConnectionAbortedError("seen enough"))  # nothing of it is ours: no goodbye is needed
         self._end(error)
