@@ -15,12 +15,13 @@ from collections.abc import Callable, Mapping
 
 from redeliver_mw.adapter.kit.connection_state import without_secret
 from redeliver_mw.adapter.kit.reconnect import Reconnector
+from redeliver_mw.adapter.kit.timer_heap import LoopTimer
 from redeliver_mw.adapter.kit.tls_errors import unavailable
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import BrokerError, ConfigError, CredentialsRefused, RedeliverError
 from redeliver_stomp.capabilities import other_product
 from redeliver_stomp.frames import RawFrame, encode
-from redeliver_stomp.loop import LoopTimer, StompLoop
+from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.wire import StompSocket
 
 log = logging.getLogger("redeliver_mw.stomp")
