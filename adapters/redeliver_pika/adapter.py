@@ -21,8 +21,9 @@ from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferr
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, ScheduleRange, Settlement
 from redeliver_mw.adapter.kit.pending_copies import PendingCopies
 from redeliver_mw.adapter.kit.settlements import SettlementQueue
+from redeliver_mw.adapter.kit.sources import AGAIN_AFTER, SourceTable
 from redeliver_mw.adapter.registry import BrokerUrl
-from redeliver_mw.errors import BrokerError, BrokerUnavailable, DestinationMissing, RedeliverError
+from redeliver_mw.errors import BrokerError, BrokerUnavailable, RedeliverError
 from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
 from redeliver_mw.timers import cancellable
 from redeliver_pika.browse import browse
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("redeliver_mw.pika")
 
-AGAIN_AFTER = 1.0  # seconds before a source that was closed on us is subscribed again
 LADDER_PATIENCE = 5.0  # seconds after which a source is consumed although its ladder is not made yet
 
 
@@ -62,9 +62,9 @@ class PikaAdapter:
         self._capabilities = capabilities("0", 131072, exact_headers=OpenConnection.exact_headers)
         self._sink: Sink
         self._thread = threading.Thread(target=self._run, name="redeliver-pika", daemon=True)
-        self._sources: dict[Destination, Consumer] = {}
-        self._live: dict[int, Consumer] = {}  # by generation
-        self._troubles: dict[Destination, str] = {}  # why a source is not consumed; read by any thread
+        self._sources: SourceTable[Consumer] = SourceTable(
+            log, call_later=self._ioloop.call_later, subscribe=self._prepare, over=self._over_with
+        )
         self._words: SettlementQueue[Settlement] = SettlementQueue(self._decide, lambda: self._call(self._words.write))
         self._closed = threading.Event()
         self._calling = threading.Lock()
@@ -94,10 +94,11 @@ class PikaAdapter:
         return [state.report() for state in states if state is not None]
 
     def source_trouble(self, source: Destination, /) -> str:
-        return self._troubles.get(source, "")
+        return self._sources.trouble(source)
 
     def start(self, sink: Sink, /) -> None:
         self._sink = sink
+        self._sources.start(sink)
         self._thread.start()
         self._call(self._link.open)
 
@@ -203,8 +204,7 @@ class PikaAdapter:
         self._words.write()
         self._pending.close("we are closing")
         self._publisher.close()
-        for source in list(self._live.values()):
-            self._lost(source, None)
+        self._sources.all_lost(None)
         self._link.close()
         self._ended()
 
@@ -228,13 +228,12 @@ class PikaAdapter:
         if not self._publisher.started:
             self._publisher.open()
         self._sink.connected(self._capabilities)
-        for source in self._sources.values():
+        for source in self._sources:
             self._prepare(source)
 
     def _down(self, error: BaseException) -> None:
         self._topology.disconnected(error)
-        for source in list(self._live.values()):
-            self._lost(source, error)
+        self._sources.all_lost(error)
         self._ended()
 
     def _subscribe(self, subscription: Subscription) -> None:
@@ -242,20 +241,23 @@ class PikaAdapter:
             subscription,
             self._ioloop,
             arrived=lambda batch: self._sink.arrived(batch),
-            ready=self._ready,
+            ready=self._sources.ready,
             gone=self._gone,
         )
-        self._sources[subscription.source] = source
-        if self._link.is_open:
-            self._prepare(source)
+        self._sources.add(source)
+        self._prepare(source)
 
     def _prepare(self, source: Consumer) -> None:
-        """All that is needed to consume it, then the subscription."""
+        """See to all that is needed to consume it, then subscribe; nothing while the connection is not open."""
+        if not self._link.is_open:
+            return
 
         def prepared(found: int | RedeliverError) -> None:
+            if not self._link.is_open:
+                return
             if isinstance(found, RedeliverError):
-                self._unprepared(source, found)
-            elif self._link.is_open and source.generation not in self._live:
+                self._sources.refused(source, found)
+            elif source.generation not in self._sources.live:
                 source.open(self._link.connection)
 
         def there(found: int | RedeliverError) -> None:
@@ -292,41 +294,27 @@ class PikaAdapter:
         self._ioloop.call_later(LADDER_PATIENCE, lambda: None if told else tell(0))
         return ask()
 
-    def _unprepared(self, source: Consumer, error: RedeliverError) -> None:
-        self._troubles[source.subscription.source] = str(error)
-        if not source.was_ready and self._link.is_open and isinstance(error, DestinationMissing | BrokerError):
-            self._sink.failed(error, source.subscription.source)
-        elif self._link.is_open:
-            log.warning("%s: %s; trying again", source.subscription.source, error)
-            self._ioloop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._link.is_open else None)
-
-    def _ready(self, source: Consumer) -> None:
-        self._live[source.generation] = source
-        self._troubles.pop(source.subscription.source, None)
-        self._sink.ready(source.subscription.source, source.generation)
-
     def _gone(self, source: Consumer, error: BaseException) -> None:
         """Its channel is closed, or its consumer was cancelled by the broker."""
-        was_ready = source.was_ready
-        self._lost(source, error)
-        if not was_ready:
-            self._unprepared(source, BrokerError(f"{source.subscription.source} cannot be consumed: {error}"))
-        elif self._link.is_open and not self._link.closing:
-            self._troubles[source.subscription.source] = f"closed by the broker: {error}"
-            log.warning("%s was closed by the broker (%s); subscribing again", source.subscription.source, error)
-            self._ioloop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._link.is_open else None)
+        self._sources.lost(source, error)
+        if not self._link.is_open or self._link.closing:
+            return
+        if source.was_ready:
+            self._sources.closed(source, error)
+        else:
+            what = f"{source.subscription.source} cannot be consumed: {error}"
+            self._sources.refused(source, BrokerError(what))
 
-    def _lost(self, source: Consumer, error: BaseException | None) -> None:
-        if self._live.pop(source.generation, None) is not None:
-            self._pending.forget(source.generation)
-            self._publisher.forget(source.generation)
-            source.abandon(by_nack=self._capabilities.keeps_order_on_release)
-            self._sink.lost(source.generation, error)
+    def _over_with(self, source: Consumer) -> None:
+        """Give up its generation, with the copies that are not written yet."""
+        self._pending.forget(source.generation)
+        self._publisher.forget(source.generation)
+        source.abandon(by_nack=self._capabilities.keeps_order_on_release)
 
     # -- settling and publishing ------------------------------------------------------------------
 
     def _decide(self, delivery: Delivery, word: Settlement) -> Consumer | None:
-        source = self._live.get(delivery.generation)
+        source = self._sources.live.get(delivery.generation)
         if source is not None:
             source.decide(delivery.tag, word)
         return source
@@ -337,7 +325,7 @@ class PikaAdapter:
             exchange, key = "", rung_queue(out.target, after)
         if (young := self._ladder.wait(key)) > 0:
             # It waits here, in our memory and unsettled, until its queue can be trusted; then for the rest only.
-            if out.generation is not None and out.generation not in self._live:
+            if out.generation is not None and out.generation not in self._sources.live:
                 return answer("unsent", "the original was lost meanwhile")
             rest, number = ScheduleRange(RUNGS).hop(after - young), self._pending.add(out, answer)
 

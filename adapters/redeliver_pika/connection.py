@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One TCP connection that is kept up: hosts in turn, back-off with jitter, and what a refusal means.
+"""One connection of pika's that is kept up: how it is opened and closed, and what a refusal means.
 
 All of it runs on the thread of the adapter's I/O loop.
 """
@@ -16,12 +16,11 @@ import pika
 from pika import exceptions
 from pika.adapters.select_connection import IOLoop
 
-from redeliver_mw.adapter.kit.connection_state import ConnectionState
-from redeliver_mw.adapter.kit.host_rotation import HostRotation
 from redeliver_mw.adapter.kit.ledger_scope import scope_of_cluster
-from redeliver_mw.adapter.kit.tls_errors import WrongPort, WrongPortCheck, unavailable
+from redeliver_mw.adapter.kit.reconnect import Reconnector
+from redeliver_mw.adapter.kit.tls_errors import unavailable
 from redeliver_mw.adapter.registry import BrokerUrl
-from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
+from redeliver_mw.errors import ConfigError, CredentialsRefused, RedeliverError
 from redeliver_mw.message import text_of
 from redeliver_pika.amqp.exact_headers import ExactFrames
 
@@ -109,41 +108,42 @@ class PikaConnection:
         down: Callable[[BaseException], None],
         failed: Callable[[RedeliverError], None] | None = None,
     ) -> None:
-        self._ioloop, self._url, self._role = ioloop, url, role
-        self._up, self._down, self._failed = up, down, failed
+        self._ioloop, self._url, self._role, self._up = ioloop, url, role, up
         parameters(url, role)  # a mistake in the URL is told at once
-        self._hosts = HostRotation(url, TLS_PORT if url.flag("tls") else PORT)
-        self._port_check = WrongPortCheck(url, ioloop.call_later)
-        self._was_up = False
-        self.closing = False
-        self._again: Any = None
+        self._reconnector = Reconnector(
+            url,
+            role,
+            log,
+            usual_port=TLS_PORT if url.flag("tls") else PORT,
+            call_later=ioloop.call_later,
+            connect=self._connect,
+            down=down,
+            meaning=self._meaning,
+            failed=failed,
+        )
         self.connection: OpenConnection | None = None
-        self.state = ConnectionState(url.text, role, log, secret=url.password, first_is_told=failed is not None)
+        self.state = self._reconnector.state
 
     def open(self) -> None:
-        self._again = None
-        if self.closing:
-            return
-        self.state.connecting()
-        try:
-            each = parameters(self._url, self._role)  # a certificate may have been renewed
-        except ConfigError as error:
-            return self._not_open(error)
+        self._reconnector.open()
+
+    @property
+    def closing(self) -> bool:
+        return self._reconnector.closing
+
+    def _connect(self) -> None:
+        each = parameters(self._url, self._role)  # a certificate may have been renewed
         self.connection = OpenConnection(
-            each[self._hosts.index],
+            each[self._reconnector.host_index],
             on_open_callback=self._opened,
-            on_open_error_callback=lambda _, error: self._refused(error),
-            on_close_callback=lambda _, error: self._closed(error),
+            on_open_error_callback=lambda _, error: self._ended(error, was_open=False),
+            on_close_callback=lambda _, error: self._ended(error, was_open=True),
             custom_ioloop=self._ioloop,
         )
-        return None
 
     def close(self) -> None:
         """For good: no reopening."""
-        self.closing = True
-        self.state.closed()
-        if self._again is not None:
-            self._ioloop.remove_timeout(self._again)
+        self._reconnector.close()
         self.drop()
 
     def drop(self) -> None:
@@ -163,45 +163,12 @@ class PikaConnection:
         return self.connection is not None and self.connection.is_open
 
     def _opened(self, connection: OpenConnection) -> None:
-        self._was_up = True
-        self._hosts.succeeded()
-        self.state.connected()
+        self._reconnector.opened()
         self._up(connection)
 
-    def _closed(self, error: BaseException) -> None:
+    def _ended(self, error: BaseException, *, was_open: bool) -> None:
         self.connection = None
-        if not self.closing:
-            self.state.lost(error)
-        self._down(error)
-        self._later(0.05)
-
-    def _refused(self, error: BaseException) -> None:
-        self.connection = None
-        if self.closing:
-            return self._down(error)
-        meaning = self._meaning(error)
-        if self._was_up or type(meaning) is not BrokerUnavailable:
-            return self._not_open(meaning)
-
-        def checked(wrong: WrongPort | None) -> None:
-            self._not_open(meaning if wrong is None else self._meaning(wrong))
-
-        return self._port_check.begin(*self._hosts.host, checked)
-
-    def _not_open(self, meaning: RedeliverError) -> None:
-        """An attempt has failed: the next one follows, or this was the last."""
-        if self.closing:
-            return
-        told = self._hosts.failed(meaning)
-        self.state.failed(told)
-        if self._failed is not None and not self._was_up and self._hosts.is_hopeless(told):
-            self._failed(told)
-        else:
-            self._later(self._hosts.pause)
-
-    def _later(self, seconds: float) -> None:
-        if not self.closing:
-            self._again = self._ioloop.call_later(seconds, self.open)
+        self._reconnector.ended(error, was_open=was_open)
 
     def _meaning(self, error: BaseException) -> RedeliverError:
         where = self._url.text

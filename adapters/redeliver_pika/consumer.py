@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,17 +14,12 @@ from pika.adapters.select_connection import IOLoop
 
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.adapter.capabilities import Settlement
+from redeliver_mw.adapter.kit.sources import next_generation
 from redeliver_mw.message import Delivery
 from redeliver_pika.capabilities import queue_of
 from redeliver_pika.messages import delivery_of
 
 log = logging.getLogger("redeliver_mw.pika")
-_generations = itertools.count(1)
-
-
-def next_generation() -> int:
-    """Of this process: a number is never used twice."""
-    return next(_generations)
 
 
 class Consumer:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import inspect
 import logging
 import re
-import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
@@ -23,6 +21,7 @@ from pika.adapters.select_connection import IOLoop
 
 from redeliver_mw.adapter import OnAnswer
 from redeliver_mw.adapter.kit.connection_state import ConnectionState
+from redeliver_mw.adapter.kit.publish_queue import PublishQueue
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.message import Outgoing
 from redeliver_pika.amqp.properties import RawProperties
@@ -32,7 +31,6 @@ from redeliver_pika.messages import frame_properties
 log = logging.getLogger("redeliver_mw.pika")
 
 PATIENCE = 30.0  # seconds in which a confirm has to come
-CHECK_EVERY = 1.0
 _TOO_LARGE = re.compile(r"message size \d+ is larger than configured max size (\d+)")
 NO_ROUTE = "(312)"  # ends what is told of a copy for which there is no queue
 
@@ -45,9 +43,13 @@ class _SentCopy:
     body: bytes
     answer: OnAnswer
     out: Outgoing
-    since: float  # on the monotonic clock
-    waited: float = 0.0
     returned: str = ""
+    since: float = 0.0
+    waited: float = 0.0
+
+    @property
+    def generation(self) -> int | None:
+        return self.out.generation
 
 
 class PublishTimers(Protocol):
@@ -62,19 +64,21 @@ class Publisher:
     def __init__(
         self, timers: PublishTimers, link: Any, *, patience: float = PATIENCE, closed: Callable[[], None] = lambda: None
     ) -> None:
-        self._timers, self._link, self._closed = timers, link, closed
+        self._link, self._closed = link, closed
         self.started = False
         self.state: ConnectionState | None = None  # of a connection of its own
         self._channel: Any = None
         self._publish: Callable[..., None]  # pika's own, with the channel first
         self._next = 1  # the delivery tag of the next publish on this channel
-        self._sent: dict[int, _SentCopy] = {}
-        self._queue: deque[_SentCopy] = deque()  # not written: no channel yet, or the broker is blocked
         self._blocked = False
         self._patience = patience
+        self._copies: PublishQueue[_SentCopy] = PublishQueue(
+            call_later=timers.call_later,
+            patience=lambda: self._patience,
+            silent=self._give_up,
+            paused=lambda: self._blocked,
+        )
         self._largest: int | None = None  # bytes of a body; None: the broker has refused none for its size
-        self._checking = False
-        self._last_check = 0.0
 
     @classmethod
     def at(cls, ioloop: IOLoop, url: BrokerUrl, closed: Callable[[], None] = lambda: None) -> Self:
@@ -99,10 +103,7 @@ class Publisher:
 
     def end(self, why: str) -> None:
         """Answer every copy: those that were written *silent*, the others *unsent*."""
-        self._answer_written(why)
-        waiting, self._queue = self._queue, deque()
-        for sent in waiting:
-            sent.answer("unsent", why)
+        self._copies.close(why)
 
     @property
     def is_closed(self) -> bool:
@@ -110,7 +111,7 @@ class Publisher:
 
     @property
     def idle(self) -> bool:
-        return not self._sent and not self._queue
+        return self._copies.idle
 
     def publish(self, out: Outgoing, exchange: str, routing_key: str, answer: OnAnswer) -> None:
         """One answer comes for each call; not before the link is up."""
@@ -122,12 +123,11 @@ class Publisher:
         if self._largest is not None and len(out.body) > self._largest:
             answer("unfit", self._too_large(len(out.body)))
             return
-        sent = _SentCopy(exchange, routing_key, properties, out.body, answer, out, time.monotonic())
-        if not self._can_write:
-            self._queue.append(sent)
-            self._watch()
-        else:
+        sent = _SentCopy(exchange, routing_key, properties, out.body, answer, out)
+        if self._can_write:
             self._write(sent)
+        else:
+            self._copies.add(sent)
 
     @property
     def _can_write(self) -> bool:
@@ -135,16 +135,13 @@ class Publisher:
 
     def forget(self, generation: int) -> None:
         """What is not written yet for deliveries of a lost generation is not to be written any more."""
-        for sent in [s for s in self._queue if s.out.generation == generation]:
-            self._queue.remove(sent)
-            sent.answer("unsent", "the original was lost meanwhile")
+        self._copies.forget(generation)
 
     def _write(self, sent: _SentCopy) -> None:
-        self._sent[self._next] = sent
+        self._copies.written(self._next, sent)
         self._next += 1
         properties = RawProperties.from_raw(sent.properties)
         self._publish(self._channel, sent.exchange, sent.routing_key, sent.body, properties, mandatory=True)
-        self._watch()
 
     # -- the channel ------------------------------------------------------------------------------
 
@@ -167,8 +164,8 @@ class Publisher:
         self._flush()
 
     def _flush(self) -> None:
-        while self._queue and self._can_write:
-            self._write(self._queue.popleft())
+        while self._copies.unwritten and self._can_write:
+            self._write(self._copies.unwritten.popleft())
 
     def _block(self, blocked: bool, reason: str = "") -> None:
         self._blocked = blocked
@@ -181,13 +178,13 @@ class Publisher:
         if channel is self._channel or self._channel is None:
             self._channel = None
             self._answer_too_large(reason)
-            self._answer_written(f"the channel was closed: {reason}")
+            self._copies.answer_unanswered(f"the channel was closed: {reason}")
             if self._link.is_open and self._link.connection is not None:
                 self._link.connection.channel(on_open_callback=self._opened)
 
     def _down(self, error: BaseException) -> None:
         self._channel, self._blocked = None, False
-        self._answer_written(f"the publishing link was lost: {error}")
+        self._copies.answer_unanswered(f"the publishing link was lost: {error}")
         self._closed()
 
     # -- answers ----------------------------------------------------------------------------------
@@ -195,7 +192,7 @@ class Publisher:
     def _returned(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
         """It could not be routed. The confirm that follows is not one for us; equal copies are interchangeable."""
         way, why = (method.exchange, method.routing_key), f"{method.reply_text} ({method.reply_code})"
-        there = [s for s in self._sent.values() if not s.returned and (s.exchange, s.routing_key) == way]
+        there = [s for s in self._copies.unanswered.values() if not s.returned and (s.exchange, s.routing_key) == way]
         encoded = b"".join(properties.encode())
         same = [s for s in there if s.properties == encoded and s.body == body][:1]
         if not same:  # RabbitMQ 4.3.6 writes the headers in another order
@@ -210,10 +207,10 @@ class Publisher:
         method = frame.method
         tags = [method.delivery_tag]
         if method.multiple:
-            tags = [tag for tag in self._sent if tag <= method.delivery_tag or method.delivery_tag == 0]
+            tags = [tag for tag in self._copies.unanswered if tag <= method.delivery_tag or method.delivery_tag == 0]
         acked = isinstance(method, spec.Basic.Ack)
         for tag in tags:
-            if (sent := self._sent.pop(tag, None)) is None:
+            if (sent := self._copies.unanswered.pop(tag, None)) is None:
                 continue
             if acked and not sent.returned:
                 sent.answer("ok", "")
@@ -230,54 +227,19 @@ class Publisher:
         if found is None:
             return
         self._largest = most = int(found[1])
-        for tag in [tag for tag, sent in self._sent.items() if len(sent.body) > most]:
-            sent = self._sent.pop(tag)
+        written, waiting = self._copies.unanswered, self._copies.unwritten
+        for tag in [tag for tag, sent in written.items() if len(sent.body) > most]:
+            sent = written.pop(tag)
             sent.answer("unfit", self._too_large(len(sent.body)))
-        for sent in [sent for sent in self._queue if len(sent.body) > most]:
-            self._queue.remove(sent)
+        for sent in [sent for sent in waiting if len(sent.body) > most]:
+            waiting.remove(sent)
             sent.answer("unfit", self._too_large(len(sent.body)))
 
     def _too_large(self, size: int) -> str:
         return f"its body has {size} bytes, the broker takes {self._largest} (max_message_size)"
 
-    def _answer_written(self, why: str) -> None:
-        """Nothing can confirm it any more."""
-        gone, self._sent = self._sent, {}
-        for sent in gone.values():
-            sent.answer("silent", why)
-
-    # -- patience ---------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        if not self._checking:
-            self._checking, self._last_check = True, time.monotonic()
-            self._timers.call_later(CHECK_EVERY, self._check)
-
-    def _check(self) -> None:
-        now = time.monotonic()
-        passed, self._last_check = now - self._last_check, now
-        self._checking = False
-        if self.idle:
-            return
-        self._watch()
-        if self._blocked:
-            return
-        late = False
-        for sent in [*self._sent.values(), *self._queue]:
-            sent.waited += min(passed, now - sent.since)  # it may have come right before this look
-            late = late or sent.waited > self._patience
-        if late:
-            self._give_up()
-
     def _give_up(self) -> None:
         """Close first, tell afterwards: `_down` answers what was written, once nothing can confirm it any more."""
         why = f"no confirm within {self._patience:g} s"
-        waiting, self._queue = (
-            [s for s in self._queue if s.waited > self._patience],
-            deque(s for s in self._queue if s.waited <= self._patience),
-        )
-        if self._sent:
-            log.warning("%s: the publishing link is closed and opened again", why)
-            self._link.abort(ConnectionError(why))
-        for sent in waiting:
-            sent.answer("unsent", f"no publishing link within {self._patience:g} s")
+        log.warning("%s: the publishing link is closed and opened again", why)
+        self._link.abort(ConnectionError(why))

@@ -19,6 +19,7 @@ import proton
 from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferred, Sink, Subscription
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, Settlement
 from redeliver_mw.adapter.kit.settlements import SettlementQueue
+from redeliver_mw.adapter.kit.sources import SourceTable
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import BrokerError, BrokerUnavailable, RedeliverError
 from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
@@ -40,8 +41,6 @@ from redeliver_proton.wire import Refused
 
 log = logging.getLogger("redeliver_mw.proton")
 
-AGAIN_AFTER = 1.0  # seconds before a source that was closed on us is subscribed again
-
 
 class ProtonAdapter:
     """The `Adapter` of `artemis+proton` and, where it postpones, of `rabbitmq+proton`."""
@@ -59,9 +58,9 @@ class ProtonAdapter:
         self._capabilities = dialect.capabilities("0")
         self._ledger_scope = dialect.ledger_scope(url, "")  # until a cluster has told its name
         self._sink: Sink
-        self._sources: dict[Destination, Consumer] = {}
-        self._live: dict[int, Consumer] = {}  # by generation
-        self._troubles: dict[Destination, str] = {}  # why a source is not consumed; read by any thread
+        self._sources: SourceTable[Consumer] = SourceTable(
+            log, call_later=self._loop.call_later, subscribe=self._prepare, over=self._over_with
+        )
         self._browses = Browses(self._loop, self._line, self._topology, dialect.delivery)
         self._words: SettlementQueue[ConsumerSettlement] = SettlementQueue(
             self._decide, lambda: self._loop.call(self._words.write)
@@ -88,6 +87,7 @@ class ProtonAdapter:
 
     def start(self, sink: Sink, /) -> None:
         self._sink = sink
+        self._sources.start(sink)
         self._loop.call(self._line.open)
         self._loop.start()
 
@@ -95,7 +95,7 @@ class ProtonAdapter:
         return [self._line.state.report(), self._publisher.state.report()]
 
     def source_trouble(self, source: Destination, /) -> str:
-        return self._troubles.get(source, "")
+        return self._sources.trouble(source)
 
     def subscribe(self, subscription: Subscription, /) -> None:
         self._loop.call(lambda: self._subscribe(subscription))
@@ -170,8 +170,7 @@ class ProtonAdapter:
     def _close(self) -> None:
         self._words.write()
         self._publisher.close()
-        for source in list(self._live.values()):
-            self._lost(source, None)
+        self._sources.all_lost(None)
         self._line.close()
         self._ended()
 
@@ -193,17 +192,16 @@ class ProtonAdapter:
         if not self._publisher.started:
             self._publisher.open()
         self._sink.connected(self._capabilities)
-        for source in self._sources.values():
+        for source in self._sources:
             self._prepare(source)
 
     def _down(self, error: BaseException) -> None:
         self._mover.down(error)  # before its questions are answered: what is abandoned was not refused
         self._topology.disconnected(error)
-        for source in self._sources.values() if isinstance(error, Refused) and error.forbids else ():
+        for source in self._sources if isinstance(error, Refused) and error.forbids else ():
             if not source.was_ready:  # it is what ended the session, and would end each one after it
                 self._sink.failed(why_refused(source.subscription, error), source.subscription.source)
-        for source in list(self._live.values()):
-            self._lost(source, error)
+        self._sources.all_lost(error)
         self._browses.lost(error)
         self._ended()
 
@@ -213,70 +211,58 @@ class ProtonAdapter:
             self._loop,
             self._dialect.delivery,
             arrived=lambda batch: self._sink.arrived(batch),
-            ready=self._ready,
+            ready=self._sources.ready,
             gone=self._gone,
         )
-        self._sources[subscription.source] = source
-        if self._line.is_open:
-            self._prepare(source)
+        self._sources.add(source)
+        self._prepare(source)
 
     def _prepare(self, source: Consumer) -> None:
-        """Looked up first: attached to a missing name, a link would get a queue of its own, for itself alone."""
+        """Look it up, then attach; nothing while the connection is not open.
+
+        Attached to a missing name, a link would get a queue of its own, for itself alone.
+        """
+        if not self._line.is_open:
+            return
         wanted = source.subscription
         connection = self._line.connection
 
         def routed(route: Route | RedeliverError) -> None:
+            if not self._line.is_open:
+                return
             if isinstance(route, RedeliverError):
-                self._unprepared(source, route)
+                self._sources.refused(source, route)
             elif wanted.postpones and not route.postpones:
-                self._unprepared(source, BrokerError(f"{wanted.source} gives nothing back with a delay any more"))
-            elif self._line.is_open and connection is self._line.connection and source.generation not in self._live:
+                what = f"{wanted.source} gives nothing back with a delay any more"
+                self._sources.refused(source, BrokerError(what))
+            elif connection is self._line.connection and source.generation not in self._sources.live:
                 source.open(self._line.session, route)
 
         # A topic's subscription is a helper of ours, its queue.
         declare = wanted.declare or (wanted.helpers and wanted.source.kind == "topic")
         self._topology.route(wanted.source, routed, declare=declare, consuming=True)
 
-    def _unprepared(self, source: Consumer, error: RedeliverError) -> None:
-        if not self._line.is_open:
-            return
-        self._troubles[source.subscription.source] = str(error)
-        if not source.was_ready:
-            self._sink.failed(error, source.subscription.source)
-        else:
-            log.warning("%s: %s; trying again", source.subscription.source, error)
-            self._loop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._line.is_open else None)
-
-    def _ready(self, source: Consumer) -> None:
-        self._live[source.generation] = source
-        self._troubles.pop(source.subscription.source, None)
-        self._sink.ready(source.subscription.source, source.generation)
-
     def _gone(self, source: Consumer, error: BaseException) -> None:
         """The broker refused or closed its link."""
-        was_ready = source.was_ready
-        self._lost(source, error)
-        source.abandon()
-        if self._line.closing:
+        self._sources.lost(source, error)
+        source.abandon()  # also a link that was refused before it was ready
+        if not self._line.is_open or self._line.closing:
             return
-        if not was_ready:
-            self._unprepared(source, why_refused(source.subscription, error))
+        if source.was_ready:
+            self._sources.closed(source, error)
         else:
-            self._troubles[source.subscription.source] = f"closed by the broker: {error}"
-            log.warning("%s was closed by the broker (%s); subscribing again", source.subscription.source, error)
-            self._loop.call_later(AGAIN_AFTER, lambda: self._prepare(source) if self._line.is_open else None)
+            self._sources.refused(source, why_refused(source.subscription, error))
 
-    def _lost(self, source: Consumer, error: BaseException | None) -> None:
-        if self._live.pop(source.generation, None) is not None:
-            self._publisher.forget(source.generation)
-            self._salts.lost(source.generation)
-            source.abandon()
-            self._sink.lost(source.generation, error)
+    def _over_with(self, source: Consumer) -> None:
+        """Give up its generation, with the copies that are not written yet."""
+        self._publisher.forget(source.generation)
+        self._salts.lost(source.generation)
+        source.abandon()
 
     # -- settling and publishing ------------------------------------------------------------------
 
     def _decide(self, delivery: Delivery, word: ConsumerSettlement) -> Consumer | None:
-        source = self._live.get(delivery.generation)
+        source = self._sources.live.get(delivery.generation)
         if source is not None:
             source.decide(delivery.tag, word)
             if delivery.known:
@@ -291,7 +277,7 @@ class ProtonAdapter:
         return self._publisher.publish(out.target, SentCopy(data, answer, out.generation, seen))
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
-        source = self._live.get(delivery.generation)
+        source = self._sources.live.get(delivery.generation)
         if source is None:
             return answer("lost", "its generation is over")
         try:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One AMQP connection that is kept up: hosts in turn, back-off with jitter, and what a refusal means.
+"""One AMQP connection that is kept up: how it is opened and closed, and what a refusal means.
 
 All of it runs on the loop's thread.
 """
@@ -14,11 +14,10 @@ from typing import Any
 
 import proton
 
-from redeliver_mw.adapter.kit.connection_state import ConnectionState
-from redeliver_mw.adapter.kit.host_rotation import HostRotation
-from redeliver_mw.adapter.kit.tls_errors import WrongPort, WrongPortCheck, unavailable
+from redeliver_mw.adapter.kit.reconnect import Reconnector
+from redeliver_mw.adapter.kit.tls_errors import WrongPort, unavailable
 from redeliver_mw.adapter.registry import BrokerUrl
-from redeliver_mw.errors import BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
+from redeliver_mw.errors import ConfigError, CredentialsRefused, RedeliverError
 from redeliver_proton.broker_dialect import BrokerDialect
 from redeliver_proton.loop import ProtonLoop
 from redeliver_proton.wire import ProtonSocket, Refused, refusal
@@ -61,46 +60,53 @@ class ProtonConnection(proton.Handler):
     ) -> None:
         url.check_options(OPTIONS)
         self._loop, self._url, self._dialect, self._role = loop, url, dialect, role
-        self._up, self._down, self._failed = up, down, failed
+        self._up = up
         url.tls_context()  # a mistake in the URL is told at once
         self._heartbeat = heartbeat_of(url)
-        self._hosts = HostRotation(url, TLS_PORT if url.flag("tls") else PORT)
-        self._port_check = WrongPortCheck(url, loop.call_later, GREETING)
-        self._was_up = self._heard_open = False
+        self._reconnector = Reconnector(
+            url,
+            role,
+            log,
+            usual_port=TLS_PORT if url.flag("tls") else PORT,
+            call_later=loop.call_later,
+            connect=self._connect,
+            down=down,
+            meaning=self._meaning,
+            failed=failed,
+            greeting=GREETING,
+        )
         self._wire: ProtonSocket | None = None
-        self._timer: Any = None
-        self.closing = False
+        self._timer: Any = None  # of the handshake, or of the goodbye
         self.is_open = False
         self.connection: proton.Connection | None = None
         self.session: Any = None  # of the open connection
-        self.state = ConnectionState(url.text, role, log, secret=url.password, first_is_told=failed is not None)
+        self.state = self._reconnector.state
 
     # -- opening and closing ----------------------------------------------------------------------
 
     def open(self) -> None:
-        if self.closing or self._wire is not None:
-            return
-        self.state.connecting()
-        host, port = self._hosts.host
-        try:
-            tls = self._url.tls_context()  # a certificate may have been renewed
-        except ConfigError as error:
-            return self._not_open(error)
+        self._reconnector.open()
+
+    @property
+    def closing(self) -> bool:
+        return self._reconnector.closing
+
+    def _connect(self) -> None:
+        host, port = self._reconnector.host
+        tls = self._url.tls_context()  # a certificate may have been renewed
         connection = self.connection = proton.Connection()
         connection.handler = self
         connection.hostname = self._dialect.hostname(self._url, host)
         name = self._url.options.get("connection_name", "redeliver-mw")
         connection.container = f"{name} ({self._role}) {uuid.uuid4().hex[:12]}"
         transport = self._transport(connection)
-        self._heard_open = False
         connection.open()
         self.session = connection.session()
         self.session.open()
         self._timer = self._loop.call_later(HANDSHAKE_TIMEOUT, self._too_late)
         self._wire = ProtonSocket(self._loop, connection, transport, host, port, tls, self._ended)
-        if not self._was_up:
+        if not self._reconnector.was_up:
             self._loop.call_later(SUSPICIOUS, lambda: self._suspect(connection))
-        return None
 
     def _suspect(self, connection: proton.Connection) -> None:
         """Nothing has come of the first handshake yet: Artemis is silent for 10 s where TLS meets a port in clear."""
@@ -111,7 +117,7 @@ class ProtonConnection(proton.Handler):
             if wrong is not None and connection is self.connection and not self.is_open:
                 self.abort(wrong)
 
-        self._port_check.begin(*self._hosts.host, checked)
+        self._reconnector.check_port(checked)
 
     def _transport(self, connection: proton.Connection) -> proton.Transport:
         transport = proton.Transport()
@@ -129,8 +135,7 @@ class ProtonConnection(proton.Handler):
 
     def close(self) -> None:
         """For good: no reopening."""
-        self.closing = True
-        self.state.closed()
+        self._reconnector.close()
         self._cancel()
         if self._wire is None:
             return
@@ -166,14 +171,13 @@ class ProtonConnection(proton.Handler):
                 return self._unfit(Refused("product", product or "one that does not name its product"))
             if why := self._dialect.too_old(self.version):
                 return self._unfit(Refused("version", why))
-            self.is_open, self._was_up = True, True
-            self._hosts.succeeded()
-            self.state.connected()
+            self.is_open = True
+            self._reconnector.opened()
             self._up(event.connection)
 
     def _unfit(self, why: Refused) -> None:
         """Trying again would not help."""
-        self._was_up = False
+        self._reconnector.was_up = False
         self.abort(why)
 
     def on_connection_remote_close(self, event: Any) -> None:
@@ -207,38 +211,7 @@ class ProtonConnection(proton.Handler):
         self._cancel()
         was_open, self.is_open = self.is_open, False
         self._wire = self.connection = self.session = None
-        if was_open or self.closing:
-            if not self.closing:
-                self.state.lost(error)
-            self._down(error)
-            self._later(0.05)
-        else:
-            self._refused(error)
-
-    def _refused(self, error: BaseException) -> None:
-        meaning = self._meaning(error)
-        if self._was_up or type(meaning) is not BrokerUnavailable:
-            return self._not_open(meaning)
-
-        def checked(wrong: WrongPort | None) -> None:
-            self._not_open(meaning if wrong is None else self._meaning(wrong))
-
-        return self._port_check.begin(*self._hosts.host, checked)
-
-    def _not_open(self, meaning: RedeliverError) -> None:
-        """An attempt has failed: the next one follows, or this was the last."""
-        if self.closing:
-            return
-        told = self._hosts.failed(meaning)
-        self.state.failed(told)
-        if self._failed is not None and not self._was_up and self._hosts.is_hopeless(told):
-            self._failed(told)
-        else:
-            self._later(self._hosts.pause)
-
-    def _later(self, seconds: float) -> None:
-        if not self.closing:
-            self._timer = self._loop.call_later(seconds, self.open)
+        self._reconnector.ended(error, was_open=was_open)
 
     def _meaning(self, error: BaseException) -> RedeliverError:
         where = self._url.text

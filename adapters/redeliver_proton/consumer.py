@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +14,7 @@ import proton
 
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.adapter.capabilities import Settlement
+from redeliver_mw.adapter.kit.sources import next_generation
 from redeliver_mw.errors import BrokerError, ConfigError, DestinationMissing, RedeliverError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_proton.brokers.artemis.capabilities import DELIVERY_TIME
@@ -22,17 +22,11 @@ from redeliver_proton.loop import ProtonLoop
 from redeliver_proton.route import Route
 
 log = logging.getLogger("redeliver_mw.proton")
-_generations = itertools.count(1)
 _STATES = {
     "accepted": proton.Delivery.ACCEPTED,
     "released": proton.Delivery.RELEASED,
     "returned": proton.Delivery.MODIFIED,
 }
-
-
-def next_generation() -> int:
-    """Of this process: a number is never used twice."""
-    return next(_generations)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,6 @@ pieces share one wake-up.
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import logging
 import selectors
 import socket
@@ -20,19 +18,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 
+from redeliver_mw.adapter.kit.timer_heap import LoopTimer, TimerHeap
+
 log = logging.getLogger("redeliver_mw.proton")
-
-
-class Timer:
-    """A call that is due at a time; `cancel` from any thread."""
-
-    __slots__ = ("fn",)
-
-    def __init__(self, fn: Callable[[], object]) -> None:
-        self.fn: Callable[[], object] | None = fn
-
-    def cancel(self) -> None:
-        self.fn = None
 
 
 class ProtonLoop:
@@ -45,8 +33,7 @@ class ProtonLoop:
         self._fault = fault
         self._work: deque[Callable[[], object]] = deque()
         self._rung = False
-        self._timers: list[tuple[float, int, Timer]] = []
-        self._numbers = itertools.count()
+        self._timers = TimerHeap()
         self._stopping = False
         self.pumps: set[Callable[[], None]] = set()
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -88,9 +75,9 @@ class ProtonLoop:
         """Seconds, monotonic."""
         return time.monotonic()
 
-    def call_later(self, seconds: float, fn: Callable[[], object]) -> Timer:
-        timer = Timer(fn)
-        heapq.heappush(self._timers, (self.time() + max(0.0, seconds), next(self._numbers), timer))
+    def call_later(self, seconds: float, fn: Callable[[], object]) -> LoopTimer:
+        timer = LoopTimer(fn)
+        self._timers.add(self.time() + max(0.0, seconds), timer)
         return timer
 
     def watch(self, sock: socket.socket, events: int, fn: Callable[[int], None]) -> None:
@@ -123,19 +110,16 @@ class ProtonLoop:
         for _ in range(len(self._work)):
             self._work.popleft()()
         now = self.time()
-        while self._timers and self._timers[0][0] <= now:
-            fn = heapq.heappop(self._timers)[2].fn
-            if fn is not None:
-                fn()
+        while (timer := self._timers.take(now)) is not None:
+            timer.run()
         for pump in list(self.pumps):
             pump()
 
     def _rest(self) -> float | None:
         if self._work or self._stopping:
             return 0.0
-        while self._timers and self._timers[0][2].fn is None:
-            heapq.heappop(self._timers)
-        return max(0.0, self._timers[0][0] - self.time()) if self._timers else None
+        due = self._timers.next_due()
+        return max(0.0, due - self.time()) if due is not None else None
 
     def _heard(self, _mask: int) -> None:
         try:

@@ -208,7 +208,7 @@ class ProtonSocket:
         if self._transport.closed:
             return self.drop(self.error or ConnectionError("the connection was closed"))
         due = self._transport.tick(self._loop.time())
-        if due and (self._deadline is None or self._deadline.fn is None or due < self._due):
+        if due and (self._deadline is None or not self._deadline.waits or due < self._due):
             if self._deadline is not None:
                 self._deadline.cancel()
             self._due = due

@@ -17,8 +17,9 @@ from redeliver_mw.adapter import Cancel, ConnectionReport, OnAnswer, OnTransferr
 from redeliver_mw.adapter.capabilities import BrokerLimit, Capabilities, Settlement
 from redeliver_mw.adapter.kit.ledger_scope import scope_of_hosts
 from redeliver_mw.adapter.kit.settlements import SettlementQueue
+from redeliver_mw.adapter.kit.sources import SourceTable
 from redeliver_mw.adapter.registry import BrokerUrl
-from redeliver_mw.errors import RedeliverError
+from redeliver_mw.errors import BrokerError, RedeliverError
 from redeliver_mw.message import Delivery, Destination, MessageReader, Outgoing
 from redeliver_stomp.browse import Browser
 from redeliver_stomp.capabilities import capabilities, client_id, problem, version_of
@@ -33,7 +34,6 @@ from redeliver_stomp.scheduler_probe import probe_scheduler
 
 log = logging.getLogger("redeliver_mw.stomp")
 
-AGAIN_AFTER = 1.0  # seconds before a source that was refused is subscribed again
 BROWSED = -1  # the generation of what was only looked at: it cannot be settled
 
 
@@ -48,9 +48,9 @@ class StompAdapter:
         self._lanes: dict[Destination, ConsumerConnection] = {}  # of durable subscriptions
         self._capabilities = capabilities("", scheduler=True)
         self._sink: Sink
-        self._sources: dict[Destination, Consumer] = {}
-        self._live: dict[int, Consumer] = {}  # by generation
-        self._troubles: dict[Destination, str] = {}  # why a source is not consumed; read by any thread
+        self._sources: SourceTable[Consumer] = SourceTable(
+            log, call_later=self._loop.call_later, subscribe=self._subscribe_again, over=self._over_with
+        )
         self._browsers: set[Browser] = set()
         self._words: SettlementQueue[Settlement] = SettlementQueue(
             self._decide, lambda: self._loop.call(self._words.write)
@@ -94,6 +94,7 @@ class StompAdapter:
 
     def start(self, sink: Sink, /) -> None:
         self._sink = sink
+        self._sources.start(sink)
         self._loop.start()
         self._loop.call(self._main.link.open)
 
@@ -102,7 +103,7 @@ class StompAdapter:
         return [*(lane.link.state.report() for lane in lanes), self._publisher.state.report()]
 
     def source_trouble(self, source: Destination, /) -> str:
-        return self._troubles.get(source, "")
+        return self._sources.trouble(source)
 
     def subscribe(self, subscription: Subscription, /) -> None:
         check_source(subscription)
@@ -183,8 +184,7 @@ class StompAdapter:
         self._publisher.close()
         for browser in list(self._browsers):
             browser.close()
-        for source in list(self._live.values()):
-            self._lost(source, None)
+        self._sources.all_lost(None)
         for lane in (self._main, *self._lanes.values()):
             lane.link.close()
         self._ended()
@@ -216,14 +216,15 @@ class StompAdapter:
 
     def _open(self, source: Consumer, lane: ConsumerConnection) -> None:
         ready = lane is not self._main or self._probed
-        if lane.link.is_open and ready and source.generation not in self._live:
+        if lane.link.is_open and ready and source.generation not in self._sources.live:
             source.open(lane)
 
     def _down(self, lane: ConsumerConnection, error: BaseException) -> None:
         if lane is self._main:
             self._probed = False
         for source in lane.sources:
-            self._lost(source, None if self._closing else error)
+            self._sources.lost(source, None if self._closing else error)
+            source.abandon()  # also a subscription that was not ready yet
         self._ended()
 
     def _subscribe(self, subscription: Subscription) -> None:
@@ -232,10 +233,10 @@ class StompAdapter:
             subscription,
             self.broker,
             arrived=lambda batch: self._sink.arrived(batch),
-            ready=self._ready,
+            ready=self._sources.ready,
             gone=self._gone,
         )
-        self._sources[wanted] = source
+        self._sources.add(source)
         if wanted.kind == "queue":
             self._main.sources.append(source)
             self._open(source, self._main)
@@ -252,42 +253,35 @@ class StompAdapter:
     def _lane_of(self, source: Consumer) -> ConsumerConnection:
         return self._lanes.get(source.subscription.source, self._main)
 
-    def _ready(self, source: Consumer) -> None:
-        self._live[source.generation] = source
-        self._troubles.pop(source.subscription.source, None)
-        self._sink.ready(source.subscription.source, source.generation)
-
     def _gone(self, source: Consumer, error: str) -> None:
         """The broker refused its SUBSCRIBE."""
-        wanted, lane = source.subscription, self._lane_of(source)
-        if not source.was_ready:
-            self._sink.failed(why_refused(wanted, error, self.broker), wanted.source)
-            return
-        self._troubles[wanted.source] = f"it cannot be consumed: {error}"
-        log.warning("%s cannot be consumed: %s; trying again", wanted.source, error)
-        if lane is self._main:
-            self._loop.call_later(AGAIN_AFTER, lambda: self._open(source, lane))
-        else:  # half of a durable subscription may be there: it begins with a new connection
-            refused = ConnectionAbortedError(f"{wanted.source} was refused")
-            self._loop.call_later(AGAIN_AFTER, lambda: lane.link.abort(refused))
+        if source.was_ready:
+            self._sources.refused(source, BrokerError(f"it cannot be consumed: {error}"))
+        else:
+            self._sources.refused(source, why_refused(source.subscription, error, self.broker))
 
-    def _lost(self, source: Consumer, error: BaseException | None) -> None:
-        live = self._live.pop(source.generation, None)
+    def _subscribe_again(self, source: Consumer) -> None:
+        lane = self._lane_of(source)
+        if lane is self._main:
+            self._open(source, lane)
+        else:  # half of a durable subscription may be there: it begins with a new connection
+            lane.link.abort(ConnectionAbortedError(f"{source.subscription.source} was refused"))
+
+    def _over_with(self, source: Consumer) -> None:
+        """Give up its generation, with the copies that are not written yet."""
         source.abandon()
-        if live is not None:
-            self._publisher.forget(source.generation)
-            self._sink.lost(source.generation, error)
+        self._publisher.forget(source.generation)
 
     # -- settling, moving, looking ----------------------------------------------------------------
 
     def _decide(self, delivery: Delivery, word: Settlement) -> Consumer | None:
-        source = self._live.get(delivery.generation)
+        source = self._sources.live.get(delivery.generation)
         if source is not None:
             source.decide(delivery, word)
         return source
 
     def _move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
-        source = self._live.get(delivery.generation)
+        source = self._sources.live.get(delivery.generation)
         if source is None:
             answer("lost", "its generation is over")
         elif why := next((why for out, _ in outs if (why := problem(out.target))), ""):

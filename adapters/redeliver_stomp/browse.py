@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from redeliver_mw.adapter.kit.timer_heap import LoopTimer
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import BrokerError, ConfigError, RedeliverError
 from redeliver_mw.message import Destination
 from redeliver_stomp.capabilities import address, problem
 from redeliver_stomp.connection import StompConnection
 from redeliver_stomp.frames import RawFrame, encode
-from redeliver_stomp.loop import LoopTimer, StompLoop
+from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.receipts import said
 
 SILENCE = 30.0  # seconds without a message, after which it is given up
@@ -77,6 +78,5 @@ class Browser:
         self._done = True
         if self._timer is not None:
             self._timer.cancel()
-        self._link.closing = True
-        self._link.abort(ConnectionAbortedError("seen enough"))  # nothing of it is ours: no goodbye is needed
+        self._link.cut(ConnectionAbortedError("seen enough"))  # nothing of it is ours: no goodbye is needed
         self._end(error)

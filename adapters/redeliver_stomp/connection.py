@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One STOMP connection that is kept up: hosts in turn, back-off with jitter, heart-beats, what a refusal means.
+"""One STOMP connection that is kept up: how it is opened and closed, heart-beats, and what a refusal means.
 
 All of it runs on the adapter's thread; the threads of a connection only bring frames.
 """
@@ -13,14 +13,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from redeliver_mw.adapter.kit.connection_state import ConnectionState, without_secret
-from redeliver_mw.adapter.kit.host_rotation import HostRotation
-from redeliver_mw.adapter.kit.tls_errors import WrongPort, WrongPortCheck, unavailable
+from redeliver_mw.adapter.kit.connection_state import without_secret
+from redeliver_mw.adapter.kit.reconnect import Reconnector
+from redeliver_mw.adapter.kit.timer_heap import LoopTimer
+from redeliver_mw.adapter.kit.tls_errors import unavailable
 from redeliver_mw.adapter.registry import BrokerUrl
-from redeliver_mw.errors import BrokerError, BrokerUnavailable, ConfigError, CredentialsRefused, RedeliverError
+from redeliver_mw.errors import BrokerError, ConfigError, CredentialsRefused, RedeliverError
 from redeliver_stomp.capabilities import other_product
 from redeliver_stomp.frames import RawFrame, encode
-from redeliver_stomp.loop import LoopTimer, StompLoop
+from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.wire import StompSocket
 
 log = logging.getLogger("redeliver_mw.stomp")
@@ -67,16 +68,23 @@ class StompConnection:
     ) -> None:
         url.check_options(OPTIONS)
         self._loop, self._url, self._role, self._client_id = loop, url, role, client_id
-        self._up, self._down, self._frames, self._failed = up, down, frames, failed
+        self._up, self._frames = up, frames
         url.tls_context()  # a mistake in the URL is told at once
         self._beat = heartbeat_of(url)
         if "\0" in f"{url.user}{url.password}":
             raise ConfigError("a user or password with a NUL cannot be sent", where=url.text, cure="Change it")
-        self._hosts = HostRotation(url, TLS_PORT if url.flag("tls") else PORT)
-        self._port_check = WrongPortCheck(url, loop.call_later)
-        self.state = ConnectionState(url.text, role, log, secret=url.password, first_is_told=failed is not None)
-        self._was_up = False
-        self.closing = False
+        self._reconnector = Reconnector(
+            url,
+            role,
+            log,
+            usual_port=TLS_PORT if url.flag("tls") else PORT,
+            call_later=loop.call_later,
+            connect=self._connect,
+            down=down,
+            meaning=self._meaning,
+            failed=failed,
+        )
+        self.state = self._reconnector.state
         self.is_open = False
         self._wire: StompSocket | None = None
         self._inbox: deque[tuple[StompSocket, list[RawFrame] | BaseException]] = deque()
@@ -89,26 +97,25 @@ class StompConnection:
 
     def open(self) -> None:
         """Begin to connect to the next host."""
-        if self.closing or self._wire is not None:
-            return
-        self.state.connecting()
-        host, port = self._hosts.host
+        self._reconnector.open()
+
+    @property
+    def closing(self) -> bool:
+        return self._reconnector.closing
+
+    def _connect(self) -> None:
+        host, port = self._reconnector.host
         self._refusal, self._goodbye = None, ""
         self._outbox.clear()
-        try:
-            tls = self._url.tls_context()  # a certificate may have been renewed
-        except ConfigError as error:
-            return self._not_open(error)
+        tls = self._url.tls_context()  # a certificate may have been renewed
         wire = self._wire = StompSocket(host, port, tls, told=self._post, gone=self._post)
         late = TimeoutError(f"{wire.where} accepts connections and does not answer")
         self._timers = [self._loop.call_later(HANDSHAKE_TIMEOUT, lambda: self._give_up(wire, late))]
         wire.open(self._hello(host))
-        return None
 
     def close(self) -> None:
         """For good: with a goodbye where there is somebody to answer it."""
-        self.closing = True
-        self.state.closed()
+        self._reconnector.close()
         if self.is_open:
             self._goodbye = "goodbye"
             self.write(encode("DISCONNECT", [("receipt", self._goodbye)]))
@@ -116,11 +123,14 @@ class StompConnection:
             self._timers.append(self._loop.call_later(GOODBYE_TIMEOUT, lambda: self._give_up(wire, None)))
         elif self._wire is not None:
             self._give_up(self._wire, ConnectionAbortedError("we are closing"))
-        else:
-            self._stop_timers()
 
     def abort(self, reason: BaseException) -> None:
         """Cut it: the peer is not to be asked for a goodbye. `down` is called before this returns."""
+        self._give_up(self._wire, reason)
+
+    def cut(self, reason: BaseException) -> None:
+        """Close for good without a goodbye."""
+        self._reconnector.close()
         self._give_up(self._wire, reason)
 
     @property
@@ -178,14 +188,13 @@ class StompConnection:
             return []
         if first.cmd == "CONNECTED":
             self._stop_timers()
-            self._was_up, self.is_open = True, True
-            self._hosts.succeeded()
-            self.state.connected()
+            self.is_open = True
+            self._reconnector.opened()
             self._begin_beats(first.headers.get("heart-beat", "0,0"))
             self._up(first.headers)
             return rest
         if first.cmd == "ERROR":
-            self._refusal = self._meaning(first)
+            self._refusal = self._meaning_of_error(first)
             self._give_up(self._wire, ConnectionRefusedError(self._refusal.what))
         return []
 
@@ -197,38 +206,7 @@ class StompConnection:
         self._stop_timers()
         self._outbox.clear()
         wire.cut()
-        reason = error or ConnectionAbortedError("we are closing")
-        if was_open or self.closing:
-            if not self.closing:
-                self.state.lost(reason)
-            self._down(reason)
-            self._later(0.05)
-        else:
-            self._refused(self._refusal or self._unavailable(reason))
-
-    def _refused(self, meaning: RedeliverError) -> None:
-        if self._was_up or type(meaning) is not BrokerUnavailable:
-            return self._not_open(meaning)
-
-        def checked(wrong: WrongPort | None) -> None:
-            self._not_open(meaning if wrong is None else self._unavailable(wrong))
-
-        return self._port_check.begin(*self._hosts.host, checked)
-
-    def _not_open(self, meaning: RedeliverError) -> None:
-        """An attempt has failed: the next one follows, or this was the last."""
-        if self.closing:
-            return
-        told = self._hosts.failed(meaning)
-        self.state.failed(told)
-        if self._failed is not None and not self._was_up and self._hosts.is_hopeless(told):
-            self._failed(told)
-        else:
-            self._later(self._hosts.pause)
-
-    def _later(self, seconds: float) -> None:
-        if not self.closing:
-            self._timers = [self._loop.call_later(seconds, self.open)]
+        self._reconnector.ended(error or ConnectionAbortedError("we are closing"), was_open=was_open)
 
     def _flush(self) -> None:
         """Several frames in one write; what the socket does not take waits."""
@@ -299,7 +277,12 @@ class StompConnection:
 
     # -- meanings -------------------------------------------------------------------------------------------
 
-    def _meaning(self, error: RawFrame) -> RedeliverError:
+    def _meaning(self, error: BaseException) -> RedeliverError:
+        text = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        return self._refusal or unavailable(error, self._url, text)
+
+    def _meaning_of_error(self, error: RawFrame) -> RedeliverError:
+        """Return what the ERROR to our CONNECT means."""
         said = error.headers.get("message", "") or error.body.decode("utf-8", "replace").partition("\n")[0]
         where = self._url.text
         if "already connected" in said:
@@ -313,6 +296,3 @@ class StompConnection:
             where=where,
             cure="Check both",
         )
-
-    def _unavailable(self, error: BaseException) -> RedeliverError:
-        return unavailable(error, self._url, getattr(error, "strerror", None) or str(error) or type(error).__name__)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.adapter.capabilities import Settlement
+from redeliver_mw.adapter.kit.sources import next_generation
 from redeliver_mw.errors import BrokerError, ConfigError, RedeliverError
 from redeliver_mw.message import Delivery
 from redeliver_stomp.capabilities import LINE_BYTES, address, private_queue, problem
@@ -23,13 +24,7 @@ if TYPE_CHECKING:
     from redeliver_stomp.consumer_connection import ConsumerConnection
 
 log = logging.getLogger("redeliver_mw.stomp")
-_generations = itertools.count(1)
 _ids = itertools.count(1)
-
-
-def next_generation() -> int:
-    """Of this process: a number is never used twice."""
-    return next(_generations)
 
 
 def check_source(wanted: Subscription) -> None:

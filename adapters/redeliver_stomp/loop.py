@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import logging
 import threading
 import time
@@ -13,30 +11,11 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from redeliver_mw.adapter.kit.timer_heap import LoopTimer, TimerHeap
+
 log = logging.getLogger("redeliver_mw.stomp")
 
 TURN = 1000  # calls at most before what is to be written goes out
-
-
-class LoopTimer:
-    """Something to be called later; `cancel` from any thread."""
-
-    __slots__ = ("_fn",)
-
-    def __init__(self, fn: Callable[[], Any]) -> None:
-        self._fn: Callable[[], Any] | None = fn
-
-    def cancel(self) -> None:
-        self._fn = None
-
-    @property
-    def waits(self) -> bool:
-        return self._fn is not None
-
-    def run(self) -> None:
-        fn, self._fn = self._fn, None
-        if fn is not None:
-            fn()
 
 
 class StompLoop:
@@ -44,8 +23,7 @@ class StompLoop:
 
     def __init__(self, name: str, fault: Callable[[BaseException], None] = lambda _: None) -> None:
         self._queue: SimpleQueue[Callable[[], Any] | None] = SimpleQueue()
-        self._timers: list[tuple[float, int, LoopTimer]] = []
-        self._order = itertools.count()
+        self._timers = TimerHeap()
         self._soon: dict[Callable[[], Any], None] = {}
         self._fault = fault
         self._over = False
@@ -71,9 +49,9 @@ class StompLoop:
         timer = LoopTimer(fn)
         due = time.monotonic() + max(0.0, seconds)
         if threading.current_thread() is self.thread:
-            heapq.heappush(self._timers, (due, next(self._order), timer))
+            self._timers.add(due, timer)
         else:
-            self.call(lambda: heapq.heappush(self._timers, (due, next(self._order), timer)))
+            self.call(lambda: self._timers.add(due, timer))
         return timer
 
     def _run(self) -> None:
@@ -85,15 +63,16 @@ class StompLoop:
                 except Empty:
                     break
             now = time.monotonic()
-            while self._timers and self._timers[0][0] <= now:
-                self._do(heapq.heappop(self._timers)[2].run)
+            while (timer := self._timers.take(now)) is not None:
+                self._do(timer.run)
             while self._soon:
                 soon, self._soon = self._soon, {}
                 for fn in soon:
                     self._do(fn)
 
     def _next(self) -> Callable[[], Any]:
-        timeout = self._timers[0][0] - time.monotonic() if self._timers else None
+        due = self._timers.next_due()
+        timeout = due - time.monotonic() if due is not None else None
         if timeout is not None and timeout <= 0:
             return _nothing
         try:

@@ -13,12 +13,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from redeliver_mw.adapter import OnAnswer, Verdict
+from redeliver_mw.adapter.kit.publish_queue import PublishQueue
 from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.message import Outgoing
 from redeliver_stomp.capabilities import NOT_SCHEDULED, problem
@@ -31,7 +30,6 @@ from redeliver_stomp.receipts import Receipts, said
 log = logging.getLogger("redeliver_mw.stomp")
 
 PATIENCE = 30.0  # seconds in which a receipt has to come
-CHECK_EVERY = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +37,12 @@ class _UnansweredCopy:
     out: Outgoing
     after: float
     answer: OnAnswer
-    since: float
+    since: float = 0.0
+    waited: float = 0.0
+
+    @property
+    def generation(self) -> int | None:
+        return self.out.generation
 
 
 class Publisher:
@@ -48,15 +51,15 @@ class Publisher:
     def __init__(
         self, loop: StompLoop, url: BrokerUrl, *, patience: float = PATIENCE, closed: Callable[[], None] = lambda: None
     ) -> None:
-        self._loop, self._patience, self._closed = loop, patience, closed
+        self._patience, self._closed = patience, closed
         self._link = StompConnection(loop, url, "publish", up=self._up, down=self._down, frames=self._frames)
         self.state = self._link.state
         self.started = False
         self._receipts = Receipts()
         self._numbers = itertools.count(1)
-        self._sent: dict[int, _UnansweredCopy] = {}
-        self._queue: deque[_UnansweredCopy] = deque()  # not written: no link yet
-        self._checking = False
+        self._copies: PublishQueue[_UnansweredCopy] = PublishQueue(
+            call_later=loop.call_later, patience=lambda: self._patience, silent=self._give_up
+        )
 
     def open(self) -> None:
         self.started = True
@@ -64,10 +67,7 @@ class Publisher:
 
     def close(self) -> None:
         self._link.close()
-        self._answer_written("we are closing")
-        waiting, self._queue = self._queue, deque()
-        for sent in waiting:
-            sent.answer("unsent", "we are closing")
+        self._copies.close("we are closing")
 
     @property
     def is_closed(self) -> bool:
@@ -75,33 +75,31 @@ class Publisher:
 
     @property
     def idle(self) -> bool:
-        return not self._sent and not self._queue
+        return self._copies.idle
 
     def publish(self, out: Outgoing, answer: OnAnswer, after: float = 0.0) -> None:
         """`after`: seconds of the broker's own delay. Not before the link is up."""
         if why := problem(out.target):
-            return answer("refused", why)
+            answer("refused", why)
+            return
         try:
             send_frame(out, "r", after=after)
         except NotSendable as error:
-            return answer("unfit", str(error))
-        sent = _UnansweredCopy(out, after, answer, time.monotonic())
+            answer("unfit", str(error))
+            return
+        sent = _UnansweredCopy(out, after, answer)
         if self._link.is_open:
             self._write(sent)
         else:
-            self._queue.append(sent)
-        self._watch()
+            self._copies.add(sent)
 
     def forget(self, generation: int) -> None:
         """What is not written yet for deliveries of a lost generation is not to be written any more."""
-        for sent in [s for s in self._queue if s.out.generation == generation]:
-            self._queue.remove(sent)
-            sent.answer("unsent", "the original was lost meanwhile")
+        self._copies.forget(generation)
 
     def _write(self, sent: _UnansweredCopy) -> None:
         number = next(self._numbers)
-        self._sent[number] = sent
-        sent.since = time.monotonic()
+        self._copies.written(number, sent)
         if sent.after > 0 or NOT_SCHEDULED in sent.out.headers:
             receipt = self._receipts.expect(lambda error: self._answered(number, error))
             self._link.write(send_frame(sent.out, receipt, after=sent.after))
@@ -113,7 +111,7 @@ class Publisher:
     def _taken(self, number: int, error: str) -> None:
         """There is an answer to a SEND in its transaction."""
         transaction = ("transaction", f"redeliver-copy-{number}")
-        if number not in self._sent:  # we are closing
+        if number not in self._copies.unanswered:  # we are closing
             return
         if error:
             self._link.write(encode("ABORT", [transaction]))
@@ -131,19 +129,13 @@ class Publisher:
     # -- the link ---------------------------------------------------------------------------------
 
     def _up(self, _headers: Mapping[str, str]) -> None:
-        while self._queue:
-            self._write(self._queue.popleft())
+        while self._copies.unwritten:
+            self._write(self._copies.unwritten.popleft())
 
     def _down(self, error: BaseException) -> None:
         self._receipts.forget()
-        self._answer_written(f"the publishing link was lost: {error}")
+        self._copies.answer_unanswered(f"the publishing link was lost: {error}")
         self._closed()
-
-    def _answer_written(self, why: str) -> None:
-        """Nothing can confirm it any more."""
-        gone, self._sent = self._sent, {}
-        for sent in gone.values():
-            sent.answer("silent", why)
 
     def _frames(self, frames: list[RawFrame]) -> None:
         for frame in frames:
@@ -151,26 +143,12 @@ class Publisher:
                 log.warning("the broker says on the publishing link: %s", said(frame))
 
     def _answered(self, number: int, error: str) -> None:
-        if (sent := self._sent.pop(number, None)) is not None:
+        if (sent := self._copies.unanswered.pop(number, None)) is not None:
             verdict: Verdict = "refused" if error else "ok"
             sent.answer(verdict, error)
 
-    # -- patience ---------------------------------------------------------------------------------
-
-    def _watch(self) -> None:
-        if not self._checking and not self.idle:
-            self._checking = True
-            self._loop.call_later(min(CHECK_EVERY, self._patience / 2), self._check)
-
-    def _check(self) -> None:
-        self._checking = False
-        late = time.monotonic() - self._patience
-        waiting = [sent for sent in self._queue if sent.since < late]
-        for sent in waiting:
-            self._queue.remove(sent)
-            sent.answer("unsent", f"no publishing link within {self._patience:g} s")
-        if any(sent.since < late for sent in self._sent.values()):
-            why = f"no receipt within {self._patience:g} s, as from a queue that is full"
-            log.warning("%s: the publishing link is closed and opened again", why)
-            self._link.abort(TimeoutError(why))  # `_down` answers what was written
-        self._watch()
+    def _give_up(self) -> None:
+        """Close first, tell afterwards: `_down` answers what was written, once nothing can confirm it any more."""
+        why = f"no receipt within {self._patience:g} s, as from a queue that is full"
+        log.warning("%s: the publishing link is closed and opened again", why)
+        self._link.abort(TimeoutError(why))

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from redeliver_mw.adapter import OnTransferred, TransferVerdict
+from redeliver_mw.adapter.kit.timer_heap import LoopTimer
 from redeliver_mw.message import Delivery, Outgoing
 from redeliver_stomp.frames import ack, encode
-from redeliver_stomp.loop import LoopTimer
 from redeliver_stomp.messages import NotSendable, send_frame
 from redeliver_stomp.unackable import odd
 

@@ -39,7 +39,7 @@ class Breaker:
 
     It opens when at least `min_calls` of the last `window` runs are known and the share `failure_rate` (above 0, at
     most 1) of them failed. It stays open for `open_for` seconds, then one message is tried; each failed try doubles
-    the rest, up to `longest` seconds. `per="destination"` counts all failures together; an exception class, or
+    the rest, up to `max_open_for` seconds. `per="destination"` counts all failures together; an exception class, or
     several, counts those of each class by itself, and no others.
     """
 
@@ -47,7 +47,7 @@ class Breaker:
     window: int = 20
     min_calls: int = 10
     open_for: float = 30.0
-    longest: float = 300.0
+    max_open_for: float = 300.0
     per: Literal["destination"] | type[BaseException] | Sequence[type[BaseException]] = "destination"
 
     def __post_init__(self) -> None:
@@ -55,7 +55,7 @@ class Breaker:
         _whole("window", self.window)
         _whole("min_calls", self.min_calls)
         _number("open_for", self.open_for, "of seconds above 0", lambda x: x > 0)
-        _number("longest", self.longest, "of seconds, not below open_for", lambda x: x >= self.open_for)
+        _number("max_open_for", self.max_open_for, "of seconds, not below open_for", lambda x: x >= self.open_for)
         if self.min_calls > self.window:
             raise _wrong("min_calls", self.min_calls, f"more than the window of {self.window}", "Raise window")
         if self.per != "destination" and not (self.classes and all(map(_is_error, self.classes))):
@@ -141,7 +141,7 @@ class Circuit:
         if self.probe is delivery:
             self.probe = None
             if blame.of:
-                self.rest = min(self.rest * GROWTH, self.breaker.longest)
+                self.rest = min(self.rest * GROWTH, self.breaker.max_open_for)
                 self._open(f"the one message that was tried failed: {blame.name}")
                 return "opened again"
             self.rest, self.why, self.state = self.breaker.open_for, "", "closed"

@@ -17,7 +17,7 @@ from ..redelivery.delays import ACK_TIMEOUT_SHARE
 GROUP = "JMSXGroupID"  # as a key, also what the broker itself calls the group of a message
 LONGEST = 90.0  # seconds: the default policy gives a message up after 63
 
-Then = Literal["park", "let go"]
+Overflow = Literal["park", "skip"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +25,26 @@ class Order:
     """What messages are kept in order by, and how far. ConfigError for what cannot be.
 
     `key`: the name of a header, "JMSXGroupID", or a function of the delivery; messages for which there is none, or for
-    which it raises, are free. Behind a message that is being retried wait at most `most` messages of its key (None: as
-    many as there is room for, which is half of the prefetch window for all keys), each at most `longest` seconds.
-    What is more is parked (`then="park"`, the default where there is a limbo), or goes on without the one that is being
-    retried (`then="let go"`).
+    which it raises, are free. Behind a message that is being retried wait at most `max_waiting` messages of its key
+    (None: as many as there is room for, which is half of the prefetch window for all keys), each at most `max_wait`
+    seconds. What is more is parked (`overflow="park"`, the default where there is a limbo), or goes on without the one
+    that is being retried (`overflow="skip"`).
     """
 
     key: str | Callable[[Delivery], Hashable]
-    most: int | None = field(default=None, kw_only=True)
-    longest: float | None = field(default=None, kw_only=True)
-    then: Then | None = field(default=None, kw_only=True)
+    max_waiting: int | None = field(default=None, kw_only=True)
+    max_wait: float | None = field(default=None, kw_only=True)
+    overflow: Overflow | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         if not (callable(self.key) or (isinstance(self.key, str) and self.key)):
             raise _wrong("key", self.key, "neither the name of a header nor a function of a delivery", 'key="customer"')
-        if self.most is not None and (isinstance(self.most, bool) or not isinstance(self.most, int) or self.most < 1):
-            raise _wrong("most", self.most, "no whole number from 1 on", "most=20")
-        if self.longest is not None and not _is_time(self.longest):
-            raise _wrong("longest", self.longest, "no number of seconds above 0", "longest=60.0")
-        if self.then not in (None, "park", "let go"):
-            raise _wrong("then", self.then, "unknown", 'then="park" or then="let go"')
+        if self.max_waiting is not None and not _is_count(self.max_waiting):
+            raise _wrong("max_waiting", self.max_waiting, "no whole number from 1 on", "max_waiting=20")
+        if self.max_wait is not None and not _is_time(self.max_wait):
+            raise _wrong("max_wait", self.max_wait, "no number of seconds above 0", "max_wait=60.0")
+        if self.overflow not in (None, "park", "skip"):
+            raise _wrong("overflow", self.overflow, "unknown", 'overflow="park" or overflow="skip"')
 
     @classmethod
     def meant(cls, given: Any) -> Order | None:
@@ -60,18 +60,18 @@ class Order:
                 cure="Let producers write it into a header of another name too, and name that one",
             )
         most = (ack_timeout or math.inf) * ACK_TIMEOUT_SHARE
-        if self.longest is not None and self.longest > most:
+        if self.max_wait is not None and self.max_wait > most:
             raise ConfigError(
-                f"longest={self.longest:g} is more than a quarter of the broker's ack timeout",
+                f"max_wait={self.max_wait:g} is more than a quarter of the broker's ack timeout",
                 where=str(source),
-                cure=f"Write longest={most:g}, or less",
+                cure=f"Write max_wait={most:g}, or less",
             )
-        longest = min(LONGEST, most) if self.longest is None else self.longest
-        return replace(self, longest=longest, then=self.then or ("park" if parks else "let go"))
+        max_wait = min(LONGEST, most) if self.max_wait is None else self.max_wait
+        return replace(self, max_wait=max_wait, overflow=self.overflow or ("park" if parks else "skip"))
 
     def longest_hold(self, ack_timeout: float | None) -> float:
         """Return for how many seconds a message is held at most for which others of its key wait."""
-        return min(self.longest or LONGEST, (ack_timeout or math.inf) * ACK_TIMEOUT_SHARE)
+        return min(self.max_wait or LONGEST, (ack_timeout or math.inf) * ACK_TIMEOUT_SHARE)
 
     def key_of(self, delivery: Delivery) -> Hashable:
         """The key of this message; None for one without. Raises what a function raises, TypeError for a list."""
@@ -83,6 +83,10 @@ class Order:
             found = delivery.headers.get(self.key)
         hash(found)
         return found
+
+
+def _is_count(value: Any) -> bool:
+    return not isinstance(value, bool) and isinstance(value, int) and value >= 1
 
 
 def _is_time(value: Any) -> bool:

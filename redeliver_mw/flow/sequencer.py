@@ -114,7 +114,7 @@ class KeySequencer:
             self._do(source, lambda lanes, mono, room: lanes.rests(c.delivery, mono, room))
         elif c.returns:
             until = now.mono + max(0.0, (c.not_before_us or now.us) / 1e6 - now.wall)
-            until += self._orders[source].longest or LONGEST
+            until += self._orders[source].max_wait or LONGEST
             self._do(source, lambda lanes, mono, room: lanes.leaves(c.delivery, c.returns, until, mono, room))
         elif not (c.left and self._host.stopping):  # what is left at a stop comes again, and has its place then
             self.ended(c.delivery)
@@ -254,7 +254,7 @@ class KeySequencer:
 
 
 def _lanes(order: Order) -> KeyLanes:
-    return KeyLanes(order.most, order.longest or LONGEST, parks=order.then == "park", name_of=_name_of)
+    return KeyLanes(order.max_waiting, order.max_wait or LONGEST, parks=order.overflow == "park", name_of=_name_of)
 
 
 def _name_of(delivery: Delivery) -> str:

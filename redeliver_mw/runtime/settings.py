@@ -135,10 +135,10 @@ def check_order(order: Order, source: Destination, settings: Settings) -> None:
 
     if settings.delay == "nack":
         raise wrong("with delay='nack' a message goes back behind others of its key", "Use delay='auto'")
-    if order.then == "park" and not (settings.limbo and settings.delay in ("auto", "park")):
-        raise wrong("then='park' needs a limbo that delays may be waited out in", 'Give limbo="sqlite:///limbo.db"')
-    if order.then == "park" and settings.crash_safe:
-        raise wrong("with crash_safe nothing is parked of which the ledger was not asked", 'Write then="let go"')
+    if order.overflow == "park" and not (settings.limbo and settings.delay in ("auto", "park")):
+        raise wrong("overflow='park' needs a limbo that delays may be waited out in", 'Give limbo="sqlite:///limbo.db"')
+    if order.overflow == "park" and settings.crash_safe:
+        raise wrong("with crash_safe nothing is parked of which the ledger was not asked", 'Write overflow="skip"')
 
 
 def check_batch(batch: object, source: Destination, prefetch: int) -> None:

@@ -22,7 +22,7 @@ SOURCE, DEAD = "breaker.orders", "breaker.dead"
 PATIENCE = 30.0
 MESSAGES, WORKERS, PREFETCH = 40, 4, 20
 OUTAGE = 4.0  # seconds; the policy's timeline is 0.4
-BREAKER = Breaker(failure_rate=0.5, window=10, min_calls=5, open_for=0.3, longest=0.6)
+BREAKER = Breaker(failure_rate=0.5, window=10, min_calls=5, open_for=0.3, max_open_for=0.6)
 
 
 @pytest.fixture

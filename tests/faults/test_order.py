@@ -137,7 +137,7 @@ def test_an_open_breaker_keeps_the_order(broker: Broker) -> None:
     shop = Shop()
     shop.away = True
     publish(broker, ALL)
-    breaker = Breaker(failure_rate=0.5, window=10, min_calls=4, open_for=0.3, longest=0.6)
+    breaker = Breaker(failure_rate=0.5, window=10, min_calls=4, open_for=0.3, max_open_for=0.6)
     with app_on(broker, shop, breaker=breaker) as app:
         until(
             lambda: app.health()["sources"][f"queue:{SOURCE}"]["breaker"]["openings"] >= 3, PATIENCE, "it is not open"

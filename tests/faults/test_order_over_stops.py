@@ -215,7 +215,7 @@ THREE, MANY = ["a", "b", "c"], 30
 def test_what_is_parked_of_a_key_comes_back_in_its_order(one_of_each: Place, keys: list[str]) -> None:
     place = one_of_each
     place.publish(keys, MANY, 3)
-    child = place.consume(1.0, limbo=True, order={"most": 5, "then": "park"})
+    child = place.consume(1.0, limbo=True, order={"max_waiting": 5, "overflow": "park"})
     place.wait_for_all(keys, MANY)
     assert "they are parked" in place.errors()
     assert place.handled() == {key: list(range(MANY)) for key in keys}
@@ -233,15 +233,15 @@ def test_what_is_parked_comes_back_after_an_end_in_the_middle_and_after_a_stop_i
     place = one_of_each
     place.break_it()
     place.publish(THREE, MANY, 1)
-    child = place.consume(1.0, limbo=True, order={"most": 5, "then": "park"}, prefetch=prefetch)
+    child = place.consume(1.0, limbo=True, order={"max_waiting": 5, "overflow": "park"}, prefetch=prefetch)
     until(lambda: "they are parked" in place.errors(), PATIENCE, "nothing is parked")
     until(lambda: len(place.attempts("failed")) > 6, PATIENCE, "they do not fail")
     end(child, how)
     place.mend()
-    child = place.consume(1.0, limbo=True, order={"most": 5, "then": "park"}, prefetch=prefetch)
+    child = place.consume(1.0, limbo=True, order={"max_waiting": 5, "overflow": "park"}, prefetch=prefetch)
     until(lambda: len(place.attempts("done")) > 30, PATIENCE, "they are not handled")
     end(child, how)
-    place.consume(1.0, limbo=True, order={"most": 5, "then": "park"}, prefetch=prefetch)
+    place.consume(1.0, limbo=True, order={"max_waiting": 5, "overflow": "park"}, prefetch=prefetch)
     place.wait_for_all(THREE, MANY)
     handled = place.handled()
     if how is signal.SIGKILL:  # some may have lost their places: `docs/flow.md` says so

@@ -54,7 +54,7 @@ def state(test: TestApp) -> dict[str, Any]:
 
 
 def circuit(**options: Any) -> Circuit:
-    return Circuit(Breaker(**{"window": 4, "min_calls": 2, "open_for": 10.0, "longest": 25.0} | options))
+    return Circuit(Breaker(**{"window": 4, "min_calls": 2, "open_for": 10.0, "max_open_for": 25.0} | options))
 
 
 def run(c: Circuit, *blames: FailureClass) -> list[str]:
@@ -156,8 +156,8 @@ def test_each_exception_class_is_counted_by_itself() -> None:
         ("open_for", -1),
         ("open_for", float("inf")),
         ("open_for", None),
-        ("longest", 1.0),
-        ("longest", "x"),
+        ("max_open_for", 1.0),
+        ("max_open_for", "x"),
         ("per", "queue"),
         ("per", ()),
         ("per", (OSError, "x")),
@@ -176,6 +176,8 @@ def test_an_app_takes_a_breaker_true_or_a_table_and_nothing_else() -> None:
         App("memory://", breaker=given)
     with pytest.raises(ConfigError, match="'windows'"):
         App("memory://", breaker={"windows": 3})
+    with pytest.raises(ConfigError, match="no option 'longest'"):  # its name until it was renamed
+        App("memory://", breaker={"longest": 300.0})
     with pytest.raises(ConfigError, match="breaker"):
         App("memory://", breaker=3)  # what a user may write
 
@@ -183,7 +185,7 @@ def test_an_app_takes_a_breaker_true_or_a_table_and_nothing_else() -> None:
 # -- an App, by hand ----------------------------------------------------------------------------------
 
 
-BREAKER = Breaker(failure_rate=0.5, window=10, min_calls=4, open_for=30.0, longest=120.0)
+BREAKER = Breaker(failure_rate=0.5, window=10, min_calls=4, open_for=30.0, max_open_for=120.0)
 
 
 @pytest.mark.parametrize("personality", KINDS)
@@ -268,7 +270,7 @@ def test_another_consumer_gets_what_went_back() -> None:
 
 def test_a_failed_try_counts_nothing_and_its_record_says_why() -> None:
     shop = Shop()
-    with shop.app(Breaker(window=2, min_calls=1, open_for=10.0, longest=10.0)) as test:
+    with shop.app(Breaker(window=2, min_calls=1, open_for=10.0, max_open_for=10.0)) as test:
         shop.away = True
         test.send("orders", "one", message_id="m1")
         test.advance(95)
@@ -471,7 +473,7 @@ def test_with_workers_side_by_side_one_message_is_tried_at_a_time(kind: str) -> 
     async def act_async(delivery: Delivery) -> None:
         act(delivery)
 
-    breaker = Breaker(window=20, min_calls=5, open_for=0.05, longest=0.05)
+    breaker = Breaker(window=20, min_calls=5, open_for=0.05, max_open_for=0.05)
     app = App(f"memory://flow-{kind}", policy=RedeliveryPolicy(12, 0.01), breaker=breaker, workers=4, app_name="shop")
     app.handler("orders")(act if kind == "threads" else act_async)
     app.on_attempt(lambda record: changed.set() if len(done) == 100 else None)

@@ -127,7 +127,7 @@ def test_a_delay_longer_than_a_hold_goes_by_copy_and_its_key_waits_for_that(pers
 
 def test_a_copy_that_does_not_come_back_is_not_waited_for_longer_than_told() -> None:
     shop = Shop(a1=1)
-    with shop.app(Order("customer", longest=10.0), policy=RedeliveryPolicy(4, 15.0)) as test:
+    with shop.app(Order("customer", max_wait=10.0), policy=RedeliveryPolicy(4, 15.0)) as test:
         send(test, "a1")
         test.advance(1)
         send(test, "a2", "a3")
@@ -221,13 +221,14 @@ def test_what_is_no_key_is_refused(key: Any) -> None:
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("most", 0),
-        ("most", 1.5),
-        ("most", True),
-        ("longest", 0),
-        ("longest", "x"),
-        ("longest", float("inf")),
-        ("then", "drop"),
+        ("max_waiting", 0),
+        ("max_waiting", 1.5),
+        ("max_waiting", True),
+        ("max_wait", 0),
+        ("max_wait", "x"),
+        ("max_wait", float("inf")),
+        ("overflow", "drop"),
+        ("overflow", "let go"),
     ],
 )
 def test_a_bound_that_makes_no_sense_is_refused_by_its_name(option: str, value: Any) -> None:
@@ -235,9 +236,15 @@ def test_a_bound_that_makes_no_sense_is_refused_by_its_name(option: str, value: 
         Order("customer", **{option: value})
 
 
+@pytest.mark.parametrize(("keyword", "value"), [("most", 3), ("longest", 5.0), ("then", "park")])
+def test_a_keyword_that_was_renamed_fails_as_any_unknown_one_does(keyword: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{keyword}'"):
+        Order("customer", **{keyword: value})
+
+
 def test_what_cannot_go_together_is_refused_with_its_cure(tmp_path: Path) -> None:
     limbo = f"sqlite:///{tmp_path / 'limbo.db'}"
-    parks = Order("customer", then="park")
+    parks = Order("customer", overflow="park")
     with pytest.raises(ConfigError, match="nack"):
         App("memory://", delay="nack").handler("orders", key="customer")
     with pytest.raises(ConfigError, match="needs a limbo"):
@@ -247,7 +254,7 @@ def test_what_cannot_go_together_is_refused_with_its_cure(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="crash_safe"):
         App("memory://", limbo=limbo, crash_safe=True).handler("orders", key=parks)
     with pytest.raises(ConfigError, match="ack timeout"):
-        Shop().app(Order("customer", longest=60.0), ack_timeout=100.0).start()
+        Shop().app(Order("customer", max_wait=60.0), ack_timeout=100.0).start()
 
 
 # -- bounds -------------------------------------------------------------------------------------------
@@ -265,7 +272,7 @@ def test_healthy_messages_of_a_key_wait_for_each_other_however_many_they_are() -
 
 def test_when_too_many_wait_they_go_on_in_order_without_the_sick_one(caplog: pytest.LogCaptureFixture) -> None:
     shop = Shop(a0=1, a7=1)
-    with caplog.at_level(logging.WARNING, "redeliver_mw"), shop.app(Order("customer", most=3)) as test:
+    with caplog.at_level(logging.WARNING, "redeliver_mw"), shop.app(Order("customer", max_waiting=3)) as test:
         send(test, "a0", "a1", "a2", "a3")
         assert shop.runs == ["a0"]
         send(test, "a4")
@@ -299,7 +306,7 @@ def test_what_waits_and_what_is_held_fill_half_of_the_window_at_most() -> None:
 def test_when_the_rest_is_parked_it_comes_back_in_order_behind_what_waited(tmp_path: Path) -> None:
     shop = Shop(a0=3)
     limbo = f"sqlite:///{tmp_path / 'limbo.db'}"
-    with shop.app(Order("customer", most=2), limbo=limbo, policy=RedeliveryPolicy(9, 3.0)) as test:
+    with shop.app(Order("customer", max_waiting=2), limbo=limbo, policy=RedeliveryPolicy(9, 3.0)) as test:
         send(test, *[f"a{n}" for n in range(8)], "b1")
         assert shop.runs == ["a0", "b1"]
         assert (state(test)["behind"], test.depth("orders")) == (2, 0)
@@ -313,7 +320,7 @@ def test_when_the_rest_is_parked_it_comes_back_in_order_behind_what_waited(tmp_p
 def test_who_has_waited_too_long_is_parked_with_all_behind_it(tmp_path: Path) -> None:
     shop = Shop(a0=8)
     limbo = f"sqlite:///{tmp_path / 'limbo.db'}"
-    key = Order("customer", longest=5.0)
+    key = Order("customer", max_wait=5.0)
     with shop.app(key, limbo=limbo, policy=RedeliveryPolicy(9, 3.0)) as test:
         send(test, "a0", "a1")
         test.advance(4)
@@ -334,7 +341,7 @@ def test_what_cannot_be_parked_waits_here_for_its_turn(tmp_path: Path) -> None:
             parked.add(delivery.text)
         return delivery.text[0]
 
-    with shop.app(Order(key, most=1), limbo=limbo, policy=RedeliveryPolicy(9, 3.0)) as test:
+    with shop.app(Order(key, max_waiting=1), limbo=limbo, policy=RedeliveryPolicy(9, 3.0)) as test:
         send(test, "a0", "a1")
         test.send("orders", "a2", {"large": "x" * 130_000}, message_id="a2")
         send(test, "a3")
@@ -455,7 +462,7 @@ def test_with_workers_side_by_side_one_of_a_key_runs_at_a_time_in_order(kind: st
 def test_a_lost_connection_keeps_the_order_of_what_is_parked_too(personality: str, tmp_path: Path) -> None:
     shop = Shop(a0=3)
     limbo = f"sqlite:///{tmp_path / 'limbo.db'}"
-    key, policy = Order("customer", most=2), RedeliveryPolicy(9, 3.0)
+    key, policy = Order("customer", max_waiting=2), RedeliveryPolicy(9, 3.0)
     with shop.app(key, personality, limbo=limbo, policy=policy) as test:
         send(test, *[f"a{n}" for n in range(5)])
         test.broker.cut()

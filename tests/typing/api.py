@@ -116,9 +116,8 @@ app.handler("orders", workers=4, prefetch=100)(on_order)
 app.handler(Destination("prices", "topic"))(on_price)
 app.handler("decoded", decode=Order.parse)(on_decoded)
 app.handler("ordered", key="customer")(on_order)
-app.handler("bounded", key=OrderByKey(lambda delivery: delivery.text[0], most=20, longest=60.0, then="let go"))(
-    on_order
-)
+bounded = OrderByKey(lambda delivery: delivery.text[0], max_waiting=20, max_wait=60.0, overflow="skip")
+app.handler("bounded", key=bounded)(on_order)
 app.handler("batched", batch=50)(on_batch)
 app.handler("partial")(functools.partial(on_decoded, Order(1)))
 app.on_attempt(on_record)

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 from redeliver_mw.adapter.kit.ledger_scope import scope_of_hosts
+from redeliver_mw.adapter.kit.timer_heap import LoopTimer
 from redeliver_stomp.capabilities import other_product, version_of
 from redeliver_stomp.dropin.ack_batch import AckBatch
 from redeliver_stomp.frames import RawFrame, encode, plain_frame
-from redeliver_stomp.loop import LoopTimer, StompLoop
+from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.receipts import OnReceipt, said
 
 log = logging.getLogger("redeliver_mw.stomp")

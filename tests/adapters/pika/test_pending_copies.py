@@ -88,7 +88,7 @@ def test_of_the_first_copies_to_a_target_one_goes_alone_and_each_is_answered_onc
     post, answers = waiting.post, list[str]()
     for _ in range(3):
         post.store(copy(), 0.0, lambda verdict, _: answers.append(verdict), lambda: True)
-    assert len(waiting.publisher._queue) == 1
+    assert len(waiting.publisher._copies.unwritten) == 1
     post.forget(GENERATION)
     assert answers == ["unsent"] * 3
 

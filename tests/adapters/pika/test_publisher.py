@@ -1,17 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link: which copy an answer is about, and how long one is waited for."""
+"""The publishing link: which copy an answer is about."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.testing.contract.handlers import Handler
-from redeliver_pika import publisher
-from redeliver_pika.publisher import Publisher
 from tests.brokers import Broker
 from tests.contract.pika_world import PikaWorld, Pool
 
@@ -53,36 +51,3 @@ def test_of_two_copies_for_a_queue_only_the_one_that_came_before_it_was_made_is_
     world._proxy.resume()
     assert world.wait_until(lambda: len(answers) == 2)
     assert answers == {"before": "refused", "after": "ok"}
-
-
-class HandDriven:
-    """Timers of which a test runs the last one."""
-
-    fn: Callable[[], None]
-
-    def call_later(self, seconds: float, fn: Callable[[], None], /) -> object:
-        self.fn = fn
-        return self
-
-
-def test_a_copy_that_came_right_before_a_look_has_not_waited_since_the_look_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now, timers, answers = [100.0], HandDriven(), dict[str, str]()
-    monkeypatch.setattr(publisher.time, "monotonic", lambda: now[0])
-    copies = Publisher(timers, None, patience=1.5)
-
-    def publish(name: str) -> None:
-        out = Outgoing(Destination("dead"), name.encode(), {})
-        copies.publish(out, "", "dead", lambda verdict, why: answers.setdefault(name, verdict))
-
-    publish("first")
-    now[0] += 0.9
-    publish("second")
-    for seconds in (0.1, 1.0):
-        now[0] += seconds
-        timers.fn()
-    assert answers == {"first": "unsent"}
-    now[0] += 1.0
-    timers.fn()
-    assert answers == {"first": "unsent", "second": "unsent"}

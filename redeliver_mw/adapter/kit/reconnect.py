@@ -1,0 +1,134 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Decides when a connection is opened, when it is opened again, and when a first connect is given up.
+
+An adapter's connection knows how its driver connects and what its broker's refusals mean. What follows from them is
+here, once for all adapters::
+
+    open() -> connect() -> opened() ... ended(was_open=True)  -> down(error), and open() again soon
+                        -> ended(was_open=False)              -> the next host after a pause, or failed(error)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from ...errors import BrokerUnavailable, ConfigError, RedeliverError
+from ...timers import Cancel, cancellable
+from ..registry import BrokerUrl
+from .connection_state import ConnectionState
+from .host_rotation import HostRotation
+from .tls_errors import WrongPort, WrongPortCheck
+
+AFTER_A_LOSS = 0.05  # seconds until a connection that was open is opened again
+
+
+class Reconnector:
+    """Keeps one connection up: hosts in turn, back-off with jitter, and the end of a first connect.
+
+    `connect` begins to connect to `host`; it may raise ConfigError, as for a TLS file. `down` is told of the end of an
+    open connection, and of the last one after `close`. `meaning` says what an error of a failed attempt means. With
+    `failed` a first connect that does not come about is given up and told; without, attempts go on for ever.
+    All methods and callbacks run on the adapter's I/O thread.
+    """
+
+    def __init__(
+        self,
+        url: BrokerUrl,
+        role: str,
+        log: logging.Logger,
+        *,
+        usual_port: int,
+        call_later: Callable[[float, Callable[[], None]], object],
+        connect: Callable[[], None],
+        down: Callable[[BaseException], None],
+        meaning: Callable[[BaseException], RedeliverError],
+        failed: Callable[[RedeliverError], None] | None = None,
+        greeting: bytes = b"",
+    ) -> None:
+        self.state = ConnectionState(url.text, role, log, secret=url.password, first_is_told=failed is not None)
+        self.closing = False
+        self.was_up = False  # a first connect has come about
+        self._busy = False  # it is open, or an attempt goes on
+        self._hosts = HostRotation(url, usual_port)
+        self._port_check = WrongPortCheck(url, call_later, greeting)
+        self._call_later, self._connect, self._down = call_later, connect, down
+        self._meaning, self._failed = meaning, failed
+        self._cancel: Cancel | None = None  # takes back the next attempt
+
+    @property
+    def host(self) -> tuple[str, int]:
+        """The host and port to connect to."""
+        return self._hosts.host
+
+    @property
+    def host_index(self) -> int:
+        """The place of that host in the URL, from 0."""
+        return self._hosts.index
+
+    def open(self) -> None:
+        """Begin to connect to the next host; nothing while it is open or being opened, and once it is closed."""
+        if self.closing or self._busy:
+            return
+        self._take_back()
+        self._busy = True
+        self.state.connecting()
+        try:
+            self._connect()
+        except ConfigError as error:
+            self._busy = False
+            self._not_open(error)
+
+    def opened(self) -> None:
+        """Note that the connection is open."""
+        self.was_up = True
+        self._hosts.succeeded()
+        self.state.connected()
+
+    def ended(self, error: BaseException, *, was_open: bool) -> None:
+        """Take the end of a connection, or of an attempt, and see to what follows."""
+        self._busy = False
+        if was_open or self.closing:
+            if not self.closing:
+                self.state.lost(error)
+            self._down(error)
+            self._again(AFTER_A_LOSS)
+            return
+        meaning = self._meaning(error)
+        if self.was_up or type(meaning) is not BrokerUnavailable:
+            self._not_open(meaning)
+        else:
+            self.check_port(lambda wrong: self._not_open(meaning if wrong is None else self._meaning(wrong)))
+
+    def close(self) -> None:
+        """Open nothing any more; what is open is closed by the caller."""
+        self.closing = True
+        self.state.closed()
+        self._take_back()
+
+    def check_port(self, answer: Callable[[WrongPort | None], None]) -> None:
+        """Answer, once that is known, whether the host's port speaks TLS where we do not, or the other way round."""
+        self._port_check.begin(*self._hosts.host, answer)
+
+    def _not_open(self, meaning: RedeliverError) -> None:
+        """An attempt has failed: the next one follows, or this was the last."""
+        if self.closing:
+            return
+        told = self._hosts.failed(meaning)
+        self.state.failed(told)
+        if self._failed is not None and not self.was_up and self._hosts.is_hopeless(told):
+            self._failed(told)
+        else:
+            self._again(self._hosts.pause)
+
+    def _again(self, seconds: float) -> None:
+        if not self.closing:
+            self._take_back()
+            due, self._cancel = cancellable(self.open)
+            self._call_later(seconds, due)
+
+    def _take_back(self) -> None:
+        cancel, self._cancel = self._cancel, None
+        if cancel is not None:
+            cancel()
