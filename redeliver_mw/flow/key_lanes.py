@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import count
 
 from ..message import Delivery
 from ..redelivery.order_places import PlaceKind
@@ -38,7 +39,8 @@ class Place:
     parks: bool = False  # it is being parked: neither waiting nor away yet
     stays: bool = False  # it could not be parked, and is not to be tried again
     behind: bool = False  # it was parked for an earlier one's sake
-    noted: bool = False  # in the limbo's database
+    noted: bool = False  # in the limbo's database, or on its way there
+    doubted: bool = False  # the limbo did not take it, so it may not be there
     since: float | None = None  # since when it has waited for one that is being retried
     until: float = 0.0  # while it is away: it is not waited for any longer
 
@@ -169,25 +171,26 @@ class KeyLanes:
         place = self._places.get(delivery)
         if place is None:
             return Admitted()
-        quicker = next((p for p in self._names.get(name, ()) if p is not place and p.waits), None)
-        if quicker is not None and quicker.lane is place.lane:  # it was quicker than the word of it
+        if self._is_double(place, name):  # the earlier place is kept, and there may be one copy for both
+            for other in self._names[name]:
+                other.until = max(other.until, until)
+            return self.end(delivery, now)
+        lane = place.lane
+        quicker = next((p for p in self._names.get(name, ()) if p is not place and p.waits and p.lane is lane), None)
+        if quicker is not None:  # it was quicker than the word of it
             come = quicker.delivery
             assert come is not None
             going = self._end(quicker)
             self._away(place)
             self._arrives(place, come)
-            going.join(self._go_on(place.lane, now, sick=not place.behind))
+            going.join(self._go_on(lane, now, sick=not place.behind))
             return going
-        if self._is_double(place, name):  # there may be one copy for both
-            for other in self._names[name]:
-                other.until = max(other.until, until)
-            return self.end(delivery, now)
         self._away(place)
         self._named(place, name)
         place.until = until
-        if place.lane.line[0] is place:
-            return self._sickens(place.lane, now, room)
-        return self._go_on(place.lane, now)
+        if lane.line[0] is place:
+            return self._sickens(lane, now, room)
+        return self._go_on(lane, now)
 
     def stays(self, delivery: Delivery, now: float) -> Admitted | None:
         """Take back a message that could not be parked. Return None if it may run; else it waits for its turn."""
@@ -272,21 +275,28 @@ class KeyLanes:
 
     def note(self, delivery: Delivery, name: str, text: str) -> list[tuple[int, str, PlaceKind]] | None:
         """Return what is to be remembered before it leaves by a copy of that name: it, and those in front of it that
-        are not noted yet. None if it has no place, or shares one with an earlier delivery of the same message."""
+        are not noted yet, also what is being parked by another thread. None if it has no place, or shares one with an
+        earlier delivery of the same message."""
         place = self._places.get(delivery)
         if place is None or self._is_double(place, name):
             return None
         place.lane.text = place.lane.text or text
         found = []
         ahead = (other for other in place.lane.here if other.number < place.number)
-        for other in sorted((other for other in ahead if not other.noted and not other.parks), key=_number):
+        for other in sorted((other for other in ahead if other.doubted or not other.noted), key=_number):
             if known := other.name or self._name_of_place(other):
-                other.noted = True
+                other.noted, other.doubted = True, False
                 found.append((other.number, known, PlaceKind.HERE))
-        place.noted = True
+        place.noted, place.doubted = True, False
         self._named(place, name)
         found.append((place.number, name, PlaceKind.BEHIND if place.behind else PlaceKind.IN_FRONT))
         return found
+
+    def doubt(self, text: str, numbers: Collection[int]) -> None:
+        """Note these places of the key with this text again as soon as one behind them is noted: the limbo did not take
+        them."""
+        for place in (place for lane in self._lanes.values() if lane.text == text for place in lane.here):
+            place.doubted |= place.number in numbers
 
     def text_of(self, delivery: Delivery) -> str:
         """Return the text of its key."""
@@ -309,11 +319,16 @@ class KeyLanes:
         return lane
 
     def _new_place(self, lane: KeyLane, name: str) -> Place:
-        """At the end of its line; for a message that went back, behind those that were never parked."""
+        """At the end of its line; for a message that went back, behind those that were never parked; for a message that
+        has a place already, right behind that."""
+        twin = next((p for p in self._names.get(name, ()) if p.lane is lane), None) if name else None
         ahead = next((n for n, p in enumerate(lane.line) if p.behind), None) if lane.back else None
         self._last += GAP
         place = Place(lane, self._last, None)
-        if ahead is not None:
+        if twin is not None:
+            taken = {p.number for p in lane.line}
+            place.number = next(number for number in count(twin.number + 1) if number not in taken)
+        elif ahead is not None:
             below = lane.line[ahead - 1].number if ahead else lane.line[0].number - GAP * GAP
             place.number = below + max(1, (lane.line[ahead].number - below) // (lane.back + 1))
         lane.back = max(0, lane.back - 1)

@@ -154,6 +154,12 @@ class KeySequencer:
             text = lanes.text_of(delivery)
         return tuple(OrderPlace(number, text, known, kind, due_us) for number, known, kind in found)
 
+    def not_noted(self, source: Destination, places: Collection[OrderPlace], /) -> None:
+        """Take note that the limbo did not take these places, which `note` gave. Any thread."""
+        with self._lock:
+            for text in {place.key for place in places}:
+                self._lanes[source].doubt(text, [place.number for place in places])
+
     def noted(self, delivery: Delivery, /) -> tuple[str, int] | None:
         """Return the key's text and the number of its place, if the limbo remembers it."""
         if (lanes := self._lanes.get(delivery.destination)) is None or not lanes.has(delivery):

@@ -64,6 +64,7 @@ class LimboWorker:
         self._limbo, self._publish, self._window = limbo, publish, window
         self._clock = clock or SystemClock()
         self._jobs: queue.SimpleQueue[_Park | _Told | _Forget | None] = queue.SimpleQueue()
+        self._first: _Park | _Told | _Forget | None = None  # taken from the queue, and not done yet
         self._said: list[_Told] = []  # not in the database yet
         self._keep_at = self._clock.now().mono + limbo.lease / 3
         self._in_trouble = ""
@@ -136,8 +137,7 @@ class LimboWorker:
         while not self._closing:
             try:
                 rest = self.turn()
-                first = self._jobs.get(timeout=rest)
-                self._jobs.put(first)  # behind others, which is no matter: each is of a message of its own
+                self._first = self._jobs.get(timeout=rest)
             except queue.Empty:
                 pass
             except Exception:  # a bug of ours must not leave messages lying
@@ -170,15 +170,16 @@ class LimboWorker:
     def _do_jobs(self) -> None:
         parks: list[_Park] = []
         forgets: list[_Forget] = []
+        job, self._first = self._first, None
         with suppress(queue.Empty):
             while True:
-                job = self._jobs.get_nowait()
                 if isinstance(job, _Park):
                     parks.append(job)
                 elif isinstance(job, _Forget):
                     forgets.append(job)
                 elif job is not None:
                     self._said.append(job)
+                job = self._jobs.get_nowait()
         for batch in _batches(parks):
             self._park(batch)
         self._forget_places(forgets)

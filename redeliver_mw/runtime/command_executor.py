@@ -128,7 +128,11 @@ class CommandExecutor:
             self._timers.run_out()
 
     def store(self, c: PublishCopy) -> None:
+        places = () if c.due_us is None else self._places_with(c)
+
         def answered(verdict: Verdict, why: str) -> None:
+            if places and verdict != "ok" and self._sequencer is not None and c.out.origin is not None:
+                self._sequencer.not_noted(c.out.origin.destination, places)
             self._dispatcher.feed(copy_answered(c, verdict, why, self._clock.now()))
             if verdict == "refused" and c.due_us is None and self._maker is not None:
                 self._maker.refused(c.out.target)
@@ -136,7 +140,7 @@ class CommandExecutor:
         if c.due_us is None:
             self._adapter.publish(c.out, answered, after=c.after)
         elif self._limbo is not None:
-            self._limbo.park(c.out, c.due_us / 1e6, answered, c.terms, self._places_with(c))
+            self._limbo.park(c.out, c.due_us / 1e6, answered, c.terms, places)
 
     def _places_with(self, c: PublishCopy) -> Sequence[OrderPlace]:
         """Return the places that the limbo is to remember with a retry copy."""

@@ -243,7 +243,4 @@ def test_what_is_parked_comes_back_after_an_end_in_the_middle_and_after_a_stop_i
     end(child, how)
     place.consume(1.0, limbo=True, order={"max_waiting": 5, "overflow": "park"}, prefetch=prefetch)
     place.wait_for_all(THREE, MANY)
-    handled = place.handled()
-    if how is signal.SIGKILL:  # some may have lost their places: `docs/flow.md` says so
-        handled = {key: sorted(numbers) for key, numbers in handled.items()}
-    assert handled == {key: list(range(MANY)) for key in THREE}
+    assert place.handled() == {key: list(range(MANY)) for key in THREE}

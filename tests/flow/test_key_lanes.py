@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -156,6 +156,38 @@ def test_a_message_that_comes_twice_has_one_place_to_come_back_to() -> None:
     assert machine._lanes == {}
 
 
+def test_a_message_that_comes_a_second_time_while_it_is_here_comes_right_behind_itself() -> None:
+    machine, (first, second, *_) = parking()
+    assert machine.end(first, 1.0).go == [second]
+    copies = {n: message(n) for n in (2, 3, 4)}
+    for n, copy in copies.items():
+        assert machine.come(copy, "a", 1.0, ROOM, name=f"l{n}") == Admitted()
+    double, third = message(2), message(2)
+    assert machine.come(double, "a", 1.0, ROOM, name="l2") == Admitted()
+    assert machine.come(third, "a", 1.0, ROOM, name="l2") == Admitted()
+    gone = [second]
+    while going := machine.end(gone[-1], 2.0).go:
+        gone += going
+    assert gone in ([second, copies[2], *two, copies[3], copies[4]] for two in ([double, third], [third, double]))
+
+
+def test_a_double_that_is_parked_alone_takes_nothing_from_the_one_that_waits() -> None:
+    machine, (first, second, *_) = parking()
+    assert machine.end(first, 1.0).go == [second]
+    machine.rests(second, 1.0, ROOM)
+    copy, double = message(2), message(2)
+    assert machine.come(copy, "a", 1.0, ROOM, name="l2") == Admitted()
+    assert [delivery for delivery, _ in machine.come(double, "a", 1.0, ROOM, name="l2").park] == [double]
+    assert machine.note(double, "l2", "text of a") is None
+    assert machine.leaves(double, "l2", 100.0, 1.0, ROOM) == Admitted()
+    later = {n: message(n) for n in (3, 4)}
+    assert machine.end(second, 2.0).go == [copy]
+    assert machine.come(later[4], "a", 2.0, ROOM, name="l4") == Admitted()
+    assert machine.come(later[3], "a", 2.0, ROOM, name="l3") == Admitted()
+    assert machine.end(copy, 3.0).go == [later[3]]
+    assert machine.end(later[3], 3.0).go == [later[4]]
+
+
 def test_what_could_not_be_parked_waits_for_its_turn() -> None:
     machine, first, second, third = lanes(parks=True, most=1), message(0), message(1), message(2)
     machine.come(first, "a", 0.0, ROOM)
@@ -183,6 +215,39 @@ def test_places_are_noted_with_the_first_copy_that_is_parked_and_forgotten_with_
     ]
     assert [one[0] for one in noted] == sorted(one[0] for one in noted)
     assert machine.end(first, 1.0).over == [("digest", noted[0][0])]
+
+
+def noting(most: int = 1) -> tuple[KeyLanes, list[Delivery]]:
+    """Lanes in which of a key 0 has failed, 1 waits, and 2 and 3 are being parked."""
+    machine = KeyLanes(most, LONGEST, parks=True, name_of=lambda delivery: f"id{delivery.text}")
+    all_ = [message(n) for n in range(4)]
+    for delivery in all_:
+        machine.come(delivery, "a", 0.0, ROOM)
+        machine.rests(all_[0], 0.0, ROOM)
+    return machine, all_
+
+
+def test_the_place_of_one_that_is_being_parked_is_noted_with_a_later_one_that_is_noted_before_it() -> None:
+    machine, (*_, third, fourth) = noting()
+    noted = machine.note(fourth, "l3", "digest")
+    assert noted is not None
+    assert [one[1:] for one in noted] == [
+        ("id0", PlaceKind.HERE),
+        ("id1", PlaceKind.HERE),
+        ("id2", PlaceKind.HERE),
+        ("l3", PlaceKind.BEHIND),
+    ]
+    assert machine.note(third, "l2", "digest") == [(noted[2][0], "l2", PlaceKind.BEHIND)]
+
+
+def test_places_that_the_limbo_did_not_take_are_noted_with_the_next_one() -> None:
+    machine, (*_, third, fourth) = noting()
+    noted = machine.note(third, "l2", "digest")
+    assert noted is not None
+    machine.doubt("digest", [number for number, *_ in noted])
+    again = machine.note(fourth, "l3", "digest")
+    assert again is not None
+    assert [one[0] for one in again[:-1]] == [one[0] for one in noted]
 
 
 def restored(*kinds: tuple[PlaceKind, bool]) -> KeyLanes:
@@ -264,6 +329,13 @@ class Walk(RuleBasedStateMachine):
     def running(self) -> list[Delivery]:
         return sorted((d for some in self.out.values() for d in some), key=self.number.__getitem__)
 
+    def twice(self) -> list[Delivery]:
+        """Copies that are here, each the only one of its message."""
+        here = [d for d in [*self.came, *self.running()] if d in self.name and d.generation == self.generation]
+        names = Counter(self.name[delivery] for delivery in here)
+        alone = [d for d in here if names[self.name[d]] == 1 and self.name[d] not in self.away]
+        return sorted(alone, key=self.number.__getitem__)
+
     def awaited(self) -> set[str]:
         return {place.name for lane in self.lanes._lanes.values() for place in lane.line if place.delivery is None}
 
@@ -317,11 +389,20 @@ class Walk(RuleBasedStateMachine):
     def come_back(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.away)))
         key, number = self.away.pop(name)
-        if name not in self.awaited():
+        if name not in self.lanes._names:
             self.disordered = True  # it was not waited for any longer
         delivery = self.made(number, key)
         self.name[delivery] = name
         self.follow(self.lanes.come(delivery, key, self.now, ROOM, name=name))
+
+    @precondition(lambda self: self.twice())
+    @rule(data=st.data())
+    def come_twice(self, data: st.DataObject) -> None:
+        """A copy comes a second time while the first one is here."""
+        first = data.draw(st.sampled_from(self.twice()))
+        delivery = self.made(self.number[first], self.key[first])
+        self.name[delivery] = self.name[first]
+        self.follow(self.lanes.come(delivery, self.key[first], self.now, ROOM, name=self.name[first]))
 
     @rule(seconds=st.floats(0.1, 15.0))
     def wait(self, seconds: float) -> None:

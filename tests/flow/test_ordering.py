@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 import threading
 import time
 from collections import defaultdict
@@ -16,6 +17,7 @@ import pytest
 from redeliver_mw import App, Breaker, Delivery, Order, RedeliveryPolicy, Reject, RetryAfter
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.memory import MemoryBroker, register_broker
+from redeliver_mw.redelivery.order_places import PlaceKind
 from redeliver_mw.testing import TestApp
 
 KINDS = ["rabbitmq", "rabbitmq-classic", "activemq", "artemis"]
@@ -315,6 +317,21 @@ def test_when_the_rest_is_parked_it_comes_back_in_order_behind_what_waited(tmp_p
         test.advance(60)
         assert shop.of("a") == [f"a{n}" for n in range(9)]
         assert test.dead_letters("orders") == []
+
+
+def test_places_that_the_limbo_refused_are_in_it_once_it_works_again(tmp_path: Path) -> None:
+    shop, file = Shop(a0=3), tmp_path / "limbo.db"
+    with shop.app(Order("customer", most=1), limbo=f"sqlite:///{file}", policy=RedeliveryPolicy(9, 30.0)) as test:
+        other = sqlite3.connect(file, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        send(test, "a0", "a1", "a2")
+        test.advance(0.1)  # a2 is to be parked, and is refused
+        other.execute("ROLLBACK")
+        places = "SELECT kind FROM redeliver_limbo_place ORDER BY number"
+        assert other.execute(places).fetchall() == []
+        test.advance(0.5)
+        assert other.execute(places).fetchall() == [(PlaceKind.HERE,), (PlaceKind.HERE,), (PlaceKind.BEHIND,)]
+        other.close()
 
 
 def test_who_has_waited_too_long_is_parked_with_all_behind_it(tmp_path: Path) -> None:

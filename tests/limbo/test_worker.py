@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import sqlite3
 import threading
 import time
@@ -219,6 +220,19 @@ def test_as_a_thread_it_parks_publishes_and_stops(url: str) -> None:
     assert min(late) >= 0
     assert clerk.stop(30)
     assert count(url) == 0
+
+
+def test_messages_are_parked_in_the_order_in_which_they_were_given(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that after an end by force no place in the line of a key is there without those in front of it."""
+    monkeypatch.setattr("redeliver_mw.limbo.worker.BATCH", 1)
+    clerk = LimboWorker(Limbo(f"sqlite:///{file}", app="shop").open(), lambda row: None)
+    clerk.start()
+    answered: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for start in range(0, 60, 3):  # each time the thread waits for something to do
+        for n in range(start, start + 3):
+            clerk.park(Parking(message(n), time.time() + 60), lambda verdict, why, n=n: answered.put(n))
+        assert [answered.get(timeout=30) for _ in range(3)] == [start, start + 1, start + 2]
+    assert clerk.stop(30)
 
 
 def test_stopping_brings_to_the_disk_what_was_said_before(file: Path) -> None:
