@@ -23,6 +23,7 @@ from ..failure import describe
 from ..journal.consumer_info import ConsumerInfo
 from ..message import Delivery, Destination
 from ..policy import Accept
+from ..redaction import visible
 from ..redelivery import ledger
 from ..redelivery.commands import Arrived, ConsumerRetired, GenerationLost, HandlerFailed, HandlerSucceeded, NotRun
 from ..redelivery.dispatcher import EventDispatcher
@@ -219,16 +220,16 @@ class CallbackRunner(ABC):
         word = turn.word
         if word is ACK:
             if error is not None:
-                text = "%r was acked by its callback, which raised after that: the ack counts"
-                log.error(text, turn.delivery, exc_info=error)
+                text = "%r was acked by its callback, which raised after that: the ack counts\n%s"
+                log.error(text, turn.delivery, _shown(error))
         elif isinstance(error, RefusedHere):
             self.refused(turn, error)
         elif word is not None:
             self._failed(turn, error if error is not None and isinstance(word, Requeued) else word)
         elif error is not None:
             if turn.promised and not turn.seat.withdraw(turn):
-                text = "%r: the callback raised, and its transaction has the settlement already: its outcome counts"
-                log.error(text, turn.delivery, exc_info=error)
+                text = "%r: the callback raised, and its transaction has the settlement already: its outcome counts\n%s"
+                log.error(text, turn.delivery, _shown(error))
             else:
                 self._failed(turn, error)
         elif turn.promised:
@@ -327,3 +328,8 @@ class CallbackRunner(ABC):
                 self._feed(NotRun(turn.delivery, self._now()))
         if self.terms.failures is not None:
             self.terms.failures.flush()  # the timers of a closed connection never come
+
+
+def _shown(error: BaseException) -> str:
+    """Return the traceback of the user's exception, without secrets and without what would steer a terminal."""
+    return visible(describe(error).text.rstrip("\n"), lines=True)

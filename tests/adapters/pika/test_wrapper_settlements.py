@@ -138,7 +138,7 @@ def test_an_ack_counts_even_if_the_callback_raises_after_it_and_that_is_said(
 ) -> None:
     def act(ch: Any, m: Any, *_: Any) -> None:
         ch.basic_ack(m.delivery_tag)
-        raise ValueError("too late")
+        raise ValueError("too late\x1b[2J password=hunter2")
 
     seen = Seen(act)
     q.put("1")
@@ -146,6 +146,9 @@ def test_an_ack_counts_even_if_the_callback_raises_after_it_and_that_is_said(
     until(channel.connection, lambda: bool(seen.counts))
     channel.connection.process_data_events(0.2)
     assert "the ack counts" in caplog.text
+    assert "ValueError: too late" in caplog.text
+    assert "hunter2" not in caplog.text
+    assert "\x1b" not in caplog.text
     assert (closed_and_left(channel, q), q.dead()) == ([], [])
 
 
