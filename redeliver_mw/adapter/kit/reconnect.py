@@ -105,7 +105,6 @@ class Reconnector:
         """Open nothing any more; what is open is closed by the caller."""
         self.closing = True
         self.state.closed()
-        self._take_back()
 
     def check_port(self, answer: Callable[[WrongPort | None], None]) -> None:
         """Answer, once that is known, whether the host's port speaks TLS where we do not, or the other way round."""

@@ -104,13 +104,13 @@ def test_no_time_passes_while_the_broker_has_paused_us() -> None:
 
 
 def test_a_copy_that_came_right_before_a_look_has_not_waited_since_the_look_before() -> None:
-    scene = Scene(patience=3.0)
+    scene = Scene(patience=2.5)  # looked at every second
     scene.queue.add(scene.copy("first"))
     scene.timers.advance(2.9)
     scene.queue.add(scene.copy("second"))
-    scene.timers.advance(2.2)
+    scene.timers.advance(2.4)  # two more looks: it has waited for 2.1 s then
     assert scene.told == [("first", "unsent")]
-    scene.timers.advance(2.0)
+    scene.timers.advance(1.0)
     assert scene.told == [("first", "unsent"), ("second", "unsent")]
 
 

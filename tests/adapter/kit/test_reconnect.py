@@ -162,6 +162,41 @@ def test_an_answer_about_the_port_that_comes_after_the_close_opens_nothing(monke
     driver.timers.advance(60.0)
     assert len(driver.attempts) == 1
     assert driver.given_up == []
+    assert driver.reconnector.state.report().state == "closed"
+
+
+def test_only_the_port_of_a_first_connect_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Callable[[None], None]] = []
+    monkeypatch.setattr(tls_errors.WrongPortCheck, "begin", lambda check, host, port, answer: asked.append(answer))
+    driver = Driver()
+    driver.reconnector.open()
+    driver.reconnector.opened()
+    driver.reconnector.ended(ConnectionError("reset"), was_open=True)
+    driver.timers.advance(AFTER_A_LOSS)
+    driver.fail()
+    assert asked == []
+
+
+def test_after_a_success_the_hosts_are_tried_from_the_first_again() -> None:
+    driver = Driver("a,b")
+    driver.reconnector.open()
+    driver.fail()
+    driver.timers.advance(5.1)
+    driver.reconnector.opened()
+    driver.reconnector.ended(ConnectionError("reset"), was_open=True)
+    driver.timers.advance(AFTER_A_LOSS)
+    assert [host for host, _ in driver.attempts] == ["a", "b", "a"]
+
+
+def test_an_attempt_that_is_asked_for_takes_the_place_of_the_one_that_waits() -> None:
+    driver = Driver("a,b,c")
+    driver.reconnector.open()
+    driver.fail()
+    driver.reconnector.open()
+    assert len(driver.attempts) == 2
+    driver.fail(Refused())
+    driver.timers.advance(5.1)
+    assert (len(driver.attempts), len(driver.given_up)) == (2, 1)
 
 
 def test_after_close_nothing_is_opened_and_the_end_is_told_without_an_error() -> None:
@@ -178,7 +213,7 @@ def test_after_close_nothing_is_opened_and_the_end_is_told_without_an_error() ->
     assert (report.state, report.last_error) == ("closed", "")
 
 
-def test_close_takes_back_the_attempt_that_waits() -> None:
+def test_an_attempt_that_waits_is_not_made_after_a_close() -> None:
     driver = Driver()
     driver.reconnector.open()
     driver.fail()

@@ -35,6 +35,16 @@ def test_a_cancelled_timer_is_not_called_and_wakes_nobody() -> None:
     assert ran == []
 
 
+def test_a_cancelled_timer_is_not_taken_out() -> None:
+    heap, ran = TimerHeap(), list[str]()
+    first, second = LoopTimer(lambda: ran.append("first")), LoopTimer(lambda: ran.append("second"))
+    heap.add(1.0, first)
+    heap.add(1.0, second)
+    first.cancel()
+    assert heap.take(5.0) is second
+    assert heap.take(5.0) is None
+
+
 def test_a_timer_that_is_cancelled_by_one_that_is_due_at_the_same_time_is_not_called() -> None:
     heap, ran = TimerHeap(), list[str]()
     second = LoopTimer(lambda: ran.append("second"))
