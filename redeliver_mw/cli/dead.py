@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Annotated, Any
 
@@ -185,9 +186,9 @@ def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delive
 def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
     return {
         "id": letter.id,
-        "from": None if letter.source is None else str(letter.source),
+        "from": _told(letter.source) or None,
         "evidence": letter.evidence or None,
-        "problem": letter.problem or None,
+        "problem": redact(letter.problem) or None,
         "reason": letter.reason or None,
         "failures": letter.failures,
         "error_type": letter.error_type or None,
@@ -221,7 +222,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
     letters = [
         {
             "id": o.letter.id,
-            "to": None if o.letter.source is None else str(o.letter.source),
+            "to": _told(o.letter.source) or None,
             "outcome": o.word,
             "why": redact(o.why) or None,
         }
@@ -237,7 +238,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
 
 def _print_report(report: ReplayReport) -> None:
     """A line for each kind of outcome: there may be many thousands of letters."""
-    same = Counter((o.word, str(o.letter.source or ""), o.why) for o in report.outcomes)
+    same = Counter((o.word, _told(o.letter.source), o.why) for o in report.outcomes)
     rows = [(str(n), word, plain(to), plain(redact(why))) for (word, to, why), n in same.items()]
     if rows:
         print_table(("letters", "outcome", "to", "why"), rows, right={0})
@@ -266,7 +267,14 @@ def _short(ids: Sequence[str]) -> dict[str, str]:
 
 
 def _from(letter: DeadLetterInfo) -> str:
-    return plain(str(letter.source)) if letter.source is not None else plain(letter.problem)
+    return plain(_told(letter.source) or redact(letter.problem))
+
+
+def _told(source: Destination | None) -> str:
+    """Return a source as text; empty for none. A stranger may have written its name, with a secret in it."""
+    if source is None:
+        return ""
+    return str(replace(source, name=redact(source.name), subscription=redact(source.subscription)))
 
 
 def _error(letter: DeadLetterInfo) -> str:

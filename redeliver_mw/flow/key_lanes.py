@@ -107,7 +107,7 @@ class KeyLanes:
         self._restored: dict[str, KeyLane] = {}  # by the key's text: lanes of which no message has come yet
         self._places: dict[Delivery, Place] = {}
         self._names: dict[str, list[Place]] = {}
-        self._troubled: set[KeyLane] = set()  # those that are looked at as time passes; there are few of them
+        self._troubled: dict[KeyLane, None] = {}  # those that are looked at as time passes; there are few of them
         self._last = 0  # number
         self._adrift = False  # a connection was lost, and nothing has come since: nobody's time runs out meanwhile
 
@@ -270,7 +270,7 @@ class KeyLanes:
         lane.line.append(place)
         lane.sick_since = now
         self._named(place, name)
-        self._troubled.add(lane)
+        self._troubled[lane] = None
         return True
 
     def note(self, delivery: Delivery, name: str, text: str) -> list[tuple[int, str, PlaceKind]] | None:
@@ -322,7 +322,7 @@ class KeyLanes:
         """At the end of its line; for a message that went back, behind those that were never parked; for a message that
         has a place already, right behind that."""
         twin = next((p for p in self._names.get(name, ()) if p.lane is lane), None) if name else None
-        ahead = next((n for n, p in enumerate(lane.line) if p.behind), None) if lane.back else None
+        ahead = next((n for n, p in enumerate(lane.line) if p.behind and not p.began), None) if lane.back else None
         self._last += GAP
         place = Place(lane, self._last, None)
         if twin is not None:
@@ -419,7 +419,7 @@ class KeyLanes:
             if self._restored.get(lane.text) is lane:
                 del self._restored[lane.text]
             lane.sick_since = None
-            self._troubled.discard(lane)
+            self._troubled.pop(lane, None)
             return Admitted()
         first, going = lane.line[0], Admitted()
         if first.waits:
@@ -443,13 +443,13 @@ class KeyLanes:
 
     def _watch(self, lane: KeyLane) -> None:
         if lane.sick_since is None and not lane.line[-1].is_parked:
-            self._troubled.discard(lane)
+            self._troubled.pop(lane, None)
         else:
-            self._troubled.add(lane)
+            self._troubled[lane] = None
 
     def _sickens(self, lane: KeyLane, now: float, room: int) -> Admitted:
         self._wait_from(lane, now)
-        self._troubled.add(lane)
+        self._troubled[lane] = None
         return self._bound(lane, now, room)
 
     # -- bounds --------------------------------------------------------------------------------------

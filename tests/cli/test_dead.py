@@ -181,6 +181,21 @@ def test_times_that_a_stranger_wrote_end_no_command(rabbitmq: Broker, time: str,
 
 
 @pytest.mark.broker
+def test_a_secret_in_the_name_of_a_source_that_a_stranger_wrote_is_not_shown(rabbitmq: Broker, tmp_path: Path) -> None:
+    grave = "dlq.dead.names"
+    declare(rabbitmq, grave)
+    headers = {"redeliver_reason": "exhausted", "redeliver_original_kind": "topic"}
+    name = "prices::amqp://shop:Zq9S3cr3t@broker:5672/"
+    with connect(rabbitmq.url) as session:
+        session.publish(grave, b"one", headers | {"redeliver_original_destination": name})
+    for words in (("list",), ("show",), ("replay",)):
+        for form in ((), ("--json",)):
+            done = redeliver(tmp_path, "dead", *words, rabbitmq.url, grave, *form)
+            assert "Zq9S3cr3t" not in done.stdout + done.stderr
+            assert "prices::" in done.stdout
+
+
+@pytest.mark.broker
 def test_letters_go_back_as_they_were(letters: Broker, tmp_path: Path) -> None:
     one = asked(tmp_path, letters, "replay", "env:BROKER", DLQ, "--id", "copy-1")
     assert (one["replayed"], one["refused"], one["skipped"]) == (1, 0, 0)

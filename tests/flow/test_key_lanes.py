@@ -188,6 +188,17 @@ def test_a_double_that_is_parked_alone_takes_nothing_from_the_one_that_waits() -
     assert machine.end(later[3], 3.0).go == [later[4]]
 
 
+def test_what_was_parked_and_runs_when_its_connection_is_lost_is_not_overtaken_by_its_redelivery() -> None:
+    machine, (first, second, *_) = parking()
+    machine.end(first, 1.0)
+    machine.end(second, 1.0)
+    copy, again = message(2), message(2, 2)
+    assert machine.come(copy, "a", 1.0, ROOM, name="l2").go == [copy]
+    machine.lost(1, [copy], 2.0)
+    assert machine.come(again, "a", 3.0, ROOM, name="").go == []
+    assert machine.end(copy, 4.0).go == [again]
+
+
 def test_what_could_not_be_parked_waits_for_its_turn() -> None:
     machine, first, second, third = lanes(parks=True, most=1), message(0), message(1), message(2)
     machine.come(first, "a", 0.0, ROOM)
@@ -327,7 +338,7 @@ class Walk(RuleBasedStateMachine):
             self.parking.append(delivery)
 
     def running(self) -> list[Delivery]:
-        return sorted((d for some in self.out.values() for d in some), key=self.number.__getitem__)
+        return sorted((d for some in self.out.values() for d in some), key=lambda d: (self.number[d], d.tag))
 
     def twice(self) -> list[Delivery]:
         """Copies that are here, each the only one of its message."""
@@ -454,7 +465,7 @@ class Walk(RuleBasedStateMachine):
             self.now = max(self.now, self.lanes.next_look() or 0.0)
             self.follow(self.lanes.look(self.now, ROOM))
         if self.count and not self.lanes._adrift:
-            assert (self.came, self.lanes._lanes, self.lanes._names, self.lanes._troubled) == (set(), {}, {}, set())
+            assert (self.came, self.lanes._lanes, self.lanes._names, self.lanes._troubled) == (set(), {}, {}, {})
             assert self.lanes._places == {}
 
 

@@ -95,7 +95,7 @@ def run(carrier: Carrier, seed: int, limits: Limits, messages: int = MESSAGES) -
         face = "app"
     done = Round(seed, face)
     name = f"hostile.{seed}.{time.time_ns():x}"
-    queues = {word: f"{name}.{word}" for word in ("source", "dead", "control", "back")}
+    queues = {word: f"{name}.{word}" for word in ("source", "dead", "control", "strangers")}
     try:
         for queue in queues.values():
             carrier.make(queue, Random(seed))  # all of one kind: kinds differ in what they make of numbers
@@ -290,8 +290,12 @@ def _parked(limbo: str) -> int:
 def _look_at_strangers(
     carrier: Carrier, rng: Random, done: Round, queues: dict[str, str], sent: dict[str, Made]
 ) -> None:
-    """The messages as they were sent, taken for dead letters: looked at, made rows of, replayed."""
-    queue, there = queues["control"], 0
+    """The messages as they were sent, taken for dead letters: looked at, made rows of, replayed.
+
+    They go into a queue of their own. In the control's Artemis has seen their duplicate ids, and would drop them; those
+    of them that have one id in common it has dropped there before.
+    """
+    queue, there = queues["strangers"], 0
     for made in sent.values():
         there += not carrier.send(queue, made)
     for words in (("list",), ("list", "--json"), ("show", "--limit", "100"), ("show", "--json", "--limit", "100")):
@@ -305,7 +309,7 @@ def _look_at_strangers(
     with contextlib.suppress(ValueError):  # a forged letter may name any queue that there is
         gone = [letter["to"] for letter in json.loads(out)["letters"] if letter["outcome"] == "replayed"]
         there -= sum(to not in [f"queue:{name}" for name in queues.values()] for to in gone)
-    left = len(carrier.take(queue)) + sum(len(carrier.take(queues[word])) for word in ("source", "back", "dead"))
+    left = len(carrier.take(queue)) + sum(len(carrier.take(queues[word])) for word in ("source", "control", "dead"))
     if left < there:
         done.faults.append(f"{there} strangers' messages should be left by a replay, and {left} are")
 
