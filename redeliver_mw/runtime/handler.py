@@ -14,7 +14,8 @@ from ..decorator import is_async
 from ..errors import ConfigError
 from ..flow.ordering import Order
 from ..message import Destination
-from ..policy import RedeliveryPolicy
+from ..policy import PolicyMap, RedeliveryPolicy
+from ..policy.policy_file import PolicyFile
 from ..redelivery.broker_limits import check_limit
 from ..redelivery.copies import Provenance
 from ..redelivery.delays import delay_options
@@ -28,7 +29,7 @@ class HandlerSpec:
 
     source: Destination
     fn: Callable[..., Any]
-    policy: Any  # a RedeliveryPolicy, PolicyMap or PolicyFile
+    policy: RedeliveryPolicy | PolicyMap | PolicyFile
     workers: int
     prefetch: int
     decode: Callable[[bytes], Any] | None = None
