@@ -66,7 +66,7 @@ class ScheduleRange:
 
 @dataclass(frozen=True, slots=True)
 class VerbRecord:
-    """What one word of the protocol really does on this broker, and what we do instead. Markdown for the README.
+    """Says what a verb of the protocol does on this broker, and what we do instead, in Markdown for docs/verbs.md.
 
     `outcome` is what becomes of the message: of a verb whose `basis` is proved or probed, each adapter's tests try it
     on the real broker and compare. *back* means back in its queue at once: with nothing to show for it, with the

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The table of what each verb really does on each broker, drawn from the adapters' own records.
+"""Prints the table of what each verb does on each broker, from the adapters' own records.
 
-`python -m redeliver_mw.adapter.verb_table` prints it, as Markdown; `--write README.md` puts it between that file's
+`python -m redeliver_mw.adapter.verb_table` prints it, as Markdown; `--write docs/verbs.md` puts it between that file's
 marks. An adapter takes part when the module of its entry point has a function `records`, which returns one
 `Capabilities` for each broker version. Nothing is connected to; the drivers have to be installed.
 """

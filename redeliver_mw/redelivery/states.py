@@ -1,16 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One failing delivery, as a table of states. Pure.
+"""Holds the one table by which the state of a failing delivery changes. Pure.
 
-All that may happen to a delivery that is not simply handled stands in `TABLE`: where it is, what it is told,
-where that leads and what is to be done. Nothing outside this table changes a story's state; the README's
-picture is drawn from it (`python -m redeliver_mw.redelivery.states`). A pair that is not in the table is `LATE`: it
-changes nothing and nothing is done, because the answer came after the story had moved on.
+`TABLE` says for each state and each signal which state follows and what is to be done. Nothing else changes the state of
+a tracked delivery. The diagram in docs/states.md is drawn from it (`python -m redeliver_mw.redelivery.states`). A pair
+that is not in the table is late: the answer came after the delivery had moved on, and nothing changes.
 
-The order that the table keeps is confirm-before-settle: the only ways into *settling* are a handler's success, a
-verdict that nothing is to be sent, and the last confirm of what was sent; and, as released, the end of a nack's rest,
-or its beginning where the broker waits, and the end of the time for which what cannot be copied may stay unsettled. A
-transaction, in which copies and settle are one, leads from *moving* to *settled*.
+The table keeps confirm-before-settle. A delivery gets to *settling* when its handler has succeeded, when nothing is to
+be sent, or when the last copy is confirmed. It is released when a nack's delay ends, when the broker itself waits out
+the delay, or when a message without a copy has stayed unsettled for as long as it may. A transaction, in which copies
+and settlement are one, leads from *moving* to *settled*.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ class State(StrEnum):
     MOVING = "moving"  # copies are out, some of them unconfirmed
     BACKING_OFF = "backing off"  # waiting before the unconfirmed targets are tried again
     STRANDED = "stranded"  # unsettled here: its end is decided, and no exact copy of it can be made
-    SETTLING = "settling"  # our word is given, not yet the broker's
+    SETTLING = "settling"  # the settlement is given, and not written yet
     SETTLED = "settled"
-    ABANDONED = "abandoned"  # unsettled, and the broker's again
+    ABANDONED = "abandoned"  # unsettled, and the broker has it again
 
 
 class Signal(StrEnum):
-    """What a story is told."""
+    """What a tracked delivery is told."""
 
     HANDLED = "handled"  # the handler succeeded
     HOLD = "wait here"  # the verdict on a failure or an early arrival
@@ -56,11 +55,11 @@ class Signal(StrEnum):
 
 
 class Action(StrEnum):
-    """What is to be done when a story takes a step; each is a method of the interceptor."""
+    """What is to be done when a delivery takes a step; see `Effects.step`."""
 
     NOTHING = "-"
     ACCEPT = "settle: accepted"
-    FINISH = "tell it, forget the story"
+    FINISH = "record it, track no longer"
     GIVE_BACK = "settle: released"
     POSTPONE = "settle: released, for later"
     WAIT = "start its timer"
@@ -69,8 +68,8 @@ class Action(StrEnum):
     NOTE = "write it into the ledger"
     BACK_OFF = "wait, longer each time"
     STRAND = "say so, keep it in a place apart"
-    CLOSE = "forget the story"
-    LEAVE = "forget the story, keep the ledger"
+    CLOSE = "track no longer"
+    LEAVE = "track no longer, keep the ledger"
 
 
 class Transition(NamedTuple):
@@ -152,7 +151,7 @@ TABLE: dict[State, dict[Signal, Transition]] = {
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram, for the README."""
+    """Return the table as a Mermaid state diagram, for docs/states.md."""
     name = {state: state.value.replace(" ", "_") for state in State}
     lines = ["stateDiagram-v2", "    [*] --> running", "    [*] --> arrived_early"]
     for state, row in TABLE.items():

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The table of verbs: drawn from the records, and the README shows what is drawn."""
+"""The table of verbs is drawn from the records, and docs/verbs.md shows what is drawn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from redeliver_mw.adapter.capabilities import Capabilities, Trust, VerbRecord
 from redeliver_mw.adapter.verb_table import MARKS, main, records, table, written
 from redeliver_mw.errors import ConfigError, MissingExtra
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "verbs.md"
 
 
 def record(version: str, *named: VerbRecord, kind: str = "rabbitmq") -> Capabilities:
@@ -68,16 +69,16 @@ def test_what_is_unknown_and_only_that_was_not_tried() -> None:
     assert untried == {Trust.UNKNOWN}
 
 
-def test_the_readme_shows_the_table_that_the_records_give() -> None:
+def test_the_page_on_verbs_shows_the_table_that_the_records_give() -> None:
     begin, end = MARKS
-    found = re.search(f"{begin}\n\n(.*?)\n\n{end}", README.read_text(), re.DOTALL)
+    found = re.search(f"{begin}\n\n(.*?)\n\n{end}", PAGE.read_text(), re.DOTALL)
     assert found is not None
-    assert found[1] == table(records()), "run: python -m redeliver_mw.adapter.verb_table --write README.md"
+    assert found[1] == table(records()), "run: python -m redeliver_mw.adapter.verb_table --write docs/verbs.md"
 
 
 def test_the_table_is_drawn_by_a_command() -> None:
     command = [sys.executable, "-m", "redeliver_mw.adapter.verb_table"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=README.parent)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == table(records())
 
 

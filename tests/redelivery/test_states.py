@@ -12,7 +12,8 @@ import pytest
 
 from redeliver_mw.redelivery.states import TABLE, Action, Signal, State, diagram
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "states.md"
 OVER = {State.SETTLED, State.ABANDONED}
 
 
@@ -83,14 +84,13 @@ def test_the_picture_has_every_transition_of_the_table() -> None:
     assert diagram().startswith("stateDiagram-v2\n")
 
 
-def test_the_readme_shows_the_picture_that_the_table_gives() -> None:
-    found = re.search(r"<!-- story -->\s*```mermaid\n(.*?)\n```\s*<!-- /story -->", README.read_text(), re.DOTALL)
-    if "<!-- story -->" in README.read_text():
-        assert found is not None
-        assert found[1] == diagram()
+def test_the_page_on_states_shows_the_picture_that_the_table_gives() -> None:
+    found = re.search(r"<!-- states -->\s*```mermaid\n(.*?)\n```\s*<!-- /states -->", PAGE.read_text(), re.DOTALL)
+    assert found is not None
+    assert found[1] == diagram()
 
 
 def test_the_picture_is_drawn_by_a_command() -> None:
     command = [sys.executable, "-m", "redeliver_mw.redelivery.states"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=README.parent)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == diagram()
