@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The page on writing an adapter, followed literally: its files in an empty folder, installed, pass the contract."""
+"""Follows the page on writing an adapter literally: its files, in an empty folder and installed, pass the contract."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import venv
 from pathlib import Path
 
 from tests.pages import files_of, write_files
@@ -16,26 +17,36 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PAGE = (REPOSITORY / "docs" / "writing-an-adapter.md").read_text()
 
 
-def run(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """Run Python in a folder, with what was installed into its `site` folder and with this checkout."""
-    paths = (folder / "site", REPOSITORY, REPOSITORY / "adapters")
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, paths))}
-    command = [sys.executable, *argv]
+def run(python: Path, folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder, with this checkout to import from."""
+    paths = os.pathsep.join(map(str, (REPOSITORY, REPOSITORY / "adapters")))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [str(python), *argv]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
 
 
-def follow(folder: Path) -> subprocess.CompletedProcess[str]:
+def environment_of_its_own(home: Path) -> Path:
+    """Return the Python of a new environment, in which all is installed that is installed here."""
+    venv.create(home, with_pip=False, symlinks=True)
+    python = home / "bin" / "python"
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "as-here.pth").write_text("\n".join(path for path in sys.path if path.endswith("site-packages")))
+    return python
+
+
+def follow(folder: Path, python: Path) -> subprocess.CompletedProcess[str]:
     """Do what the page says: its files, its package, its tests."""
+    folder.mkdir()
     write_files(PAGE, folder)
-    # Into a folder of this test's, and without a look at a registry: what the package needs is here.
-    options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", "site")
-    installed = run(folder, "-m", "pip", "install", *options, ".")
+    # Without a look at a registry: what the package needs is here.
+    options = ("--quiet", "--no-index", "--no-deps", "--no-build-isolation")
+    installed = run(python, folder, "-m", "pip", "--python", str(python), "install", *options, "-e", ".")
     assert installed.returncode == 0, installed.stdout + installed.stderr
-    return run(folder, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "test_wren.py")
+    return run(python, folder, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "test_wren.py")
 
 
 def test_the_adapter_of_the_page_passes_the_contract(tmp_path: Path) -> None:
-    done = follow(tmp_path)
+    done = follow(tmp_path / "wren", environment_of_its_own(tmp_path / "environment"))
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"^(\d+) passed in", done.stdout, re.MULTILINE)
     assert passed is not None

@@ -166,7 +166,7 @@ def _fates(mixture: Mixture, schedules: Sequence[AttemptSchedule], ways: int, re
 
 def _all_ways(array: Floats, ways: int) -> Floats:
     """A schedule without jitter has one way, which counts as all."""
-    return np.broadcast_to(array, (ways, *array.shape[1:])) if len(array) == 1 else array
+    return np.broadcast_to(array, (ways, *array.shape[1:])) if len(array) < ways else array
 
 
 def _final(table: Floats, start: Floats) -> Floats:

@@ -106,13 +106,15 @@ def expected(p: Floats, seen: Intervals) -> Floats:
     groups, cells = p.shape
     edges = cells + 1
     below = np.zeros((groups, edges))
-    np.cumsum(p, axis=1, out=below[:, 1:])
-    first, behind = seen.group * edges + seen.lo, seen.group * edges + seen.hi
-    inside = below.ravel()[behind] - below.ravel()[first]
-    weight = seen.n / np.maximum(inside, 1e-300)
-    turn = summed(first, weight, groups * edges) - summed(behind, weight, groups * edges)
-    found: Floats = np.maximum(np.cumsum(turn.reshape(groups, edges), axis=1)[:, :-1], 0.0) * p
-    total = found.sum(axis=1)
+    p.cumsum(axis=1, out=below[:, 1:])
+    first, behind = seen.places(edges)
+    inside = below.take(behind) - below.take(first)
+    weight = seen.n / np.maximum(inside, 1e-300, out=inside)
+    turn = summed(first, weight, groups * edges)
+    turn -= summed(behind, weight, groups * edges)
+    found: Floats = np.maximum(turn.reshape(groups, edges).cumsum(axis=1)[:, :-1], 0.0)
+    found *= p
+    total = np.add.reduce(found, axis=1)
     wanted = seen.messages
     found *= np.divide(wanted, total, out=np.zeros(groups), where=total > 0)[:, None]
     return found
@@ -120,7 +122,8 @@ def expected(p: Floats, seen: Intervals) -> Floats:
 
 def step(p: Floats, seen: Intervals, prior: Floats, strength: float) -> Floats:
     """One step of EM: the right side of the equation above."""
-    found = expected(p, seen) + strength * prior
+    found = expected(p, seen)
+    found += strength * prior
     found /= (seen.messages + strength)[:, None]
     return found
 
