@@ -141,7 +141,10 @@ class KeyLanes:
     ) -> Admitted:
         """Take a message that has arrived; `name` is its message key if it may have come before."""
         self._ashore(now)
-        place = next((p for p in self._names.get(name, ()) if p.delivery is None), None) if name else None
+        if name:
+            place = next((p for p in self._names.get(name, ()) if p.delivery is None), None)
+        else:
+            place = None if name is None or key is None else self._nameless(key, text)
         had_failed = place is not None and not place.behind
         if place is None:
             if key is None:
@@ -284,9 +287,8 @@ class KeyLanes:
         found = []
         ahead = (other for other in place.lane.here if other.number < place.number)
         for other in sorted((other for other in ahead if other.doubted or not other.noted), key=_number):
-            if known := other.name or self._name_of_place(other):
-                other.noted, other.doubted = True, False
-                found.append((other.number, known, PlaceKind.HERE))
+            other.noted, other.doubted = True, False
+            found.append((other.number, other.name or self._name_of_place(other), PlaceKind.HERE))
         place.noted, place.doubted = True, False
         self._named(place, name)
         found.append((place.number, name, PlaceKind.BEHIND if place.behind else PlaceKind.IN_FRONT))
@@ -335,6 +337,11 @@ class KeyLanes:
         insort(lane.line, place, key=_number)
         self._named(place, name)
         return place
+
+    def _nameless(self, key: Hashable, text: str) -> Place | None:
+        """Return the first place of a key that a message without an id left; whichever comes first was in front."""
+        lane = self._lanes.get(key) or self._restored.get(text)
+        return None if lane is None else next((p for p in lane.line if p.delivery is None and not p.name), None)
 
     def _named(self, place: Place, name: str) -> None:
         if name != place.name:
@@ -390,7 +397,7 @@ class KeyLanes:
             place = self._places[delivery]
             lanes[place.lane] = None
             name = place.name or (self._name_of(delivery) if place.noted or place.parks else "")
-            if name:
+            if name or (place.noted and not place.parks):
                 self._away(place)
                 self._named(place, name)
                 place.until = now + self._longest

@@ -21,7 +21,8 @@ class OrderPlace:
     """The place of one message in the line of its key.
 
     Within a key a lower `number` comes first. `name` is the message key under which the message, or its copy, comes
-    again. `due_us` (microseconds since 1970) is when a copy comes at the earliest.
+    again; empty for a message without an id, of which no copy was made. `due_us` (microseconds since 1970) is when a
+    copy comes at the earliest.
     """
 
     number: int

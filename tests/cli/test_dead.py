@@ -181,10 +181,11 @@ def test_times_that_a_stranger_wrote_end_no_command(rabbitmq: Broker, time: str,
 
 
 @pytest.mark.broker
-def test_a_secret_in_the_name_of_a_source_that_a_stranger_wrote_is_not_shown(rabbitmq: Broker, tmp_path: Path) -> None:
+def test_a_secret_in_what_a_stranger_wrote_as_source_or_error_is_not_shown(rabbitmq: Broker, tmp_path: Path) -> None:
     grave = "dlq.dead.names"
     declare(rabbitmq, grave)
-    headers = {"redeliver_reason": "exhausted", "redeliver_original_kind": "topic"}
+    headers = {"redeliver_reason": "password=Zq9S3cr3t", "redeliver_original_kind": "topic"}
+    headers |= {"redeliver_error_type": "Authorization: Bearer Zq9S3cr3t5a35e26c221b"}
     name = "prices::amqp://shop:Zq9S3cr3t@broker:5672/"
     with connect(rabbitmq.url) as session:
         session.publish(grave, b"one", headers | {"redeliver_original_destination": name})

@@ -69,13 +69,14 @@ class Place:
         else:
             declare(broker, SOURCE, DEAD)
 
-    def publish(self, keys: list[str], each: int, failures: int) -> None:
+    def publish(self, keys: list[str], each: int, failures: int, *, ids: bool = True) -> None:
         """The first message of each key fails so often."""
         with connect(self.broker.url) as session:
             for n in range(each):
                 for key in keys:
                     text = f"{key}:{n}:{0 if n else failures}"
-                    session.publish(SOURCE, text.encode(), {"customer": key}, message_id=f"id-{text}")
+                    properties = {"message_id": f"id-{text}"} if ids else {}
+                    session.publish(SOURCE, text.encode(), {"customer": key}, **properties)
 
     def consume(self, rest: float, *, limbo: bool = False, crash_safe: bool = False, **more: Any) -> Any:
         app = {"limbo": self._limbo} if limbo else {}
@@ -242,5 +243,23 @@ def test_what_is_parked_comes_back_after_an_end_in_the_middle_and_after_a_stop_i
     until(lambda: len(place.attempts("done")) > 30, PATIENCE, "they are not handled")
     end(child, how)
     place.consume(1.0, limbo=True, order={"max_waiting": 5, "overflow": "park"}, prefetch=prefetch)
+    place.wait_for_all(THREE, MANY)
+    assert place.handled() == {key: list(range(MANY)) for key in THREE}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL], ids=["stop", "kill"])
+def test_messages_without_an_id_come_back_to_their_places_when_others_of_their_key_are_parked(
+    one_of_each: Place, how: signal.Signals
+) -> None:
+    place = one_of_each
+    place.break_it()
+    place.publish(THREE, MANY, 1, ids=False)
+    child = place.consume(1.0, limbo=True, order={"most": 5, "then": "park"})
+    until(lambda: "they are parked" in place.errors(), PATIENCE, "nothing is parked")
+    until(lambda: len(place.attempts("failed")) > 6, PATIENCE, "they do not fail")
+    end(child, how)
+    place.mend()
+    place.consume(1.0, limbo=True, order={"most": 5, "then": "park"})
     place.wait_for_all(THREE, MANY)
     assert place.handled() == {key: list(range(MANY)) for key in THREE}

@@ -280,6 +280,43 @@ def test_after_a_restart_messages_have_the_places_that_were_noted() -> None:
     assert machine.end(second, 3.0).go == [third]
 
 
+def test_after_a_restart_messages_without_an_id_take_their_noted_places_as_they_come() -> None:
+    machine = KeyLanes(1, LONGEST, parks=True)
+    first, second, third = message(0), message(1), message(2)
+    for delivery in (first, second, third):
+        machine.come(delivery, "a", 0.0, ROOM)
+        machine.rests(first, 0.0, ROOM)
+    noted = machine.note(third, "lineage", "text of a")
+    assert noted is not None
+    assert [one[1:] for one in noted] == [("", PlaceKind.HERE), ("", PlaceKind.HERE), ("lineage", PlaceKind.BEHIND)]
+    machine = lanes(parks=True)
+    for number, name, kind in noted:
+        assert machine.restore(number, "text of a", name, kind, due=5.0, parked=kind is PlaceKind.BEHIND, now=0.0)
+    copy, new = message(2), message(3)
+    assert machine.come(copy, None, 1.0, ROOM, name="lineage") == Admitted()
+    assert machine.come(first, "a", 1.0, ROOM, name="", text="text of a").go == [first]
+    assert machine.come(second, "a", 1.0, ROOM, name="", text="text of a") == Admitted()
+    machine.come(new, "a", 1.0, ROOM, name="", text="text of a")
+    gone = [first]
+    while going := machine.end(gone[-1], 2.0).go:
+        gone += going
+    assert gone == [first, second, copy, new]
+
+
+def test_the_noted_place_of_a_message_without_an_id_outlives_its_connection() -> None:
+    machine = KeyLanes(1, LONGEST, parks=True)
+    first, second, third, again, new = message(0), message(1), message(2), message(1, 2), message(9, 2)
+    for delivery in (first, second, third):
+        machine.come(delivery, "a", 0.0, ROOM)
+        machine.rests(first, 0.0, ROOM)
+    machine.note(third, "lineage", "text of a")
+    machine.leaves(third, "lineage", 100.0, 0.0, ROOM)
+    assert machine.lost(1, [], 1.0).over == []
+    assert machine.come(message(0, 2), "a", 1.0, ROOM, name="").go != []
+    assert machine.come(again, "a", 1.0, ROOM, name="") == Admitted()
+    assert [delivery for delivery, _ in machine.come(new, "a", 1.0, ROOM, name="").park] == [new]
+
+
 def test_after_a_restart_a_message_that_was_noted_twice_has_its_first_place() -> None:
     machine = restored((PlaceKind.BEHIND, True))
     again = machine.restore(2, "text of a", "l0", PlaceKind.BEHIND, due=5.0, parked=True, now=0.0)

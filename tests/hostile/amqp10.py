@@ -18,6 +18,7 @@ import proton.reactor
 from proton.handlers import MessagingHandler
 from proton.utils import BlockingConnection
 
+from redeliver_mw.limbo import Parked
 from redeliver_proton import redelivering
 from tests.contract.proton_world import Witness
 from tests.contract.rabbit_proton_world import RabbitWitness, path
@@ -201,7 +202,11 @@ class Proton(Carrier):
         if about == "forged":
             theirs = [(n, string(v) if rng.random() < 0.8 else value(rng)) for n, v in forged(rng).items()]
             marks = ("_AMQ_ORIG_ADDRESS", "_AMQ_ORIG_QUEUE", "_AMQ_DUPL_ID", "JMSXDeliveryCount", "x-death")
-            theirs += [(n, rng.choice((string(text(rng)), value(rng)))) for n in rng.sample(marks, 2)]
+            for mark in rng.sample(marks, 2):
+                forms = (string(text(rng)), value(rng))
+                if mark == "_AMQ_DUPL_ID":  # an id is shown as it is
+                    forms = (string(word(rng)), sized(0xA0, rng.randbytes(9)))
+                theirs.append((mark, rng.choice(forms)))
         if limits.too_large and rng.random() < 0.1:
             odd = (sized(0xA1, b"x" * rng.choice((127_990, 131_000, 300_000))), b"\x3f")
             user, about = [("large", rng.choice(odd))], "too large"
@@ -277,6 +282,11 @@ class Proton(Carrier):
         except Exception:
             return False
         return True
+
+    def parked(self, row: Parked) -> Found:
+        """The limbo keeps the sections as they came: a body that is no data has no other form."""
+        assert row.wire is not None
+        return parsed(row.wire)
 
     # -- links
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, TypeVar
 
+from redeliver_mw.limbo import Parked
 from tests.brokers import Broker
 from tests.hostile.texts import CASE
 
@@ -98,6 +99,10 @@ class Carrier(ABC):
     @abstractmethod
     def readable(self, made: Made) -> bool:
         """Whether the bare driver can read it: a drop-in is not given what its driver already fails on."""
+
+    def parked(self, row: Parked) -> Found:
+        """A parked message as a bare client will read it once it is published."""
+        return Found(row.out.body, ())
 
     def as_the_driver_reads(self, wire: bytes) -> object:
         """A header's value, as far as a drop-in can keep it: it has what the driver has read, and no more."""

@@ -155,7 +155,7 @@ def _play(
     if done.lines < expected:
         done.faults.append(f"{done.lines} lines in the journal for {expected} failures")
     if done.face == "park":
-        _look_into_limbo(done, limbo, sent, control, handler)
+        _look_into_limbo(carrier, done, limbo, sent, control, handler)
     else:
         _look_at_letters(carrier, done, queues, sent, control, handler, listener)
     _look_at_strangers(carrier, rng, done, queues, sent)
@@ -266,7 +266,7 @@ def _differences(made: Made, was: Found, now: Found, reads: Callable[[bytes], ob
 
 
 def _look_into_limbo(
-    done: Round, limbo: str, sent: dict[str, Made], control: dict[str, Found], handler: Handler
+    carrier: Carrier, done: Round, limbo: str, sent: dict[str, Made], control: dict[str, Found], handler: Handler
 ) -> None:
     for words in (("list",), ("list", "--json"), ("show", "--limit", "100"), ("show", "--json", "--limit", "100")):
         code, _, found = command("limbo", *words, limbo)
@@ -275,7 +275,7 @@ def _look_into_limbo(
             done.faults.append(f"`limbo {words[0]}` ended with {code}")
     with LimboAdmin(limbo) as desk:
         rows = desk.show(10_000, None)
-    bodies: Counter[bytes] = Counter(row.out.body for row in rows)
+    bodies: Counter[bytes] = Counter(carrier.parked(row).body for row in rows)
     for case, made in sent.items():
         if case not in handler.handled and not bodies[control[case].body]:
             done.faults.append(f"{case} ({made.about}) is not in limbo, {handler.calls[case]} calls")
