@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Holds the one table by which the state of a failing delivery changes. Pure.
 
-`TABLE` says for each state and each signal which state follows and what is to be done. Nothing else changes the state of
+`TABLE` says for each state and each signal which state follows and what is to be done. Nothing else changes a state of
 a tracked delivery. The diagram in docs/states.md is drawn from it (`python -m redeliver_mw.redelivery.states`). A pair
 that is not in the table is late: the answer came after the delivery had moved on, and nothing changes.
 
