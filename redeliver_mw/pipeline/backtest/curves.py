@@ -76,13 +76,15 @@ class Curves:
 def curves_of(groups: tuple[tuple[str, str], ...], seen: Intervals, cells: TimeGrid) -> Curves:
     """The curves of groups that are pairs of destination and fingerprint, sorted by destination."""
     into, destinations = _destinations(groups)
-    densities = _found(seen, into, destinations, cells)
+    everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
+    top = rough(everything, flat(cells), 1.0)
+    densities = _found(seen, into, destinations, cells, everything, top)
     messages = seen.messages
     known, still = _known(seen, cells, messages)
     reached, horizon = _reached(seen, cells, messages)
     healed, other = (
         _healed(found, messages, reached, known, still)
-        for found in (expected(densities.groups, seen), _unsmoothed(seen, into, destinations, cells))
+        for found in (expected(densities.groups, seen), _unsmoothed(seen, into, destinations, top))
     )
     guess = _guesses(healed, seen.pooled(into, destinations), into, cells)
     guess = np.maximum(guess, _ROUGH * np.abs(healed - other))
@@ -136,10 +138,11 @@ def _found_again(whole: Curves, seen: Intervals, into: Ints, destinations: int) 
     return Densities(top, middle, turnbull_estimate(seen, middle[into], PRIOR, fine, start=groups), scale)
 
 
-def _found(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Densities:
-    """How messages heal: all first, then destinations, then their groups."""
-    everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
-    top, scale = _smooth_enough(everything, scale_of(seen, cells), cells)
+def _found(
+    seen: Intervals, into: Ints, destinations: int, cells: TimeGrid, everything: Intervals, unsmoothed: Floats
+) -> Densities:
+    """How messages heal: all first, then destinations, then their groups. `unsmoothed` is the rough estimate of all."""
+    top, scale = _smooth_enough(everything, unsmoothed, scale_of(seen, cells), cells)
     coarse, fine = Smoother.of(cells, COARSE * scale), Smoother.of(cells, scale)
     middle = turnbull_estimate(seen.pooled(into, destinations), top, PRIOR, (coarse, fine))
     found = np.empty((seen.groups, len(cells.edges)))
@@ -150,14 +153,14 @@ def _found(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> D
     return Densities(top, middle, found, scale)
 
 
-def _smooth_enough(everything: Intervals, scale: float, cells: TimeGrid) -> tuple[Floats, float]:
+def _smooth_enough(everything: Intervals, unsmoothed: Floats, scale: float, cells: TimeGrid) -> tuple[Floats, float]:
     """Return the estimate of all messages together, and the scale at which it is smooth.
 
     Some things recover at a stroke, as when something restarts every minute. A smooth estimate then makes what was seen
     far less likely than one that need not be smooth.
     """
     start = flat(cells)
-    likely = likelihood(rough(everything, start, 1.0), everything, start, 0.0)[0]
+    likely = likelihood(unsmoothed, everything, start, 0.0)[0]
     for _ in range(_HALVINGS):
         found = turnbull_estimate(
             everything, start, 1.0, (Smoother.of(cells, COARSE * scale), Smoother.of(cells, scale))
@@ -168,10 +171,8 @@ def _smooth_enough(everything: Intervals, scale: float, cells: TimeGrid) -> tupl
     return turnbull_estimate(everything, start, 1.0, (Smoother.of(cells, scale),)), scale
 
 
-def _unsmoothed(seen: Intervals, into: Ints, destinations: int, cells: TimeGrid) -> Floats:
-    """The same where healing is not taken to be smooth: a second opinion."""
-    everything = seen.pooled(np.zeros(seen.groups, dtype=np.int64), 1)
-    top = rough(everything, flat(cells), 1.0)
+def _unsmoothed(seen: Intervals, into: Ints, destinations: int, top: Floats) -> Floats:
+    """The same where healing is not taken to be smooth, from such an estimate of all: a second opinion."""
     middle = rough(seen.pooled(into, destinations), top, PRIOR)
     return expected(rough(seen, middle[into], PRIOR), seen)
 

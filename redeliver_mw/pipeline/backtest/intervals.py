@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -25,11 +25,21 @@ class Intervals:
     hi: Ints
     n: Floats
     groups: int
+    _places: dict[int, tuple[Ints, Ints]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @cached_property
     def messages(self) -> Floats:
         """The number of messages of each group. The estimate asks for them at each of its steps."""
         return summed(self.group, self.n, self.groups)
+
+    def places(self, edges: int) -> tuple[Ints, Ints]:
+        """Return where each `lo` and each `hi` stands in a table of groups x `edges` whose rows are joined to one.
+
+        The places are computed once, since the estimate asks for them at each of its steps.
+        """
+        if edges not in self._places:
+            self._places[edges] = self.group * edges + self.lo, self.group * edges + self.hi
+        return self._places[edges]
 
     def pooled(self, into: Ints, groups: int) -> Intervals:
         """The same histories in fewer groups: that of `group[i]` becomes `into[group[i]]`."""
