@@ -101,10 +101,9 @@ def recommend(
 
 def ranked(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) -> Sequence[BacktestRow]:
     """Those that may be recommended, the best first; nothing is held to a present policy that cannot be judged."""
+    allowed = [row for row in rows if is_allowed(row, objective, now)]
     if now.extrapolated:
-        allowed = [row for row in rows if not row.extrapolated]
         return sorted(allowed, key=lambda row: _order(row, objective.minimise))
-    allowed = [row for row in rows if _allowed(row, now, objective)]
     least = min(_at_worst(row, objective.minimise) for row in allowed or [now])
     today = _value(now, objective.minimise)
     nearly = least + NEARLY * max(0.0, today - least) if math.isfinite(today) else least
@@ -119,13 +118,15 @@ def ranked(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) 
 
 def furthest(rows: Iterable[BacktestRow], objective: Objective, now: BacktestRow) -> Sequence[BacktestRow]:
     """Those that may be recommended, the one that gains most first, however long messages take under it."""
-    allowed = [row for row in rows if not row.extrapolated and (now.extrapolated or _allowed(row, now, objective))]
+    allowed = [row for row in rows if is_allowed(row, objective, now)]
     return sorted(allowed, key=lambda row: _order(row, objective.minimise))
 
 
-def _allowed(row: BacktestRow, now: BacktestRow, objective: Objective) -> bool:
-    held = all(_value(row, name) <= _value(now, name) * (1 + _SAME) for name in objective.at_most)
-    return held and not row.extrapolated
+def is_allowed(row: BacktestRow, objective: Objective, now: BacktestRow) -> bool:
+    """Return whether a candidate may be recommended; nothing is held to a present policy that cannot be judged."""
+    if row.extrapolated or now.extrapolated:
+        return not row.extrapolated
+    return all(_value(row, name) <= _value(now, name) * (1 + _SAME) for name in objective.at_most)
 
 
 def _order(row: BacktestRow, first: str) -> tuple[float | str, ...]:
