@@ -56,6 +56,11 @@ class AttemptTimes:
         """Return whether all attempts take the same time, and are late by the same."""
         return bool(np.ptp(self.failing) == 0 and np.ptp(self.late) == 0)
 
+    @cached_property
+    def soonest(self) -> tuple[float, float]:
+        """Return how late an attempt begins at least, and how long a failing one takes at least."""
+        return float(self.late.min()), float(self.failing.min())
+
     def failing_of(self, attempt: int) -> Floats:
         """Return how long the failing attempt of this number takes in each of PATHS ways."""
         return self.failing[_shuffled(attempt, 1)]
@@ -63,6 +68,14 @@ class AttemptTimes:
     def late_of(self, attempt: int) -> Floats:
         """Return how late the attempt of this number begins in each of PATHS ways."""
         return self.late[_shuffled(attempt, 2)]
+
+    def failing_until(self, attempts: int) -> Floats:
+        """Return how long the failing attempts up to this number take (attempts x PATHS): `failing_of` for all."""
+        return self.failing[_all_shuffled(attempts, 1)]
+
+    def late_until(self, attempts: int) -> Floats:
+        """Return how late the attempts up to this number begin (attempts x PATHS): `late_of` for all."""
+        return self.late[_all_shuffled(attempts, 2)]
 
 
 class TimesByGroup:
@@ -84,6 +97,12 @@ class TimesByGroup:
 def _shuffled(attempt: int, kind: int) -> Ints:
     # every quantile once, in an order of its own for each attempt: the same for all policies
     return np.random.default_rng([attempt, kind, PATHS]).permutation(PATHS)
+
+
+@lru_cache(maxsize=8)
+def _all_shuffled(attempts: int, kind: int) -> Ints:
+    rows = [_shuffled(attempt, kind) for attempt in range(1, attempts + 1)]
+    return np.array(rows, dtype=np.int64).reshape(-1, PATHS)
 
 
 def _counts(rows: Iterable[ObservationRow]) -> dict[Group, dict[Kind, dict[int, float]]]:
