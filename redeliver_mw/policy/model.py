@@ -170,7 +170,10 @@ class RedeliveryPolicy:
             given |= {"language": self.language, "native": self.native}
         if changes.get("dead_letter") is not None:
             given["on_dead"] = "dead-letter"
-        return RedeliveryPolicy(**given | changes)
+        made = RedeliveryPolicy(**given | changes)
+        if made.backoff is self.backoff:
+            made.__dict__["_rests"] = self._rests  # they depend on the back-off alone, so both remember them
+        return made
 
     @classmethod
     def parse(cls, text: str, language: str | None = None, *, strict: bool = False) -> RedeliveryPolicy:

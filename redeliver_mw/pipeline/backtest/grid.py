@@ -8,16 +8,19 @@ import itertools
 import math
 import re
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from ...errors import ConfigError
 from ...policy import Backoff, RedeliveryPolicy
+from ...policy.backoff import DelaySpan
 from .rows import Candidate
 
 DLQ: Final = "queue:DLQ.$"
 MOST: Final = 100_000  # candidates of one grid
 _LARGEST: Final = 1e12  # of any number in it
 _UNTIL: Final = 64  # failures whose delays tell two candidates apart
+_REMEMBERED: Final = 20_000  # back-offs, and delays of them: a search has a few hundred, and some thousands
 _RANGE: Final = re.compile(r"(\d+)-(\d+)")
 _DEFAULTS: Final[Mapping[str, tuple[float, ...]]] = {"multiplier": (2.0,), "cap": (), "jitter": (0.0,)}
 
@@ -34,12 +37,7 @@ class Shape(NamedTuple):
 
     def backoff(self) -> Backoff:
         """PolicyError for numbers that cannot be."""
-        plain = (
-            Backoff.constant(self.initial)
-            if self.multiplier == 1
-            else Backoff.exponential(self.initial, self.multiplier, self.cap)
-        )
-        return plain.jittered(self.jitter) if self.jitter else plain
+        return _backoff(self.initial, self.multiplier, self.cap, self.jitter)
 
     def normalised(self) -> Shape:
         """Return the plainest shape with the same delays: a cap that is not above the first delay makes it constant.
@@ -130,5 +128,18 @@ def _no_grid(where: str, cure: str) -> ConfigError:
 
 def doing(shape: Shape) -> tuple[object, ...]:
     """What tells a candidate from others: its number of attempts and its delays."""
-    backoff = shape.backoff()
-    return shape.attempts, *(backoff.span(failures) for failures in range(1, min(shape.attempts, _UNTIL)))
+    attempts, *delays = shape
+    return attempts, *(_span(*delays, failures) for failures in range(1, min(attempts, _UNTIL)))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _backoff(initial: float, multiplier: float, cap: float | None, jitter: float) -> Backoff:
+    """Return the same back-off to all shapes that differ in their attempts alone, so that each is made once."""
+    grown = Backoff.constant(initial) if multiplier == 1 else Backoff.exponential(initial, multiplier, cap)
+    return grown.jittered(jitter) if jitter else grown
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _span(initial: float, multiplier: float, cap: float | None, jitter: float, failures: int) -> DelaySpan:
+    """Return a delay of all shapes that differ in their attempts alone, so that each is computed once."""
+    return _backoff(initial, multiplier, cap, jitter).span(failures)

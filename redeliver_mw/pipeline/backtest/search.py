@@ -19,10 +19,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ...policy import RedeliveryPolicy
+from ...policy import Backoff, RedeliveryPolicy
 from .grid import Shape, doing, shapes
 from .history import History
-from .objective import Objective, furthest, ranked
+from .objective import Objective, furthest, is_allowed, ranked
 from .pareto_front import with_front
 from .rows import BacktestRow, Candidate
 
@@ -68,27 +68,33 @@ class _Search:
         self._objective, self._destination = objective, destination
         self._candidates: dict[str, Candidate] = {}
         self._rows: dict[str, BacktestRow] = {}
+        self._allowed: list[BacktestRow] = []  # those that may be recommended: the others need not be looked at again
+        self._present = ""  # the name of the policy in use
         self._shapes: dict[str, Shape] = {}
+        self._slowed: dict[Backoff, RedeliveryPolicy] = {}  # `like` with each back-off
         self._known: set[tuple[object, ...]] = set()  # what shapes that were tried do
 
     def run(self, present: Candidate, jitter: float, others: Sequence[Candidate]) -> Searched:
+        self._present = present.name
         self._judge([present, *others])
         horizon = self._history.horizon(self._destination)
         self._add(_grid(horizon, self._like.backoff.span(1).base, jitter))
-        now = self._rows[present.name]
+        best = self._best()
         for step in _STEPS:
             for _ in range(_MOVES):
-                best = self._best(now)
-                if not self._add([near for shape in best for near in _around(shape, step)]) or self._best(now) == best:
+                if not self._add([near for shape in best for near in _around(shape, step)]):
+                    break
+                before, best = best, self._best()
+                if best == before:
                     break
         rows = with_front(list(self._rows.values()))
         return Searched(tuple(self._candidates.values()), tuple(rows))
 
-    def _best(self, now: BacktestRow) -> list[Shape]:
+    def _best(self) -> list[Shape]:
         """The one that would be recommended, and the one that gains most, as far as they were found here."""
         found = []
         for order in (ranked, furthest):
-            names = (row.candidate for row in order(self._rows.values(), self._objective, now))
+            names = (row.candidate for row in order(self._allowed, self._objective, self._rows[self._present]))
             found += [self._shapes[name] for name in names if name in self._shapes][:1]
         return found
 
@@ -96,17 +102,28 @@ class _Search:
         """Judges those that are new; says if there was one."""
         fresh = {done: shape for shape in reversed(several) if (done := doing(shape)) not in self._known}
         self._known |= fresh.keys()
-        candidates = {shape.candidate(self._like): shape for shape in reversed(fresh.values())}
-        candidates = {one: shape for one, shape in candidates.items() if one.name not in self._candidates}
-        self._shapes |= {one.name: shape for one, shape in candidates.items()}
-        self._judge(list(candidates))
-        return bool(candidates)
+        made = [(self._candidate(shape), shape) for shape in reversed(fresh.values())]
+        made = [(one, shape) for one, shape in made if one.name not in self._candidates]
+        self._shapes |= {one.name: shape for one, shape in made}
+        self._judge([one for one, _ in made])
+        return bool(made)
+
+    def _candidate(self, shape: Shape) -> Candidate:
+        """Return the candidate of a shape; those with the same back-off remember its delays together."""
+        if shape.attempts == 1:
+            return shape.candidate(self._like)
+        backoff = shape.backoff()
+        if backoff not in self._slowed:
+            self._slowed[backoff] = self._like.replace(backoff=backoff)
+        return shape.candidate(self._slowed[backoff])
 
     def _judge(self, candidates: Sequence[Candidate]) -> None:
         if candidates:
             rows = self._history.backtest(candidates, by="all", destination=self._destination)
             self._candidates |= {one.name: one for one in candidates}
             self._rows |= {row.candidate: row for row in rows}
+            now = self._rows[self._present]
+            self._allowed += [row for row in rows if is_allowed(row, self._objective, now)]
 
 
 def _grid(horizon: float, first_now: float, jitter: float) -> list[Shape]:
