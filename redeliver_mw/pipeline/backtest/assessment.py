@@ -134,14 +134,19 @@ def assess(
     rows = _rows(here, candidates, destination)
     whole = _statistics(rows)
     found = spread(blocks, whole, lambda left_out: _without(here, left_out, candidates, destination))
-    parts = {name: _part(here, part, candidates, destination) for name, part in stretches(told).items()}
+    spans = stretches(told)
+    halved = {name: here.only(spans[name]) for name in _HALVES}  # both are asked twice
+    parts = {
+        name: _part(halved[name] if name in halved else here.only(span), candidates, destination)
+        for name, span in spans.items()
+    }
     checks = [one for one in evidence.checks if destination in (None, one.destination)]
     effect = _design_effect(whole["now p_recover"], found.errors["now p_recover"], messages)
     in_use = _of_present(evidence.observed, destination)
     reasons = [
         *(
             _not_as_observed(whole, found, in_use)
-            or _not_as_observed_apart(here, present, in_use, destination, max(effect, 1.0))
+            or _not_as_observed_apart(here, halved.values(), present, in_use, destination, max(effect, 1.0))
         ),
         *(f"{check}" for check in checks if check.wrong),
         *_drift(whole, found, parts, is_change=best is not present),
@@ -192,11 +197,11 @@ def _without(history: History, left_out: Bools, candidates: Sequence[Candidate],
     return _statistics(_rows(history.without(left_out), candidates, destination))
 
 
-def _part(history: History, part: Bools, candidates: Sequence[Candidate], destination: str | None) -> Statistics:
+def _part(part: History, candidates: Sequence[Candidate], destination: str | None) -> Statistics:
     """Return the statistics of a part of the time, with what it cannot tell of either since it looked elsewhere."""
-    if not part.any():
+    if not part.curves.messages.any():
         return {}
-    rows = _rows(history.only(part), candidates, destination)
+    rows = _rows(part, candidates, destination)
     now, best = (row.extrapolated_share for row in rows)
     return {**_statistics(rows), "unknown of now": now, "unknown of change": now + best}
 
@@ -262,7 +267,12 @@ def _not_as_observed(whole: Statistics, found: StandardErrors, observed: Mapping
 
 
 def _not_as_observed_apart(
-    history: History, present: Candidate, observed: Mapping[str, Any] | None, destination: str | None, effect: float
+    history: History,
+    halved: Iterable[History],
+    present: Candidate,
+    observed: Mapping[str, Any] | None,
+    destination: str | None,
+    effect: float,
 ) -> list[str]:
     """Hold the shares that recover against those that did, by failure and half of the time: one test of all of them.
 
@@ -275,8 +285,8 @@ def _not_as_observed_apart(
     # of a message that failed once, or whose times are not known, nothing can be said
     mine = (told.version == told.versions.index(version)) & ((told.lo > 0) | (told.hi != NEVER))
     cells = []
-    for name, half in zip(("", " in the first half of the time", " in the second half"), _spans(history), strict=True):
-        part = history.only(half)
+    names = ("", " in the first half of the time", " in the second half")
+    for name, half, part in zip(names, _spans(history), (history, *halved), strict=True):
         for row in part.backtest([present], by="fingerprint", destination=destination):
             if row.error_fingerprint is None or row.extrapolated_share > OFF:
                 continue
@@ -327,6 +337,7 @@ def _drift(
                 return
 
 
+_HALVES: Final[tuple[Stretch, Stretch]] = ("the first half", "the second")
 # A part of the time has fewer messages than the whole, so the difference of two has so many times its error.
 _COMPARED: Final[tuple[tuple[Stretch, Stretch, float], ...]] = (
     ("the first half", "the second", math.sqrt(2 + 2)),
