@@ -431,3 +431,13 @@ def test_a_rest_is_the_same_however_often_and_late_it_is_asked_for() -> None:
         assert [decision.base for n in range(1, 301) if isinstance(decision := policy.decide(n), Redeliver)] == wanted
     assert policy.decide(3, error=RetryAfter(50.0)) == Redeliver(50.0, 50.0, 50.0)
     assert policy.decide(3) == Redeliver(4.0, 4.0, 4.0)
+
+
+def test_a_copy_with_other_delays_decides_by_its_own_and_one_with_the_same_delays_as_before() -> None:
+    policy = RedeliveryPolicy(5, Backoff.exponential(1, 2))
+    assert policy.decide(3) == Redeliver(4.0, 4.0, 4.0)
+    other, longer = policy.replace(backoff=Backoff.exponential(10, 3)), policy.replace(dead_after=9)
+    assert other.decide(3) == Redeliver(90.0, 90.0, 90.0)
+    assert (longer.decide(3), longer.decide(8)) == (Redeliver(4.0, 4.0, 4.0), Redeliver(128.0, 128.0, 128.0))
+    assert isinstance(policy.decide(8), DeadLetter)
+    assert policy.decide(3) == Redeliver(4.0, 4.0, 4.0)

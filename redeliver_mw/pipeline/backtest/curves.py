@@ -153,9 +153,7 @@ def _found(
     return Densities(top, middle, found, scale)
 
 
-def _smooth_enough(
-    everything: Intervals, unsmoothed: Floats, scale: float, cells: TimeGrid
-) -> tuple[Floats, float]:
+def _smooth_enough(everything: Intervals, unsmoothed: Floats, scale: float, cells: TimeGrid) -> tuple[Floats, float]:
     """Return the estimate of all messages together, and the scale at which it is smooth.
 
     Some things recover at a stroke, as when something restarts every minute. A smooth estimate then makes what was seen

@@ -22,7 +22,7 @@ from .schedule import AttemptSchedule, padded
 ALIKE: Final = 1 / 64  # two times within this part of each other are one: bins, and how late an attempt is
 BEYOND: Final = 1 / 16  # an attempt may be later than the horizon by this part of it
 _BIN: Final = 1 / 128  # so wide is a bin of the mart at most, as a part of its time
-_CHUNK: Final = 1_000_000  # numbers in one array
+_CHUNK: Final = 100_000  # numbers in one array: larger ones do not stay in the processor's cache
 SUMS: Final = (
     "recovered",
     "low",
@@ -73,9 +73,11 @@ class Mixture:
         low = self.low[np.where(times * (1 + ALIKE) >= self.edges[after], after, before)]
         same = times <= self.edges[before] * (1 + _BIN)
         high = self.high[np.where(same, before, before + 1)]
-        healed = self.healed[before] + part * (self.healed[after] - self.healed[before])
-        guess = self.guess[before] + part * (self.guess[after] - self.guess[before])
-        return np.clip(healed, low, np.maximum(low, high)), low, np.maximum(low, high), guess
+        high = np.maximum(low, high)
+        healed, guess = self.healed[before], self.guess[before]
+        healed += part * (self.healed[after] - healed)
+        guess += part * (self.guess[after] - guess)
+        return np.clip(healed, low, high), low, high, guess
 
     def beyond(self, last: Floats) -> Floats:
         """The share of messages that are sick at their horizon while something is tried at `last`, later than it."""
@@ -84,8 +86,9 @@ class Mixture:
     def _part(self, times: Floats, before: Ints, after: Ints) -> Floats:
         """How far between two edges: by the logarithm of time, and evenly before the first."""
         logs = np.log(np.maximum(times, self.edges[1] / 2))
-        width = self.logs[after] - self.logs[before]
-        part = np.divide(logs - self.logs[before], width, out=np.zeros_like(times), where=width > 0)
+        start = self.logs[before]
+        width = self.logs[after] - start
+        part = np.divide(logs - start, width, out=np.zeros_like(times), where=width > 0)
         found: Floats = np.where(before == 0, times / self.edges[1], np.clip(part, 0.0, 1.0))
         return found
 
@@ -115,6 +118,11 @@ class Evaluation:
     unsure_attempts: Floats
     unsure_s: Floats
     points: tuple[Floats, Floats]
+
+    def sums(self) -> list[dict[str, float]]:
+        """Return the numbers of each schedule by their names, those of SUMS."""
+        columns = (getattr(self, name).tolist() for name in SUMS)
+        return [dict(zip(SUMS, line, strict=True)) for line in zip(*columns, strict=True)]
 
 
 def evaluate(mixture: Mixture, schedules: Sequence[AttemptSchedule]) -> Evaluation:

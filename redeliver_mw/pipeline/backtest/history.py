@@ -171,9 +171,10 @@ class History:
                 mixture = self._mixture(groups)
                 found = evaluate(mixture, [unit.schedule for _, unit in pairs])
                 middles = quantiles(*found.points, _WANTED)
+                sums = found.sums()
                 for line, (number, unit) in enumerate(pairs):
                     messages = mixture.messages * unit.share
-                    parts[number].append(_Part(messages, found, line, middles[line].tolist()))
+                    parts[number].append(_Part(messages, sums[line], found, line, middles[line].tolist()))
         return [_row(name, place, part) for name, part in zip(names, parts, strict=True)]
 
     def _mixture(self, groups: bytes) -> Mixture:
@@ -186,20 +187,18 @@ class _Part(NamedTuple):
     """What one candidate does with some of the messages: a line of fates."""
 
     messages: float
+    sums: dict[str, float]
     fates: Evaluation
     line: int
     times: list[float]
-
-    def sums(self) -> dict[str, float]:
-        return {name: float(getattr(self.fates, name)[self.line]) for name in SUMS}
 
 
 def _row(name: str, place: GroupKey, parts: Sequence[_Part]) -> BacktestRow:
     """The parts put together, weighted by their messages."""
     if len(parts) == 1:
-        return row_of(name, place, parts[0].messages, parts[0].sums(), parts[0].times)
+        return row_of(name, place, parts[0].messages, parts[0].sums, parts[0].times)
     messages = sum(part.messages for part in parts)
-    every = [(part.messages / messages, part.sums()) for part in parts]
+    every = [(part.messages / messages, part.sums) for part in parts]
     sums = {key: sum(share * one[key] for share, one in every) for key in SUMS}
     healing = [part for part, (_, one) in zip(parts, every, strict=True) if one["recovered"] > 0]
     if len(healing) == 1:

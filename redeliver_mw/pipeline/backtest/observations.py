@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ from .time_grid import TimeGrid, cells_of
 SHORTEST: Final = bin_of(1000)  # nothing shorter than a millisecond is told apart
 NEVER: Final = -1  # instead of the bin of a success
 _NAMES: Final = ("destination", "fingerprint", "policy_version", "lo_bin", "hi_bin", "n")
+_COLUMNS: Final = itemgetter(*_NAMES)
 _Key = tuple[str, str, str, int, int, int]
 
 
@@ -117,7 +119,7 @@ def _slice(row: ObservationRow) -> Any:
 
 def _checked(row: ObservationRow, number: int) -> tuple[_Key, int]:
     try:
-        destination, fingerprint, version, lo, hi, n = (row[name] for name in _NAMES)
+        destination, fingerprint, version, lo, hi, n = _COLUMNS(row)
     except (KeyError, ValueError, IndexError, TypeError):
         raise _no_row(number, f"it needs {', '.join(_NAMES)}") from None
     if not isinstance(destination, str):

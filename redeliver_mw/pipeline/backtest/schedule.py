@@ -85,6 +85,7 @@ def _times(policy: RedeliveryPolicy, rests: list[Redeliver | Keep], taking: Atte
 
 @lru_cache(maxsize=1000)
 def _first_rests(backoff: Backoff) -> list[Redeliver | Keep]:
+    """Return what a policy with this back-off decides until it ends, unless the error wishes for a longer delay."""
     return [Redeliver(*backoff.span(failures), backoff, failures) for failures in range(1, _FIRST + 1)]
 
 
@@ -97,6 +98,7 @@ def _first_times(backoff: Backoff, taking: AttemptTimes, paths: int) -> Floats:
 
 
 def _times_of(backoff: Backoff, rests: list[Redeliver | Keep], taking: AttemptTimes, paths: int) -> Floats:
+    """Return the times of the retries (ways x retries): delays, lateness and failing attempts, added up."""
     steps = _delays(backoff, rests, paths) + taking.late_until(len(rests))[:, :paths]
     steps[1:] += taking.failing_until(len(rests))[1:, :paths]  # the first one's end is where time begins
     return np.cumsum(steps, axis=0).T

@@ -106,25 +106,29 @@ def expected(p: Floats, seen: Intervals) -> Floats:
     groups, cells = p.shape
     edges = cells + 1
     below = np.zeros((groups, edges))
-    p.cumsum(axis=1, out=below[:, 1:])
+    np.add.accumulate(p, axis=1, out=below[:, 1:])
     first, behind = seen.places(edges)
     inside = below.take(behind) - below.take(first)
     weight = seen.n / np.maximum(inside, 1e-300, out=inside)
     turn = summed(first, weight, groups * edges)
     turn -= summed(behind, weight, groups * edges)
-    found: Floats = np.maximum(turn.reshape(groups, edges).cumsum(axis=1)[:, :-1], 0.0)
+    found: Floats = np.maximum(np.add.accumulate(turn.reshape(groups, edges), axis=1)[:, :-1], 0.0)
     found *= p
     total = np.add.reduce(found, axis=1)
-    wanted = seen.messages
-    found *= np.divide(wanted, total, out=np.zeros(groups), where=total > 0)[:, None]
+    found *= (seen.messages / np.maximum(total, 1e-300))[:, None]
     return found
 
 
 def step(p: Floats, seen: Intervals, prior: Floats, strength: float) -> Floats:
     """One step of EM: the right side of the equation above."""
+    return _step(p, seen, strength * prior, (seen.messages + strength)[:, None])
+
+
+def _step(p: Floats, seen: Intervals, leaning: Floats, every: Floats) -> Floats:
+    """Return the right side of the equation: `leaning` are the messages of the prior, `every` counts all messages."""
     found = expected(p, seen)
-    found += strength * prior
-    found /= (seen.messages + strength)[:, None]
+    found += leaning
+    found /= every
     return found
 
 
@@ -163,6 +167,7 @@ def rough(seen: Intervals, prior: Floats, strength: float) -> Floats:
 
 
 def _steps(p: Floats, seen: Intervals, prior: Floats, strength: float, count: int) -> Floats:
+    leaning, every = strength * prior, (seen.messages + strength)[:, None]  # the same in all steps
     for _ in range(count):
-        p = step(p, seen, prior, strength)
+        p = _step(p, seen, leaning, every)
     return p
