@@ -30,10 +30,10 @@ from redeliver_pika.browse import browse
 from redeliver_pika.capabilities import CLASSIC, RUNGS, capabilities, queue_of, rung_queue, rungs_for
 from redeliver_pika.connection import OpenConnection, PikaConnection, delayed_retry, ledger_scope, parameters
 from redeliver_pika.consumer import Consumer
-from redeliver_pika.ladder import LOOK_AGAIN, RetryLadder
 from redeliver_pika.messages import READER, route_to
 from redeliver_pika.publisher import Publisher
 from redeliver_pika.queues import OnQueue, Queues
+from redeliver_pika.retry_ladder import LOOK_AGAIN, RetryLadder
 
 if TYPE_CHECKING:
     from redeliver_pika.management import Management

@@ -28,10 +28,10 @@ from redeliver_mw.message import Destination, Outgoing
 from redeliver_mw.redelivery.plan import SourcePlan
 from redeliver_pika.capabilities import CLASSIC, RUNGS, rung_queue
 from redeliver_pika.connection import ledger_scope
-from redeliver_pika.ladder import RetryLadder
 from redeliver_pika.messages import route_to
 from redeliver_pika.publisher import NO_ROUTE, Publisher
 from redeliver_pika.queues import Queues
+from redeliver_pika.retry_ladder import RetryLadder
 
 log = logging.getLogger("redeliver_mw.pika")
 

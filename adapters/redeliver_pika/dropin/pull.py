@@ -28,11 +28,10 @@ from redeliver_mw.context import reset, set_delivery
 from redeliver_mw.dropin import ACK, CallbackRun, DropinKeywords, DropinOptions, Requeued, because_of
 from redeliver_mw.errors import ConfigError, Reject
 from redeliver_mw.message import Delivery, Destination
-from redeliver_pika.dropin.caller import PikaCallbackRunner
 from redeliver_pika.dropin.channel import ChannelScope
 from redeliver_pika.dropin.copies import PikaCompanion, SharedConnection
 from redeliver_pika.dropin.properties_shown import shown
-from redeliver_pika.dropin.wrapper import Redelivering
+from redeliver_pika.dropin.wrapper import PikaCallbackRunner, Redelivering
 
 Message = tuple[Any, Any, Any]  # method, properties and body; three times None if there was none in time
 NO_MESSAGE: Message = (None, None, None)

@@ -17,7 +17,7 @@ import pytest
 from redeliver_mw import RedeliveryPolicy
 from redeliver_mw.journal.records import AttemptRecord
 from redeliver_pika import redelivering
-from redeliver_pika.ladder import MARKER_TTL
+from redeliver_pika.retry_ladder import MARKER_TTL
 from tests.adapters.pika.dropins import KINDS, channel_on, drive, queues, until
 from tests.brokers import Broker
 

@@ -19,8 +19,8 @@ import pytest
 from redeliver_mw.message import Destination
 from redeliver_pika.capabilities import rung_arguments, rung_queue
 from redeliver_pika.dropin.copies import SharedConnection
-from redeliver_pika.ladder import MARKER_ARGUMENTS, MARKER_TTL, marker_queue
 from redeliver_pika.queues import Queues as Asked
+from redeliver_pika.retry_ladder import MARKER_ARGUMENTS, MARKER_TTL, marker_queue
 from tests.adapters.pika.dropins import Queues, parameters, queues, until
 from tests.brokers import Broker
 
