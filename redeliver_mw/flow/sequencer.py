@@ -19,7 +19,7 @@ from ..clock import Clock
 from ..message import Delivery, Destination
 from ..redelivery.commands import OrderUpdate
 from ..redelivery.interceptor import Interceptor
-from ..redelivery.ledger import message_key, read_history_headers
+from ..redelivery.ledger import TWIN, message_key, read_history_headers
 from ..redelivery.order_places import FoundPlace, OrderPlace
 from ..timers import Cancel
 from .key_lanes import Admitted, KeyLanes
@@ -263,8 +263,10 @@ def _lanes(order: Order) -> KeyLanes:
 
 
 def _name_of(delivery: Delivery) -> str:
-    """Return the key under which it is known; empty for a message without an id."""
-    return message_key(delivery, read_history_headers(delivery)) or ""
+    """Return the key under which it is known; empty for a message without an id, whose twin key tells it from no other
+    one."""
+    key = message_key(delivery, past := read_history_headers(delivery)) or ""
+    return "" if key.startswith(TWIN) and not past.lineage else key
 
 
 def _text(key: Hashable) -> str:
