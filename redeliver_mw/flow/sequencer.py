@@ -19,7 +19,7 @@ from ..clock import Clock
 from ..message import Delivery, Destination
 from ..redelivery.commands import OrderUpdate
 from ..redelivery.headers import read_history_headers
-from ..redelivery.identity import message_key
+from ..redelivery.identity import TWIN, message_key
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.order_places import FoundPlace, OrderPlace
 from ..timers import Cancel
@@ -264,8 +264,10 @@ def _lanes(order: Order) -> KeyLanes:
 
 
 def _name_of(delivery: Delivery) -> str:
-    """Return the key under which it is known; empty for a message without an id."""
-    return message_key(delivery, read_history_headers(delivery)) or ""
+    """Return the key under which it is known; empty for a message without an id, whose twin key tells it from no other
+    one."""
+    key = message_key(delivery, past := read_history_headers(delivery)) or ""
+    return "" if key.startswith(TWIN) and not past.lineage else key
 
 
 def _text(key: Hashable) -> str:
