@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every exception of redeliver-mw, and the two signals that a handler may raise.
+"""Defines every exception of redeliver-mw, and the two signals that a handler may raise.
 
 ::
 
     Exception
-    ├── RedeliverError                 what, where, cure; `exit_code` says what the command line makes of it
+    ├── RedeliverError                 what, where, cure; `exit_code` for the command line
     │   ├── ConfigError          (2)   your input: a URL, an option, a policy
-    │   │   ├── PolicyError      (2)   a policy that cannot be read, or cannot be had
+    │   │   ├── PolicyError      (2)   a policy that cannot be read, or that the broker cannot carry out
     │   │   └── MissingExtra     (2)   a driver that is not installed
-    │   ├── BrokerError          (1)   the world
+    │   ├── BrokerError          (1)   the broker or the network
     │   │   ├── BrokerUnavailable
     │   │   ├── CredentialsRefused
     │   │   └── DestinationMissing
-    │   ├── LimboError           (1)   the database of parked messages does not do what is needed
+    │   ├── LimboError           (1)   the limbo database cannot do what is needed
     │   └── NotCopyable          (1)   a message of which no exact copy can be made; it stays where it is
     ├── Signal                         raised by a handler, never by this library
     │   ├── Reject                     dead-letter this message now
@@ -27,10 +27,10 @@ from typing import ClassVar
 
 
 class RedeliverError(Exception):
-    """Something that a person can act on.
+    """Reports an error that a person can act on.
 
-    `what` went wrong, `where` (a file and line, a URL, a destination; may be empty) and the `cure`
-    (one sentence in the imperative; may be empty). `str()` joins the three on one line.
+    `what` went wrong, `where` (a file and line, a URL, a destination; may be empty), and the `cure` (one sentence in
+    the imperative; may be empty). `str()` joins the three on one line.
     """
 
     exit_code: ClassVar[int] = 1
@@ -45,17 +45,17 @@ class RedeliverError(Exception):
 
 
 class ConfigError(RedeliverError):
-    """Your input cannot be used as it is: a URL, an option, an application's settings."""
+    """Reports that your input cannot be used: a URL, an option, an application's settings."""
 
     exit_code = 2
 
 
 class PolicyError(ConfigError):
-    """A policy text that cannot be read, or a policy that this broker cannot carry out."""
+    """Reports a policy text that cannot be read, or a policy that this broker cannot carry out."""
 
 
 class MissingExtra(ConfigError):
-    """A driver, or another optional part, is not installed; the cure names the extra."""
+    """Reports a driver, or another optional part, that is not installed; the cure names the extra."""
 
 
 class BrokerError(RedeliverError):
