@@ -59,32 +59,33 @@ class MissingExtra(ConfigError):
 
 
 class BrokerError(RedeliverError):
-    """The broker, or the way to it, does not do what is needed."""
+    """Reports that the broker, or the connection to the broker, does not do what is needed."""
 
 
 class BrokerUnavailable(BrokerError):
-    """No host of the URL answers."""
+    """Reports that no host of the URL answers."""
 
 
 class CredentialsRefused(BrokerError):
-    """The broker refuses this user, password or virtual host."""
+    """Reports that the broker refuses this user, password or virtual host."""
 
 
 class DestinationMissing(BrokerError):
-    """A queue or another target is not there, and may not be made here."""
+    """Reports that a queue or another target does not exist, and may not be made here."""
 
 
 class LimboError(RedeliverError):
-    """The database of parked messages is not there, locked, full, damaged, or may not be written to.
+    """Reports that the limbo database does not exist, or is locked, full, damaged or read-only.
 
-    Nothing is half-written: what was asked for is done as a whole, or not at all.
+    Nothing is half-written: an operation is done as a whole, or not at all.
     """
 
 
 class NotCopyable(RedeliverError):
-    """No exact copy of this message can be made, so none is sent: it stays the broker's.
+    """Reports that no exact copy of this message can be made, so none is sent: the message stays at the broker.
 
-    `whole`: all of the message is known, so that a limbo can keep it. False where its content did not reach us.
+    `whole` is True if the message was read in full, so that a limbo can store it; False if its content did not reach
+    us.
     """
 
     def __init__(self, what: str, *, where: str = "", cure: str = "", whole: bool = True) -> None:
@@ -93,11 +94,13 @@ class NotCopyable(RedeliverError):
 
 
 class Signal(Exception):
-    """What a handler raises on purpose to say how its failure is to be taken."""
+    """Is the base of what a handler raises on purpose to choose how its failure is treated."""
 
 
 class Reject(Signal):
-    """Dead-letter this message now, whatever the policy still allows; `reason` is written on it."""
+    """Asks to dead-letter this message now, whatever the policy still allows; `reason` is written on the dead
+    letter.
+    """
 
     def __init__(self, reason: str = "rejected by the handler") -> None:
         self.reason = reason
@@ -105,9 +108,10 @@ class Reject(Signal):
 
 
 class RetryAfter(Signal):
-    """Fail, and be tried again not before `seconds` (a float >= 0) or the policy's delay, the longer one.
+    """Asks for a failure with the next attempt after `seconds` (a float >= 0) or after the policy's delay, whichever is
+    longer.
 
-    `count=False` makes it a wait instead of a failure: the count of failures stays as it is.
+    `count=False` makes this a wait instead of a failure: the count of failures stays as it is.
     """
 
     def __init__(self, seconds: float, count: bool = True) -> None:
@@ -118,7 +122,7 @@ class RetryAfter(Signal):
 
 
 def leaves_of(error: BaseException) -> tuple[BaseException, ...]:
-    """Return the exceptions in a group, and in the groups in that; of any other exception itself. Any thread."""
+    """Return the exceptions in a group and its nested groups; for any other exception, itself. Thread-safe."""
     if not isinstance(error, BaseExceptionGroup):
         return (error,)
     found: list[BaseException] = []

@@ -178,7 +178,9 @@ class SupportsImages(Protocol):
 
 @runtime_checkable
 class SupportsPacking(Protocol):
-    """Marks a reader that can put messages into bytes and restore them exactly, in another process and at another time."""
+    """Marks a reader that can put messages into bytes and restore them exactly, in another process and at another
+    time.
+    """
 
     def pack(self, native: Any, /) -> bytes: ...  # the whole message, except for a body that equals `body`
     # `body` as it was read. Raises ValueError if `packed` is not a packed message
@@ -254,7 +256,10 @@ class Delivery:
 
     @property
     def text(self) -> str:
-        """Return the body as UTF-8 text. Raises UnicodeDecodeError (a failure of the handler) if the body is not UTF-8."""
+        """Return the body as UTF-8 text.
+
+        Raises UnicodeDecodeError (a failure of the handler) if the body is not UTF-8.
+        """
         return self.body.decode("utf-8")
 
     def json(self) -> Any:
@@ -327,7 +332,9 @@ class Delivery:
 
     @property
     def state(self) -> dict[str, str]:
-        """Return the strings that the handler keeps between attempts: at most 1 KiB as JSON once the message is copied."""
+        """Return the strings that the handler keeps between attempts: at most 1 KiB as JSON once the message is
+        copied.
+        """
         return self.past.state
 
     def send(
@@ -368,7 +375,10 @@ class Attempt(NamedTuple):
 
 @dataclass(slots=True)
 class Past:
-    """Holds what the headers of a copy and the ledger record about a message. Times are microseconds since 1970, UTC."""
+    """Holds what the headers of a copy and the ledger record about a message.
+
+    Times are microseconds since 1970, UTC.
+    """
 
     lineage: str = ""  # empty before the first copy
     generation: int = 0  # how often the message has been replayed
@@ -388,7 +398,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """Holds a copy, or a message that a handler sends, on its way to `target`. Durable; `body` is sent byte for byte."""
+    """Holds a copy, or a message that a handler sends, on its way to `target`.
+
+    Durable; `body` is sent byte for byte.
+    """
 
     target: Destination
     body: bytes

@@ -135,7 +135,9 @@ def trim_utf8(text: str, max_bytes: int) -> str:
 
 
 def trim_middle(text: str, max_bytes: int, tail_share: float = 0.75) -> str:
-    """Return at most `max_bytes` of UTF-8, the middle cut out and marked; `tail_share` of the rest comes from the end."""
+    """Return at most `max_bytes` of UTF-8, the middle cut out and marked; `tail_share` of the rest comes from the
+    end.
+    """
     raw = text.encode("utf-8", "backslashreplace")
     if len(raw) <= max_bytes:
         return raw.decode()
@@ -202,7 +204,9 @@ def _value(text: str, at: int, *, whole_line: bool) -> tuple[int, int]:
 
 
 def _nested_end(text: str, at: int) -> int:
-    """Return the position behind the bracket that closes the one at `at`, or the end of the searched text if none does."""
+    """Return the position behind the bracket that closes the one at `at`, or the end of the searched text if none
+    does.
+    """
     limit, depth = min(len(text), at + _LONGEST_SECRET), 0
     place = at
     while place < limit:

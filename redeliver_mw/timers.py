@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Multiplexes many timers onto a single adapter timer, using a heap of (due, token); and a restartable one-shot timer."""
+"""Multiplexes many timers onto a single adapter timer, using a heap of (due, token); and a restartable one-shot
+timer.
+"""
 
 from __future__ import annotations
 
