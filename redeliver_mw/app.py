@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`App`: handlers, a broker, and a life from start to stop."""
+"""Provides `App`: handlers and a broker, from start to stop."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class App:
-    """Consumes from one broker, with redelivery. See `docs/` and API section 1 for what each option means.
+    """Consumes from one broker, with redelivery. `docs/` and API section 1 explain each option.
 
-    Times are seconds. `start`, `stop`, `pause`, `resume` and `health` may be called from any thread; handlers
-    are registered before the start.
+    Times are in seconds. `start`, `stop`, `pause`, `resume` and `health` may be called from any thread; handlers are
+    registered before the start.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class App:
         self.stop_timeout = float(at_least("stop_timeout", stop_timeout, 0))
         self._specs: dict[Destination, HandlerSpec] = {}
         self._hooks: list[Hook] = []
-        self._adapter: Adapter | None = None  # if its capabilities had to be known before the start
+        self._adapter: Adapter | None = None  # set early if its capabilities were needed before the start
         self._engine: Engine | None = None
         self._over = threading.Event()
         self._given_up = False
@@ -113,7 +113,9 @@ class App:
 
     @classmethod
     def from_config(cls, file: str | os.PathLike[str] = "pyproject.toml", **arguments: Any) -> App:
-        """From `[tool.redeliver.app]`; an argument wins over the environment (`REDELIVER_URL`), that over the file."""
+        """Return an App from `[tool.redeliver.app]`. Arguments override the environment (`REDELIVER_URL`), which
+        overrides the file.
+        """
         found = read_config(Path(file))
         try:
             return cls(**(found | arguments))
@@ -137,12 +139,12 @@ class App:
     ) -> Callable[[F], F]:
         """Register the decorated function, plain or async, for a source; it stays an ordinary function.
 
-        `workers` run at the same time, each on a thread (plain) or as a task (async). `prefetch` deliveries may
-        be unsettled at once. With `decode` the handler gets `(decoded, delivery)`. A topic is consumed through
-        the durable `subscription` of that name, which the broker keeps filled while nobody consumes. A `selector`,
-        in the broker's own language, lets only some messages come. Messages of one `key`, the name of a header or a
-        function of the delivery, run one after the other, in their order; an `Order` says how far. With `batch` the
-        handler gets a list of what has arrived, of at most so many deliveries.
+        Up to `workers` calls run at the same time, each on a thread (plain) or as a task (async). Up to `prefetch`
+        deliveries may be unsettled at once. With `decode` the handler gets `(decoded, delivery)`. A topic is consumed
+        through the durable `subscription` of that name, which the broker keeps filled while nobody consumes. A
+        `selector`, in the broker's own language, lets only some messages arrive. Messages of one `key`, the name of a
+        header or a function of the delivery, run one after the other, in their order; an `Order` limits how far this
+        goes. With `batch` the handler gets a list of the deliveries that have arrived, at most `batch` of them.
         """
         destination = subscribed(Destination.parse(source), subscription)
         if destination in self._specs:
@@ -167,23 +169,23 @@ class App:
         return register
 
     def on_attempt(self, fn: Hook) -> Hook:
-        """Call `fn` with every AttemptRecord, on a thread of its own. What it raises is logged."""
+        """Call `fn` with every AttemptRecord, on a thread of its own. Exceptions from `fn` are logged."""
         self._hooks.append(fn)
         return fn
 
     @property
     def sources(self) -> list[Destination]:
-        """Every source that has a handler."""
+        """Return every source that has a handler."""
         return list(self._specs)
 
     @property
     def dialect(self) -> str:
-        """The URL's dialect, such as `rabbitmq+pika`."""
+        """Return the URL's dialect, such as `rabbitmq+pika`."""
         return self._url.dialect
 
     @property
     def place(self) -> str:
-        """The broker URL, without its password."""
+        """Return the broker URL without its password."""
         return self._url.text
 
     @property
@@ -199,22 +201,22 @@ class App:
         return self._over.is_set()
 
     def give_up(self) -> None:
-        """Let a start that is under way, or yet to come, end with StartGivenUp. Safe in a signal handler."""
+        """End a start that is under way, or yet to come, with StartGivenUp. Safe in a signal handler."""
         self._given_up = True
         if self._engine is not None:
             self._engine.give_up()
 
     def hurry(self) -> None:
-        """Let a stop that is under way wait no longer. Safe in a signal handler."""
+        """Make a stop that is under way stop waiting. Safe in a signal handler."""
         if self._engine is not None and self._engine.runner is not None:
             self._engine.runner.hurry()
 
     def url_option(self, name: str) -> str | None:
-        """An option of the broker URL, or None."""
+        """Return an option of the broker URL, or None."""
         return self._url.options.get(name)
 
     def dead_letter_targets(self, source: str | Destination) -> list[Destination]:
-        """Where the dead letters of this source go. ConfigError for a source without a handler."""
+        """Return the dead-letter targets of this source. Raises ConfigError for a source without a handler."""
         destination = Destination.parse(source)
         if destination not in self._specs:
             raise ConfigError(f"no handler for {source}", cure="Name a source that has a handler")
@@ -222,7 +224,9 @@ class App:
         return [target.resolve(destination) for target in policy.places]
 
     def divide(self, share: ProcessShare) -> int:
-        """Keep what this one of several processes is to consume; answers how many have anything. Before the start."""
+        """Keep only the sources that this one of several processes is to consume; return how many processes have any.
+        Called before the start.
+        """
         check_policies({s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()})
         self._adapter = adapter_for(self._url)
         ours, processes = partition_sources(self._specs.values(), share, self._settings, self._adapter.capabilities)
@@ -232,7 +236,7 @@ class App:
     # -- life -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connect, check, consume on background threads. ConfigError and BrokerError say what is in the way."""
+        """Connect, check, and consume on background threads. Raises ConfigError or BrokerError with the obstacle."""
         self._start(self._adapter or adapter_for(self._url), SystemClock())
 
     def _start(self, adapter: Adapter, clock: Clock, drive: Callable[[], object] | None = None) -> None:
@@ -262,7 +266,7 @@ class App:
             raise
 
     def _findings(self) -> list[str]:
-        """Return what is to be logged of the policies. PolicyError for what is refused."""
+        """Return what is to be logged about the policies. Raises PolicyError for a policy that is refused."""
         sources: dict[int, list[Destination]] = {}
         policies = {id(spec.policy): spec.policy for spec in self._specs.values()}
         for spec in self._specs.values():
@@ -278,9 +282,9 @@ class App:
         return FileJournal(self._journal)
 
     def stop(self, timeout: float | None = None) -> StopReport:
-        """Finish what is in hand, in at most `timeout` seconds (default: `stop_timeout`).
+        """Finish running handlers, in at most `timeout` seconds (default: `stop_timeout`).
 
-        A second call answers the same report.
+        A second call returns the same report.
         """
         with self._stopping:
             if self._report is None:
@@ -291,13 +295,13 @@ class App:
             return self._report
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Until the app is stopped; False when `timeout` seconds have passed before."""
+        """Wait until the app is stopped; return False if `timeout` seconds have passed before that."""
         return self._over.wait(timeout)
 
     def run(self, handle_signals: bool = True) -> StopReport:
-        """Start, and go on until SIGTERM or SIGINT; a second signal stops at once and leaves the rest unsettled.
+        """Start, and continue until SIGTERM or SIGINT; a second signal stops at once and leaves the rest unsettled.
 
-        A signal while it still starts gives up the start. ConfigError and BrokerError as of `start`.
+        A signal during the start gives up the start. Raises ConfigError and BrokerError as `start` does.
         """
         return run_until_signal(self, handle_signals)
 
@@ -317,16 +321,16 @@ class App:
         try:
             await asyncio.shield(starting)
         except asyncio.CancelledError:
-            # a thread cannot be cancelled: what it has started, or is about to, is stopped
+            # A thread cannot be cancelled, so whatever it has started, or is about to start, is stopped.
             undone = asyncio.ensure_future(self._undo_start(starting))
             while not undone.done():
-                with suppress(asyncio.CancelledError):  # said again while we stop
+                with suppress(asyncio.CancelledError):  # cancelled again while the App stops
                     await asyncio.shield(undone)
             raise
         return self
 
     async def _undo_start(self, starting: asyncio.Future[None]) -> None:
-        """Let a start that nobody waits for any more end, and stop what came of it."""
+        """Let a start that nobody awaits any more end, and stop whatever it has started."""
         import asyncio
 
         self.give_up()
@@ -341,11 +345,11 @@ class App:
         await asyncio.to_thread(self.stop)
 
     def pause(self, source: str | Destination) -> None:
-        """Hand no message of this source to its handler; the prefetch window fills."""
+        """Stop handing messages of this source to its handler; the prefetch window fills."""
         self._crew(source).pause()
 
     def resume(self, source: str | Destination) -> None:
-        """Go on after `pause`. An open breaker waits no longer: one message is tried."""
+        """Continue after `pause`. An open breaker does not wait any longer: one message is tried."""
         self._crew(source).resume()
         if self._engine is not None and self._engine.guard is not None:
             self._engine.guard.try_one(Destination.parse(source))
@@ -358,9 +362,9 @@ class App:
             raise ConfigError(f"no started handler for {source}", cure="Name a source that has a handler") from None
 
     def health(self) -> dict[str, Any]:
-        """Return plain values for a probe, from any thread: of the App, of each connection, and of each source.
+        """Return plain values for a probe, about the App, each connection and each source. Thread-safe.
 
-        `connections` says of each whether it is `connected`, since when, and its last error; `sources` of each whether
-        its messages are handed out (`consuming`), and why not. The page on health has all names.
+        `connections` reports for each whether it is `connected`, since when, and its last error; `sources` reports for
+        each whether its messages are handed out (`consuming`), and if not, why. The page on health lists all names.
         """
         return self._engine.health() if self._engine is not None else {"started": False}

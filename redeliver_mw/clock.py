@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The clocks: readings of monotonic and wall time, and a warning when the wall clock is set.
+"""Provides the clocks: readings of monotonic and wall time, and a warning when the wall clock is set.
 
-Nothing has to be done about a wall clock that is set: held messages use the monotonic clock.
+No action is needed when the wall clock is set: held messages use the monotonic clock.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import NamedTuple, Protocol
 
 log = logging.getLogger("redeliver_mw")
 
-COMPARED = 0.05  # seconds for which a comparison of the machine's two clocks is good
-NOTICED = 2.0  # seconds; a clock that is kept right by the network is slewed, or stepped by less
+COMPARED = 0.05  # seconds for which a comparison of the machine's two clocks is valid
+NOTICED = 2.0  # seconds; a clock that the network keeps right is slewed, or stepped by less
 
 
 class Moment(NamedTuple):
-    """One reading of both clocks: `mono` for holds and timeouts, `wall` (since 1970) for headers. Seconds."""
+    """Holds one reading of both clocks: `mono` for holds and timeouts, `wall` (since 1970) for headers. Seconds."""
 
     mono: float
     wall: float
 
     @property
     def us(self) -> int:
-        """Wall time in microseconds."""
+        """Return the wall time in microseconds since 1970."""
         return round(self.wall * 1_000_000)
 
 
@@ -37,14 +37,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clocks."""
+    """Reads the machine's clocks. Thread-safe."""
 
     def now(self) -> Moment:
         return Moment(time.monotonic(), time.time())
 
 
 class StepWatchingClock:
-    """A clock that says once when its wall time has been set, as seen at the next reading. From any thread."""
+    """Logs once when its wall time has been set, at the next reading. Thread-safe."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -52,13 +52,13 @@ class StepWatchingClock:
         self._ahead = _ahead(clock.now())
 
     def now(self) -> Moment:
-        """One reading of both clocks."""
+        """Return one reading of both clocks."""
         moment = self.clock.now()
         ahead = _ahead(moment)
         if abs(ahead - self._ahead) > NOTICED:
             self._say(ahead)
         else:
-            self._ahead = ahead  # a clock that is slewed may go any way in the end
+            self._ahead = ahead  # a slewed clock may move any distance in the end
         return moment
 
     def _say(self, ahead: float) -> None:
@@ -74,9 +74,10 @@ class StepWatchingClock:
 
 
 class Stamps:
-    """Wall time of a tick of `ticker`, without reading two clocks for each: the machine's are compared now and then.
+    """Converts ticks of `ticker` to wall time without reading two clocks for each: the machine's clocks are compared
+    now and then.
 
-    A clock that somebody moves by hand is read each time. For one thread, or for several that bear being late.
+    A hand-driven clock is read each time. Used by one thread, or by several that tolerate a late value.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -85,7 +86,7 @@ class Stamps:
         self._until, self._epoch_us = -math.inf, 0.0
 
     def us(self, tick: float) -> int:
-        """Microseconds since 1970 of a tick that was just read."""
+        """Return a tick that was just read as microseconds since 1970."""
         if tick < self._until:
             return int(self._epoch_us + tick * 1e6)
         now_us = self._clock.now().us
@@ -95,7 +96,7 @@ class Stamps:
 
 
 def ticker(clock: Clock) -> Callable[[], float]:
-    """What runs are timed with: seconds since some time, of that clock or finer."""
+    """Return a function that times runs: seconds from an arbitrary start, with the resolution of the clock or finer."""
     own = _own(clock)
     return time.perf_counter if isinstance(own, SystemClock) else lambda: own.now().mono
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which delivery is in hand: known to a handler, and to all that it calls, without being passed along.
+"""Holds the current delivery, known to a handler and to everything that it calls, without being passed along.
 
-Each worker thread and each asyncio task has its own. A task that a handler starts inherits it; a thread that
-it starts does not, unless it runs in `contextvars.copy_context()`.
+Each worker thread and each asyncio task has its own. A task that a handler starts inherits the delivery; a thread that
+a handler starts does not, unless it runs in `contextvars.copy_context()`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _in_hand: ContextVar[Delivery] = ContextVar("redeliver_mw.current_delivery")
 
 
 def current_delivery() -> Delivery:
-    """The delivery that the running handler was given. LookupError outside a handler."""
+    """Return the delivery that the running handler was given. Raises LookupError outside of a handler."""
     try:
         return _in_hand.get()
     except LookupError:
@@ -24,10 +24,12 @@ def current_delivery() -> Delivery:
 
 
 def set_delivery(delivery: Delivery) -> Token[Delivery]:
-    """Put a delivery in hand, in this thread or task; `reset()` takes it out again. For those who run handlers."""
+    """Set the current delivery of this thread or task; `reset()` restores the previous one. For code that runs
+    handlers.
+    """
     return _in_hand.set(delivery)
 
 
 def reset(token: Token[Delivery]) -> None:
-    """Back to what was in hand before the `set_delivery()` that returned `token`; in the same thread or task."""
+    """Restore the delivery from before the `set_delivery()` that returned `token`, in the same thread or task."""
     _in_hand.reset(token)

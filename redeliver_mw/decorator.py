@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`@redeliver(policy)`: puts a policy on a handler, and nothing else."""
+"""Provides `@redeliver(policy)`, which puts a policy on a handler and does nothing else."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def redeliver(policy: str | Path | RedeliveryPolicy | PolicyMap) -> Callable[[F], F]:
     """Mark a handler with its policy: any policy text, a RedeliveryPolicy or a PolicyMap.
 
-    The function stays what it was: same object, same behaviour, plain or async. `App` and the wrappers
-    read the mark. A text that cannot be read is a PolicyError here, not at the first failure.
+    The function is unchanged: same object, same behaviour, plain or async. `App` and the wrappers read the mark. Raises
+    PolicyError here, not at the first failure, if the text cannot be read.
     """
     if callable(policy) and not isinstance(policy, RedeliveryPolicy | PolicyMap):
         raise ConfigError("@redeliver without a policy", cure='Write @redeliver("3:1000; 8:move(queue:dlq.$)")')
@@ -38,7 +38,9 @@ def redeliver(policy: str | Path | RedeliveryPolicy | PolicyMap) -> Callable[[F]
 
 
 def is_async(handler: object) -> bool:
-    """Is it a coroutine function, also behind partials and decorators, or an object whose call is one?"""
+    """Return whether the handler is a coroutine function, also behind partials and decorators, or an object with an
+    async call.
+    """
     while isinstance(handler, functools.partial):
         handler = handler.func
     if inspect.isfunction(handler) or inspect.ismethod(handler):
@@ -47,7 +49,7 @@ def is_async(handler: object) -> bool:
 
 
 def policy_on(handler: object) -> RedeliveryPolicy | PolicyMap | None:
-    """The policy a handler is marked with, also through partials and bound methods; None if it has none."""
+    """Return the policy that a handler is marked with, also through partials and bound methods, or None."""
     while True:
         found = getattr(handler, ATTRIBUTE, None)
         if isinstance(found, RedeliveryPolicy | PolicyMap):

@@ -1,19 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Every exception of redeliver-mw, and the two signals that a handler may raise.
+"""Defines every exception of redeliver-mw, and the two signals that a handler may raise.
 
 ::
 
     Exception
-    ├── RedeliverError                 what, where, cure; `exit_code` says what the command line makes of it
+    ├── RedeliverError                 what, where, cure; `exit_code` for the command line
     │   ├── ConfigError          (2)   your input: a URL, an option, a policy
-    │   │   ├── PolicyError      (2)   a policy that cannot be read, or cannot be had
+    │   │   ├── PolicyError      (2)   a policy that cannot be read, or that the broker cannot carry out
     │   │   └── MissingExtra     (2)   a driver that is not installed
-    │   ├── BrokerError          (1)   the world
+    │   ├── BrokerError          (1)   the broker or the network
     │   │   ├── BrokerUnavailable
     │   │   ├── CredentialsRefused
     │   │   └── DestinationMissing
-    │   ├── LimboError           (1)   the database of parked messages does not do what is needed
+    │   ├── LimboError           (1)   the limbo database cannot do what is needed
     │   └── NotCopyable          (1)   a message of which no exact copy can be made; it stays where it is
     ├── Signal                         raised by a handler, never by this library
     │   ├── Reject                     dead-letter this message now
@@ -27,10 +27,10 @@ from typing import ClassVar
 
 
 class RedeliverError(Exception):
-    """Something that a person can act on.
+    """Reports an error that a person can act on.
 
-    `what` went wrong, `where` (a file and line, a URL, a destination; may be empty) and the `cure`
-    (one sentence in the imperative; may be empty). `str()` joins the three on one line.
+    `what` went wrong, `where` (a file and line, a URL, a destination; may be empty), and the `cure` (one sentence in
+    the imperative; may be empty). `str()` joins the three on one line.
     """
 
     exit_code: ClassVar[int] = 1
@@ -45,46 +45,47 @@ class RedeliverError(Exception):
 
 
 class ConfigError(RedeliverError):
-    """Your input cannot be used as it is: a URL, an option, an application's settings."""
+    """Reports that your input cannot be used: a URL, an option, an application's settings."""
 
     exit_code = 2
 
 
 class PolicyError(ConfigError):
-    """A policy text that cannot be read, or a policy that this broker cannot carry out."""
+    """Reports a policy text that cannot be read, or a policy that this broker cannot carry out."""
 
 
 class MissingExtra(ConfigError):
-    """A driver, or another optional part, is not installed; the cure names the extra."""
+    """Reports a driver, or another optional part, that is not installed; the cure names the extra."""
 
 
 class BrokerError(RedeliverError):
-    """The broker, or the way to it, does not do what is needed."""
+    """Reports that the broker, or the connection to the broker, does not do what is needed."""
 
 
 class BrokerUnavailable(BrokerError):
-    """No host of the URL answers."""
+    """Reports that no host of the URL answers."""
 
 
 class CredentialsRefused(BrokerError):
-    """The broker refuses this user, password or virtual host."""
+    """Reports that the broker refuses this user, password or virtual host."""
 
 
 class DestinationMissing(BrokerError):
-    """A queue or another target is not there, and may not be made here."""
+    """Reports that a queue or another target does not exist, and may not be made here."""
 
 
 class LimboError(RedeliverError):
-    """The database of parked messages is not there, locked, full, damaged, or may not be written to.
+    """Reports that the limbo database does not exist, or is locked, full, damaged or read-only.
 
-    Nothing is half-written: what was asked for is done as a whole, or not at all.
+    Nothing is half-written: an operation is done as a whole, or not at all.
     """
 
 
 class NotCopyable(RedeliverError):
-    """No exact copy of this message can be made, so none is sent: it stays the broker's.
+    """Reports that no exact copy of this message can be made, so none is sent: the message stays at the broker.
 
-    `whole`: all of the message is known, so that a limbo can keep it. False where its content did not reach us.
+    `whole` is True if the message was read in full, so that a limbo can store it; False if its content did not reach
+    us.
     """
 
     def __init__(self, what: str, *, where: str = "", cure: str = "", whole: bool = True) -> None:
@@ -93,11 +94,13 @@ class NotCopyable(RedeliverError):
 
 
 class Signal(Exception):
-    """What a handler raises on purpose to say how its failure is to be taken."""
+    """Is the base of what a handler raises on purpose to choose how its failure is treated."""
 
 
 class Reject(Signal):
-    """Dead-letter this message now, whatever the policy still allows; `reason` is written on it."""
+    """Asks to dead-letter this message now, whatever the policy still allows; `reason` is written on the dead
+    letter.
+    """
 
     def __init__(self, reason: str = "rejected by the handler") -> None:
         self.reason = reason
@@ -105,9 +108,10 @@ class Reject(Signal):
 
 
 class RetryAfter(Signal):
-    """Fail, and be tried again not before `seconds` (a float >= 0) or the policy's delay, the longer one.
+    """Asks for a failure with the next attempt after `seconds` (a float >= 0) or after the policy's delay, whichever is
+    longer.
 
-    `count=False` makes it a wait instead of a failure: the count of failures stays as it is.
+    `count=False` makes this a wait instead of a failure: the count of failures stays as it is.
     """
 
     def __init__(self, seconds: float, count: bool = True) -> None:
@@ -118,7 +122,7 @@ class RetryAfter(Signal):
 
 
 def leaves_of(error: BaseException) -> tuple[BaseException, ...]:
-    """Return the exceptions in a group, and in the groups in that; of any other exception itself. Any thread."""
+    """Return the exceptions in a group and its nested groups; for any other exception, itself. Thread-safe."""
     if not isinstance(error, BaseExceptionGroup):
         return (error,)
     found: list[BaseException] = []

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What went wrong, told without secrets: type, message, traceback, and a fingerprint that names the bug.
+"""Describes a failure without secrets: type, message, traceback, and a fingerprint that identifies the bug.
 
-The fingerprint is a hash of the exception's type and of `frames`, and of nothing else: no message, no
-line number, no address, no path. The same bug therefore has the same print on every machine and in every run.
+The fingerprint is a hash of the exception's type and of `frames`, and of nothing else: no message, no line number, no
+address, no path. The same bug therefore has the same fingerprint on every machine and in every run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from .redaction import label, labels, redact, redact_url, safe, trim_middle, tri
 
 __all__ = ["CRASH", "Failure", "describe", "fingerprint", "redact", "redact_url", "trim_utf8"]
 
-MAX_TEXT = 64 * 1024  # bytes of UTF-8: of a message, and of a whole traceback
+MAX_TEXT = 64 * 1024  # bytes of UTF-8, for a message and for a whole traceback
 MAX_FRAMES = 30
-_READ = 72 * 1024  # characters of a message that are looked at
-_IN_TEXT = 8 * 1024  # bytes of one message inside a traceback: frames are worth more than its tail
-_CHAIN = 12  # exceptions of one chain, the raised one counted
-_SHOWN = 60  # frames of one exception in the text, the innermost
+_READ = 72 * 1024  # characters of a message that are read
+_IN_TEXT = 8 * 1024  # bytes of one message inside a traceback: frames are worth more than the end of a message
+_CHAIN = 12  # exceptions in one chain, including the raised one
+_SHOWN = 60  # frames of one exception in the text, the innermost ones
 _MEMBERS = 8  # exceptions of one group
-_STACKS = 512  # of which is kept what was made of them
+_STACKS = 512  # stacks whose results are cached
 
 _OURS = ("redeliver_mw", "redeliver_stomp", "redeliver_pika", "redeliver_proton")
 _INLINED = re.compile(r"(?:\.<locals>)?\.<(?:listcomp|dictcomp|setcomp|genexpr)>")
@@ -43,11 +43,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An exception in words. All strings can be written as UTF-8 and hold no NUL.
+    """Holds the description of an exception. All strings can be encoded as UTF-8 and contain no NUL.
 
-    `type` is the class's name; `message` is redacted, at most 64 KiB; `fingerprint` 16 hex digits;
-    `frames` at most 30 of `module:function`, outermost first, behind those of the exception raised the
-    ones of its causes, each after a line `^ Type`; `text` is the redacted traceback, at most 64 KiB.
+    `type` is the class's name; `message` is redacted, at most 64 KiB; `fingerprint` is 16 hex digits; `frames` has at
+    most 30 entries `module:function`, outermost first, the frames of the raised exception followed by those of its
+    causes, each after a line `^ Type`; `text` is the redacted traceback, at most 64 KiB.
     """
 
     type: str
@@ -58,7 +58,7 @@ class Failure:
 
 
 def describe(error: BaseException) -> Failure:
-    """`error` as a `Failure`. Never raises, whatever the exception's own methods do. Any thread."""
+    """Return `error` as a `Failure`. Never raises, whatever the exception's own methods do. Thread-safe."""
     kind = _type_name(error)
     message = _message(error)
     nothing: list[str] = []
@@ -70,7 +70,7 @@ def describe(error: BaseException) -> Failure:
 
 
 def fingerprint(kind: str, frames: list[str]) -> str:
-    """16 hex digits of a class name and normalised frames."""
+    """Return the 16 hex digits for a class name and normalised frames."""
     return hashlib.blake2b("\n".join([kind, *frames]).encode(), digest_size=8).hexdigest()
 
 
@@ -84,10 +84,10 @@ CRASH = Failure(
 
 
 def _safely(work: Callable[[], T], instead: T) -> T:
-    """The result of `work`, or `instead`: an exception that fails to describe itself is still a failure."""
+    """Return the result of `work`, or `instead`: an exception that fails to describe itself is still a failure."""
     try:
         return work()
-    except BaseException:  # even an exit raised by a `__str__` must not end the message's story
+    except BaseException:  # even an exit raised by a `__str__` must not stop the handling of the message
         return instead
 
 
@@ -96,17 +96,17 @@ def _type_name(error: BaseException) -> str:
 
 
 def _message(error: BaseException, read: int = _READ) -> str:
-    """`str(error)`, at most about `read` characters of it, redacted before it is cut to its final length."""
+    """Return `str(error)`, at most about `read` characters, redacted before it is cut to its final length."""
     text = _safely(lambda: str.__str__(str(error)), f"<{_type_name(error)} whose __str__ fails>")
     if len(text) > read:
-        # Half a secret at the cut would no longer look like one: go back to a space.
+        # Half a secret at the cut would no longer look like a secret, so cut at a space instead.
         space = max(text.rfind(" ", read - 4096, read), text.rfind("\n", read - 4096, read))
         text = text[: space if space > 0 else read] + " …"
     return safe(text)
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """The exception and what it came from, the raised one first; rings and long chains end."""
+    """Return the exception and its causes, the raised one first; cycles and long chains are cut off."""
     chain: list[BaseException] = []
     link: BaseException | None = error
     while link is not None and not any(link is seen for seen in chain) and len(chain) < _CHAIN:
@@ -119,18 +119,19 @@ def _members(error: BaseException) -> list[BaseException]:
     return list(error.exceptions[:_MEMBERS]) if isinstance(error, BaseExceptionGroup) else []
 
 
-# The frames that make the fingerprint
+# The frames that make the fingerprint.
 
 
 def _fingerprint_frames(error: BaseException) -> list[str]:
-    """The raised exception's frames, then its causes', at most 30 in all, shared out evenly."""
+    """Return the frames of the raised exception, then those of its causes, at most 30 in all, shared out evenly."""
     chain = _chain(error)[: MAX_FRAMES // 3]
     share = MAX_FRAMES // len(chain) - (len(chain) > 1)
     frames: list[str] = []
     for place, link in enumerate(chain):
         if place:
             frames.append(f"^ {_type_name(link)}")
-        # A group's members come in the order in which tasks happened to fail: sorted, each by its last frame.
+        # The members of a group come in the order in which tasks happened to fail, so they are sorted, each by its last
+        # frame.
         members = sorted({_member_line(member) for member in _members(link)})[: share // 2]
         own = _frames(link.__traceback__)
         frames += own[max(0, len(own) - (share - len(members))) :] + members
@@ -142,9 +143,9 @@ def _member_line(error: BaseException) -> str:
 
 
 def _frames(trace: TracebackType | None) -> list[str]:
-    """`module:function`, outermost first, each once and where it came last: recursion has no depth here.
+    """Return `module:function`, outermost first, each once at its last place: the depth of a recursion does not count.
 
-    Frames of this library in front of the handler's are left out: App and drop-in give the same print.
+    Frames of this library in front of the handler's are left out, so that App and drop-in give the same fingerprint.
     """
     return [] if trace is None else _once(_named, trace)
 
@@ -163,7 +164,7 @@ def _frame_names(trace: TracebackType | None) -> Iterator[str]:
             spec = frame.f_globals.get("__spec__")
             path = re.split(r"[\\/]", frame.f_code.co_filename)[-1]
             module = str(getattr(spec, "name", None) or path.removesuffix(".py"))
-        function = _INLINED.sub("", frame.f_code.co_qualname)  # 3.12 has no frames for comprehensions
+        function = _INLINED.sub("", frame.f_code.co_qualname)  # Python 3.12 has no frames for comprehensions
         yield _VARYING.sub("#", f"{module}:{function}")
         trace = trace.tb_next
 
@@ -172,7 +173,7 @@ def _is_ours(name: str) -> bool:
     return name.partition(":")[0].partition(".")[0] in _OURS
 
 
-# The text
+# The text.
 
 
 def _text(error: BaseException, line: str) -> str:
@@ -216,13 +217,15 @@ def _line(error: BaseException) -> str:
     return f"{_type_name(error)}: {message}" if message else _type_name(error)
 
 
-# Bugs are few and failures many: what was made of a stack is kept. A stack is known by the places in its frames; their
-# code is kept with it, so that no other code gets its number.
+# There are few bugs and many failures, so the results for a stack are cached. A stack is identified by the positions in
+# its frames; their code objects are kept with it, so that no other code object gets the same id.
 _made: dict[tuple[Any, ...], tuple[Any, list[CodeType]]] = {}
 
 
 def _once(make: Callable[[TracebackType], T], trace: TracebackType) -> T:
-    """`make(trace)`, which may depend on the places of its frames only; not to be changed."""
+    """Return the cached `make(trace)`, which may depend on the positions of the frames only. Callers must not change
+    the result.
+    """
     places: list[Any] = [make]
     codes: list[CodeType] = []
     link: TracebackType | None = trace

@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Handled messages, remembered for a time: what is delivered twice is handled once, as far as a database can tell.
+"""Remembers handled messages for a time, so that a message delivered twice is handled once, as far as a database can
+tell.
 
-A line for each message: *claimed* while its handler runs, *handled* from then on, until it expires. A claim that
-expires is a dead program's, or that of a handler which took longer than `lease`.
+There is a line for each message: *claimed* while its handler runs, *handled* from then on, until the line expires. A
+claim that expires belongs to a dead program, or to a handler that took longer than `lease`.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from .storage.schema import handled
 
 log = logging.getLogger("redeliver_mw.limbo")
 
-HANDLED = ""  # instead of the name of a claim
-BUSY_REST = 5.0  # seconds, at most, until a message is tried again that another handler has just now
-PRUNE_EVERY = 200  # messages between two looks for what has expired
-PRUNED = 500  # lines at most, at each of these
+HANDLED = ""  # takes the place of a claim's name
+BUSY_REST = 5.0  # seconds, at most, until a message that another handler is handling is tried again
+PRUNE_EVERY = 200  # messages between two removals of expired lines
+PRUNED = 500  # lines at most, in each removal
 NOT_HERE = ClosedOutbox(
     "Delivery.send within a block of Idempotency: a crash between mark and sending would mean that nobody sends it",
     "Send after the block, whatever it has found",
@@ -48,12 +49,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Idempotency:
-    """Which messages have been handled, for `ttl` seconds.
+    """Remembers for `ttl` seconds which messages have been handled. Thread-safe.
 
-    `url` is that of a limbo, which is made when it is missing; without one only `first` works, in tables of your own
-    database (`create_table`). `key` makes of a delivery the text that it is known by: none is its message key, which
-    stays the same over retries, dead letters and replays. `scope` keeps those apart that have nothing to do with each
-    other: none is the source. `lease`: seconds that the longest run of a handler takes. Any thread.
+    `url` is that of a limbo, which is made when it is missing; without a URL only `first` works, in tables of your own
+    database (`create_table`). `key` returns the text that identifies a delivery; None means its message key, which
+    stays the same over retries, dead letters and replays. `scope` separates messages that have nothing to do with each
+    other; None means the source. `lease`: seconds that the longest run of a handler takes.
     """
 
     def __init__(
@@ -75,15 +76,19 @@ class Idempotency:
         self._since_pruned = itertools.count(1)
 
     def __call__(self, delivery: Delivery, /) -> IdempotentBlock:
-        """`with once(delivery) as fresh:` (or `async with`): whether it is to be handled.
+        """Return a block for `with once(delivery) as fresh:` (or `async with`); `fresh` is True if the message is to be
+        handled.
 
-        Leaving the block marks it as handled; an exception does not. RetryAfter, uncounted, while another handler has
-        it. ConfigError for a message without any id; LimboError where the database cannot be had.
+        Leaving the block marks the message as handled; an exception does not. Raises RetryAfter, not counted as a
+        failure, while another handler has the message; ConfigError for a message without any id; LimboError if the
+        database is unavailable.
         """
         return IdempotentBlock(self, delivery)
 
     def guard(self, handler: F, /) -> F:
-        """The handler, plain or async, called only with messages that are to be handled. Below `@app.handler`."""
+        """Return the handler, plain or async, wrapped to be called only with messages that are to be handled. Below
+        `@app.handler`.
+        """
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
 
             @functools.wraps(handler)
@@ -92,7 +97,7 @@ class Idempotency:
                     if fresh:
                         await handler(*arguments)
 
-            return cast("F", guarded_async)  # it has the signature of what it wraps
+            return cast("F", guarded_async)  # it has the signature of the wrapped handler
 
         @functools.wraps(handler)
         def guarded(*arguments: Any) -> None:
@@ -103,10 +108,12 @@ class Idempotency:
         return cast("F", guarded)
 
     def first(self, delivery: Delivery, connection: Connection, /) -> bool:
-        """Mark it as handled within your own transaction: True the first time, and only if that is committed.
+        """Mark the message as handled within your own transaction; return True the first time, valid only if that is
+        committed.
 
-        While another transaction marks the same one, PostgreSQL waits for its end here. `connection` is a SQLAlchemy
-        one to SQLite or PostgreSQL, in a database that has the table (`create_table`).
+        While another transaction marks the same message, PostgreSQL waits here for the end of that transaction.
+        `connection` is a SQLAlchemy connection to SQLite or PostgreSQL, in a database that has the table
+        (`create_table`).
         """
         won = self._take(connection, self._place(delivery), HANDLED, self._ttl)
         if next(self._since_pruned) % PRUNE_EVERY == 0:
@@ -115,16 +122,16 @@ class Idempotency:
 
     @staticmethod
     def create_table(connection: Connection, /) -> None:
-        """Make the table in your own database, unless it is there."""
+        """Make the table in your own database, unless it exists."""
         handled.create(connection, checkfirst=True)
 
     def forget(self, delivery: Delivery, /) -> None:
-        """It is to be handled again when it comes again."""
+        """Forget a message, so that it is handled again when it is delivered again."""
         with self._database().writing() as connection:
             connection.execute(delete(handled).where(_is(self._place(delivery))))
 
     def close(self) -> None:
-        """Disconnect; it is connected again when it is used again."""
+        """Disconnect. The next use connects again."""
         with self._opening:
             self._is_open = False
             if self._db is not None:
@@ -133,7 +140,7 @@ class Idempotency:
     # -- claims -----------------------------------------------------------------------------------
 
     def _claim(self, delivery: Delivery, claim: str) -> bool:
-        """Whether it is ours to handle; False: it was handled."""
+        """Claim the message; return False if it was handled already."""
         place = self._place(delivery)
         with self._database().writing() as connection:
             if self._take(connection, place, claim, self._lease):
@@ -145,7 +152,7 @@ class Idempotency:
         raise RetryAfter(min(max(rest, 0.1), BUSY_REST), count=False)
 
     def _mark(self, delivery: Delivery, claim: str) -> None:
-        """It was handled. That this cannot be written is no reason to handle it again."""
+        """Mark the message as handled. A database error is only logged: it is no reason to handle the message again."""
         expires_us = self._clock.now().us + round(self._ttl * 1e6)
         ours = _is(self._place(delivery)) & (handled.c.claim == claim)
         try:
@@ -169,7 +176,7 @@ class Idempotency:
             log.warning("%r is claimed for %g s yet: %s", delivery, self._lease, error)
 
     def _take(self, connection: Connection, place: tuple[str, str], claim: str, seconds: float) -> bool:
-        """Write the line, unless one is there that has not expired."""
+        """Write the line, unless there is one that has not expired."""
         now_us = self._clock.now().us
         line = {"source": place[0], "message": place[1], "claim": claim, "expires_us": now_us + round(seconds * 1e6)}
         insert = _dialect(connection).insert(handled).values(line)
@@ -181,7 +188,7 @@ class Idempotency:
         return connection.execute(taking.returning(handled.c.source)).first() is not None
 
     def _prune(self, connection: Connection) -> None:
-        """What has expired, by index; lines that others are at are left to them."""
+        """Remove expired lines, found by index; lines that another program has locked are skipped."""
         keys = (handled.c.source, handled.c.message)
         old = select(*keys).where(handled.c.expires_us <= self._clock.now().us)
         old = old.order_by(handled.c.expires_us).limit(PRUNED).with_for_update(skip_locked=True)
@@ -217,7 +224,7 @@ class Idempotency:
 
 
 class IdempotentBlock:
-    """One run of a handler, as a context manager, plain or async; answers whether the message is to be handled."""
+    """Manages the context of one handler run, plain or async; entering returns whether the message is to be handled."""
 
     def __init__(self, once: Idempotency, delivery: Delivery) -> None:
         self._once, self._delivery = once, delivery
@@ -253,7 +260,7 @@ class IdempotentBlock:
 
 
 def _kept(text: str) -> str:
-    """As every database takes it."""
+    """Return text in a form that every database accepts."""
     return text if is_plain(text) else hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
 
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a handler gets, and what goes out: `Destination`, `Delivery`, `Outgoing`. No broker words.
+"""Holds what a handler gets and what goes out: `Destination`, `Delivery`, `Outgoing`. No broker's terms.
 
-A `Delivery` is a slotted handle over the driver's own message: it is made with one allocation, and its
-body and headers are read on first use through the adapter's `MessageReader`, of which there is one per dialect.
+A `Delivery` is a slotted handle over the driver's own message: it is made with one allocation, and its body and headers
+are read on first use through the adapter's `MessageReader`, of which there is one per dialect.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ DestinationKind = Literal["queue", "topic"]
 
 @dataclass(frozen=True, slots=True, order=True)
 class Destination:
-    """A queue or topic by name, without any broker's prefix; or one durable subscription to a topic.
+    """Names a queue or a topic without any broker's prefix, or one durable subscription to a topic.
 
-    What goes to a topic reaches all of its subscriptions; what goes to a destination with a `subscription`
-    reaches that one alone, as a retry copy and a replay must.
+    A message sent to a topic reaches all of the topic's subscriptions. A message sent to a destination with a
+    `subscription` reaches that subscription alone, as a retry copy and a replay must.
     """
 
     name: str
@@ -54,13 +54,17 @@ class Destination:
     subscription: str = ""
 
     def __hash__(self) -> int:
-        # It is looked up several times for each message, and nearly always the name alone tells it from others.
+        # A destination is looked up several times for each message, and nearly always the name alone tells it from
+        # others.
         return hash(self.name)
 
     @classmethod
     def parse(cls, text: str | Destination) -> Destination:
-        """`"orders"` and `"queue:orders"` are the queue, `"topic:prices"` the topic, `"topic:prices::audit"` its
-        subscription *audit*. ConfigError otherwise."""
+        """Parse `"orders"` or `"queue:orders"` as the queue, `"topic:prices"` as the topic, and `"topic:prices::audit"`
+        as the topic's subscription *audit*.
+
+        Raises ConfigError for any other text.
+        """
         if isinstance(text, Destination):
             return text
         head, colon, rest = text.partition(":")
@@ -73,12 +77,12 @@ class Destination:
 
     @property
     def full_name(self) -> str:
-        """The name, and behind two colons the subscription where there is one."""
+        """Return the name, followed by two colons and the subscription if there is one."""
         return f"{self.name}::{self.subscription}" if self.subscription else self.name
 
     @property
     def short(self) -> str:
-        """As short as `parse` reads it: the bare name of a queue, wherever that will do."""
+        """Return the shortest form that `parse` reads: the bare name of a queue wherever that is unambiguous."""
         plain = self.kind == "queue" and not self.name.startswith(("queue:", "topic:"))
         return self.name if plain else str(self)
 
@@ -88,11 +92,11 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """The standard properties that a copy keeps; None where the message has none.
+    """Holds the standard properties that a copy keeps; a property is None if the message does not have it.
 
-    Values are the driver's own where brokers differ (a correlation id may be text, bytes or a UUID).
-    `timestamp_us` and `expires_at_us` are microseconds since 1970, UTC; `ttl_us` is what a producer gave where
-    the broker does not say when that began.
+    Values are the driver's own where brokers differ (a correlation id may be text, bytes or a UUID). `timestamp_us` and
+    `expires_at_us` are microseconds since 1970, UTC; `ttl_us` is the time to live that a producer gave, in
+    microseconds, for brokers that do not report when that time began.
     """
 
     message_id: object = None
@@ -108,33 +112,36 @@ class Properties:
     user_id: str | None = None
     expires_at_us: int | None = None
     ttl_us: int | None = None
-    persistent: bool | None = None  # as its sender sent it; every copy is
+    persistent: bool | None = None  # as the producer sent the message; every copy is persistent
 
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """What a broker wrote on a message that it dead-lettered itself: where it was consumed from, and why."""
+    """Holds what a broker wrote on a message that it dead-lettered itself: the message's source, and why."""
 
     source: Destination
-    reason: str = ""  # the broker's own word; empty where it says nothing
-    at_us: int | None = None  # microseconds since 1970, UTC, as exact as the broker tells; None: it does not
-    count: int = 0  # how often it died there, for this reason; 0: the broker does not count
+    reason: str = ""  # the broker's own word; empty if the broker gives none
+    # microseconds since 1970, UTC, as exact as the broker reports; None if the broker does not
+    at_us: int | None = None
+    count: int = 0  # how often the broker dead-lettered it there for this reason; 0 if the broker does not count
 
 
 class MessageReader(Protocol):
-    """How an adapter reads its driver's message. Stateless; called from any thread."""
+    """Reads the messages of an adapter's driver. Stateless. Called from any thread."""
 
     def body(self, native: Any, /) -> bytes: ...
     def headers(self, native: Any, /) -> dict[str, Any]: ...
     def headers_bytes(self, native: Any, /) -> int: ...  # on the wire, for the header budget
     def properties(self, native: Any, /) -> Properties: ...
     def route(self, native: Any, /) -> Mapping[str, str]: ...  # `exchange`, `routing_key`, `topic`, as far as known
-    def marked(self, native: Any, /) -> bool: ...  # may it carry a header of ours? cheap; a wrong yes is harmless
-    def death(self, native: Any, /) -> Death | None: ...  # what the broker's own marks say, when it dead-lettered it
+    # may the message carry a header of ours? Cheap; a wrong yes is harmless
+    def marked(self, native: Any, /) -> bool: ...
+    # the broker's own marks on a message that the broker dead-lettered
+    def death(self, native: Any, /) -> Death | None: ...
 
 
 class Identity(NamedTuple):
-    """By what a message is known that has no past: as in `Properties`, where all of these stand, too."""
+    """Identifies a message without history. All fields have the same meaning as in `Properties`."""
 
     message_id: object = None
     timestamp_us: int | None = None
@@ -143,34 +150,41 @@ class Identity(NamedTuple):
 
 @runtime_checkable
 class SupportsIdentity(Protocol):
-    """A reader that finds these three without reading all properties: they are asked of every message."""
+    """Marks a reader that finds these three fields without reading all properties: they are read for every message."""
 
     def identity(self, native: Any, /) -> Identity: ...
 
 
 @runtime_checkable
 class SupportsTwins(Protocol):
-    """A reader that tells quickly what identical messages have in common: it is asked of every message without an id
-    where counts survive a crash.
+    """Marks a reader that quickly finds what identical messages have in common.
+
+    It is asked about every message without an id where counts survive a crash.
     """
 
-    def twin(self, native: Any, /) -> tuple[bytes, Mapping[str, Any]]: ...  # all but body and headers, and the headers
+    # everything but body and headers; and the headers
+    def twin(self, native: Any, /) -> tuple[bytes, Mapping[str, Any]]: ...
 
 
 @runtime_checkable
 class SupportsImages(Protocol):
-    """A reader whose copies need more of their original than `Outgoing` says, and which can put that into bytes."""
+    """Marks a reader whose copies need more of the original than `Outgoing` holds, and that can put the rest into
+    bytes.
+    """
 
     def image(self, native: Any, /) -> bytes: ...
-    def native(self, image: bytes, /) -> Any: ...  # as good as the one that the image was made of
+    def native(self, image: bytes, /) -> Any: ...  # equivalent to the native message that the image was made of
 
 
 @runtime_checkable
 class SupportsPacking(Protocol):
-    """A reader whose messages can be put into bytes and be had again, exactly, in another process, at another time."""
+    """Marks a reader that can put messages into bytes and restore them exactly, in another process and at another
+    time.
+    """
 
-    def pack(self, native: Any, /) -> bytes: ...  # all of it, but for the body where that is the same as `body`
-    def unpack(self, packed: bytes, body: bytes, /) -> Any: ...  # `body` as it was read; ValueError for what is none
+    def pack(self, native: Any, /) -> bytes: ...  # the whole message, except for a body that equals `body`
+    # `body` as it was read. Raises ValueError if `packed` is not a packed message
+    def unpack(self, packed: bytes, body: bytes, /) -> Any: ...
 
 
 _NONE: Mapping[str, str] = MappingProxyType({})
@@ -180,15 +194,15 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @runtime_checkable
 class Checking(Protocol):
-    """A reader that knows what its driver can send."""
+    """Marks a reader that knows what its driver can send."""
 
-    def unsendable(self, out: Outgoing, /) -> str: ...  # why it could never go out; empty: nothing is known against it
+    def unsendable(self, out: Outgoing, /) -> str: ...  # why the message can never be sent; empty if no reason is known
 
 
 class Delivery:
-    """One hand-over of a message to us.
+    """Holds one transfer of a message from the broker to us.
 
-    Made by an adapter, read by handlers. A handler may keep strings in `state` between attempts.
+    A delivery is made by an adapter and read by handlers. A handler may keep strings in `state` between attempts.
     Reading is safe from any thread; `state` belongs to the handler's thread.
     """
 
@@ -215,18 +229,18 @@ class Delivery:
     def __init__(
         self, destination: Destination, generation: int, tag: Any, redelivered: bool, native: Any, reader: MessageReader
     ) -> None:
-        self.destination = destination  # the source it was consumed from
-        self.generation = generation  # of the channel, subscription or link it came through
-        self.tag = tag  # the driver's handle for settling it, good within its generation only
+        self.destination = destination  # the source
+        self.generation = generation  # of the channel, subscription or link that delivered the message
+        self.tag = tag  # the driver's handle for settling the delivery, valid only within its generation
         self.redelivered = redelivered  # the broker's own mark: a hint, not a count
         self.native = native  # the driver's own message
         self.reader = reader
         self.failures = 0  # F before this run
-        self.own_key: str | None = None  # `counting.own_key`, once it was asked for
-        self.known = False  # the interceptor has a story of it
-        self.in_line = False  # others of its key wait for it, or it for them
-        self.outbox: Any = None  # of the run that it is in; None: there was none
-        self.plan: Any = None  # what held for its source when its last attempt began; None: there was none
+        self.own_key: str | None = None  # the result of `counting.own_key`, once that was called
+        self.known = False  # the interceptor tracks this delivery
+        self.in_line = False  # other messages of its key wait for this one, or this one for them
+        self.outbox: Any = None  # the outbox of the current run; None if there was no run
+        self.plan: Any = None  # the plan of its source when the last attempt began; None if there was none
         self._body: bytes | None = None
         self._headers: dict[str, Any] | None = None
         self._properties: Properties | None = None
@@ -235,37 +249,40 @@ class Delivery:
 
     @property
     def body(self) -> bytes:
-        """The body, byte for byte."""
+        """Return the body, byte for byte."""
         if self._body is None:
             self._body = self.reader.body(self.native)
         return self._body
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; UnicodeDecodeError (a failure of the handler) where it is not."""
+        """Return the body as UTF-8 text.
+
+        Raises UnicodeDecodeError (a failure of the handler) if the body is not UTF-8.
+        """
         return self.body.decode("utf-8")
 
     def json(self) -> Any:
-        """The body as JSON; ValueError where it is not."""
+        """Return the body parsed as JSON. Raises ValueError if the body is not JSON."""
         return json.loads(self.body)
 
     @property
     def headers(self) -> dict[str, Any]:
-        """Headers or application properties, in the driver's types."""
+        """Return the headers or application properties, in the driver's types."""
         if self._headers is None:
             self._headers = self.reader.headers(self.native)
         return self._headers
 
     @property
     def properties(self) -> Properties:
-        """The standard properties."""
+        """Return the standard properties."""
         if self._properties is None:
             self._properties = self.reader.properties(self.native)
         return self._properties
 
     @property
     def identity(self) -> Identity:
-        """By what it is known, read the short way where its adapter has one."""
+        """Return what identifies the message, read with `SupportsIdentity` if the adapter has that."""
         if self._identity is None:
             self._identity = self._identified()
         return self._identity
@@ -279,7 +296,7 @@ class Delivery:
 
     @property
     def message_id(self) -> str | None:
-        """The producer's or broker's id, as text."""
+        """Return the producer's or the broker's message id as text, or None."""
         return text_of(self.identity.message_id)
 
     @property
@@ -288,12 +305,12 @@ class Delivery:
 
     @property
     def delivery_count(self) -> int:
-        """JMSXDeliveryCount: 1 on the first delivery, then `failures` + 1."""
+        """Return JMSXDeliveryCount: 1 on the first delivery, then `failures` + 1."""
         return self.failures + 1
 
     @property
     def past(self) -> Past:
-        """What is known of earlier attempts; a fresh one for a message that has none."""
+        """Return what is known of earlier attempts; a fresh value for a message without any."""
         if self._past is None:
             self._past = Past()
         return self._past
@@ -304,18 +321,20 @@ class Delivery:
 
     @property
     def first_failed_at(self) -> datetime | None:
-        """When a handler failed on this message first, UTC; None before that."""
+        """Return when a handler first failed on this message, UTC; None before the first failure."""
         us = self._past.first_failed_us if self._past else None
-        return None if us is None else _EPOCH + timedelta(microseconds=us)  # exact, up to the last day of all
+        return None if us is None else _EPOCH + timedelta(microseconds=us)  # exact, up to the last representable day
 
     @property
     def last_error(self) -> str | None:
-        """`Type: message` of the last failure, redacted and trimmed; None before that."""
+        """Return `Type: message` of the last failure, redacted and trimmed; None before the first failure."""
         return self._past.last_error if self._past else None
 
     @property
     def state(self) -> dict[str, str]:
-        """Strings that the handler keeps between attempts: at most 1 KiB as JSON once the message is copied."""
+        """Return the strings that the handler keeps between attempts: at most 1 KiB as JSON once the message is
+        copied.
+        """
         return self.past.state
 
     def send(
@@ -327,10 +346,11 @@ class Delivery:
         after: float = 0.0,
         **properties: Any,
     ) -> None:
-        """Send a durable message if, and only if, the handler succeeds: together with the settling of this one.
+        """Send a durable message if, and only if, the handler succeeds, together with the settlement of this delivery.
 
-        A str goes out as UTF-8. `after`: seconds from the handler's success on. `properties` as in `Properties`, those
-        that a sender sets. ConfigError for what can never be sent, and outside of a handler's run. Any thread.
+        A str is encoded as UTF-8. `after`: seconds from the handler's success to the sending. `properties`: those of
+        `Properties` that a producer sets. Raises ConfigError for a message that can never be sent, and outside of a
+        handler's run. Thread-safe.
         """
         if self.outbox is None:
             raise ConfigError(
@@ -345,21 +365,24 @@ class Delivery:
 
 
 class Attempt(NamedTuple):
-    """One failed attempt, as copies tell of it."""
+    """Holds one failed attempt, as it is recorded on copies."""
 
-    at_us: int  # when it failed, since 1970, UTC
+    at_us: int  # when the attempt failed, since 1970, UTC
     fingerprint: str
     host: str
-    delay: float | None  # seconds of rest that followed; None: none did
+    delay: float | None  # seconds of delay that followed; None if none followed
 
 
 @dataclass(slots=True)
 class Past:
-    """What the headers of a copy and the ledger tell about a message; times are microseconds, UTC."""
+    """Holds what the headers of a copy and the ledger record about a message.
+
+    Times are microseconds since 1970, UTC.
+    """
 
     lineage: str = ""  # empty before the first copy
-    generation: int = 0  # how often it has been replayed
-    hop: int = 0  # how many copies lead to it
+    generation: int = 0  # how often the message has been replayed
+    hop: int = 0  # how many copies led to this one
     failures: int = 0
     not_before_us: int | None = None
     expires_at_us: int | None = None
@@ -370,36 +393,41 @@ class Past:
     replay_id: str | None = None
     state: dict[str, str] = field(default_factory=dict)
     history: tuple[Attempt, ...] = ()  # the last ten, oldest first
-    original: Mapping[str, str] = field(default_factory=lambda: _NONE)  # `redeliver_original_*` as first seen
+    original: Mapping[str, str] = field(default_factory=lambda: _NONE)  # `redeliver_original_*` as first read
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A copy, or a message of the user's, on its way to `target`. Durable; `body` goes out byte for byte."""
+    """Holds a copy, or a message that a handler sends, on its way to `target`.
+
+    Durable; `body` is sent byte for byte.
+    """
 
     target: Destination
     body: bytes
     headers: Mapping[str, Any]
     properties: Properties = _NO_PROPERTIES
-    copy_id: str = ""  # empty for a message that is no copy
-    origin: Delivery | None = None  # of which it is a copy
-    cause: Delivery | None = None  # whose handler sent it: it is no copy of that
-    duplicate_salt: str = ""  # the same on every try of this one, after a crash too; no other of its copy id has it
+    copy_id: str = ""  # empty for a message that is not a copy
+    origin: Delivery | None = None  # the delivery that this is a copy of
+    # the delivery whose handler sent this message; the message is not a copy of that delivery
+    cause: Delivery | None = None
+    # the same for every try of this message, also after a crash; different for any other with its copy id
+    duplicate_salt: str = ""
 
     @property
     def settles(self) -> Delivery | None:
-        """The delivery that is settled once this is confirmed."""
+        """Return the delivery that is settled once this message is confirmed, or None."""
         return self.origin or self.cause
 
     @property
     def generation(self) -> int | None:
-        """Of that delivery: without it there is no use in sending this."""
+        """Return the generation of that delivery; once the generation is over, sending this message is of no use."""
         settles = self.settles
         return None if settles is None else settles.generation
 
 
 def text_of(value: object) -> str | None:
-    """An id, whatever type its driver has for it, as text."""
+    """Return an id as text, whatever type its driver uses for it."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes | bytearray | memoryview):
@@ -409,7 +437,9 @@ def text_of(value: object) -> str | None:
 
 @cache
 def _identifies(reader: type[MessageReader]) -> bool:
-    """Asked once: asking a protocol takes longer than to read a message."""
+    """Return whether a reader class supports `SupportsIdentity`. Cached: a protocol check takes longer than reading a
+    message.
+    """
     return issubclass(reader, SupportsIdentity)
 
 
@@ -418,12 +448,12 @@ def _identifies(reader: type[MessageReader]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class HeaderType:
-    """Describes a driver's own type of header value, so that values of it can be stored outside of a broker.
+    """Describes a driver's own type of header value, so that its values can be stored outside of a broker.
 
-    `name` stands in databases and therefore never changes; it begins with the protocol, such as `amqp091/integer`.
-    A value is stored as what it is to Python (`kind` derives from str, int, float, bytes, list, dict, or from none of
+    `name` stands in databases and therefore never changes; it begins with the protocol, such as `amqp091/integer`. A
+    value is stored as its nearest Python type (`kind` derives from str, int, float, bytes, list, dict, or from none of
     them) together with those of the `attributes` that it has. `plain` returns the nearest value of Python's own types,
-    for display; without it that is the value of the base class.
+    for display; without it, the value of the base class is displayed.
     """
 
     name: str
@@ -438,7 +468,7 @@ _CONSTANTS: dict[str, object] = {}
 
 
 def register_header_types(*types: HeaderType) -> None:
-    """Make types of header values known under their names. An adapter calls this when it is imported.
+    """Register types of header values under their names. An adapter calls this when it is imported.
 
     Raises ValueError if a name, or a class, is registered already for another.
     """
@@ -449,7 +479,7 @@ def register_header_types(*types: HeaderType) -> None:
 
 
 def register_header_constant(name: str, value: object) -> None:
-    """Make a value that a driver recognises by its identity known under a name.
+    """Register a value that a driver recognises by its identity under a name.
 
     Raises ValueError if the name is registered already for another value.
     """

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Text that may leave the process: credentials become `***`, length fits, UTF-8 can carry it.
+"""Makes text fit to leave the process: credentials become `***`, the length fits, and UTF-8 can encode it.
 
-All of it is linear in the length of the text: no pattern here looks twice at the same stretch, and text
-without a telling word is only searched for those words. In doubt too much is hidden rather than too little.
+All functions are linear in the length of the text: no pattern here reads the same stretch twice, and text without a
+revealing word is only searched for those words. In doubt too much is hidden rather than too little.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from collections.abc import Iterator, Sequence
 
 MARK = "***"
 ELLIPSIS = "…"
-_LONGEST_SECRET = 8192  # characters within which the end of a quoted secret is looked for
+_LONGEST_SECRET = 8192  # characters within which the end of a quoted secret is searched
 
 _WORDS = (
     *("password", "passwd", "passphrase", "passcode", "pwd", "secret", "token", "credential"),
     *("authorization", "cookie", "sig"),
     *(f"{what}{glue}key" for what in ("api", "access", "account", "private") for glue in ("", "_", "-", " ")),
 )
-# The word that gives a secret away, what may be glued to its end, and what leads over to the value.
-# Quantifiers are possessive (`++`): what they have taken they never give back.
+# The word that reveals a secret, what may be attached to its end, and what leads over to the value.
+# Quantifiers are possessive (`++`): they never give back what they have matched.
 _KEY = re.compile(
     r"(?<![a-z])sig(?==)|(?:password|passwd|passphrase|passcode|pwd|secret|token|credential|authorization|cookie"
     r"|signature|(?:api|access|account|private)[_ -]?key)"
@@ -47,7 +47,7 @@ _WORD = re.compile(r"\S*+")
 
 _SCHEME = re.compile(r"(?<![A-Za-z])(bearer|basic)([ \t]{1,8})([\w.~+/=-]{6,}+)", re.IGNORECASE)
 _PEM = re.compile(r"(-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY[A-Z ]{0,10}-----)(?s:.*?)(-----END [A-Z0-9 ]{0,60}-----|\Z)")
-_SHAPES = re.compile(  # secrets that show by their own shape; each can begin only where a word begins
+_SHAPES = re.compile(  # secrets with a recognisable shape of their own; each can begin only where a word begins
     r"(?<![\w-])(?:eyJ[\w-]{4,}+\.[\w-]{4,}+(?:\.[\w-]*+){0,3}"
     r"|(?:AKIA|ASIA|AROA|AIDA)[A-Z0-9]{12,}+|gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+"
     r"|glpat-[\w-]{16,}+|xox[abeprs]-[\w-]{10,}+|[srp]k_(?:live|test)_\w{10,}+|AIza[\w-]{30,}+)"
@@ -57,11 +57,12 @@ _SHAPE_HINTS = ("eyJ", "AKIA", "ASIA", "AROA", "AIDA", "gh", "glpat-", "xox", "k
 
 
 def redact(text: str) -> str:
-    """`text` with every credential replaced by `***`; the name before it stays, so that one sees what it was.
+    """Return `text` with every credential replaced by `***`; the name before the credential stays, to show what was
+    hidden.
 
-    Known: passwords in URLs, `name=value`, `name: value` and JSON where the name tells a secret,
-    `Authorization` headers, JWTs, AWS-like keys, tokens of known make, PEM private keys, connection
-    strings. Any thread; linear time; doing it twice changes nothing more.
+    Recognised: passwords in URLs, `name=value`, `name: value` and JSON where the name indicates a secret,
+    `Authorization` headers, JWTs, AWS-like keys, tokens of known makers, PEM private keys, connection strings.
+    Thread-safe; linear time; a second call changes nothing more.
     """
     if "-----BEGIN " in text:
         text = _PEM.sub(rf"\1{MARK}\2", text)
@@ -79,25 +80,30 @@ def redact(text: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """A URL, or several with commas, for messages and logs: user and hosts stay, password and secrets go."""
+    """Return a URL, or several separated by commas, for messages and logs: user and hosts stay, password and secrets
+    are hidden.
+    """
     return redact(clean(url).strip().replace(" ", "%20"))
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """`text` with whatever would steer a terminal spelled out: control characters, marks of direction, half surrogates.
+    """Return `text` with everything that would steer a terminal spelled out: control characters, marks of direction,
+    lone surrogates.
 
-    `lines` keeps line ends and tabs. Any thread; linear time.
+    `lines` keeps line ends and tabs. Thread-safe; linear time.
     """
     return _STEERING.sub(lambda c: c[0] if lines and c[0] in "\n\t" else ascii(c[0])[1:-1], text)
 
 
 def safe(text: str) -> str:
-    """Return text that is clean and redacted. Any thread; linear time."""
+    """Return text that is clean and redacted. Thread-safe; linear time."""
     return redact(clean(text))
 
 
 def label(text: str, max_bytes: int = 256) -> str:
-    """Return a short text that is clean, at most `max_bytes` of UTF-8: a name of a class or a frame. Any thread."""
+    """Return a short text that is clean, at most `max_bytes` of UTF-8, such as the name of a class or a frame.
+    Thread-safe.
+    """
     return trim_utf8(clean(text), max_bytes)
 
 
@@ -107,7 +113,7 @@ def labels(texts: Sequence[str]) -> list[str]:
 
 
 def clean(text: str) -> str:
-    """Text that UTF-8 and every store can carry: half surrogates and NUL are spelled out in letters."""
+    """Return text that UTF-8 and every store can carry: lone surrogates and NUL are spelled out in letters."""
     if "\x00" in text:
         text = text.replace("\x00", "\\x00")
     try:
@@ -118,7 +124,7 @@ def clean(text: str) -> str:
 
 
 def trim_utf8(text: str, max_bytes: int) -> str:
-    """At most `max_bytes` of UTF-8, cut at a character's edge; a cut is marked with `…` if that fits."""
+    """Return at most `max_bytes` of UTF-8, cut between characters; a cut is marked with `…` if that fits."""
     if len(text) <= max_bytes and text.isascii():
         return text
     raw = text[: max_bytes + 1].encode("utf-8", "backslashreplace")
@@ -129,7 +135,9 @@ def trim_utf8(text: str, max_bytes: int) -> str:
 
 
 def trim_middle(text: str, max_bytes: int, tail_share: float = 0.75) -> str:
-    """At most `max_bytes` of UTF-8, the middle cut out and marked; `tail_share` of it is the end's."""
+    """Return at most `max_bytes` of UTF-8, the middle cut out and marked; `tail_share` of the rest comes from the
+    end.
+    """
     raw = text.encode("utf-8", "backslashreplace")
     if len(raw) <= max_bytes:
         return raw.decode()
@@ -141,7 +149,7 @@ def trim_middle(text: str, max_bytes: int, tail_share: float = 0.75) -> str:
 
 
 def _without_password(rest: str) -> str:
-    """What follows a `://`, its password hidden. Passwords with raw `/`, `?`, `#` or quotes exist."""
+    """Return the text after a `://` with its password hidden. Passwords with raw `/`, `?`, `#` or quotes exist."""
     user = _USER.match(rest)
     if user is None:
         return rest
@@ -157,8 +165,8 @@ def _without_password(rest: str) -> str:
 
 
 def _without_values(text: str, lowered: str) -> Iterator[str]:
-    """The pieces of `text` with the values behind telling names replaced."""
-    if len(lowered) != len(text):  # some capitals grow when lowered; then places would not agree
+    """Yield the pieces of `text` with the values behind revealing names replaced."""
+    if len(lowered) != len(text):  # some capitals grow when lowered; then positions would not agree
         lowered = re.sub("[A-Z]+", lambda found: found[0].lower(), text)
     done = 0
     for key in _KEY.finditer(lowered):
@@ -180,7 +188,7 @@ def _without_values(text: str, lowered: str) -> Iterator[str]:
 
 
 def _value(text: str, at: int, *, whole_line: bool) -> tuple[int, int]:
-    """Where the secret that begins at `at` starts and ends, its quotes not counted."""
+    """Return where the secret that begins at `at` starts and ends, its quotes not counted."""
     if text[at : at + 1] in ("{", "["):
         return at, _nested_end(text, at)
     quote = _QUOTE.match(text, at)
@@ -196,7 +204,9 @@ def _value(text: str, at: int, *, whole_line: bool) -> tuple[int, int]:
 
 
 def _nested_end(text: str, at: int) -> int:
-    """The place behind the bracket that closes the one at `at`; of the end of what is looked at, if none does."""
+    """Return the position behind the bracket that closes the one at `at`, or the end of the searched text if none
+    does.
+    """
     limit, depth = min(len(text), at + _LONGEST_SECRET), 0
     place = at
     while place < limit:
@@ -214,7 +224,7 @@ def _nested_end(text: str, at: int) -> int:
 
 
 def _closing(text: str, at: int, quote: str) -> int:
-    """The place of the quote that closes; of the end of the line, or of what is looked at, if none does."""
+    """Return the position of the closing quote, or the end of the line or of the searched text if there is none."""
     limit = min(len(text), at + _LONGEST_SECRET)
     place = text.find(quote, at, limit)
     while len(quote) == 1 and place > at and _escaped(text, place, at):
@@ -226,7 +236,7 @@ def _closing(text: str, at: int, quote: str) -> int:
 
 
 def _escaped(text: str, place: int, floor: int) -> bool:
-    """Whether an odd number of backslashes stands before `place`."""
+    """Return whether an odd number of backslashes stands before `place`."""
     start = place
     while start > floor and text[start - 1] == "\\":
         start -= 1
@@ -234,7 +244,9 @@ def _escaped(text: str, place: int, floor: int) -> bool:
 
 
 def _without_token(found: re.Match[str]) -> str:
-    """`Bearer` and `Basic` are words of English too: only what looks like a token is hidden."""
+    """Return a match of `Bearer` or `Basic` with its token hidden. Both are English words too, so only what looks like
+    a token is hidden.
+    """
     token = found[3]
     telling = any(c.isdigit() or c in "=+_/" for c in token) or token[1:] != token[1:].lower() or len(token) > 24
     return f"{found[1]}{found[2]}{MARK}" if telling else found[0]

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`connect(url)`: the blocking face, for scripts and for loops that pull.
+"""Provides `connect(url)`: the blocking interface, for scripts and for loops that pull.
 
 with connect("rabbitmq://localhost/") as session:
     for delivery in session.deliveries("orders", policy="3:1000; 5:move(queue:dlq.$)"):
@@ -34,16 +34,16 @@ from .runtime.workers import PullPool
 from .telemetry.finding_log import log_findings
 
 T = TypeVar("T")
-ANSWER_TIMEOUT = 60.0  # seconds; the adapter's own patience with a silent broker is shorter
+ANSWER_TIMEOUT = 60.0  # seconds; the adapter's own timeout for a silent broker is shorter
 
 
 def connect(url: str) -> Session:
-    """Connect, and return a session to be closed (a context manager). ConfigError, BrokerError."""
+    """Connect, and return a session that the caller closes (a context manager). Raises ConfigError, BrokerError."""
     return Session(url)
 
 
 class Session:
-    """One connection, used by one thread. `deliveries` takes a connection of its own."""
+    """Is one connection, used by one thread. `deliveries` opens a connection of its own."""
 
     def __init__(self, url: str) -> None:
         self._url: BrokerUrl = parse_url(url)
@@ -65,12 +65,12 @@ class Session:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What this broker can do."""
+        """Return the capabilities of this broker."""
         return self._adapter.capabilities
 
     @property
     def broker(self) -> str:
-        """Which broker this is, for messages; no secrets in it."""
+        """Return the name of this broker for messages, without secrets."""
         return self._adapter.broker
 
     def deliveries(
@@ -88,14 +88,14 @@ class Session:
         limbo: str | None = None,
         log_failures: bool = True,
     ) -> Iterator[Pulled]:
-        """Deliveries under a policy, the URL's if it has one; held ones come round again in the same loop.
+        """Yield deliveries under a policy, by default the URL's; held deliveries are yielded again in the same loop.
 
-        Ends after `timeout` seconds without one (None: never). Leaving the loop leaves the rest unsettled. What waits
-        in `limbo`, the URL of a database, is published while a loop of this `app_name` runs, or an App.
+        Ends after `timeout` seconds without a delivery (None: never). Leaving the loop leaves the rest unsettled.
+        Messages parked in `limbo`, the URL of a database, are published while a loop or an App of this `app_name` runs.
         Failed attempts are logged under `redeliver_mw.failures`, unless `log_failures` is False.
         """
         destination = subscribed(Destination.parse(source), subscription)
-        own = policy_of(policy)  # also one that is not used must be right
+        own = policy_of(policy)  # a policy that is not used must be valid too
         given = self._url_policy or own
         spec = HandlerSpec(destination, _nothing, given, 1, prefetch, selector=selector or "")
         settings = Settings(
@@ -116,13 +116,15 @@ class Session:
         try:
             while (delivery := crew.next(timeout)) is not None:
                 yield Pulled(delivery, crew)
-                crew.leave(delivery)  # of a loop body that did not use `with`
+                crew.leave(delivery)  # if the loop body did not use `with`
         finally:
             self._engines.remove(engine)
             engine.stop(5.0)
 
     def receive(self, source: str | Destination, timeout: float | None = None) -> Delivery | None:
-        """The next message, without a policy; None after `timeout` seconds. `settle` it, or it stays the broker's."""
+        """Return the next message, without a policy; None after `timeout` seconds. `settle` it, or it stays at the
+        broker.
+        """
         destination = Destination.parse(source)
         if destination not in self._arrived:
             self._arrived[destination] = deque()
@@ -132,7 +134,7 @@ class Session:
         return waiting.popleft() if waiting else None
 
     def settle(self, delivery: Delivery, word: Settlement = "accepted") -> None:
-        """Give a received delivery back to the broker: `accepted` or `released`. ConfigError for other words."""
+        """Settle a received delivery as `accepted` or `released`. Raises ConfigError for any other settlement."""
         if word not in self.capabilities.honours:
             raise ConfigError(
                 f"{word!r} is not honoured by {self.capabilities.dialect}",
@@ -147,7 +149,9 @@ class Session:
     def publish(
         self, destination: str | Destination, body: bytes, headers: Mapping[str, Any] | None = None, **properties: Any
     ) -> None:
-        """Publish, durable, and wait for the broker's confirm. BrokerError when it does not keep the message."""
+        """Publish a durable message and wait for the broker's confirm. Raises BrokerError if the broker does not store
+        it.
+        """
         out = Outgoing(Destination.parse(destination), body, dict(headers or {}), Properties(**properties))
 
         def ask(answer: Callable[[tuple[Verdict, str]], None]) -> None:
@@ -158,7 +162,9 @@ class Session:
             raise BrokerError(f"{out.target} did not take the message: {why}", where=self._adapter.broker)
 
     def browse(self, source: str | Destination, limit: int = 100) -> Sequence[Delivery]:
-        """Up to `limit` messages, left where they are. Where the broker cannot browse, they are marked redelivered."""
+        """Return up to `limit` messages without consuming them. Where the broker cannot browse, they are marked
+        redelivered.
+        """
         destination = Destination.parse(source)
 
         def ask(answer: Callable[[Sequence[Delivery] | RedeliverError], None]) -> None:
@@ -167,7 +173,7 @@ class Session:
         return self._answer(ask)
 
     def depth(self, source: str | Destination) -> int:
-        """Messages ready in the queue."""
+        """Return the number of messages ready in the queue."""
         destination = Destination.parse(source)
 
         def ask(answer: Callable[[int | RedeliverError], None]) -> None:
@@ -245,9 +251,9 @@ class Session:
 
 
 class Pulled:
-    """One delivery of a pulling loop. As a context manager: leaving the block is success, an exception a failure.
+    """Wraps one delivery of a pulling loop. As a context manager: leaving the block is success, an exception a failure.
 
-    What a `Delivery` has can be read from it, too.
+    All attributes of the `Delivery` can be read from this object.
     """
 
     def __init__(self, delivery: Delivery, crew: PullPool) -> None:
@@ -263,7 +269,9 @@ class Pulled:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Failures are the policy's business: the loop goes on. What ends a program goes through, unsettled."""
+        """Pass failures to the policy, so that the loop continues. Exceptions that end a program are raised, the
+        delivery unsettled.
+        """
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             self._crew.leave(self.delivery)
             return False
@@ -272,4 +280,4 @@ class Pulled:
 
 
 def _nothing(delivery: Delivery) -> None:
-    """A pulling loop has no handler."""
+    """Do nothing: a pulling loop has no handler."""

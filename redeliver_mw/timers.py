@@ -1,18 +1,22 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of waiting stories on one timer of the connection's: a heap of (due, token). And one call to come."""
+"""Multiplexes many timers onto a single adapter timer, using a heap of (due, token); and a restartable one-shot
+timer.
+"""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
 
-Cancel = Callable[[], None]  # takes a timer back; from any thread, and more than once
-SLACK = 1e-6  # seconds: what two floats may differ by
+Cancel = Callable[[], None]  # cancels a timer; thread-safe, and may be called more than once
+SLACK = 1e-6  # seconds: the largest difference between two floats that counts as none
 
 
 def cancellable(fn: Callable[[], None]) -> tuple[Callable[[], None], Cancel]:
-    """`fn` for a loop whose timers cannot be taken back from another thread, and what makes it do nothing."""
+    """Return `fn` wrapped for a loop whose timers cannot be cancelled from another thread, and a function that disarms
+    it.
+    """
     wanted = True
 
     def cancel() -> None:
@@ -27,7 +31,10 @@ def cancellable(fn: Callable[[], None]) -> tuple[Callable[[], None], Cancel]:
 
 
 class SingleTimer:
-    """One call of `fn`, set anew each time; of a hand-driven part, whose turns others would do on a thread."""
+    """Calls `fn` once after a delay that can be set anew.
+
+    Stands in for the worker thread when a test drives the clock by hand.
+    """
 
     def __init__(self, call_later: Callable[[float, Callable[[], None]], Cancel], fn: Callable[[], None]) -> None:
         self._call_later, self._fn = call_later, fn
@@ -38,7 +45,7 @@ class SingleTimer:
         return self._cancel is not None
 
     def set(self, seconds: float) -> None:
-        """Call in so many seconds, and at no other time."""
+        """Call `fn` after this many seconds, and cancel any earlier call."""
         self.off()
         self._cancel = self._call_later(seconds, self._fn)
 
@@ -49,10 +56,10 @@ class SingleTimer:
 
 
 class Timers:
-    """Not thread-safe. `wait` and `forget` by token; `fire(token)` is called once for each that runs out.
+    """Waits for many tokens at once; `fire(token)` is called once for each token whose time has come. Not thread-safe.
 
-    `call_later` is the adapter's, `now` its monotonic clock in seconds. A cancelled wait stays in the heap
-    until its time, and is passed over then.
+    `call_later` is the adapter's, `now` its monotonic clock in seconds. A cancelled wait stays in the heap until its
+    time and is skipped then.
     """
 
     def __init__(
@@ -64,14 +71,14 @@ class Timers:
         self._call_later, self._now, self._fire = call_later, now, fire
         self._heap: list[tuple[float, int]] = []
         self._due: dict[int, float] = {}
-        self._next = float("inf")  # when the adapter's timer runs out
+        self._next = float("inf")  # when the adapter's timer fires
         self._cancel: Cancel | None = None
 
     def __len__(self) -> int:
         return len(self._due)
 
     def wait(self, token: int, seconds: float) -> None:
-        """Fire in so many seconds; takes the place of an earlier wait of this token."""
+        """Fire after this many seconds; replaces an earlier wait of this token."""
         due = self._now() + seconds
         self._due[token] = due
         heapq.heappush(self._heap, (due, token))
@@ -81,7 +88,7 @@ class Timers:
         self._due.pop(token, None)
 
     def run_out(self) -> None:
-        """Fire whatever is due. Called by the adapter's timer."""
+        """Fire every token that is due. Called by the adapter's timer."""
         self._next, self._cancel = float("inf"), None
         now = self._now() + SLACK
         while self._heap and self._heap[0][0] <= now:
@@ -92,7 +99,7 @@ class Timers:
         self._arm()
 
     def _arm(self) -> None:
-        """One timer of the adapter's, for the earliest that still counts."""
+        """Set the adapter's timer to the earliest wait that is not cancelled."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
             heapq.heappop(self._heap)
         if self._heap and self._heap[0][0] < self._next:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a broker URL to an adapter: `rabbitmq://user:password@host:5672/vhost?tls=1`.
+"""Makes an adapter of a broker URL: `rabbitmq://user:password@host:5672/vhost?tls=1`.
 
-The scheme is a broker (`rabbitmq`: its usual driver) or a dialect (`rabbitmq+pika`). Several hosts with commas
-are tried in turn. A third party plugs its own adapter in through the entry-point group `redeliver_mw.adapters`;
+The scheme is a broker (`rabbitmq`: its usual driver) or a dialect (`rabbitmq+pika`). Several hosts, separated by
+commas, are tried in turn. A third party adds its own adapter through the entry-point group `redeliver_mw.adapters`;
 each entry is a function from a `BrokerUrl` to an `Adapter`.
 """
 
@@ -30,8 +30,8 @@ USUAL_DRIVER = {
     "artemis": "artemis+proton",
     "memory": "memory",
 }
-# Ours, as pyproject.toml has them: who uses them does not pay for a look into all packages that are installed.
-MEMORY = "redeliver_mw.memory"  # by name, as the drivers' adapters: it stands above this layer
+# Our own adapters, as in pyproject.toml: their users need no search through all installed packages.
+MEMORY = "redeliver_mw.memory"  # by name, like the drivers' adapters, because it is above this layer
 OURS = {
     "activemq+stomp": "redeliver_stomp",
     "artemis+proton": "redeliver_proton",
@@ -41,27 +41,27 @@ OURS = {
 EXTRA_OF_DRIVER = {"stomp": "stomp", "pika": "pika", "proton": "proton"}
 NOT_BUILT = {"activemq+proton", "rabbitmq+stomp", "artemis+stomp"}
 TRUE, FALSE = {"1", "true", "yes", "on"}, {"0", "false", "no", "off"}
-# Options of those who connected before us: never the adapter's. Those that speak of redelivery, however they are
-# spelled, are read by the policy formats, which also say what is wrong with them; the others are passed over.
+# Options of clients that used the URL before us: never the adapter's. Options about redelivery, however they are
+# spelled, are read by the policy formats, which also report what is wrong with them; the others are skipped.
 CLIENT_OPTIONS = ("JMSJCA.", "jms.")
 POLICY_OPTIONS = ("jmsjca.redeliver", "jms.redeliver")
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerUrl:
-    """A broker URL, taken apart. `text` hides the password; `hosts` are (host, port or None)."""
+    """Holds the parts of a broker URL. `text` hides the password; `hosts` are (host, port or None)."""
 
     text: str
     dialect: str
     hosts: tuple[tuple[str, int | None], ...]
     user: str | None = None
     password: str | None = field(default=None, repr=False)
-    path: str | None = None  # behind the first slash, decoded; None when there is no slash
-    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # a password may be among them
-    policy: str | None = None  # the whole URL, when it says how to redeliver
+    path: str | None = None  # after the first slash, decoded; None if there is no slash
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may contain a password
+    policy: str | None = None  # the whole URL, if it contains a policy
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """An option that is on or off. ConfigError for anything else."""
+        """Return an option that is on or off. Raises ConfigError for any other value."""
         value = self.options.get(name, "").lower()
         if value in TRUE | FALSE or not value:
             return value in TRUE if value else default
@@ -70,10 +70,10 @@ class BrokerUrl:
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Return the TLS settings, with the files as they are now; None without `tls=1`.
+        """Return the TLS settings, with the current contents of the files; None without `tls=1`.
 
         The broker is verified against the system's roots, or against the file in `ca`. `cert` and `key` name a client
-        certificate; `verify=0` switches verification off. ConfigError for a file that cannot be used.
+        certificate; `verify=0` switches verification off. Raises ConfigError for a file that cannot be used.
         """
         if not self.flag("tls"):
             return None
@@ -84,7 +84,7 @@ class BrokerUrl:
         return context
 
     def check_options(self, known: set[str]) -> None:
-        """ConfigError for an option that this dialect does not have."""
+        """Raise ConfigError if there is an option that this dialect does not have."""
         for name in self.options:
             if name not in known | {"tls", "ca", "cert", "key", "verify"}:
                 raise ConfigError(
@@ -95,7 +95,7 @@ class BrokerUrl:
 
 
 def parse_url(url: str) -> BrokerUrl:
-    """Take a broker URL apart. ConfigError, without the password, for one that is none."""
+    """Return the parts of a broker URL. Raises ConfigError, without the password, if the text is not a broker URL."""
     scheme, mark, rest = url.partition("://")
     if not mark or not scheme:
         raise ConfigError(
@@ -104,7 +104,7 @@ def parse_url(url: str) -> BrokerUrl:
     before, _, query = rest.partition("?")
     authority, slash, path = before.partition("/")
     if "@" in path or any("@" in value and not _is_url(value) for value in query.split("&")):
-        # it may be the end of a password, of which nothing may be shown, nor be taken for a host
+        # This may be the end of a password, which must not be shown, nor be taken for a host.
         raise ConfigError(
             "an @ behind the first / or ?",
             where=f"{scheme:.40}://...",
@@ -128,12 +128,12 @@ def parse_url(url: str) -> BrokerUrl:
 
 
 def _about_a_policy(option: str) -> bool:
-    # with something before it, or without its beginning, it is a mistake that the policy's reader tells of
+    # An option with text before this name, or without its beginning, is a mistake that the policy's reader reports.
     return option.startswith(POLICY_OPTIONS) or "redeliverypolicy." in option
 
 
 def adapter_for(url: str | BrokerUrl) -> Adapter:
-    """The adapter for a URL, not connected yet. ConfigError, MissingExtra."""
+    """Return the adapter for a URL, not connected yet. Raises ConfigError, MissingExtra."""
     parsed = parse_url(url) if isinstance(url, str) else url
     if parsed.dialect == "memory":
         text = parsed.text + (f"?{urlencode(parsed.options)}" if parsed.options else "")
@@ -143,7 +143,7 @@ def adapter_for(url: str | BrokerUrl) -> Adapter:
 
 
 def dialects() -> list[str]:
-    """Every dialect that is built or plugged in, sorted; its driver need not be installed."""
+    """Return every dialect that is built in or plugged in, sorted; the driver need not be installed."""
     return sorted({"memory", *OURS} | _plugged_in().names)
 
 
@@ -169,7 +169,10 @@ def _plugged_in() -> EntryPoints:
 
 
 def _loaded(load: Callable[[], Callable[[BrokerUrl], Adapter]], url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
-    """The adapter's factory. A missing driver says which extra to install; any other fault is passed on."""
+    """Return the adapter's factory.
+
+    Raises MissingExtra with the extra to install if the driver is missing; passes on any other error.
+    """
     driver = url.dialect.partition("+")[2]
     try:
         return load()
@@ -183,7 +186,7 @@ def _loaded(load: Callable[[], Callable[[BrokerUrl], Adapter]], url: BrokerUrl) 
 
 
 def _is_url(option: str) -> bool:
-    """Is it `name=http://...`? The address of a management may have a user and a password of its own."""
+    """Return whether an option is `name=http://...`: the address of a management may have its own user and password."""
     return option.partition("=")[2].startswith(("http://", "https://"))
 
 
@@ -192,7 +195,7 @@ def _host(item: str, scheme: str) -> tuple[str, int | None]:
     if not colon:
         return item.strip("[]"), None
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        # the port is not shown: where the host was forgotten, it is a password
+        # The port is not shown: if the host was forgotten, this is a password.
         raise ConfigError(
             "its port is no number from 1 to 65535", where=f"{scheme}://{host:.100}", cure="Write HOST:PORT"
         )

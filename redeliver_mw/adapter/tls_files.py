@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The files of certificates that a broker URL names: what is wrong with which of them, where one cannot be used."""
+"""Reads the certificate files that a broker URL names, and reports which of them cannot be used, and why."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ..errors import ConfigError
 
 
 class _Locked(Exception):
-    """The key asks for a passphrase."""
+    """Reports that the key needs a passphrase."""
 
 
 def read_tls_files(options: Mapping[str, str], where: str) -> ssl.SSLContext:
     """Return a context that trusts the authorities in `ca` (else the system's), and shows `cert` with its `key`.
 
-    ConfigError, at `where`, names the option and its file. Reads the files anew each time.
+    Raises ConfigError, at `where`, whose text names the option and its file. Reads the files anew each time.
     """
     if "key" in options and "cert" not in options:
         raise ConfigError("key= without cert=", where=where, cure="Name the certificate too: cert=FILE")
@@ -27,7 +27,7 @@ def read_tls_files(options: Mapping[str, str], where: str) -> ssl.SSLContext:
             _read(name, options[name], where)
     try:
         context = ssl.create_default_context(cafile=options.get("ca"))
-    except OSError as error:  # ssl.SSLError is one
+    except OSError as error:  # ssl.SSLError is an OSError
         raise _unusable("ca", options.get("ca", ""), "is no file of certificates", error, where) from None
     if "cert" in options:
         _show_certificate(context, options["cert"], options.get("key"), where)
@@ -35,7 +35,9 @@ def read_tls_files(options: Mapping[str, str], where: str) -> ssl.SSLContext:
 
 
 def _read(name: str, file: str, where: str) -> None:
-    """Python's `ssl` does not say which file it cannot open; and a pipe would keep it waiting for ever."""
+    """Read a file first, because Python's `ssl` does not report which file it cannot open, and would wait on a pipe
+    for ever.
+    """
     try:
         if Path(file).exists() and not Path(file).is_file():
             raise ConfigError(f"{name}={file} is no file", where=where, cure="Name a PEM file")
@@ -47,7 +49,7 @@ def _read(name: str, file: str, where: str) -> None:
 
 
 def _show_certificate(context: ssl.SSLContext, cert: str, key: str | None, where: str) -> None:
-    def refuse() -> str:  # else OpenSSL would ask at the terminal
+    def refuse() -> str:  # otherwise OpenSSL would ask at the terminal
         raise _Locked
 
     try:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the table of what each verb does on each broker, from the adapters' own records.
 
-`python -m redeliver_mw.adapter.verb_table` prints it, as Markdown; `--write docs/verbs.md` puts it between that file's
-marks. An adapter takes part when the module of its entry point has a function `records`, which returns one
-`Capabilities` for each broker version. Nothing is connected to; the drivers have to be installed.
+`python -m redeliver_mw.adapter.verb_table` prints the table as Markdown; `--write docs/verbs.md` puts the table between
+that file's marks. An adapter takes part if the module of its entry point has a function `records`, which returns one
+`Capabilities` for each broker version. No broker is connected to; the drivers have to be installed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARKS = "<!-- verbs -->", "<!-- /verbs -->"
 
 
 def records() -> list[Capabilities]:
-    """The records of every adapter that is plugged in, by dialect. MissingExtra where a driver is not installed."""
+    """Return the records of every plugged-in adapter, by dialect. Raises MissingExtra if a driver is not installed."""
     entries = sorted(entry_points(group=GROUP), key=lambda entry: entry.name)
     return [record for entry in entries for record in _records_of(entry)]
 
@@ -45,7 +45,9 @@ def _records_of(entry: EntryPoint) -> Iterable[Capabilities]:
 
 
 def table(found: Iterable[Capabilities]) -> str:
-    """A row for each verb; versions and types of queue where it does the same share one."""
+    """Return a table with a row for each verb; versions and types of queue where the verb does the same share one
+    row.
+    """
     shared: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for record in found:
         for verb in record.verbs:
@@ -63,14 +65,14 @@ def _cells(verb: VerbRecord) -> tuple[str, ...]:
 def _in_order(
     shared: dict[tuple[str, ...], list[tuple[str, str]]],
 ) -> Iterable[tuple[tuple[str, ...], list[tuple[str, str]]]]:
-    """Broker by broker, verb by verb, in the order in which they were first named."""
+    """Yield the rows broker by broker, verb by verb, in the order in which they were first named."""
     verbs = list(dict.fromkeys(row[:2] for row in shared))
     brokers = list(dict.fromkeys(broker for broker, _ in verbs))
     return sorted(shared.items(), key=lambda item: (brokers.index(item[0][0]), verbs.index(item[0][:2])))
 
 
 def _places(at: Sequence[tuple[str, str]]) -> str:
-    """`3.10.8, 4.3.6 classic; 4.3.6 quorum`, the shortest way."""
+    """Return the shortest list of versions and types, such as `3.10.8, 4.3.6 classic; 4.3.6 quorum`."""
     kinds: dict[str, list[str]] = {}
     for version, kind in at:
         kinds.setdefault(version, []).append(kind)
@@ -85,7 +87,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def written(page: str, text: str) -> str:
-    """The page with `text` between its marks. ConfigError where it has none."""
+    """Return the page with `text` between its marks. Raises ConfigError if the page has no marks."""
     begin, end = MARKS
     new, times = re.subn(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{text}\n\n{end}", page, count=1, flags=re.DOTALL)
     if not times:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The journal: one line for each attempt, written by a thread of its own, and read back.
+"""Writes the journal, one line for each attempt, on a thread of its own; and reads the journal.
 
 Names are loaded when they are first used: a program without a journal loads no writer.
 """

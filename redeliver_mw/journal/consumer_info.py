@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is the same in every record of one consumer."""
+"""Holds the fields that are the same in every record of one consumer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ConsumerInfo:
-    """Who consumes, and where."""
+    """Holds who consumes, and where."""
 
     app: str
     host: str

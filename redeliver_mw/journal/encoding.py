@@ -13,7 +13,7 @@ from functools import cache
 
 @cache
 def _dumps() -> Callable[[object], bytes]:
-    """Load orjson with the first line: most programs write none."""
+    """Load orjson when the first line is written: most programs write none."""
     from orjson import dumps
 
     return dumps
@@ -22,7 +22,7 @@ def _dumps() -> Callable[[object], bytes]:
 def line_of(row: Mapping[str, object]) -> bytes:
     """Return these fields as a line that ends with a newline.
 
-    Raises ValueError, which names the field, for a value that JSON cannot hold.
+    Raises ValueError, whose text names the field, for a value that JSON cannot hold.
     """
     try:
         return _dumps()(row) + b"\n"
@@ -31,12 +31,12 @@ def line_of(row: Mapping[str, object]) -> bytes:
 
 
 def part_of_line(**fields: object) -> bytes:
-    """Return these fields as they stand in a line, without braces; every value is written, whatever it is."""
+    """Return these fields as part of a line, without braces; every value is written, whatever it is."""
     return line_of(fields)[1:-2]
 
 
 def text_in_line(value: str | None) -> bytes:
-    """Return a text as it stands in a line."""
+    """Return a text as it is written in a line."""
     try:
         return _dumps()(value)
     except TypeError:
@@ -44,7 +44,10 @@ def text_in_line(value: str | None) -> bytes:
 
 
 def _pair(name: str, value: object) -> bytes:
-    """Return one field of a record that orjson refused as a whole: mended if it is text, else named in a ValueError."""
+    """Return one field of a record that orjson refused as a whole.
+
+    Text is repaired. Raises ValueError, whose text names the field, for any other value.
+    """
     if isinstance(value, list | tuple):
         value = [_whole(item) for item in value]
     try:
@@ -54,15 +57,15 @@ def _pair(name: str, value: object) -> bytes:
 
 
 def _whole(value: object) -> object:
-    """Return text without half surrogates, which UTF-8 cannot carry."""
+    """Return text without lone surrogates, which UTF-8 cannot carry."""
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 class RecordIds:
-    """Gives out ids that no other process or run gives out: `<12 hex digits of this run>-<counter>`.
+    """Generates ids that no other process or run generates: `<12 hex digits of this run>-<counter>`.
 
-    `next()` may be called from any thread: it takes no lock, the counter's step is atomic in CPython.
-    A forked child counts under a run id of its own.
+    `next()` is thread-safe: it takes no lock, because the counter's step is atomic in CPython. A forked child counts
+    under a run id of its own.
     """
 
     __slots__ = ("__weakref__", "_count", "_prefix")

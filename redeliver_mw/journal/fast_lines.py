@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The journal's line of a first delivery that was handled, written the short way: nearly every line is such a one.
+"""Writes the journal's line of a first delivery that was handled with a fast path: nearly every line is of this kind.
 
-It is, byte for byte, the line of the record that `recording.healthy_record` makes. What all lines of a source have in
-common is written once; of the message only its identity is read.
+Such a line is, byte for byte, the line of the record that `recording.healthy_record` makes. The part that all lines of
+a source share is written once; only the identity of the message is read.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from .encoding import RecordIds, part_of_line, text_in_line
 
 
 class FastLineEncoder:
-    """Of one consumer, whose scene never changes. Called on the journal's thread."""
+    """Encodes lines of one consumer, whose `ConsumerInfo` never changes. Called on the journal's thread."""
 
     def __init__(self, ids: RecordIds) -> None:
         self._ids = ids
-        # By identity, as hashing one takes longer than all the rest; kept, so that no other gets its number.
+        # Keyed by identity, because hashing a key takes longer than everything else. The keys are kept alive, so that
+        # no other object gets the same id.
         self._shapes: dict[int, _Shape] = {}
 
     def __call__(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> bytes:
-        """The line, its newline included."""
+        """Return the line, including its newline."""
         shape = self._shape(scene, plan.signature)
         key = identity.own_key(delivery) or identity.digest(delivery).hex()[-32:]
         if plan.policy.arms:
@@ -59,7 +60,7 @@ class _Shape(NamedTuple):
 
 
 def _line(scene: ConsumerInfo, signature: Provenance) -> bytes:
-    """A line in the order of `record.FIELDS`, with places for what differs."""
+    """Return a template of a line in the order of `record.FIELDS`, with places for the fields that differ."""
     source = signature.source
     where = part_of_line(
         app=scene.app,

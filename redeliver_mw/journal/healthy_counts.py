@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""First deliveries that were handled, counted instead of written one by one: `journal_healthy="counts"`."""
+"""Counts first deliveries that were handled instead of writing them one by one: `journal_healthy="counts"`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ..redelivery.plan import NO_PAST, SourcePlan
 from .consumer_info import ConsumerInfo
 from .records import HealthyCount
 
-AGAIN_US = 1_000_000  # after which a journal that has not come for them is asked again: it may have had no room
+# microseconds after which a journal that has not taken the counts is asked again: it may have had no room
+AGAIN_US = 1_000_000
 
 
 @dataclass(slots=True)
@@ -28,16 +29,16 @@ class _Sum:
 
 
 class HealthyCounter:
-    """Of one consumer; by source, policy and arm."""
+    """Counts for one consumer, by source, policy and arm."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._sums: dict[int, _Sum] = {}  # by the identity of their signatures, which they keep
+        self._sums: dict[int, _Sum] = {}  # by the identity of their signatures, which the sums keep alive
         self._asked_us = 0
         self._scene: ConsumerInfo | None = None
 
     def add(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> bool:
-        """Count one. True: `take` is to be called before long. Any thread."""
+        """Count one delivery. Return True if `take` should be called soon. Thread-safe."""
         if plan.policy.arms:
             key = identity.own_key(delivery) or identity.digest(delivery).hex()[-32:]
             plan = plan.for_message(delivery, NO_PAST, key)
@@ -56,7 +57,7 @@ class HealthyCounter:
         return first
 
     def take(self) -> list[HealthyCount]:
-        """What was counted since the last call. Any thread."""
+        """Return what was counted since the last call. Thread-safe."""
         with self._lock:
             sums, self._sums = self._sums, {}
             scene = self._scene

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""From what happened to an `AttemptRecord`, off the consuming thread: for the journal and for hooks.
+"""Makes an `AttemptRecord` of what happened, off the consuming thread, for the journal and for hooks.
 
-The thread that handles a message only puts a tuple into a queue. Records are built on the journal's thread,
-or on that of the hooks if there are any. Nothing that goes wrong here reaches a message (log-after-the-fact).
+The thread that handles a message only puts a tuple into a queue. Records are built on the journal's thread, or on the
+thread of the hooks if there are any. No error here affects a message (log-after-the-fact).
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .writer import Journal as OwnJournal
 log = logging.getLogger("redeliver_mw")
 Hook = Callable[[AttemptRecord], object]
 HEALTHY = ("all", "counts")
-MAX_WAITING = 100_000  # records for slow hooks; what comes on top is dropped and counted
+MAX_WAITING = 100_000  # records that wait for slow hooks; more are dropped and counted
 
 
 def attempt_record(c: RecordAttempt, scene: ConsumerInfo) -> AttemptRecord:
-    """The record of an attempt that the interceptor told."""
+    """Return the record of an attempt that the interceptor reported."""
     past, failure = c.past, c.failure
     first = past.first_attempt_us or c.at.us - round(c.ran * 1e6)
     succeeded = c.outcome == "accepted" and failure is None
@@ -62,7 +62,7 @@ def attempt_record(c: RecordAttempt, scene: ConsumerInfo) -> AttemptRecord:
 
 
 def healthy_record(delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> AttemptRecord:
-    """The record of a first delivery that was handled, under its source's plan."""
+    """Return the record of a first delivery that was handled, under its source's plan."""
     key = identity.message_key(delivery, NO_PAST) or identity.digest(delivery).hex()[-32:]
     if plan.policy.arms:
         plan = plan.for_message(delivery, NO_PAST, key)
@@ -117,7 +117,9 @@ def _us(seconds: float | None) -> int | None:
 
 
 def journal_healthy_option(told: Any, journal: object) -> Healthy:
-    """`journal_healthy=`. ConfigError for an unknown word, and for one without a journal to which it could apply."""
+    """Return `journal_healthy=`. Raises ConfigError for an unknown value, and for any value but the default without
+    a journal.
+    """
     if told not in HEALTHY:
         raise ConfigError(f"journal_healthy={told!r} is unknown", cure=f"Choose one of {', '.join(HEALTHY)}")
     if told != "all" and journal is None:
@@ -136,14 +138,14 @@ class RecordSink(Protocol):
 
 
 class Recorder:
-    """Hands records to the journal and to hooks. `append` is called on consuming threads and never waits."""
+    """Passes records to the journal and to hooks. `append` is called on consuming threads and never waits."""
 
     def __init__(
         self, journal: RecordSink | None, hooks: list[Hook], *, inline: bool = False, healthy: Healthy = "all"
     ) -> None:
         self._journal, self._hooks, self._inline = journal, hooks, inline
         self._ids = RecordIds()
-        # Our own journal takes whole lines; whoever else is told gets records.
+        # Our own journal accepts whole lines; every other receiver gets records.
         own = isinstance(journal, OwnJournal) and not hooks
         self._tally = HealthyCounter() if journal is not None and healthy == "counts" else None
         self._healthy: Callable[..., Any] = FastLineEncoder(self._ids) if own else healthy_record
@@ -158,7 +160,7 @@ class Recorder:
         return self._journal is not None or bool(self._hooks)
 
     def append(self, *work: Any) -> None:
-        """`work` is a function that makes a record, and its arguments."""
+        """Queue `work`: a function that makes a record, and its arguments."""
         if not self._hooks:
             if self._journal is not None:
                 self._journal.append(work)
@@ -172,7 +174,7 @@ class Recorder:
                 self._wake.set()
 
     def healthy(self, delivery: Delivery, scene: ConsumerInfo, plan: SourcePlan, at_us: int, ran_us: int) -> None:
-        """A first delivery was handled, under its source's plan."""
+        """Record that a first delivery was handled, under its source's plan."""
         if self._tally is None or self._journal is None:
             return self.append(self._healthy, delivery, scene, plan, at_us, ran_us)
         if self._tally.add(delivery, scene, plan, at_us, ran_us):
@@ -181,7 +183,7 @@ class Recorder:
             self.append(self._healthy, delivery, scene, plan, at_us, ran_us)
 
     def note(self, record: PolicyRecord) -> None:
-        """For the journal alone: it tells of no attempt."""
+        """Record an event for the journal only, because it is not an attempt."""
         if self._journal is not None:
             self._journal.append(record)
 
@@ -191,7 +193,7 @@ class Recorder:
             self._thread.start()
 
     def close(self, timeout: float = 5.0) -> None:
-        """What waits is told first."""
+        """Pass on the waiting records first, in at most `timeout` seconds, then stop."""
         self._closing = True
         self._wake.set()
         if self._thread is not None:

@@ -1,14 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`AttemptRecord`: one attempt at one message; a line of the journal is a row in Spark.
+"""Defines `AttemptRecord`: one attempt at one message. A line of the journal is a row in Spark.
 
-The class body below is the only list of the fields; `FIELDS` and `SCHEMA` are read from it, and so is
-all that is checked when a line is read. A line is one JSON object and a newline. A field that is None
-is left out of the line: that is a third fewer bytes, and a reader that declares its schema sees null.
+The class body below is the only list of the fields; `FIELDS` and `SCHEMA` are read from it, and so are all checks made
+when a line is read. A line is one JSON object and a newline. A field that is None is left out of the line: this saves a
+third of the bytes, and a reader that declares its schema sees null.
 
-A line that tells of no attempt has a field `kind`, which no attempt has: `PolicyRecord`'s is `policy`,
-`HealthyCount`'s is `healthy`. Who reads attempts passes over every line with a `kind`, also of one that it does not
-know.
+A line that is not an attempt has a field `kind`, which no attempt has: `policy` for a `PolicyRecord`, `healthy` for a
+`HealthyCount`. Readers of attempts skip every line with a `kind`, including kinds that they do not know.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ AttemptReason = Literal[
     "stop",
 ]
 DelayMechanism = Literal["hold", "nack", "schedule", "park"]
-Healthy = Literal["all", "counts"]  # what is told of messages that were handled at their first delivery
+Healthy = Literal["all", "counts"]  # how messages that were handled at their first delivery are recorded
 
 Int16 = Annotated[int, "int16"]
 Int32 = Annotated[int, "int32"]
@@ -43,7 +42,7 @@ Int64 = Annotated[int, "int64"]
 
 
 class Bounds(NamedTuple):
-    """Holds the least and the largest number that a field may have, both included; of a text, how long it may be."""
+    """Holds the smallest and the largest value of a number field, both included; for a text, the largest length."""
 
     least: float
     most: float | None = None
@@ -57,10 +56,10 @@ Share = Annotated[float, "double", Bounds(5e-324, 1.0)]  # of all messages: abov
 
 @dataclass(slots=True, kw_only=True)
 class _Record:
-    """What is said first of attempts: the line's version and id, when, by whom, and where."""
+    """Holds the first fields of every record: the line's version and id, when, by whom, and where."""
 
     v: Int16 = VERSION
-    record_id: str = ""  # run id and a counter
+    record_id: str = ""  # run id and counter
     ts_us: Int64
     app: str
     host: str
@@ -72,10 +71,10 @@ class _Record:
 
 @dataclass(slots=True, kw_only=True)
 class AttemptRecord(_Record):
-    """One attempt. Names ending in `_us` are int64 microseconds (points in time: since 1970, UTC).
+    """Holds one attempt. Names ending in `_us` are int64 microseconds (points in time: since 1970, UTC).
 
-    Slotted and not frozen, because one is made on every failing path; treat it as read-only all the same.
-    `record_id` may stay empty: the journal fills it in.
+    Slotted and not frozen, because one is made on every failing path; treat it as read-only all the same. `record_id`
+    may stay empty: the journal fills it in.
     """
 
     message_id: str | None = None
@@ -111,11 +110,14 @@ class AttemptRecord(_Record):
 
 @dataclass(slots=True, kw_only=True)
 class PolicyRecord:
-    """A new version of a policy file, and what became of it. The lists go together, one item for each source."""
+    """Records a new version of a policy file, and its outcome.
+
+    The lists are parallel, with one item for each source.
+    """
 
     v: Int16 = VERSION
     kind: Literal["policy"] = "policy"
-    record_id: str = ""  # as of an attempt
+    record_id: str = ""  # as for an attempt
     ts_us: Int64
     app: str
     host: str
@@ -124,17 +126,18 @@ class PolicyRecord:
     file: str
     content: str | None = None  # 12 hex digits of the file's bytes; None if it could not be read
     outcome: Literal["applied", "refused"]
-    sources: Sequence[str]  # applied: whose policy changed; refused: that use the file
-    old_versions: Sequence[str]  # `policy_version` of attempts until now; still, when it was refused
+    sources: Sequence[str]  # if applied: sources whose policy changed; if refused: sources that use the file
+    old_versions: Sequence[str]  # `policy_version` of attempts until now; unchanged if the new version was refused
     new_versions: Sequence[str] | None = None
-    error: str | None = None  # why it was refused; redacted
+    error: str | None = None  # why the version was refused; redacted
 
 
 @dataclass(slots=True, kw_only=True)
 class HealthyCount(_Record):
-    """Messages that were handled at their first delivery, and have no line of their own: `journal_healthy="counts"`.
+    """Counts messages that were handled at their first delivery and have no line of their own:
+    `journal_healthy="counts"`.
 
-    From `since_us`, of the first of them, to `ts_us`, of the last.
+    Covers the time from `since_us`, of the first message, to `ts_us`, of the last.
     """
 
     kind: Literal["healthy"] = "healthy"
@@ -144,25 +147,25 @@ class HealthyCount(_Record):
     policy_arm: str | None = None
     propensity: float | None = None
     messages: Int64
-    handler_us: Int64  # of all of them together
-    payload_bytes: Int64  # likewise
+    handler_us: Int64  # sum of all the messages
+    payload_bytes: Int64  # sum of all the messages
 
 
 class OtherKind(ValueError):
-    """A line that tells of something else than was asked for."""
+    """Reports a line of another kind than the one asked for."""
 
 
 class FieldType(NamedTuple):
-    """What one field may hold: `type` is `string bool int16 int32 int64 double list<string>`."""
+    """Describes what one field may hold: `type` is `string bool int16 int32 int64 double list<string>`."""
 
     type: str
     nullable: bool
-    words: tuple[str, ...] = ()  # where only certain strings are allowed
+    words: tuple[str, ...] = ()  # the allowed strings, if only certain ones are allowed
     bounds: Bounds | None = None
 
 
 def _field_type(hint: Any) -> FieldType:
-    """The type of a field, read from its annotation."""
+    """Return the type of a field, read from its annotation."""
     if get_origin(hint) not in (Annotated, Literal, Sequence) and type(None) in get_args(hint):
         held = next(arm for arm in get_args(hint) if arm is not type(None))
         return _field_type(held)._replace(nullable=True)
@@ -188,10 +191,10 @@ COUNT_SCHEMA: Final = _schema(HealthyCount)
 
 
 def _filler(names: Iterable[str]) -> Callable[[Any], dict[str, object]]:
-    """A function that gives the fields of a record that are not None, in this order.
+    """Return a function that returns the fields of a record that are not None, in this order.
 
-    It is written out, a line a field, as `dataclass` writes its `__init__`: a loop over the names takes more than
-    twice as long, and every attempt is written.
+    The function's source is written out with one line for each field, as `dataclass` writes its `__init__`: a loop over
+    the names takes more than twice as long, and every attempt is written.
     """
     lines = [f"    if (value := record.{name}) is not None: row[{name!r}] = value" for name in names]
     made: dict[str, Any] = {}
@@ -210,16 +213,16 @@ _INT_LIMITS: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
 
 
 def to_line(record: AnyRecord) -> bytes:
-    """The record as one line of JSON, newline-terminated, without the fields that are None.
+    """Return the record as one line of JSON with a newline, without the fields that are None.
 
-    Half surrogates are written as `\\udc80` in plain letters. ValueError, naming the field, for a value
-    that JSON cannot hold.
+    Lone surrogates are written as `\\udc80` in plain letters. Raises ValueError, whose text names the field, for a
+    value that JSON cannot hold.
     """
     return line_of(_FILLED[type(record)](record))
 
 
 def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes:
-    """The same for a plain row: all values in the order of `FIELDS`; `record_id` replaces the row's own."""
+    """Return the line of a plain row: all values in the order of `FIELDS`; `record_id` replaces the row's own."""
     row = {name: value for name, value in zip(FIELDS, values, strict=True) if value is not None}
     if record_id is not None:
         row["record_id"] = record_id
@@ -227,25 +230,26 @@ def row_to_line(values: Sequence[object], record_id: str | None = None) -> bytes
 
 
 def from_line(line: bytes) -> AttemptRecord:
-    """The record of one line. Fields that v1 does not know are ignored, nullable ones may be missing.
+    """Return the record of one line. Fields that v1 does not know are ignored, nullable ones may be missing.
 
-    ValueError names the field that is missing or does not hold what `SCHEMA` says; OtherKind: it is no attempt.
+    Raises ValueError, whose text names the field, if one is missing or does not hold what `SCHEMA` demands. Raises
+    OtherKind for a line that is not an attempt.
     """
     return AttemptRecord(**_checked(line, SCHEMA, None))
 
 
 def policy_from_line(line: bytes) -> PolicyRecord:
-    """The same for a line that tells of a policy file. Any other is OtherKind."""
+    """Return the record of a line about a policy file. Raises OtherKind for any other line."""
     return PolicyRecord(**_checked(line, POLICY_SCHEMA, "policy"))
 
 
 def count_from_line(line: bytes) -> HealthyCount:
-    """The same for a line that tells of messages that were only counted. Any other is OtherKind."""
+    """Return the record of a line about messages that were only counted. Raises OtherKind for any other line."""
     return HealthyCount(**_checked(line, COUNT_SCHEMA, "healthy"))
 
 
 def _checked(line: bytes, schema: FieldTypes, kind: str | None) -> dict[str, Any]:
-    """The fields of a line that `schema` knows, each holding what it says."""
+    """Return the fields of a line that `schema` knows, after checking their types."""
     import orjson
 
     try:

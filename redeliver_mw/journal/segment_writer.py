@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lines into segments: rotation, and what happens while the disk does not take them. One thread only."""
+"""Writes lines into segments, with rotation, and keeps lines while the disk refuses them. Used by one thread only."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Final, Literal
 from .segments import SegmentFile, recover
 
 _log = logging.getLogger("redeliver_mw.journal")
-_BACKLOG: Final = 16 * 1024 * 1024  # bytes of lines kept while they cannot be written
-_RETRY: Final = 1.0  # seconds between two tries to write when nothing else happens
+_BACKLOG: Final = 16 * 1024 * 1024  # bytes of lines that are kept while they cannot be written
+_RETRY: Final = 1.0  # seconds between two tries to write while nothing else happens
 
 Fsync = Literal["never", "rotate", "always"]
 
@@ -24,8 +24,8 @@ Fsync = Literal["never", "rotate", "always"]
 class SegmentWriter:
     """Writes lines into one segment after the other.
 
-    What the disk refuses waits, up to 16 MiB; more is given to `drop(records)`. A trouble is logged when it
-    begins and when it is over, never in between. `host` stands in file names; `clock` in seconds.
+    Lines that the disk refuses wait, up to 16 MiB; `drop(records)` is called for lines beyond that. A trouble is logged
+    when it begins and when it is over, never in between. `host` is part of the file names; `clock` is in seconds.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class SegmentWriter:
         self._failing = False
 
     def write(self, lines: list[bytes]) -> bool:
-        """Writes `lines` behind all that waits. True if nothing waits any more. Never raises OSError."""
+        """Write `lines` after all lines that wait. Return True if no line waits any more. Never raises OSError."""
         chunk = b"".join(lines)
         if lines and self._backlog and self._backlog_bytes + len(chunk) > _BACKLOG:
             self._drop(len(lines))
@@ -67,7 +67,7 @@ class SegmentWriter:
         return not self._backlog
 
     def due_in(self) -> float | None:
-        """Seconds until something is to be done even if no line comes; None: nothing is."""
+        """Return the seconds until something is due even if no line comes, or None."""
         if self._backlog:
             return _RETRY
         if self._segment is None:
@@ -79,7 +79,7 @@ class SegmentWriter:
             self.finish()
 
     def finish(self) -> None:
-        """Ends the open segment. One that cannot be renamed keeps its lines and is recovered later."""
+        """End the open segment. A segment that cannot be renamed keeps its lines and is recovered later."""
         segment, self._segment = self._segment, None
         if segment is None:
             return
@@ -89,13 +89,13 @@ class SegmentWriter:
             self._fail(error)
 
     def end(self) -> None:
-        """The last call: what still waits is dropped."""
+        """Drop the lines that still wait. This is the last call."""
         self.finish()
         self._drop(sum(records for _, records in self._backlog))
         self._backlog.clear()
 
     def forget(self) -> None:
-        """Lets go of the open segment as it is: in a forked child it stays the parent's."""
+        """Let go of the open segment without changing it: in a forked child it still belongs to the parent."""
         segment, self._segment = self._segment, None
         if segment is not None:
             segment.release()
@@ -110,7 +110,7 @@ class SegmentWriter:
             segment.sync()
 
     def _segment_for(self, size: int) -> SegmentFile:
-        """The open segment if it is there and has room for `size` bytes, else a new one."""
+        """Return the open segment if it exists and has room for `size` bytes, else a new one."""
         segment = self._segment
         if segment is not None and not segment.is_there():
             if not segment.released:  # the file is gone, and its lines with it
@@ -137,5 +137,5 @@ class SegmentWriter:
     def _heal(self) -> None:
         if self._failing:
             self._failing = False
-            recover(self.directory, self.host)  # what had to be left on the way
+            recover(self.directory, self.host)  # segments that could not be renamed earlier
             _log.warning("journal: %s is written again", self.directory)

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a journal: written under one name, readable under another, and whole in between.
+"""Manages the files of a journal: written under one name, readable under another, and complete in between.
 
-A segment that is being written is `_seg-<host>-<pid>-<run>.<n>.jsonl.open`, and is renamed to
-`seg-<host>-<pid>-<run>.<n>.jsonl` when it is complete; Spark passes over names that begin with `_`.
-`run` is 12 random hex digits, so a pid used again makes no name twice. The writer holds an exclusive
-`flock` on its open segment for as long as it lives: who gets that lock knows the writer to be dead.
+A segment that is being written is named `_seg-<host>-<pid>-<run>.<n>.jsonl.open`, and is renamed to
+`seg-<host>-<pid>-<run>.<n>.jsonl` when it is complete; Spark skips names that begin with `_`. `run` is 12 random hex
+digits, so a reused pid makes no name twice. The writer holds an exclusive `flock` on its open segment for as long as it
+lives: a process that gets the lock knows that the writer is dead.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .records import AttemptRecord, HealthyCount, OtherKind, PolicyRecord, count
 _log = logging.getLogger("redeliver_mw.journal")
 _OPEN = re.compile(r"_(?P<stem>seg-(?P<host>.+)-(?P<pid>\d+)-(?P<run>[0-9a-f]+)\.\d+\.jsonl)\.open")
 _BLOCK = 64 * 1024
-# Windows has no flock; there the pid in the name has to do.
+# Windows has no flock; there the pid in the name is used instead.
 _fcntl: Any = importlib.import_module("fcntl") if importlib.util.find_spec("fcntl") else None
 
 JournalRecord = TypeVar("JournalRecord")
@@ -33,12 +33,15 @@ OnBad = Callable[[Path, int, ValueError], None]
 
 
 class SegmentFile:
-    """One open segment, locked. Not for several threads. Every method may raise OSError."""
+    """Is one open segment, locked. Not thread-safe. Every method may raise OSError."""
 
     __slots__ = ("_fd", "opened", "path", "records", "size")
 
     def __init__(self, directory: Path, host: str, run: str, number: int, now: float) -> None:
-        """Makes the file anew. FileExistsError if a stranger has its name or took it at once."""
+        """Create the file.
+
+        Raises FileExistsError if another file has its name, or another process took the file at once.
+        """
         self.path = directory / f"_seg-{host}-{os.getpid()}-{run}.{number:06d}.jsonl.open"
         self.size, self.records, self.opened = 0, 0, now
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
@@ -53,14 +56,14 @@ class SegmentFile:
         return self._fd < 0
 
     def is_there(self) -> bool:
-        """Whether the name still leads to this file: a removed directory takes writes without a word."""
+        """Return whether the name still leads to this file: a removed directory accepts writes without an error."""
         try:
             return _same_file(self._fd, self.path)
         except OSError:
             return False
 
     def write(self, lines: bytes, records: int) -> None:
-        """All of `lines` or nothing: what a full disk cut off in the middle is taken back."""
+        """Write all of `lines` or nothing: a part written to a full disk is removed again."""
         view = memoryview(lines)
         try:
             while view:
@@ -69,7 +72,7 @@ class SegmentFile:
             try:
                 os.ftruncate(self._fd, self.size)
             except OSError:
-                self.release()  # never again: a line added now would grow onto half a line
+                self.release()  # for good: a line added now would be joined to half a line
             raise
         self.size += len(lines)
         self.records += records
@@ -78,7 +81,7 @@ class SegmentFile:
         os.fsync(self._fd)
 
     def finish(self, *, sync: bool) -> Path:
-        """Gives the file its readable name, in one step, and lets go of it."""
+        """Rename the file to its readable name, in one step, and let go of it."""
         final = self.path.with_name(self.path.name.removeprefix("_").removesuffix(".open"))
         try:
             if sync:
@@ -91,17 +94,17 @@ class SegmentFile:
         return final
 
     def release(self) -> None:
-        """Closes the file and, with it, frees the lock; in a forked child the parent's lock stays."""
+        """Close the file, which frees the lock; in a forked child the parent's lock stays."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 def recover(directory: Path, host: str) -> list[Path]:
-    """Makes the segments readable that dead processes of this host left open; returns them.
+    """Make the segments readable that dead processes of this host left open; return them.
 
-    Whole lines stay. Half a line at the end goes to `_torn-<name>` beside it, which Spark passes over.
-    Segments of other hosts and of living processes are left alone. What cannot be mended is logged.
+    Whole lines stay. Half a line at the end is moved to `_torn-<name>` in the same directory, which Spark skips.
+    Segments of other hosts and of living processes are left alone. A segment that cannot be repaired is logged.
     """
     mended: list[Path] = []
     for path in sorted(directory.glob("_seg-*.jsonl.open")):
@@ -111,7 +114,7 @@ def recover(directory: Path, host: str) -> list[Path]:
         try:
             final = _recover_one(path, int(name["pid"]), directory / name["stem"])
         except FileNotFoundError:
-            continue  # another process starting at the same time was faster
+            continue  # another process that started at the same time was faster
         except OSError as error:
             _log.warning("journal: %s was left open by a dead process and cannot be closed: %s", path, error)
             continue
@@ -121,21 +124,21 @@ def recover(directory: Path, host: str) -> list[Path]:
 
 
 def read_segments(directory: str | Path, on_bad: OnBad | None = None) -> Iterator[AttemptRecord]:
-    """The attempts of all closed segments, by file name and line; each process's own in their order.
+    """Yield the attempts of all closed segments, by file name and line; those of one process in their order.
 
-    A bad line goes to `on_bad(file, byte offset of the line, what is wrong)` and is passed over; without
-    `on_bad` it is a ValueError that names file and offset.
+    A bad line is passed to `on_bad(file, byte offset of the line, what is wrong)` and skipped. Without `on_bad`, raises
+    ValueError, whose text names file and offset.
     """
     return _records(Path(directory), from_line, on_bad)
 
 
 def read_policy_changes(directory: str | Path, on_bad: OnBad | None = None) -> Iterator[PolicyRecord]:
-    """What became of new versions of policy files, in the same segments and order as `read_segments`."""
+    """Yield the outcomes of new versions of policy files, in the same segments and order as `read_segments`."""
     return _records(Path(directory), policy_from_line, on_bad)
 
 
 def read_healthy_counts(directory: str | Path, on_bad: OnBad | None = None) -> Iterator[HealthyCount]:
-    """Messages that were counted and not told one by one, in the same segments and order as `read_segments`."""
+    """Yield the counts of messages without a line of their own, in the same segments and order as `read_segments`."""
     return _records(Path(directory), count_from_line, on_bad)
 
 
@@ -159,7 +162,7 @@ def _records(directory: Path, read: Callable[[bytes], JournalRecord], on_bad: On
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes renames in `directory` outlast a power cut."""
+    """Make renames in `directory` survive a power cut."""
     fd = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(fd)
@@ -168,7 +171,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def _recover_one(path: Path, pid: int, final: Path) -> Path | None:
-    # neither another file that a link leads to, nor a pipe, for which an open would wait
+    # Do not follow a link to another file, and do not wait for a pipe to open.
     fd = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -179,7 +182,7 @@ def _recover_one(path: Path, pid: int, final: Path) -> Path | None:
         size = os.fstat(fd).st_size
         whole = _whole_lines(fd, size)
         if whole < size:
-            # First saved, then cut off: dying in between repeats this, it loses nothing.
+            # The half line is saved first and cut off afterwards: a crash in between repeats this and loses nothing.
             _write_anew(final.with_name(f"_torn-{final.name}"), os.pread(fd, size - whole, whole))
             os.ftruncate(fd, whole)
         if whole == 0:
@@ -193,7 +196,7 @@ def _recover_one(path: Path, pid: int, final: Path) -> Path | None:
 
 
 def _write_anew(path: Path, content: bytes) -> None:
-    """Write a file that takes the place of whatever has its name, be it a link to another file."""
+    """Write a file that replaces whatever has its name, even a link to another file."""
     path.unlink(missing_ok=True)
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
     with os.fdopen(fd, "wb") as file:
@@ -201,7 +204,7 @@ def _write_anew(path: Path, content: bytes) -> None:
 
 
 def _whole_lines(fd: int, size: int) -> int:
-    """The length of the file up to and with its last newline."""
+    """Return the length of the file up to and including its last newline."""
     end = size
     while end > 0:
         start = max(0, end - _BLOCK)
@@ -213,7 +216,7 @@ def _whole_lines(fd: int, size: int) -> int:
 
 
 def _lock(fd: int) -> bool | None:
-    """True: the lock is ours; False: another has it; None: there are no locks on this file system."""
+    """Return True if the lock is ours, False if another process has it, None if this file system has no locks."""
     if _fcntl is None:
         return None
     try:
@@ -238,5 +241,5 @@ def _runs(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # it runs, as somebody else
+        pass  # the process runs, as another user
     return True

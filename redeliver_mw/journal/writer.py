@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The journal: attempt records as lines of JSON, written by a thread of its own.
+"""Writes the journal: attempt records as lines of JSON, on a thread of its own.
 
-`append` costs about a microsecond and never waits; records are made, serialised and written off the
-consuming thread, at most `flush_interval` later. What a crash can lose is that interval, never more than
-half a line of what is written. A full disk is said once and changes nothing for the messages: up to
-16 MiB of lines wait for it, what comes on top is counted in `dropped`, and writing goes on by itself.
+`append` costs about a microsecond and never waits; records are made, serialised and written off the consuming thread,
+at most `flush_interval` later. A crash can lose that interval, and never more than half a line of what is written. A
+full disk is logged once and does not affect the messages: up to 16 MiB of lines wait for room, lines beyond that are
+counted in `dropped`, and writing continues by itself.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ from .segments import read_healthy_counts, read_policy_changes, read_segments, r
 __all__ = ["Journal", "read_healthy_counts", "read_policy_changes", "read_segments"]
 
 _log = logging.getLogger("redeliver_mw.journal")
-_CHUNK: Final = 256 * 1024  # bytes that are written at once
-_HURRY: Final = 1024  # records waiting that end the gathering of a batch early
+_CHUNK: Final = 256 * 1024  # bytes per write
+_HURRY: Final = 1024  # number of waiting records that ends the gathering of a batch early
 
 
 class _Serializer:
-    """Turns what is given to a journal into lines of JSON, on the journal's thread.
+    """Converts the items of a journal to lines of JSON, on the journal's thread.
 
     `failed` is called with the error of each item that cannot be written; the other items are written.
     """
@@ -54,9 +54,9 @@ class _Serializer:
         try:
             if isinstance(item, tuple) and item and callable(item[0]):
                 item = item[0](*item[1:])
-            if type(item) is bytes:  # as nearly all are
+            if type(item) is bytes:  # nearly all items are
                 return (item,)
-            if type(item) is AttemptRecord:  # no generator is made for it
+            if type(item) is AttemptRecord:  # avoids a generator
                 return (self._line(item),)
         except Exception as error:
             self._failed(error)
@@ -80,7 +80,7 @@ class _Serializer:
 
 
 def _flat(item: Any) -> Iterator[AnyRecord | tuple[Any, ...]]:
-    """Yield the records and plain rows that an item stands for."""
+    """Yield the records and plain rows that an item represents."""
     if isinstance(item, AnyRecord):
         yield item
     elif isinstance(item, tuple) and item and callable(item[0]):
@@ -97,11 +97,11 @@ def _flat(item: Any) -> Iterator[AnyRecord | tuple[Any, ...]]:
 class Journal:
     """Writes segments into `directory`, which is made if it is missing; several processes may share it.
 
-    A segment is closed at `max_bytes` or `max_age` seconds after its first line. `fsync`: `never`; `rotate`,
-    when a segment is closed; `always`, after every write. At most `max_waiting` records wait for the thread.
-    `host` stands in the names of files; give it if the machine's name changes with every restart, as in
-    containers, else nobody closes what a killed one left open. `clock` is monotonic, in seconds.
-    ConfigError if the directory cannot be used or an option makes no sense.
+    A segment is closed at `max_bytes` or `max_age` seconds after its first line. `fsync`: `never`; `rotate`, when a
+    segment is closed; `always`, after every write. At most `max_waiting` records wait for the thread. `host` is part of
+    the file names; give it if the machine's name changes with every restart, as in containers, because otherwise nobody
+    closes the segments that a killed process left open. `clock` is monotonic, in seconds. Raises ConfigError if the
+    directory cannot be used or an option makes no sense.
     """
 
     def __init__(
@@ -142,10 +142,10 @@ class Journal:
         _journals.add(self)
 
     def _begin(self) -> None:
-        """The state of a process: of a new one, and of a forked child, which inherits nothing unwritten."""
+        """Initialise the state of a process: a new one, or a forked child, which inherits no unwritten records."""
         self._waiting: deque[Any] = deque()
         self._room = self._max_waiting
-        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()  # safe in signal handlers, too
+        self._tokens: queue.SimpleQueue[None] = queue.SimpleQueue()  # safe in signal handlers too
         self._signalled = False
         self._thread: threading.Thread | None = None
         self._starting = threading.RLock()
@@ -156,17 +156,18 @@ class Journal:
 
     @property
     def dropped(self) -> int:
-        """How many records were not written and never will be."""
+        """Return how many records were not written and never will be."""
         return self._lost
 
-    # Any thread
+    # Called on any thread
 
     def append(self, item: Any, /) -> None:
-        """Queues one item: never waits, never raises. Items, all turned into lines on the journal's thread:
+        """Queue one item. Never waits, never raises. Thread-safe. All items become lines on the journal's thread.
 
-        an `AttemptRecord` or a record of another kind; a tuple of all values of an `AttemptRecord` in the order of
-        `FIELDS` (an empty `record_id` is filled in); a tuple `(function, *arguments)` or a function without arguments
-        that gives any of these, an iterable of them, or None. Such a tuple may also give a whole line, as bytes.
+        An item is an `AttemptRecord` or a record of another kind; a tuple of all values of an `AttemptRecord` in the
+        order of `FIELDS` (an empty `record_id` is filled in); or a tuple `(function, *arguments)` or a function without
+        arguments that returns any of these, an iterable of them, or None. The function of such a tuple may also return
+        a whole line, as bytes.
         """
         waiting = self._waiting
         if len(waiting) >= self._room:
@@ -179,7 +180,7 @@ class Journal:
             self._tokens.put(None)
 
     def flush(self, timeout: float = 5.0) -> bool:
-        """Waits until all that was appended before is written (not renamed); False if that took too long."""
+        """Wait until all items appended before are written (not renamed); return False after `timeout` seconds."""
         done = threading.Event()
         if self._room:
             self._waiting.append(done)
@@ -189,9 +190,9 @@ class Journal:
         return not self._waiting
 
     def close(self, timeout: float = 5.0) -> None:
-        """Writes what waits and gives the last segment its readable name, in at most `timeout` seconds.
+        """Write what waits and give the last segment its readable name, in at most `timeout` seconds.
 
-        A second call does nothing. What is appended afterwards counts as dropped.
+        A second call does nothing. Items appended afterwards count as dropped.
         """
         self._room, self._closing = 0, True
         with self._starting:
@@ -210,7 +211,7 @@ class Journal:
         if self._thread is None:
             try:
                 self._start()
-            except RuntimeError as error:  # no more threads: it is tried again with the next record
+            except RuntimeError as error:  # no more threads are available; tried again with the next record
                 self._signalled = False
                 self._complain("its thread cannot be started: %s", error)
                 return
@@ -227,7 +228,7 @@ class Journal:
         with self._starting:
             self._lost += records
 
-    # The journal's thread
+    # Called on the journal's thread
 
     def _work(self) -> None:
         while not self._closing:
@@ -239,7 +240,7 @@ class Journal:
         self._waiting.clear()
 
     def _rest(self) -> None:
-        """Waits for work, or until something is due; then for a batch to gather."""
+        """Wait for work, or until something is due; then for a batch to gather."""
         try:
             self._tokens.get(timeout=self._writer.due_in())
             if not self._closing:
@@ -248,21 +249,23 @@ class Journal:
             pass
 
     def _turn(self) -> None:
-        # In this order: an append that still sees the flag set has put its record where it is found below.
+        # The order matters: an append that still sees the flag set has put its record where the code below finds it.
         self._signalled = False
         try:
             self._write_waiting()
             self._writer.finish_if_old()
-        except Exception as error:  # the thread outlives whatever happens (log-after-the-fact)
+        except Exception as error:  # the thread survives every error (log-after-the-fact)
             self._complain("%r", error)
 
     def _write_waiting(self) -> None:
-        """Takes what waits now and writes it, chunk by chunk; the last call also tries what waited longer."""
+        """Take the waiting items and write them, chunk by chunk; the last call also tries the lines that the disk
+        refused.
+        """
         lines: list[bytes] = []
         size = 0
         for _ in range(len(self._waiting)):
             item = self._waiting.popleft()
-            if isinstance(item, threading.Event):  # somebody waits in flush()
+            if isinstance(item, threading.Event):  # a caller waits in flush()
                 if self._writer.write(lines):
                     item.set()
                 lines, size = [], 0
@@ -280,16 +283,16 @@ class Journal:
         self._complain("a record cannot be written: %r", error)
 
     def _complain(self, what: str, *values: object) -> None:
-        """Says it, once in the journal's life: whatever fails here may fail with every record."""
+        """Log an error, once in the journal's life: an error here may happen again with every record."""
         if not self._complained:
             self._complained = True
-            with suppress(Exception):  # a log handler that fails is not the journal's trouble
+            with suppress(Exception):  # an error of a log handler must not stop the journal
                 _log.error("journal: %s: " + what + " (said once)", self.directory, *values)
 
-    # Process
+    # Forking
 
     def _forked(self) -> None:
-        """In a forked child: the parent's file and all that waits for it stay the parent's."""
+        """Reset a forked child: the parent's file and all waiting items still belong to the parent."""
         self._writer.forget()
         self._begin()
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""memory://: a broker in this process that settles, counts and loses as the real ones do.
+"""Provides memory://, a broker in this process that settles, counts and loses messages as the real ones do.
 
-`personality` says as which of them: see `personality.py` for what was seen live. The contract that holds for
-every adapter holds for this one; tests, demos and the simulation run on it.
+`personality` selects the real broker; `personality.py` lists the behaviour observed on each. The contract that holds
+for every adapter holds for this one; tests, demos and the simulation run on it.
 """
 
 from __future__ import annotations

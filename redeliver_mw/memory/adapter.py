@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`MemoryAdapter`: the `Adapter` protocol on a `MemoryBroker`, with the care that the real adapters need too.
+"""Implements the `Adapter` protocol on a `MemoryBroker`, with the same precautions that the real adapters need.
 
-All state belongs to the adapter's loop: every method only puts its work there, every answer comes from there.
+All state belongs to the adapter's loop: every method only schedules its work on the loop, and every answer comes from
+the loop.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ log = logging.getLogger("redeliver_mw.memory")
 
 
 class MemoryAdapter:
-    """One consumer's connection to a memory broker, and a publishing link beside it.
+    """Is one consumer's connection to a memory broker, with a separate publishing link.
 
-    `publish_timeout`: seconds until a publish without an answer is given up; `reconnect_after`: seconds from
-    a lost connection to the next attempt. Without a `ManualClock` there is one daemon thread, on which all is
-    told.
+    `publish_timeout`: seconds until a publish without an answer is given up; `reconnect_after`: seconds from a lost
+    connection to the next attempt. Without a `ManualClock` there is one daemon thread, which makes all calls to the
+    sink.
     """
 
     def __init__(self, broker: MemoryBroker, *, publish_timeout: float = 30.0, reconnect_after: float = 0.1) -> None:
@@ -68,22 +69,24 @@ class MemoryAdapter:
     # -- called from any thread ------------------------------------------------------------------------------
 
     def connection_reports(self) -> Sequence[ConnectionReport]:
-        """Return what the one connection does; it is blocked while the broker has a memory alarm."""
+        """Return the state of the one connection; it is blocked while the broker has a memory alarm."""
         found = self._state.report()
         return [found._replace(blocked="a memory alarm" if self._broker.blocked else "")]
 
     def source_trouble(self, source: Destination, /) -> str:
-        """Nothing: what cannot be subscribed to is told to the sink."""
+        """Return an empty text: the sink learns which sources cannot be subscribed to."""
         return ""
 
     def start(self, sink: Sink, /) -> None:
-        """Connect, and tell `sink` from now on. While the broker is down it waits for it."""
+        """Connect, and report to `sink` from now on. While the broker is down, the adapter waits for it."""
         self._sink = sink
         self._unwatch = self._broker.watch(functools.partial(self._loop.call_soon, self._changed))
         self._loop.call_soon(self._connect)
 
     def subscribe(self, subscription: Subscription, /) -> None:
-        """ConfigError for a selector, which this broker does not know, and for a topic without a subscription."""
+        """Subscribe. Raises ConfigError for a selector, which this broker does not support, and for a topic without a
+        subscription.
+        """
         if subscription.selector:
             raise ConfigError("the memory broker knows no selectors", where=str(subscription.source))
         if subscription.source.kind == "topic" and not subscription.source.subscription:
@@ -93,10 +96,11 @@ class MemoryAdapter:
     def settle(
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        """ValueError for a verb that this broker does not honour (only-honoured-verbs); nothing is settled then.
+        """Settle deliveries. Raises ValueError for a verb that this broker does not honour (only-honoured-verbs);
+        nothing is settled then.
 
-        Words for a generation that is over, and second words, are dropped. `written` is not called when the
-        connection is lost before the words are with the broker, nor when all their generations are over.
+        Settlements for a generation that is over, and second settlements, are dropped. `written` is not called if the
+        connection is lost before the settlements reach the broker, nor if all their generations are over.
         """
         honours = self.capabilities.honours
         for delivery, word in words:
@@ -105,25 +109,27 @@ class MemoryAdapter:
         self._loop.call_soon(functools.partial(self._settle, tuple(words), written))
 
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None:
-        """Keep `out`, hidden for the longest delay not above `after` seconds that this broker has."""
+        """Publish `out`, hidden for the longest delay of this broker that is not above `after` seconds."""
         self._loop.call_soon(functools.partial(self._publisher.publish, out, answer, after))
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred, /) -> None:
-        """All copies and the original's end as one. ConfigError where the broker has no transactions."""
+        """Send all copies and accept the original as one transaction. Raises ConfigError if the broker has no
+        transactions.
+        """
         if not self.capabilities.atomic_move:
             raise ConfigError(f"{self.capabilities.dialect} has no transactions")
         self._loop.call_soon(functools.partial(self._move, delivery, tuple(outs), answer))
 
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
-        """Is `target` there? Made when `declare` says so."""
+        """Check whether `target` exists, and make it if `declare` is True."""
         self._loop.call_soon(lambda: answer(*self._looks.check(target, declare=declare)))
 
     def prolong(self, source: Destination, seconds: float, answer: OnAnswer, /) -> None:
-        """Nothing has to be made: this broker has all its delays at once."""
+        """Do nothing: this broker supports all delays from the start."""
         self._loop.call_soon(lambda: answer("ok", "") if self._main is not None else answer("silent", "not connected"))
 
     def rest(self, source: Destination, rested: Callable[[], None], /) -> None:
-        """Stop consuming `source`; what is unsettled stays ours."""
+        """Stop consuming `source`; unsettled deliveries stay with this consumer."""
 
         def stop() -> None:
             self._lanes.rest(source)
@@ -135,7 +141,7 @@ class MemoryAdapter:
         self._loop.call_soon(functools.partial(self._lanes.go_on, source))
 
     def limit_at(self, source: Destination, answer: Callable[[BrokerLimit], None], /) -> None:
-        """The limit with which the queue was declared; one that is made later has none."""
+        """Answer the limit with which the queue was declared; a queue that is made later has none."""
         self._loop.call_soon(lambda: answer(self._looks.limit(source)))
 
     def browse(
@@ -145,7 +151,7 @@ class MemoryAdapter:
         answer: Callable[[Sequence[Delivery] | RedeliverError], None],
         /,
     ) -> None:
-        """The first `limit` waiting messages; as `Capabilities.browse` says they are marked by it."""
+        """Answer the first `limit` waiting messages; browsing marks them as `Capabilities.browse` describes."""
 
         def look() -> None:
             found = self._looks.browse(source, limit)
@@ -156,15 +162,17 @@ class MemoryAdapter:
         self._loop.call_soon(look)
 
     def depth(self, source: Destination, answer: Callable[[int | RedeliverError], None], /) -> None:
-        """How many messages wait."""
+        """Answer the number of waiting messages."""
         self._loop.call_soon(lambda: answer(self._looks.depth(source)))
 
     def call_later(self, seconds: float, fn: Callable[[], None], /) -> Cancel:
-        """`fn` on the adapter's loop, after `seconds`."""
+        """Call `fn` on the adapter's loop after `seconds`."""
         return self._loop.call_later(seconds, fn)
 
     def close(self, timeout: float = 10.0, /) -> None:
-        """Write what was settled, say goodbye, and tell the sink nothing more. Unsettled ones return."""
+        """Write the settlements made so far, close, and make no more calls to the sink. Unsettled deliveries return to
+        the queue.
+        """
         if not self._closed:
             self._closed = True
             self._state.closed()
@@ -173,7 +181,7 @@ class MemoryAdapter:
     def _is_open(self) -> bool:
         return self._main is not None and self._main.is_open
 
-    # -- from here on on the loop ----------------------------------------------------------------------------
+    # -- from here on, on the loop ----------------------------------------------------------------------------
 
     def _connect(self) -> None:
         if self._closed or self._main is not None or self._sink is None:
@@ -189,12 +197,12 @@ class MemoryAdapter:
         return None
 
     def _changed(self) -> None:
-        """The broker came up again, or its alarm is over."""
+        """React to the restart of the broker or to the end of its alarm."""
         self._connect()
         self._publisher.flush()
 
     def _disconnected_soon(self, error: BaseException) -> None:
-        """The broker calls this with its lock held, from any thread."""
+        """Schedule the loss of the connection. Called by the broker, with its lock held, on any thread."""
         self._loop.call_soon(functools.partial(self._disconnected, error))
 
     def _disconnected(self, error: BaseException) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`MemoryBroker`: a broker in this process, with the semantics of a real one, for tests and demos."""
+"""Provides `MemoryBroker`, a broker in this process with the semantics of a real one, for tests and demos."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 
 class PlacedMessage(NamedTuple):
-    """Where one stored copy is: `where` is `queued`, `scheduled` or `in flight`."""
+    """Holds the place of one stored copy: `where` is `queued`, `scheduled` or `in flight`."""
 
     where: str
     destination: Destination
@@ -34,12 +34,12 @@ class PlacedMessage(NamedTuple):
 
 
 class MemoryBroker:
-    """Queues and topics in memory, with one real broker's way of settling, counting and losing.
+    """Keeps queues and topics in memory, and settles, counts and loses messages as one real broker does.
 
-    `personality`: `rabbitmq` (quorum queues on 4.3), `rabbitmq-classic`, `activemq`, `artemis`. With a
-    `ManualClock` all runs on the thread that advances it, in an order that is always the same; with any other
-    clock every method may be called from any thread. `makes_queues`: a queue that is missing is made by
-    whoever sends to it or consumes from it; None: as the real broker does.
+    `personality`: `rabbitmq` (quorum queues on 4.3), `rabbitmq-classic`, `activemq`, `artemis`. With a `ManualClock`
+    everything runs on the thread that advances it, in an order that is always the same; with any other clock every
+    method is thread-safe. `makes_queues`: whether a missing queue is made by whoever sends to it or consumes from it;
+    None: as the real broker does.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class MemoryBroker:
         self.clock: Clock = clock or SystemClock()
         self.faults = faults or Faults()
         self.name = name
-        self.id = f"memory:{name}/{next(_numbers)}"  # no two brokers of a process share one
+        self.id = f"memory:{name}/{next(_numbers)}"  # unique among the brokers of a process
         self.lock = threading.RLock()
         self.makes_queues = self.ways.auto_create if makes_queues is None else makes_queues
         loop = loop_for(self.clock, self.id, self.lock)
@@ -71,12 +71,12 @@ class MemoryBroker:
 
     @property
     def down(self) -> bool:
-        """Killed, and not restarted yet."""
+        """Return whether the broker was killed and not restarted yet."""
         return self.stock.down
 
     @property
     def destroyed(self) -> int:
-        """How many messages this broker threw away, without anybody having accepted them."""
+        """Return how many messages this broker discarded without anybody having accepted them."""
         return self.stock.destroyed
 
     # -- for tests and tools ---------------------------------------------------------------------------------
@@ -91,11 +91,11 @@ class MemoryBroker:
         dead_letter: str | None = None,
         limit: int | None = None,
     ) -> Destination:
-        """Make a queue, or a topic with a named subscription; answers the queue that now exists.
+        """Make a queue, or a topic with a named subscription; return the queue that now exists.
 
-        Beyond `max_length` a message is refused, or the oldest pushed out. `dead_letter` is the queue for
-        what the broker itself buries: None: this broker's usual one, empty: none. `limit` is its own limit of
-        deliveries (`x-delivery-limit`, `max-delivery-attempts`). Declaring again changes nothing.
+        Beyond `max_length` a message is refused, or the oldest pushed out. `dead_letter` is the queue for messages that
+        the broker itself dead-letters: None means this broker's usual one, empty means none. `limit` is the broker's
+        own limit of deliveries (`x-delivery-limit`, `max-delivery-attempts`). Declaring again changes nothing.
         """
         with self.lock:
             return self.stock.declare(
@@ -116,9 +116,9 @@ class MemoryBroker:
         durable: bool = True,
         **properties: Any,
     ) -> None:
-        """Send as a producer would; a queue that is missing is made. `properties` as in `Properties`.
+        """Send as a producer would; a missing queue is made. `properties` as in `Properties`.
 
-        BrokerUnavailable while the broker is down, DestinationMissing when it refuses.
+        Raises BrokerUnavailable while the broker is down, DestinationMissing if the broker refuses the message.
         """
         target = self.declare(destination)
         why = self.store(target, body, headers or {}, Properties(**properties), durable=durable)
@@ -126,7 +126,9 @@ class MemoryBroker:
             raise DestinationMissing(why, where=str(target))
 
     def depth(self, destination: str | Destination) -> int:
-        """Messages waiting in a queue: neither those in flight nor those scheduled. 0 when there is none."""
+        """Return the number of messages waiting in a queue, without those in flight or scheduled. 0 if there is no such
+        queue.
+        """
         with self.lock:
             queue = self.stock.find(Destination.parse(destination))
             if queue is None:
@@ -135,7 +137,7 @@ class MemoryBroker:
             return len(queue)
 
     def peek(self, destination: str | Destination) -> list[StoredMessage]:
-        """What waits in a queue, first come first; nothing is changed by looking."""
+        """Return the messages that wait in a queue, oldest first, without changing anything."""
         with self.lock:
             queue = self.stock.find(Destination.parse(destination))
             if queue is None:
@@ -144,7 +146,7 @@ class MemoryBroker:
             return queue.messages()
 
     def everything(self) -> list[PlacedMessage]:
-        """Every copy that this broker keeps, and where."""
+        """Return every copy that this broker stores, with its place."""
         with self.lock:
             places = list(itertools.starmap(PlacedMessage, self.stock.placed()))
             for link in self._links.values():
@@ -152,9 +154,10 @@ class MemoryBroker:
             return places
 
     def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> MemoryLink:
-        """A connection with one channel, as a driver would have it; `closed` hears when it is lost.
+        """Return a connection with one channel, as a driver would have it; `closed` is called when the connection is
+        lost.
 
-        `protocol`: `amqp091`, `amqp` or `stomp`, where a broker counts differently by it. BrokerUnavailable
+        `protocol`: `amqp091`, `amqp` or `stomp`, for a broker whose counting depends on it. Raises BrokerUnavailable
         while the broker is down.
         """
         with self.lock:
@@ -164,24 +167,23 @@ class MemoryBroker:
             return link
 
     def step(self) -> bool:
-        """Run one callback that is due; False when none is. Only with a `ManualClock`."""
+        """Run one callback that is due; return False if none is. Only with a `ManualClock`."""
         return self._by_hand().step()
 
     def run_until_idle(self) -> int:
-        """Run all that is due now; answers how many callbacks that were. Only with a `ManualClock`."""
+        """Run everything that is due now; return the number of callbacks. Only with a `ManualClock`."""
         return self._by_hand().run_until_idle()
 
     # -- what goes wrong -------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Every connection is lost."""
+        """Cut every connection."""
         self._lose("cut", BrokerUnavailable("the connection was cut", where=self.id))
 
     def kill(self, young: float = 0.0) -> None:
-        """The broker dies until `restart()`: all connections are lost, and what is not durable.
+        """Kill the broker until `restart()`: all connections are lost, and everything that is not durable.
 
-        RabbitMQ's quorum queues that were declared less than `young` seconds ago come back empty
-        (seen: up to 2 s).
+        RabbitMQ's quorum queues that were declared less than `young` seconds ago come back empty (observed: up to 2 s).
         """
         with self.lock:
             self.stock.down = True
@@ -189,14 +191,14 @@ class MemoryBroker:
             self.stock.crash(young)
 
     def restart(self) -> None:
-        """Come up again with what was kept. Scheduled copies that are overdue are delivered at once."""
+        """Restart with everything that survived. Scheduled copies that are overdue are delivered at once."""
         with self.lock:
             self.stock.down = False
             self.stock.catch_up()
         self._tell()
 
     def block(self) -> None:
-        """Memory alarm: publishes wait."""
+        """Raise a memory alarm: publishes wait."""
         self.blocked = True
 
     def unblock(self) -> None:
@@ -207,7 +209,7 @@ class MemoryBroker:
     # -- for adapters and links ------------------------------------------------------------------------------
 
     def watch(self, changed: Callable[[], None]) -> Callable[[], None]:
-        """Be told of a restart and of the end of an alarm, until the function that this returns is called."""
+        """Call `changed` after a restart and after an alarm, until the returned function is called."""
         self._watchers.append(changed)
         return functools.partial(self._watchers.remove, changed)
 
@@ -216,7 +218,10 @@ class MemoryBroker:
             return self.stock.find(source)
 
     def problem(self, target: Destination, headers: Mapping[str, Any], after: float = 0.0) -> str:
-        """Why a copy would be refused; empty when it would be kept. Makes a queue that may be made."""
+        """Return why a copy would be refused, or an empty text if it would be stored.
+
+        Makes a queue that may be made.
+        """
         with self.lock:
             return self.stock.problem(target, headers, after)
 
@@ -230,9 +235,9 @@ class MemoryBroker:
         durable: bool = True,
         after: float = 0.0,
     ) -> str:
-        """Keep a message, hidden for `after` seconds; answers why it is refused, or empty when it is kept.
+        """Store a message, hidden for `after` seconds; return why it is refused, or an empty text if it is stored.
 
-        BrokerUnavailable while the broker is down.
+        Raises BrokerUnavailable while the broker is down.
         """
         with self.lock:
             self._check_up()
@@ -242,7 +247,7 @@ class MemoryBroker:
             return why
 
     def look(self, source: Destination, limit: int) -> list[HeldDelivery]:
-        """The first `limit` waiting messages. On RabbitMQ they are taken and returned, which marks them."""
+        """Return the first `limit` waiting messages. On RabbitMQ they are taken and returned, which marks them."""
         with self.lock:
             queue = self.stock.find(source)
             if queue is None:
@@ -254,7 +259,7 @@ class MemoryBroker:
             return seen
 
     def forget(self, link: MemoryLink) -> None:
-        """Called by a link that has ended."""
+        """Forget a link that has ended. Called by the link."""
         self._links.pop(link.number, None)
 
     # -- inside ----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a connection may ask of the memory broker beside consuming and sending."""
+"""Holds what a connection may ask of the memory broker beside consuming and sending."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from .link import HeldDelivery
 
 
 class QueueBrowsing:
-    """On the adapter's loop; `connected` tells whether its connection is open."""
+    """Answers questions about queues on the adapter's loop; `connected` returns whether its connection is open."""
 
     def __init__(self, broker: MemoryBroker, connected: Callable[[], bool]) -> None:
         self._broker, self._connected = broker, connected
 
     def absent(self, source: Destination) -> RedeliverError | None:
-        """Why nothing can be asked of this queue, if so."""
+        """Return why nothing can be asked about this queue, or None."""
         if not self._connected():
             return BrokerUnavailable("not connected", where=self._broker.id)
         if self._broker.queue(source) is None:

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""When things happen: `ManualClock`, moved by hand, and the loops that callbacks run on.
+"""Provides `ManualClock`, moved by hand, and the loops that callbacks run on.
 
-A loop runs callbacks one after the other. On a `ManualClock` nothing runs by itself: all loops share the
-clock's agenda, and `advance()` runs it on the calling thread, in an order that is always the same. On any
-other clock a loop has one daemon thread of its own, which sleeps while there is nothing to do.
+A loop runs callbacks one after the other. On a `ManualClock` nothing runs by itself: all loops share the clock's
+agenda, and `advance()` runs the agenda on the calling thread, in an order that is always the same. On any other clock a
+loop has one daemon thread of its own, which waits while there is nothing to do.
 """
 
 from __future__ import annotations
@@ -24,23 +24,24 @@ from ..timers import Cancel
 logger = logging.getLogger("redeliver_mw.memory")
 
 NEW_YEAR_2026 = 1_767_225_600.0  # 2026-01-01T00:00:00Z
-_GRAIN = 1e-9  # ten advances by 0.1 reach a timer of 1.0
+_GRAIN = 1e-9  # so that ten advances by 0.1 reach a timer of 1.0
 ClockCallback = Callable[[], None]
 
 
 class ClockLoop(Protocol):
-    """Callbacks, one after the other. All methods may be called from any thread."""
+    """Runs callbacks one after the other. Thread-safe."""
 
     def call_soon(self, fn: ClockCallback, /) -> None: ...
     def call_later(self, seconds: float, fn: ClockCallback, /) -> Cancel: ...
-    def finish(self, fn: ClockCallback, timeout: float, /) -> None: ...  # what is ready, `fn`, nothing more
+    # run what is ready, then `fn`, and nothing more
+    def finish(self, fn: ClockCallback, timeout: float, /) -> None: ...
 
 
 def loop_for(clock: Clock, name: str, lock: AbstractContextManager[object] | None = None) -> ClockLoop:
-    """A loop on this clock.
+    """Return a loop on this clock.
 
-    With a `lock` every callback runs under it, and the thread is given back when there is nothing to wait
-    for: a broker's own loop.
+    With a `lock` every callback runs under the lock, and the thread ends while there is nothing to wait for; this is
+    meant for a broker's own loop.
     """
     return _HandLoop(clock) if isinstance(clock, ManualClock) else _ThreadLoop(clock, name, lock)
 
@@ -59,18 +60,21 @@ class _Timer:
 
 
 class _Agenda:
-    """What is to be done: at once, in order, and at an instant, in order of time. Not locked."""
+    """Holds callbacks to run at once, in order, and callbacks to run at an instant, in order of time.
+
+    Not thread-safe.
+    """
 
     def __init__(self) -> None:
         self.ready: deque[tuple[ClockLoop, ClockCallback]] = deque()
-        self.forgotten = 0  # cancelled timers that still lie in the heap
+        self.forgotten = 0  # cancelled timers that are still in the heap
         self._timers: list[tuple[float, int, _Timer]] = []
         self._order = itertools.count()
 
     def add(self, when: float, owner: ClockLoop, fn: ClockCallback) -> _Timer:
         timer = _Timer(self, owner, fn)
         heapq.heappush(self._timers, (when, next(self._order), timer))
-        if self.forgotten > 64 and self.forgotten * 2 > len(self._timers):  # memory stays flat
+        if self.forgotten > 64 and self.forgotten * 2 > len(self._timers):  # so that memory does not grow
             self._timers = [entry for entry in self._timers if entry[2].fn is not None]
             heapq.heapify(self._timers)
             self.forgotten = 0
@@ -83,7 +87,7 @@ class _Agenda:
         return self._timers[0][0] if self._timers else None
 
     def pop_due(self, now: float) -> float | None:
-        """Make the first timer that is due ready; answers its instant, a grain after `now` at most."""
+        """Make the first timer that is due ready; return its instant, at most a grain after `now`."""
         when = self.next_instant()
         if when is None or when > now + _GRAIN:
             return None
@@ -95,14 +99,14 @@ class _Agenda:
 
 
 class ManualClock:
-    """A clock that stands still until `advance()`. For one thread.
+    """Stands still until `advance()` is called. For one thread.
 
-    Starts at monotonic 0.0 and at 2026-01-01T00:00:00Z.
+    The clock starts at monotonic 0.0 and at 2026-01-01T00:00:00Z.
     """
 
     def __init__(self) -> None:
         self._mono = 0.0
-        self._ahead = NEW_YEAR_2026  # of the wall clock before the monotonic one
+        self._ahead = NEW_YEAR_2026  # of the wall clock over the monotonic one
         self._agenda = _Agenda()
         self._busy = False
 
@@ -110,14 +114,14 @@ class ManualClock:
         return Moment(self._mono, self._mono + self._ahead)
 
     def wall_step(self, seconds: float) -> None:
-        """Set the wall clock forward, or back with a negative number; the monotonic one does not notice."""
+        """Step the wall clock forward, or back with a negative number of seconds; the monotonic clock is unaffected."""
         self._ahead += seconds
 
     def advance(self, seconds: float) -> None:
         """Let `seconds` >= 0 pass. Every timer that falls due runs at its own instant.
 
-        Called from within a callback it only moves the clocks: the one thread there is is busy, so the timers
-        that fall due meanwhile run late. What a callback raises comes out here.
+        If called from within a callback, it only moves the clocks: the one thread is busy, so timers that fall due
+        meanwhile run late. Exceptions of a callback are raised here.
         """
         if not seconds >= 0:
             raise ValueError(f"time goes forward: {seconds!r}")
@@ -130,9 +134,9 @@ class ManualClock:
         self._mono = max(self._mono, goal)
 
     def run_until_idle(self, limit: int = 1_000_000) -> int:
-        """Run all that is due now, and what comes of it; answers how many callbacks that were.
+        """Run everything that is due now, and what follows from that; return the number of callbacks.
 
-        RuntimeError after `limit` of them: something loops.
+        Raises RuntimeError after `limit` callbacks, because something loops.
         """
         if self._busy:
             raise RuntimeError("run_until_idle() was called from within a callback")
@@ -142,17 +146,18 @@ class ManualClock:
         raise RuntimeError(f"still not idle after {limit} callbacks")
 
     def is_due(self) -> bool:
-        """Whether `step` has a callback to run. The clock says a timer's own instant then, or a later one."""
+        """Return whether `step` has a callback to run. The clock then reads the timer's own instant, or a later one."""
         agenda = self._agenda
         while not agenda.ready:
             when = agenda.pop_due(self._mono)
             if when is None:
                 return False
-            self._mono = max(self._mono, when)  # it may be a grain away: who looks at the clock is not to be early
+            # it may be a grain away, and nobody may read a time before the timer's instant
+            self._mono = max(self._mono, when)
         return True
 
     def step(self) -> bool:
-        """Run one callback that is due now; False when none is."""
+        """Run one callback that is due now; return False if none is."""
         if not self.is_due():
             return False
         fn = self._agenda.ready.popleft()[1]
@@ -165,7 +170,7 @@ class ManualClock:
 
 
 class _HandLoop:
-    """A share of a `ManualClock`'s agenda."""
+    """Uses a share of a `ManualClock`'s agenda."""
 
     def __init__(self, clock: ManualClock) -> None:
         self._clock = clock
@@ -193,7 +198,7 @@ class _HandLoop:
 
 
 class _ThreadLoop:
-    """A daemon thread, started when it is first needed."""
+    """Runs callbacks on a daemon thread, which is started when it is first needed."""
 
     def __init__(self, clock: Clock, name: str, lock: AbstractContextManager[object] | None) -> None:
         self._clock, self._name, self._brief = clock, name, lock is not None
@@ -235,7 +240,7 @@ class _ThreadLoop:
         done.wait(timeout)
 
     def _start(self) -> None:
-        """Called with the lock held."""
+        """Start the thread. Called with the lock held."""
         if self._thread is None and not self._finished:
             self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
             self._thread.start()
@@ -253,7 +258,7 @@ class _ThreadLoop:
                     logger.exception("a callback on %s raised", self._name)
 
     def _due(self) -> deque[tuple[ClockLoop, ClockCallback]]:
-        """What is due, waiting for it; empty when the thread is to end."""
+        """Wait for callbacks that are due and return them; empty if the thread is to end."""
         agenda = self._agenda
         with self._wake:
             while not self._finished:

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The consuming side of a `MemoryAdapter`: each subscription on a channel of its own, each channel a generation."""
+"""Is the consuming side of a `MemoryAdapter`: each subscription has its own channel, and each channel is a
+generation.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ logger = logging.getLogger("redeliver_mw.memory")
 
 
 class MemoryConsumers:
-    """Belongs to the adapter's loop. `connected`: is the adapter's connection open? A generation without a lane is
-    over.
+    """Consumes subscriptions. Belongs to the adapter's loop.
+
+    `connected` returns whether the adapter's connection is open. A generation without a lane is over.
     """
 
     def __init__(
@@ -57,14 +60,14 @@ class MemoryConsumers:
             self._open(subscription)
 
     def close(self) -> None:
-        """Say goodbye on each; the sink is told nothing more."""
+        """Close each channel; make no more calls to the sink."""
         self._sink = None
         for lane in self:
             lane.link.close()
         self._lanes.clear()
 
     def drop(self) -> None:
-        """Lose them all, without a goodbye."""
+        """Lose all channels without closing them."""
         for lane in self:
             lane.link.drop()
 
@@ -95,7 +98,7 @@ class MemoryConsumers:
         if sink is None or not self._connected():
             return
         if any(lane.subscription is subscription for lane in self):
-            return  # two reasons to open it again
+            return  # two causes may ask to open it again
         try:
             queue = self._queue(subscription)
         except RedeliverError as error:
@@ -111,7 +114,7 @@ class MemoryConsumers:
             if source in self._at_rest:
                 link.rest()
         except BrokerUnavailable:
-            return  # gone meanwhile: that its connections are lost is on its way
+            return  # the link is gone meanwhile; the report of the lost connection follows
 
     def _queue(self, subscription: Subscription) -> MemoryQueue:
         source = subscription.source
@@ -138,7 +141,7 @@ class MemoryConsumers:
         if lane is None or self._sink is None:
             return
         self._sink.lost(generation, error)
-        if self._connected():  # only this channel: subscribe again
+        if self._connected():  # only this channel was lost: subscribe again
             self._loop.call_later(self._again_after, functools.partial(self._open, lane.subscription))
 
     # -- settling -----------------------------------------------------------------------------------------------
@@ -154,7 +157,7 @@ class MemoryConsumers:
             for generation, its_words in live.items():
                 self._lanes[generation].settle(its_words, self._broker.capabilities.cumulative)
         except BrokerUnavailable as error:
-            logger.debug("settle not written: %s", error)  # `_lost` is on its way
+            logger.debug("settle not written: %s", error)  # the call of `_lost` follows
             return
         if live and written is not None:
             written()

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a memory broker keeps: queues, topics with their subscriptions, scheduled copies.
+"""Holds what a memory broker stores: queues, topics with their subscriptions, scheduled copies.
 
-The broker's lock guards all of it.
+The broker's lock guards all of this.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class ScheduledMessage(NamedTuple):
 
 
 class BrokerContents:
-    """Every message that is not in flight."""
+    """Holds every message that is not in flight."""
 
     def __init__(self, ways: Personality, clock: Clock, loop: ClockLoop, *, makes_queues: bool) -> None:
         self.queues: dict[Destination, MemoryQueue] = {}
         self.scheduled: dict[int, ScheduledMessage] = {}
-        self.destroyed = 0  # messages that were thrown away without anybody having accepted them
+        self.destroyed = 0  # messages that were discarded without anybody having accepted them
         self.down = False
         self.ids = itertools.count(1)
         self._topics: dict[str, dict[str, MemoryQueue]] = {}
@@ -51,7 +51,7 @@ class BrokerContents:
         return self.queues.get(source)
 
     def bound(self, target: Destination) -> list[MemoryQueue]:
-        """The queues that a message for `target` goes to."""
+        """Return the queues that a message for `target` goes to."""
         if target.kind == "topic" and not target.subscription:
             return list(self._topics.get(target.name, {}).values())
         found = self.find(target)
@@ -84,7 +84,10 @@ class BrokerContents:
     # -- keeping ---------------------------------------------------------------------------------------------
 
     def problem(self, target: Destination, headers: Mapping[str, Any], after: float = 0.0) -> str:
-        """Why a copy would be refused; empty when it would be kept. Makes a queue that may be made."""
+        """Return why a copy would be refused, or an empty text if it would be stored.
+
+        Makes a queue that may be made.
+        """
         if why := encoding_problem(headers, self._ways.header_bytes):
             return why
         if self._ways.delay(0.0, after, headers) is None:
@@ -92,7 +95,7 @@ class BrokerContents:
         if self._makes_queues:
             self.declare(target)
             if target.kind == "topic" and not target.subscription:
-                return ""  # kept by whoever subscribes, lost without
+                return ""  # stored for subscribers, lost if there are none
         queues = self.bound(target)
         if not queues:
             return f"NO_ROUTE: nothing would keep a message for {target}"
@@ -108,7 +111,7 @@ class BrokerContents:
         durable: bool,
         after: float,
     ) -> None:
-        """Called when there is no problem."""
+        """Store a message. Called when `problem` has found none."""
         if self._swallowed(target, headers):
             self.destroyed += 1
             return
@@ -119,7 +122,7 @@ class BrokerContents:
             if not rest:
                 self.put(queue, message)
                 continue
-            if self._ways.name == "activemq":  # its scheduler pushes the expiry on by the delay
+            if self._ways.name == "activemq":  # its scheduler postpones the expiry by the delay
                 message.properties = _expiry_shifted(properties, rest)
             self.scheduled[message.id] = ScheduledMessage(queue.destination, message, now + rest, rest)
             self._loop.call_later(rest, functools.partial(self._due, message.id))
@@ -134,12 +137,12 @@ class BrokerContents:
     # -- taking ----------------------------------------------------------------------------------------------
 
     def next_message(self, queue: MemoryQueue) -> StoredMessage | None:
-        """The head of a queue, taken off it."""
+        """Take the first message off a queue and return it, or None."""
         self.expire_head(queue)
         return queue.take() if len(queue) else None
 
     def expire_head(self, queue: MemoryQueue) -> None:
-        """Bury expired messages, as far as they are first in line."""
+        """Dead-letter expired messages at the head of the queue."""
         while len(queue):
             expiry = queue.head().properties.expires_at_us
             if expiry is None or expiry > self._clock.now().us:
@@ -147,7 +150,7 @@ class BrokerContents:
             self.bury(queue, queue.take(), "expired")
 
     def bury(self, queue: MemoryQueue, message: StoredMessage, why: str) -> None:
-        """The broker's own dead-lettering, or destruction where it has no place for it."""
+        """Dead-letter a message as the broker itself does, or discard it where the broker has no dead-letter queue."""
         graveyard = (self._ways.expired if why == "expired" else "") or queue.dead_letter
         here = queue.destination.name == graveyard
         if not graveyard or (self._ways.name == "activemq" and (here or not message.durable)):
@@ -160,7 +163,7 @@ class BrokerContents:
     # -- when the broker dies --------------------------------------------------------------------------------
 
     def crash(self, young: float) -> None:
-        """Lose what is not durable, and what the broker did not write down."""
+        """Lose what is not durable, and what the broker did not write to disk."""
         now = self._clock.now().mono
         for queue in self.queues.values():
             if self._ways.name == "rabbitmq" and now - queue.declared < young:
@@ -189,7 +192,7 @@ class BrokerContents:
         if entry is None or self.down:
             return
         queue = self.queues[entry.target]
-        if queue.full and queue.refuse:  # at-least-once: kept, and tried again
+        if queue.full and queue.refuse:  # at-least-once: the copy is stored and tried again
             self._loop.call_later(_RETRY_DUE, functools.partial(self._due, key))
             return
         del self.scheduled[key]
@@ -197,7 +200,7 @@ class BrokerContents:
         self.put(queue, entry.message)
 
     def _swallowed(self, target: Destination, headers: Mapping[str, Any]) -> bool:
-        """Artemis says yes to a second copy with the same `_AMQ_DUPL_ID`, and throws it away."""
+        """Return whether Artemis confirms and discards the copy, because it has seen its `_AMQ_DUPL_ID` before."""
         duplicate = headers.get("_AMQ_DUPL_ID") if self._ways.name == "artemis" else None
         return duplicate is not None and self._duplicates.setdefault(target, Duplicates()).seen(duplicate)
 

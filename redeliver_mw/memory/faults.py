@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`Faults`: what is to go wrong on a memory broker, planned beforehand and always in the same way."""
+"""Provides `Faults`: a plan of what is to go wrong on a memory broker, deterministic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FaultKind = Literal["refuse", "silence", "late", "missing", "drop_settle"]
 
 
 class Breakable(Protocol):
-    """The broker, as far as its faults know it."""
+    """Is the part of the broker that its faults use."""
 
     def cut(self) -> None: ...
     def block(self) -> None: ...
@@ -24,21 +24,22 @@ class Breakable(Protocol):
 
 @dataclass(slots=True)
 class Fault:
-    """One line of the plan. `times` None: until `clear()`."""
+    """Is one line of the plan. `times` None means until `clear()`."""
 
     kind: FaultKind
     target: Destination | None  # None: any
     times: int | None
-    stored: bool = False  # did the broker keep the copy before it fell silent?
+    stored: bool = False  # whether the broker stored the copy before it went silent
     seconds: float = 0.0
     text: str = ""
 
 
 class Faults:
-    """A plan of faults for one `MemoryBroker`. Each method adds to it; first come, first served.
+    """Plans the faults of one `MemoryBroker`. Each method adds to the plan; the earliest matching fault is used first.
+    Thread-safe.
 
-    Targets are written as everywhere (`"dlq.orders"`, `"topic:prices"`, a `Destination`); None means any.
-    Calls may come from any thread. `seed` decides the few things that real brokers toss a coin for.
+    Targets are written as everywhere (`"dlq.orders"`, `"topic:prices"`, a `Destination`); None means any. `seed`
+    decides the few things that are random on real brokers.
     """
 
     def __init__(self, seed: int = 0) -> None:
@@ -46,54 +47,54 @@ class Faults:
         self._lock = threading.Lock()
         self._random = random.Random(seed)
         self._broker: Breakable | None = None
-        self.drop_counts: bool | None = None  # Artemis, at a cut: does every prefetched one gain a count?
+        self.drop_counts: bool | None = None  # on Artemis, whether a cut adds a count to every prefetched message
 
     def refuse(
         self, target: str | Destination | None = None, times: int | None = 1, text: str = "refused on purpose"
     ) -> None:
-        """The next `times` publishes are refused."""
+        """Refuse the next `times` publishes."""
         self._add(Fault("refuse", _target(target), times, text=text))
 
     def silence(self, target: str | Destination | None = None, times: int | None = 1, *, stored: bool = False) -> None:
-        """The next `times` publishes are never answered; `stored` says whether the broker kept the copy."""
+        """Never answer the next `times` publishes; `stored` tells whether the broker stored the copy."""
         self._add(Fault("silence", _target(target), times, stored=stored))
 
     def late(self, target: str | Destination | None, seconds: float, times: int | None = 1) -> None:
-        """The next `times` publishes are kept at once and answered only after `seconds`."""
+        """Store the next `times` publishes at once, and answer them only after `seconds`."""
         self._add(Fault("late", _target(target), times, stored=True, seconds=seconds))
 
     def missing(self, target: str | Destination, times: int | None = None) -> None:
-        """The target is not there and cannot be declared, for publishing and checking."""
+        """Make the target missing and impossible to declare, for publishing and checking."""
         self._add(Fault("missing", _target(target), times, text=f"no queue {target}"))
 
     def drop_settle(self, times: int = 1) -> None:
-        """The next `times` batches of settles are written and lost: the connection is cut on the way."""
+        """Lose the next `times` batches of settlements after they were written: the connection is cut on the way."""
         self._add(Fault("drop_settle", None, times))
 
     def cut(self) -> None:
-        """Every connection is lost now, what was unsettled is queued again. Adapters reconnect."""
+        """Cut every connection now; unsettled messages are queued again. Adapters reconnect."""
         self._attached().cut()
 
     def block(self) -> None:
-        """Memory alarm: publishes wait, neither refused nor answered."""
+        """Raise a memory alarm: publishes wait, neither refused nor answered."""
         self._attached().block()
 
     def unblock(self) -> None:
         self._attached().unblock()
 
     def clear(self) -> None:
-        """Forget what is still planned; lift the memory alarm."""
+        """Forget the faults that are still planned, and lift the memory alarm."""
         with self._lock:
             self._plan.clear()
         if self._broker is not None:
             self._broker.unblock()
 
     def attach(self, broker: Breakable) -> None:
-        """Called by the broker."""
+        """Attach the plan to a broker. Called by the broker."""
         self._broker = broker
 
     def take(self, target: Destination | None, *kinds: FaultKind) -> Fault | None:
-        """The fault that is due for `target`, which is used up once by this. Called by broker and adapter."""
+        """Return the fault that is due for `target` and use it up once. Called by broker and adapter."""
         if not self._plan:
             return None
         with self._lock:
@@ -107,7 +108,7 @@ class Faults:
         return None
 
     def toss(self, probability: float) -> bool:
-        """What Artemis' race at a lost connection came to this time."""
+        """Return the random outcome of Artemis' race at a lost connection."""
         return self._random.random() < probability if self.drop_counts is None else self.drop_counts
 
     def _add(self, fault: Fault) -> None:

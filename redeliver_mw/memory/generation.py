@@ -16,14 +16,14 @@ logger = logging.getLogger("redeliver_mw.memory")
 
 
 class MemoryGeneration:
-    """Belongs to the adapter's loop."""
+    """Follows one generation. Belongs to the adapter's loop."""
 
     __slots__ = ("_first_open", "_last", "_unsettled", "generation", "link", "subscription")
 
     def __init__(self, link: MemoryLink, subscription: Subscription, generation: int) -> None:
         self.link, self.subscription, self.generation = link, subscription, generation
         self._unsettled: set[Tag] = set()
-        self._first_open = 1  # all tags below it are settled; only where tags are numbers
+        self._first_open = 1  # all tags below this one are settled; only where tags are numbers
         self._last = 0
 
     @property
@@ -41,7 +41,7 @@ class MemoryGeneration:
         return delivery.tag in self._unsettled
 
     def settle(self, words: Sequence[tuple[Delivery, Settlement]], cumulative: bool) -> None:
-        """Pass the words on, each delivery's once. BrokerUnavailable when the link is gone."""
+        """Pass the settlements on, each delivery's once. Raises BrokerUnavailable if the link is closed."""
         accepted: list[Tag] = []
         for delivery, word in words:
             if delivery.tag not in self._unsettled:
@@ -50,19 +50,19 @@ class MemoryGeneration:
             self._unsettled.discard(delivery.tag)
             if word == "accepted":
                 accepted.append(delivery.tag)
-            else:  # before any cumulative ack, which would cover it
+            else:  # before any cumulative ack, which would cover the delivery
                 self._say(delivery.tag, word)
         for tag in self._cumulated(accepted) if cumulative else accepted:
             self.link.accept(tag)
 
     def aborted(self, delivery: Delivery, returned: bool) -> None:
-        """After a transaction failed the delivery is still ours, or, on Artemis, returned and counted."""
+        """Record a failed transaction: the delivery is still unsettled here, or, on Artemis, returned and counted."""
         if returned:
             self._unsettled.discard(delivery.tag)
             self.link.modified(delivery.tag, failed=True)
 
     def _cumulated(self, accepted: list[Tag]) -> list[Tag]:
-        """Ack, at one stroke, what lies below the first delivery that is still open; answers the others."""
+        """Ack at once everything below the first delivery that is still open; return the other tags."""
         while self._first_open <= self._last and self._first_open not in self._unsettled:
             self._first_open += 1
         below = [tag for tag in accepted if isinstance(tag, int) and tag < self._first_open]
@@ -71,7 +71,7 @@ class MemoryGeneration:
         return [tag for tag in accepted if not (isinstance(tag, int) and tag < self._first_open)]
 
     def _say(self, tag: Tag, word: Settlement) -> None:
-        """Our word in this broker's verbs; only such words come here as its capabilities honour."""
+        """Send a settlement as this broker's verb; only settlements that its capabilities honour arrive here."""
         counted = word == "returned"
         if isinstance(tag, int):  # RabbitMQ: nack is uncounted, reject counts
             if counted:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`MemoryLink`: one connection with one channel on it, and the verbs that a driver of that broker has.
+"""Provides `MemoryLink`: one connection with one channel, and the verbs that a driver of that broker has.
 
-These verbs do the damage that the real ones do. A delivery tag of an old RabbitMQ channel settles *another*
-message on a new one; an ActiveMQ NACK buries; an Artemis STOMP NACK destroys. Nothing here prevents it.
+These verbs do the same damage as the real ones. A delivery tag of an old RabbitMQ channel settles *another* message on
+a new one; an ActiveMQ NACK dead-letters; an Artemis STOMP NACK discards. Nothing here prevents this.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ Tag = int | str
 
 
 class HeldDelivery(NamedTuple):
-    """One delivery, as it was when it was handed over."""
+    """Holds one delivery, as it was when it was handed over."""
 
     tag: Tag
     message: StoredMessage
     queue: MemoryQueue
     redelivered: bool
-    failed: int  # how often, by this broker's count
+    failed: int  # failures by this broker's count
     acquired: int
 
     @classmethod
     def of(cls, tag: Tag, message: StoredMessage, queue: MemoryQueue) -> HeldDelivery:
-        """The message as it is now."""
+        """Return the message as it is now."""
         return cls(tag, message, queue, message.redelivered, message.count, message.acquired)
 
 
 class LinkOwner(Protocol):
-    """The broker behind a link: what a link reads and changes of it, under its lock."""
+    """Is the part of the broker that a link reads and changes, under the broker's lock."""
 
     id: str
     lock: RLock
@@ -53,7 +53,7 @@ class LinkOwner(Protocol):
 
 
 class MemoryLink:
-    """Made by `MemoryBroker.connect()`. All methods raise BrokerUnavailable once the link is closed."""
+    """Is a connection made by `MemoryBroker.connect()`. All methods raise BrokerUnavailable once the link is closed."""
 
     def __init__(
         self,
@@ -64,12 +64,13 @@ class MemoryLink:
     ) -> None:
         self.number, self.protocol = number, protocol
         self.is_open = True
-        self.exclusive = False  # nobody else consumes from its queue
-        self.error = ""  # what the broker said last
+        self.exclusive = False  # whether this is the only consumer of its queue
+        self.error = ""  # the last error that the broker reported
         self._broker = broker
         self._closed = closed
         self._held: dict[Tag, HeldDelivery] = {}
-        self._again: deque[tuple[MemoryQueue, StoredMessage]] = deque()  # ActiveMQ sends these to this link only
+        # messages that ActiveMQ redelivers to this link only
+        self._again: deque[tuple[MemoryQueue, StoredMessage]] = deque()
         self._tags = 0
         self._queue: MemoryQueue | None = None
         self._prefetch = 0
@@ -80,7 +81,7 @@ class MemoryLink:
     # -- taking ----------------------------------------------------------------------------------------------
 
     def get(self, source: str | Destination) -> HeldDelivery | None:
-        """One message, or None when there is none. DestinationMissing without such a queue."""
+        """Return one message, or None if there is none. Raises DestinationMissing if the queue does not exist."""
         with self._broker.lock:
             self._check_open()
             queue = self._broker.queue(Destination.parse(source))
@@ -89,7 +90,7 @@ class MemoryLink:
             return self._take_one(queue)
 
     def consume(self, queue: MemoryQueue, prefetch: int, wake: Callable[[], None], *, exclusive: bool = False) -> None:
-        """Be woken, once, when there is something to `fetch()`. At most `prefetch` may be unsettled."""
+        """Call `wake`, once, when there is something to `fetch()`. At most `prefetch` messages may be unsettled."""
         with self._broker.lock:
             self._check_open()
             self._queue, self._prefetch, self._wake = queue, prefetch, wake
@@ -98,7 +99,7 @@ class MemoryLink:
             queue.pump()
 
     def rest(self) -> None:
-        """Take no message any more, and keep what is unsettled; until `go_on()`."""
+        """Stop taking messages, and keep unsettled ones, until `go_on()`."""
         with self._broker.lock:
             if self.is_open and self._queue is not None and not self._resting:
                 self._resting = True
@@ -113,7 +114,7 @@ class MemoryLink:
                 self._queue.pump()
 
     def fetch(self) -> list[HeldDelivery]:
-        """A fair share of what waits, as far as there is room for it."""
+        """Return a fair share of the waiting messages, as far as there is room."""
         with self._broker.lock:
             self._woken = False
             queue = self._queue
@@ -124,13 +125,13 @@ class MemoryLink:
             batch: list[HeldDelivery] = []
             while len(batch) < wanted and (held := self._take_one(queue)) is not None:
                 batch.append(held)
-            if batch and queue.consumers[0] is self:  # next time another one comes first
+            if batch and queue.consumers[0] is self:  # next time another consumer comes first
                 queue.consumers.rotate(-1)
             queue.pump()
             return batch
 
     def nudge(self) -> None:
-        """Called by the broker when something may wait."""
+        """Wake the consumer. Called by the broker when a message may wait."""
         if self._wake is not None and not self._woken and self._room > 0:
             self._woken = True
             self._wake()
@@ -138,7 +139,7 @@ class MemoryLink:
     # -- settling --------------------------------------------------------------------------------------------
 
     def accept(self, tag: Tag, *, multiple: bool = False) -> None:
-        """Done with it. `multiple`: and with all unsettled ones that came before it on this link."""
+        """Accept a delivery; with `multiple`, also all unsettled ones that came before it on this link."""
         with self._broker.lock:
             if (held := self._settled(tag)) is None:
                 return
@@ -148,7 +149,9 @@ class MemoryLink:
             self._refill(held.queue)
 
     def nack(self, tag: Tag, *, requeue: bool = True) -> None:
-        """RabbitMQ: back at once, or buried. ActiveMQ: buried or destroyed. Artemis (STOMP): destroyed."""
+        """Nack. RabbitMQ: back at once, or dead-lettered. ActiveMQ: dead-lettered or discarded. Artemis (STOMP):
+        discarded.
+        """
         with self._broker.lock:
             if (held := self._settled(tag)) is None:
                 return
@@ -161,7 +164,10 @@ class MemoryLink:
             self._refill(held.queue)
 
     def reject(self, tag: Tag, *, requeue: bool = False) -> None:
-        """Buried; destroyed where there is no place for it. With `requeue`, on RabbitMQ: back, counted."""
+        """Reject: dead-lettered, or discarded without a dead-letter queue.
+
+        With `requeue`, on RabbitMQ: back, counted.
+        """
         with self._broker.lock:
             if (held := self._settled(tag)) is None:
                 return
@@ -172,28 +178,28 @@ class MemoryLink:
             self._refill(held.queue)
 
     def release(self, tag: Tag) -> None:
-        """AMQP 1.0 `released`."""
+        """Settle with AMQP 1.0 `released`."""
         self._give_back(tag, "released")
 
     def modified(self, tag: Tag, *, failed: bool = False) -> None:
-        """AMQP 1.0 `modified`, with or without delivery-failed."""
+        """Settle with AMQP 1.0 `modified`, with or without delivery-failed."""
         self._give_back(tag, "failed" if failed else "modified")
 
     def close(self) -> None:
-        """Say goodbye; what is unsettled returns to its queue."""
+        """Close the link; unsettled messages return to their queue."""
         self._end("closed")
 
     def drop(self) -> None:
-        """Lose the connection, from this side; `closed` hears of it."""
+        """Lose the connection from this side; `closed` is called."""
         self.lose("cut", BrokerUnavailable("the connection was cut", where=self._broker.id))
 
     def lose(self, way: LossWay, error: BaseException) -> None:
-        """Called by the broker when this link is lost."""
+        """End the link. Called by the broker when this link is lost."""
         if self._end(way) and self._closed is not None:
             self._closed(error)
 
     def kept(self) -> Iterator[tuple[MemoryQueue, StoredMessage]]:
-        """What is in flight here."""
+        """Yield the messages in flight on this link."""
         yield from ((held.queue, held.message) for held in self._held.values())
         yield from self._again
 
@@ -217,7 +223,9 @@ class MemoryLink:
         return held
 
     def _settled(self, tag: Tag) -> HeldDelivery | None:
-        """The delivery of this tag, no longer held; without one, None and what this broker does then."""
+        """Return the delivery of this tag, no longer held. If there is none, do what this broker does then and return
+        None.
+        """
         self._check_open()
         held = self._held.pop(tag, None)
         if held is None:
@@ -229,7 +237,7 @@ class MemoryLink:
         return held
 
     def _before(self, tag: Tag) -> Iterator[Tag]:
-        for earlier in self._held:  # in the order of delivery
+        for earlier in self._held:  # dicts keep the order of delivery
             if isinstance(earlier, int) and isinstance(tag, int) and earlier > tag:
                 return
             yield earlier

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the memory broker does as which broker: seen live on RabbitMQ 4.3, ActiveMQ Classic 6.3, Artemis 2.44.
+"""Describes each real broker that the memory broker can imitate: observed on RabbitMQ 4.3, ActiveMQ Classic 6.3,
+Artemis 2.44.
 
-What comes back to a queue comes back by one of these ways (`LossWay`), and each broker counts them differently:
+A message returns to its queue in one of these ways (`LossWay`), and each broker counts them differently:
 
 =============  ================  =================  ==========  =============================
 way            rabbitmq          rabbitmq-classic   activemq    artemis
@@ -30,15 +31,15 @@ from ..message import Destination, Properties
 from .faults import Faults
 
 LossWay = Literal["nack", "reject", "released", "modified", "failed", "closed", "cut", "killed"]
-Stale = Literal["close", "error", "ignore"]  # what a settle that hits nothing does to the link
+Stale = Literal["close", "error", "ignore"]  # effect on the link of a settlement without a delivery
 
 RUNGS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 3600.0)
-TICK = 0.5  # of ActiveMQ's scheduler, seconds
+TICK = 0.5  # seconds, of ActiveMQ's scheduler
 
 
 @dataclass(slots=True)
 class StoredMessage:
-    """One copy of a message, where the broker keeps it."""
+    """Holds one copy of a message, as the broker stores it."""
 
     id: int  # the broker's own, ascending
     body: bytes
@@ -46,25 +47,25 @@ class StoredMessage:
     properties: Properties
     durable: bool = True
     redelivered: bool = False
-    count: int = 0  # deliveries that failed, as this broker counts them
-    acquired: int = 0  # RabbitMQ 4.3: every return
+    count: int = 0  # failed deliveries, as this broker counts them
+    acquired: int = 0  # on RabbitMQ 4.3, every return
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Personality:
-    """One broker's ways."""
+    """Describes one broker's behaviour."""
 
     name: str
-    protocol: str  # that its adapter speaks
+    protocol: str  # spoken by its adapter
     capabilities: Capabilities
     int_tags: bool = False  # delivery tags start again at 1 on every channel
-    auto_create: bool = True  # a queue is made when something is sent to it
-    dead_letters: str = ""  # where it buries, unless a queue says otherwise; empty: nowhere, it destroys
-    expired: str = ""  # where expired messages go; empty: with the dead letters
+    auto_create: bool = True  # a queue is made when a message is sent to it
+    dead_letters: str = ""  # the usual dead-letter queue; empty: none, so messages are discarded
+    expired: str = ""  # queue of expired messages; empty: the one of dead letters
     counted: frozenset[LossWay] = frozenset()  # the ways of return that RabbitMQ counts towards its limit
-    header_bytes: int = 131_072  # it takes no single header beyond this
+    header_bytes: int = 131_072  # the broker refuses any single header larger than this
     limit_is_last: bool = False  # the failure that reaches the limit is the last one, not the one after it
-    spoilers: frozenset[str] = frozenset()  # headers that make it forget a copy's delay
+    spoilers: frozenset[str] = frozenset()  # headers that make the broker ignore a copy's delay
 
     def stale(self, protocol: str) -> Stale:
         if self.name.startswith("rabbitmq"):
@@ -74,7 +75,7 @@ class Personality:
         return "close" if protocol == "stomp" else "ignore"
 
     def take_back(self, messages: Sequence[StoredMessage], way: LossWay, protocol: str, faults: Faults) -> None:
-        """Mark and count `messages`, in the order of their delivery, as they return to their queue."""
+        """Mark and count `messages`, in the order of their delivery, when they return to their queue."""
         if self.name == "artemis":
             for message in self._artemis_counts(messages, way, protocol, faults):
                 message.count += 1
@@ -94,16 +95,16 @@ class Personality:
             return messages
         if protocol == "stomp" and way == "closed":
             return messages[:1]
-        if way == "cut":  # a race inside the broker: 10 of 67 over STOMP, 6 of 17 over AMQP
+        if way == "cut":  # a race inside the broker: 10 of 67 cuts over STOMP, 6 of 17 over AMQP
             every = faults.toss(0.15 if protocol == "stomp" else 0.35)
             return messages if every else messages[: protocol == "stomp"]
         return ()
 
     def restarted(self, messages: Iterable[StoredMessage]) -> None:
-        """What the flags and counts of all queued messages are after the broker was killed."""
+        """Set the flags and counts of all queued messages to what they are after a kill of the broker."""
         for message in messages:
             if self.name == "rabbitmq-classic":
-                message.redelivered = True  # all of them, also those never delivered
+                message.redelivered = True  # all messages, also those never delivered
             elif self.name == "activemq":
                 message.redelivered = False
             elif self.name == "artemis":
@@ -111,23 +112,23 @@ class Personality:
                 message.redelivered = message.count > 0
 
     def exhausted(self, message: StoredMessage, limit: int | None) -> bool:
-        """Has the broker's own limit fired?"""
+        """Return whether the message has reached the broker's own limit."""
         return limit is not None and message.count >= limit + (not self.limit_is_last)
 
     def delay(self, now: float, after: float, headers: Mapping[str, Any]) -> float | None:
-        """How long a copy really waits, in seconds; None when this broker cannot wait so."""
+        """Return how long a copy really waits, in seconds, or None if this broker cannot delay it."""
         if after <= 0 or not self.spoilers.isdisjoint(headers):
             return 0.0
         schedule = self.capabilities.schedule
         hop = replace(schedule, lateness=0.0).hop(after) if schedule is not None else 0.0
         if hop <= 0:
             return None
-        if self.name == "activemq":  # starts at its next tick: never early, up to half a second late
+        if self.name == "activemq":  # it begins at the scheduler's next tick: never early, up to half a second late
             return (math.floor(now / TICK) + 1) * TICK - now + hop
         return hop
 
     def due(self, message: StoredMessage, target: Destination, waited: float, wall: float) -> None:
-        """Write on a copy what this broker writes when its delay is over."""
+        """Write on a copy what this broker writes when the copy's delay is over."""
         if self.name.startswith("rabbitmq"):
             self._died(message, f"retry.{waited:g}", "expired", target.name)
         elif self.name == "activemq":
@@ -136,7 +137,7 @@ class Personality:
             message.headers["_AMQ_SCHED_DELIVERY"] = str(round(wall * 1000))
 
     def bury(self, message: StoredMessage, queue: Destination, why: str) -> None:
-        """Write on a message what this broker writes when it dead-letters it: `why` rejected, expired, …"""
+        """Write on a message what this broker writes when it dead-letters one: `why` is rejected, expired, …"""
         name, expiry = queue.name, message.properties.expires_at_us
         if self.name.startswith("rabbitmq"):
             self._died(message, name, why, name)
@@ -155,7 +156,7 @@ class Personality:
         message.redelivered, message.count = False, 0
 
     def _died(self, message: StoredMessage, queue: str, reason: str, key: str) -> None:
-        """RabbitMQ's `x-death`; the quorum queue's count travels along."""
+        """Write RabbitMQ's `x-death`; the quorum queue's count is copied too."""
         death = {"count": 1, "reason": reason, "queue": queue, "exchange": "", "routing-keys": [key]}
         headers = message.headers
         headers.setdefault("x-first-death-queue", queue)
@@ -281,7 +282,7 @@ PERSONALITIES = {known.name: known for known in (_RABBITMQ, _CLASSIC, _ACTIVEMQ,
 
 
 def personality(name: str) -> Personality:
-    """The personality of that name. ConfigError for another."""
+    """Return the personality of that name. Raises ConfigError for an unknown name."""
     try:
         return PERSONALITIES[name]
     except KeyError:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishing link of a `MemoryAdapter`: one answer for each copy, or silence, which ends the link."""
+"""Is the publishing link of a `MemoryAdapter`: there is one answer for each copy, or silence, which ends the link."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from .link import MemoryLink
 
 
 class Publisher:
-    """Belongs to the adapter's loop. `timeout`: seconds until silence is taken for one."""
+    """Publishes copies. Belongs to the adapter's loop. `timeout`: seconds until a missing answer counts as silence."""
 
     def __init__(self, broker: MemoryBroker, loop: ClockLoop, timeout: float) -> None:
         self._broker, self._loop, self._timeout = broker, loop, timeout
         self._link: MemoryLink | None = None
         self._keys = itertools.count(1)
         self._unanswered: dict[int, OnAnswer] = {}
-        self._waiting: deque[tuple[Outgoing, OnAnswer, float]] = deque()  # for the end of a memory alarm
+        # copies that wait for the end of a memory alarm
+        self._waiting: deque[tuple[Outgoing, OnAnswer, float]] = deque()
 
     def open(self, link: MemoryLink) -> None:
         self._link = link
@@ -39,12 +40,12 @@ class Publisher:
             self._send(out, answer, after)
 
     def flush(self) -> None:
-        """Send what waited, unless there is an alarm (again)."""
+        """Send the copies that waited, unless there is an alarm (again)."""
         while self._waiting and self._link is not None and not self._broker.blocked:
             self._send(*self._waiting.popleft())
 
     def lost(self, why: str) -> None:
-        """The link is gone: whatever was not answered may have been kept or not."""
+        """Report the loss of the link: each copy without an answer may have been stored or not."""
         self._link = None
         unanswered = list(self._unanswered.values()) + [answer for _, answer, _ in self._waiting]
         self._unanswered.clear()
@@ -59,7 +60,7 @@ class Publisher:
         key = next(self._keys)
         self._unanswered[key] = answer
         if self._link is None or not self._link.is_open:
-            return None  # cut already: `lost` is on its way
+            return None  # already cut; the call of `lost` follows
         fault = self._broker.faults.take(out.target, "refuse", "missing", "silence", "late")
         if fault is not None and fault.kind in ("refuse", "missing"):
             return self._answer(key, "refused", fault.text)
@@ -68,7 +69,7 @@ class Publisher:
             try:
                 refused = self._broker.store(out.target, out.body, out.headers, out.properties, after=after)
             except BrokerUnavailable:
-                return None  # `lost` is on its way
+                return None  # the call of `lost` follows
         if fault is None:
             return self._answer(key, "refused" if refused else "ok", refused)
         self._loop.call_later(self._timeout, functools.partial(self._give_up, key))
@@ -83,10 +84,10 @@ class Publisher:
             answer(verdict, text)
 
     def _give_up(self, key: int) -> None:
-        """Close the link first, so that no late answer can come, and open another."""
+        """Close the link first, so that no late answer can come, and open another one."""
         if key not in self._unanswered:
             return
-        if self._broker.blocked:  # an alarm stops the clock
+        if self._broker.blocked:  # the timeout does not run during an alarm
             self._loop.call_later(self._timeout, functools.partial(self._give_up, key))
             return
         link = self._link

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One queue of the memory broker, and what it takes. The broker's lock guards it."""
+"""Holds one queue of the memory broker, and the checks of what it accepts. The broker's lock guards the queue."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ _SCALARS = (str, bytes, int, float, bool, type(None))
 
 
 class QueueConsumer(Protocol):
-    """A link that consumes from a queue."""
+    """Consumes from a queue through a link."""
 
     exclusive: bool
 
     def nudge(self) -> None:
-        """Take what there is room for. The broker's lock is held."""
+        """Take messages while there is room. Called with the broker's lock held."""
 
 
 class MemoryQueue:
-    """First in, first out; what was returned comes first, in the order in which it first came. O(1) a message
-    (O(log n) a returned one)."""
+    """Is first in, first out. Returned messages come first, in the order in which they first came.
+
+    Costs O(1) per message, and O(log n) per returned message.
+    """
 
     __slots__ = (
         "_ready",
@@ -52,9 +54,9 @@ class MemoryQueue:
     ) -> None:
         self.destination = destination
         self.max_length, self.refuse = max_length, refuse
-        self.dead_letter = dead_letter  # empty: none
+        self.dead_letter = dead_letter  # empty if there is none
         self.limit = limit
-        self.declared = declared  # when, monotonic
+        self.declared = declared  # when, in monotonic seconds
         self.consumers: deque[QueueConsumer] = deque()
         self._ready: deque[StoredMessage] = deque()
         self._returned: list[tuple[int, StoredMessage]] = []
@@ -83,7 +85,7 @@ class MemoryQueue:
         return [message for _, message in returned] + list(self._ready)
 
     def drop_if(self, unwanted: Callable[[StoredMessage], bool]) -> int:
-        """How many were dropped."""
+        """Drop unwanted messages; return how many were dropped."""
         before = len(self)
         self._ready = deque(message for message in self._ready if not unwanted(message))
         self._returned = [entry for entry in self._returned if not unwanted(entry[1])]
@@ -91,24 +93,24 @@ class MemoryQueue:
         return before - len(self)
 
     def pump(self) -> None:
-        """Wake consumers that have room, if there is something for them."""
+        """Wake consumers that have room if there are messages for them."""
         if len(self):
             for link in self.consumers:
                 link.nudge()
 
     def taken(self, exclusive: bool) -> bool:
-        """May no (exclusive) consumer come to it?"""
+        """Return whether the queue refuses another consumer, or an exclusive one."""
         return bool(self.consumers) and (exclusive or self.consumers[0].exclusive)
 
 
 class Duplicates:
-    """The `_AMQ_DUPL_ID`s that Artemis remembers for one address: the last 20 000."""
+    """Remembers the `_AMQ_DUPL_ID`s of one Artemis address: the last 20 000."""
 
     def __init__(self) -> None:
         self._ids: OrderedDict[object, None] = OrderedDict()
 
     def seen(self, duplicate: object) -> bool:
-        """Has it been here? From now on it has."""
+        """Return whether the id was seen before, and remember it."""
         if duplicate in self._ids:
             return True
         self._ids[duplicate] = None
@@ -118,7 +120,7 @@ class Duplicates:
 
 
 def encoding_problem(headers: Mapping[str, Any], header_bytes: int) -> str:
-    """Why these headers cannot be carried exactly; empty when they can."""
+    """Return why these headers cannot be carried exactly, or an empty text if they can."""
     for name, value in headers.items():
         if not isinstance(name, str) or not _plain(value):
             return f"header {name!r} holds a {type(value).__name__}, which cannot be copied exactly"
@@ -128,7 +130,7 @@ def encoding_problem(headers: Mapping[str, Any], header_bytes: int) -> str:
 
 
 def header_size(name: str, value: object) -> int:
-    """Bytes that one header takes, as near as a broker without a wire can say."""
+    """Return the size of one header in bytes, estimated because this broker has no wire format."""
     if isinstance(value, bytes):
         return len(name) + len(value)
     return len(name.encode()) + len(str(value).encode("utf-8", "backslashreplace"))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a delivery of the memory broker is read. The native message is a `HeldDelivery`."""
+"""Reads deliveries of the memory broker. The native message is a `HeldDelivery`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .queue import encoding_problem, header_size
 
 
 class MemoryReader:
-    """One for each personality in use. Stateless."""
+    """Reads messages of one personality. Stateless."""
 
     def __init__(self, ways: Personality) -> None:
         self._ways = ways
@@ -24,7 +24,7 @@ class MemoryReader:
         return native.message.body
 
     def headers(self, native: HeldDelivery, /) -> dict[str, Any]:
-        """The message's own, and on quorum queues the two counts that RabbitMQ 4.3 adds."""
+        """Return the message's own headers, and on quorum queues the two counts that RabbitMQ 4.3 adds."""
         headers = dict(native.message.headers)
         if self._ways.name == "rabbitmq":
             if native.failed:
@@ -37,7 +37,7 @@ class MemoryReader:
         return sum(header_size(name, value) for name, value in native.message.headers.items())
 
     def properties(self, native: HeldDelivery, /) -> Properties:
-        """ActiveMQ gives every message an id of its own and ignores the producer's."""
+        """Return the properties. ActiveMQ gives every message an id of its own and ignores the producer's."""
         properties = native.message.properties
         if self._ways.name != "activemq":
             return properties
@@ -55,7 +55,7 @@ class MemoryReader:
         return any(name.startswith("redeliver_") for name in native.message.headers)
 
     def death(self, native: HeldDelivery, /) -> Death | None:
-        """What this broker writes on what it buries; on RabbitMQ's retry copies it stands as well."""
+        """Return what this broker writes on dead letters; RabbitMQ writes the same on retry copies."""
         headers, name = native.message.headers, self._ways.name
         if name.startswith("rabbitmq"):
             return _rabbitmq_death(headers)
@@ -64,7 +64,7 @@ class MemoryReader:
             queue = str(headers.get("_AMQ_ORIG_QUEUE", ""))
             return Death(_queue_or_subscription(queue), expired) if queue else None
         address = str(headers.get("original-destination", ""))
-        if "originalExpiration" not in headers or not address:  # virtual topics write the address alone
+        if "originalExpiration" not in headers or not address:  # virtual topics write the address only
             return None
         queue = address.removeprefix("/queue/")
         cause = str(headers.get("dlqDeliveryFailureCause", ""))
@@ -83,6 +83,6 @@ def _rabbitmq_death(headers: Mapping[str, Any]) -> Death | None:
 
 
 def _queue_or_subscription(queue: str) -> Destination:
-    """A subscription's queue is named `topic::subscription` here."""
+    """Return the destination of a queue: a subscription's queue is named `topic::subscription` here."""
     topic, _, subscription = queue.partition("::")
     return Destination(topic, "topic", subscription) if subscription else Destination(queue)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The transactions of a `MemoryAdapter`: copies sent and their original accepted as one, or nothing of it."""
+"""Runs the transactions of a `MemoryAdapter`: copies are sent and their original is accepted as one, or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Outs = Sequence[tuple[Outgoing, float]]
 
 
 class MemoryTransactions:
-    """Belongs to the adapter's loop. A transaction runs on the consuming connection: `cut` closes it."""
+    """Runs transactions on the consuming connection, which `cut` closes. Belongs to the adapter's loop."""
 
     def __init__(self, broker: MemoryBroker, loop: ClockLoop, timeout: float, cut: Callable[[], None]) -> None:
         self._broker, self._loop, self._timeout, self._cut = broker, loop, timeout, cut
@@ -48,6 +48,6 @@ class MemoryTransactions:
         lane.settle([(delivery, "accepted")], cumulative=False)
 
     def _give_up(self, answer: OnTransferred) -> None:
-        """Silence on the consuming connection: all of it goes, so that no late COMMIT can come."""
+        """Close the silent consuming connection as a whole, so that no late COMMIT can come."""
         self._cut()
         answer("abandoned", f"no answer within {self._timeout:g} s")

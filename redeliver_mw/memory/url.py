@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`memory://NAME?personality=rabbitmq`: the same name is the same broker, all over this process.
+"""Resolves `memory://NAME?personality=rabbitmq`: the same name is the same broker everywhere in this process.
 
 Nobody sets such a broker up, so it makes the queues that are asked for; with `App(declare="none")` it does not.
 """
@@ -20,13 +20,15 @@ _DEFAULT = "default"
 
 
 def register_broker(name: str, broker: MemoryBroker) -> None:
-    """Make `memory://NAME` mean this broker from now on; an empty name is the default one."""
+    """Make `memory://NAME` mean this broker from now on; an empty name is the default broker."""
     with _lock:
         _brokers[name or _DEFAULT] = broker
 
 
 def broker_from_url(url: str) -> MemoryBroker:
-    """The broker of this URL, made at the first call. ConfigError when the URL asks for what it is not."""
+    """Return the broker of this URL, made at the first call. Raises ConfigError if the URL contradicts the existing
+    broker.
+    """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     wanted = options.pop("personality", None)
@@ -45,5 +47,5 @@ def broker_from_url(url: str) -> MemoryBroker:
 
 
 def adapter_from_url(url: str) -> MemoryAdapter:
-    """An adapter on the broker of this URL."""
+    """Return an adapter on the broker of this URL."""
     return MemoryAdapter(broker_from_url(url))

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes for the supervisor, and the line between the two: a pair of sockets, which dies with either.
+"""Starts real processes for the supervisor, connected by a pair of sockets that closes when either side dies.
 
-The supervisor sends a letter, `STOP` or `HURRY`; the process answers with lines of JSON. It is told to end over this
-line, not by signals: Ctrl-C and a service manager send theirs to every process of a group, and a second one would be
-taken for haste. A process whose supervisor was killed reads the end of the line, and stops as if it were told to.
+The supervisor sends one letter, `STOP` or `HURRY`; the process answers with lines of JSON. The process is stopped over
+this connection, not by signals: Ctrl-C and a service manager send signals to every process of a group, and a second
+signal would mean haste. A process whose supervisor was killed reads the end of the connection, and stops as if it had
+been asked to.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from .supervisor import Child, ChildEnded, ChildFailed, ChildHealth, ChildStarte
 log = logging.getLogger("redeliver_mw")
 
 STOP, HURRY = b"s", b"h"
-INDEX = "REDELIVER_PROCESS"  # in a process's environment, for whoever needs a number of its own: from 1 on
-LOOK = 5.0  # seconds after which a look is taken although nothing was heard
+INDEX = "REDELIVER_PROCESS"  # in a process's environment, for code that needs its own number: from 1 on
+LOOK = 5.0  # seconds after which processes are checked although nothing was received
 _KINDS: dict[str, type[ChildStarted] | type[ChildFailed] | type[ChildEnded] | type[ChildHealth]] = {
     "up": ChildStarted,
     "failed": ChildFailed,
@@ -44,7 +45,10 @@ _KINDS: dict[str, type[ChildStarted] | type[ChildFailed] | type[ChildEnded] | ty
 
 
 class ChildProcess:
-    """A process that runs `command`, with the number of its end of the line and its share behind. OSError."""
+    """Is a process that runs `command`, with its file number of the connection and its share appended.
+
+    Raises OSError.
+    """
 
     def __init__(self, command: Sequence[str], share: ProcessShare) -> None:
         ours, theirs = socket.socketpair()
@@ -73,7 +77,7 @@ class ChildProcess:
         return self._process.poll()
 
     def news(self) -> Sequence[News]:
-        with suppress(OSError):  # nothing more has come, or it is dead
+        with suppress(OSError):  # there is nothing more to read, or the process is dead
             while some := self.line.recv(65_536):
                 self._heard += some
             self.silent = True
@@ -88,7 +92,7 @@ class ChildProcess:
         self._say(HURRY)
 
     def _say(self, word: bytes) -> None:
-        with suppress(OSError):  # it is dead, which is seen elsewhere
+        with suppress(OSError):  # a dead process is noticed elsewhere
             self.line.send(word)
 
     def kill(self) -> None:
@@ -99,9 +103,10 @@ class ChildProcess:
 
 
 def supervise(command: Sequence[str], wanted: int, health: HealthAddress | None = None) -> SupervisorResult:
-    """Run `wanted` processes of `command` until SIGTERM or SIGINT. On the main thread.
+    """Run `wanted` processes of `command` until SIGTERM or SIGINT. Called on the main thread.
 
-    At `health` it answers for all of them whether they are ready. ConfigError, RedeliverError where it cannot.
+    At `health` the supervisor answers for all of them whether they are ready. Raises ConfigError or RedeliverError if
+    it cannot run.
     """
     lines: list[ChildProcess] = []
 
@@ -115,7 +120,7 @@ def supervise(command: Sequence[str], wanted: int, health: HealthAddress | None 
     with answers, _signals(supervisor.ask) as woken:
         while True:
             rest = supervisor.turn(time.monotonic())
-            if supervisor.is_over:  # the last one has ended, so nothing more will be heard
+            if supervisor.is_over:  # the last process has ended, so no more news will come
                 break
             lines[:] = [one for one in lines if not one.silent and one.line.fileno() >= 0]
             select.select([woken, *(one.line for one in lines)], [], [], min(rest, LOOK))
@@ -126,7 +131,7 @@ def supervise(command: Sequence[str], wanted: int, health: HealthAddress | None 
 
 @contextmanager
 def _signals(ask: Callable[[], None]) -> Iterator[socket.socket]:
-    """SIGTERM and SIGINT ask; each of them, and the end of a process, makes the socket readable."""
+    """Call `ask` for SIGTERM and SIGINT; each of them, and the end of a process, makes the socket readable."""
     woken, waker = socket.socketpair()
     woken.setblocking(False)
     waker.setblocking(False)
@@ -151,10 +156,10 @@ def _signals(ask: Callable[[], None]) -> Iterator[socket.socket]:
 
 
 class ControlChannel:
-    """To the supervisor, by the number of its file. What it says before there is anything to end is kept."""
+    """Connects a process to its supervisor, by a file number. Requests from before `watch` are kept."""
 
     def __init__(self, fd: int) -> None:
-        os.set_inheritable(fd, False)  # not for what this process starts
+        os.set_inheritable(fd, False)  # not inherited by processes that this process starts
         self._socket = socket.socket(fileno=fd)
         self._changed = threading.Lock()
         self._ending: StopRequest | None = None
@@ -163,13 +168,13 @@ class ControlChannel:
         threading.Thread(target=self._listen, name="redeliver-line", daemon=True).start()
 
     def say(self, news: News) -> None:
-        """Never raises: where nobody listens, the end of the line says so."""
+        """Send news. Never raises: if nobody listens, the end of the connection shows that."""
         kind = next(name for name, known in _KINDS.items() if isinstance(news, known))
         with suppress(OSError), self._saying:
             self._socket.sendall(json.dumps([kind, *news]).encode() + b"\n")
 
     def watch(self, ending: StopRequest) -> None:
-        """From now on `ending` is told; and what has come before, now."""
+        """Pass requests to `ending` from now on, and immediately those that came before."""
         with self._changed:
             self._ending, told = ending, [*self._told]
         for word in told:

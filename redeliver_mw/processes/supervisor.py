@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Several processes of one App: started, started again when they have died, stopped together.
+"""Supervises several processes of one App: starts them, restarts those that have died, stops them together.
 
-The supervisor imports nothing of the user's and holds no connection. It starts one process, and the others once that
-one is up: until then all is as with one process, one error included. A process that dies afterwards is started again,
-ever more slowly; one that says that its configuration is wrong ends all of them.
+The supervisor imports no user code and holds no connection. It starts one process, and the others once that one is up:
+until then everything is as with one process, including a single error. A process that dies afterwards is restarted,
+with growing delays; a process that reports a wrong configuration ends all of them.
 """
 
 from __future__ import annotations
@@ -21,37 +21,39 @@ from ..runtime.partition import ProcessShare
 
 log = logging.getLogger("redeliver_mw")
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a process is started again; each doubles the one before
-STEADY = 60.0  # seconds of life after which a process has its first pause again
-UNTOLD = 30.0  # the `stop_timeout` of an App that has not told its own yet
-CLOSING = 20.0  # seconds beyond `stop_timeout` in which a process closes its connections, and ends
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds before a process is restarted; each delay doubles the one before
+STEADY = 60.0  # seconds of life after which a process has its first delay again
+UNTOLD = 30.0  # the `stop_timeout` of an App that has not reported its own yet
+CLOSING = 20.0  # seconds beyond `stop_timeout` for a process to close its connections and end
 AT_ONCE = 10.0  # the same from the second signal on
-FAREWELL = 10.0  # from a process's last word to its end
-SILENT = 10.0  # seconds without a report, after which a process is not taken for ready any more
+FAREWELL = 10.0  # seconds from a process's last news to its end
+SILENT = 10.0  # seconds without a report after which a process no longer counts as ready
 INTERRUPTED, CONFIGURATION = 130, ConfigError.exit_code
-_FINE = {0, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT}  # ends of a process that was told to end
+_FINE = {0, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT}  # exit codes of a process that was asked to end
 
 
 class ChildStarted(NamedTuple):
-    """It consumes. `processes` of this App have anything to consume; a stop takes it at most `stop_timeout` seconds."""
+    """Reports that a process consumes. `processes` of this App have sources to consume; a stop takes at most
+    `stop_timeout` seconds.
+    """
 
     processes: int
     stop_timeout: float
 
 
 class ChildFailed(NamedTuple):
-    """It is about to end, and why; `code` is what its exit code will be."""
+    """Reports that a process is about to end, and why; `code` will be its exit code."""
 
     code: int
     said: str
 
 
 class ChildEnded(NamedTuple):
-    """Its App was stopped by its own code."""
+    """Reports that a process's App was stopped by its own code."""
 
 
 class ChildHealth(NamedTuple):
-    """Return what keeps an App from being ready: `what` and `why` of each cause. May be asked every second."""
+    """Reports what keeps an App from being ready: `what` and `why` of each cause. Sent up to once a second."""
 
     not_ready: list[dict[str, str]]
 
@@ -60,33 +62,33 @@ News = ChildStarted | ChildFailed | ChildEnded | ChildHealth
 
 
 class SupervisorResult(NamedTuple):
-    """The exit code of all, and what is to be said to the user; empty: nothing."""
+    """Holds the common exit code, and the text to show to the user (may be empty)."""
 
     code: int
     said: str = ""
 
 
 class Child(Protocol):
-    """One process. None of these waits."""
+    """Is one process. No method waits."""
 
     @property
     def pid(self) -> int: ...
     def ended(self) -> int | None: ...  # exit code; -9: by SIGKILL
-    def news(self) -> Sequence[News]: ...  # since it was last asked
-    def stop(self) -> None: ...  # what is in hand is finished
+    def news(self) -> Sequence[News]: ...  # news since the last call
+    def stop(self) -> None: ...  # running handlers are finished
     def hurry(self) -> None: ...  # nothing is waited for
     def kill(self) -> None: ...
-    def close(self) -> None: ...  # when it has ended
+    def close(self) -> None: ...  # called when the process has ended
 
 
 @dataclass(slots=True)
 class RestartBackoff:
-    """Of one place: how long to wait before a process that has died is started again."""
+    """Computes how long to wait before a process of one slot is restarted."""
 
     _next: float = FIRST_PAUSE
 
     def after(self, lived: float) -> float:
-        """Seconds, for a process that has lived for so many."""
+        """Return the delay in seconds after a process that lived for `lived` seconds."""
         pause = FIRST_PAUSE if lived >= STEADY else self._next
         self._next = min(2 * pause, LONGEST_PAUSE)
         return pause
@@ -94,7 +96,7 @@ class RestartBackoff:
 
 @dataclass(slots=True)
 class Slot:
-    """The place of one process, and of those that follow it. Times are monotonic."""
+    """Is the place of one process and its successors. Times are in monotonic seconds."""
 
     share: ProcessShare
     start_at: float = 0.0  # inf: never again
@@ -102,10 +104,10 @@ class Slot:
     since: float = 0.0  # when it was started
     kill_at: float = math.inf
     up: bool = False
-    last: ChildFailed | ChildEnded | None = None  # its last word
+    last: ChildFailed | ChildEnded | None = None  # its last news
     health: ChildHealth | None = None  # its last report
-    heard: float = 0.0  # when that came
-    why: str = ""  # why the process before it has ended
+    heard: float = 0.0  # when that report came
+    why: str = ""  # why the previous process has ended
     pauses: RestartBackoff = field(default_factory=RestartBackoff)
 
     @property
@@ -113,7 +115,7 @@ class Slot:
         return self.child is None and self.start_at == math.inf
 
     def not_ready(self, now: float) -> list[dict[str, str]]:
-        """Return what keeps it from being ready; of a place whose App has stopped by its own code nothing."""
+        """Return what keeps this slot from being ready; nothing if its App was stopped by its own code."""
         if self.is_over:
             return []
         if self.child is None:
@@ -132,7 +134,7 @@ class Slot:
 
 
 class Supervisor:
-    """What is to be done now, and when to look again; someone else waits. One caller but for `ask`."""
+    """Decides what to do now and when to look again; the caller waits. Used by one thread, except for `ask`."""
 
     def __init__(self, start: Callable[[ProcessShare], Child], wanted: int) -> None:
         self._start, self._wanted = start, wanted
@@ -144,7 +146,7 @@ class Supervisor:
         self.outcome = SupervisorResult(0)
 
     def ask(self) -> None:
-        """Stop all; the second time at once. Safe in a signal handler."""
+        """Ask all processes to stop; the second time at once. Safe in a signal handler."""
         self._asked += 1
 
     @property
@@ -152,17 +154,17 @@ class Supervisor:
         return all(seat.is_over for seat in self.seats)
 
     def not_ready(self, now: float) -> list[dict[str, Any]]:
-        """Return what keeps each process from being ready, with its number from 1 on. From any thread."""
+        """Return what keeps each process from being ready, with its number from 1 on. Thread-safe."""
         if self.stopping:
             return [{"what": "supervisor", "why": "it is stopping"}]
         return [{"process": seat.share.index + 1, **one} for seat in list(self.seats) for one in seat.not_ready(now)]
 
     def turn(self, now: float) -> float:
-        """Answers in how many seconds to look again, at the latest; inf: when something happens."""
+        """Do what is due; return the seconds until the next call at the latest; inf: only when something happens."""
         for seat in list(self.seats):
             if seat.child is not None:
                 self._look_at(seat, seat.child, now)
-        for _ in range(self._asked - self._heeded):  # after who has died before
+        for _ in range(self._asked - self._heeded):  # after the check for processes that died before
             self._heeded += 1
             self._heed(now)
         for seat in self.seats:
@@ -175,11 +177,11 @@ class Supervisor:
         seat.since, seat.kill_at, seat.up, seat.last, seat.health = now, math.inf, False, None, None
         try:
             seat.child = self._start(seat.share)
-        except OSError as error:  # no memory, no more processes
+        except OSError as error:  # no memory, or no more processes allowed
             self._died(seat, 1, f"{seat.who} could not be started: {error.strerror or error}", now)
 
     def _look_at(self, seat: Slot, child: Child, now: float) -> None:
-        code = child.ended()  # asked first: what it has said before is there then
+        code = child.ended()  # read first, so that all news from before the end is there
         for news in child.news():
             if isinstance(news, ChildStarted):
                 self._is_up(seat, news)
@@ -222,7 +224,8 @@ class Supervisor:
             self._died(seat, code, f"{seat.who} {_how(code)}" + ("" if self._any_up else " before it was up"), now)
 
     def _died(self, seat: Slot, code: int, why: str, now: float) -> None:
-        told = self._asked > self._heeded and code in _FINE  # as this one was, and died of it before it could handle it
+        # asked to end as this supervisor was, and died of the signal before it could handle it
+        told = self._asked > self._heeded and code in _FINE
         if self.stopping or told:
             seat.start_at = math.inf
             if seat.up and code not in _FINE and not self.outcome.code:
@@ -240,7 +243,7 @@ class Supervisor:
     # -- the stop ---------------------------------------------------------------------------------
 
     def _heed(self, now: float) -> None:
-        """No process is started any more, and each has its time to end."""
+        """Stop starting processes, and give each running one its time to end."""
         at_once, self.stopping = self.stopping, True
         for seat in self.seats:
             seat.start_at = math.inf

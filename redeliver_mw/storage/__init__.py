@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What limbo, crash safety and idempotency share of SQL: databases, the schema, header values."""
+"""Holds the SQL that limbo, crash safety and idempotency share: databases, the schema, header values."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A SQLite file or a PostgreSQL database: connected to, its transactions, its errors in our words."""
+"""Connects to a SQLite file or a PostgreSQL database, runs transactions, and translates errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .schema import prepare
 
 EXAMPLE = "Write sqlite:///limbo.db or postgresql://user@host/database"
 NOT_OPEN = -1, -1  # the inode of no file
-# SQLite's own codes, where their names say less than one wants to read: what is wrong, the cure, your input.
+# SQLite's own codes whose names explain too little: what is wrong, the cure, and whether your input is to blame.
 _OF_SQLITE = {
     sqlite3.SQLITE_BUSY: ("another program holds it locked", "End what holds it, and try again", False),
     sqlite3.SQLITE_LOCKED: ("another program holds it locked", "End what holds it, and try again", False),
@@ -38,16 +38,17 @@ _OF_SQLITE = {
 
 
 class Database:
-    """One connection to one database, used by one thread at a time: `lock` is held for each transaction.
+    """Holds one connection to one database, used by one thread at a time: `lock` is held for each transaction.
 
-    `busy_timeout`: seconds to wait for another program's lock. `lasting`: what is committed outlives a power cut;
-    without it the program's own death, and costs less. ConfigError, MissingExtra for a URL that is none.
+    `busy_timeout`: seconds to wait for another program's lock. `lasting`: committed data survives a power cut; without
+    it, committed data survives the death of the program only, at a lower cost. Raises ConfigError or MissingExtra for
+    an invalid URL.
     """
 
     def __init__(self, url: str, *, busy_timeout: float = 5.0, lasting: bool = True) -> None:
         self.url = _parsed(url)
         self.where = redact_url(url)
-        self._folder = Path.cwd()  # what a relative name means, whatever the program does later
+        self._folder = Path.cwd()  # the folder of a relative name, wherever the program goes later
         self._busy_timeout = busy_timeout
         self._lasting = lasting
         self.lock = threading.RLock()
@@ -60,14 +61,14 @@ class Database:
 
     @property
     def file(self) -> Path | None:
-        """SQLite's file; None in memory, and elsewhere."""
+        """Return SQLite's file; None for a database in memory and for PostgreSQL."""
         name = self.url.database
         if not self.is_sqlite or not name or name == ":memory:" or name.startswith("file:"):
             return None
         return self._folder / name
 
     def open(self, *, create: bool = True) -> None:
-        """Connect, and make the tables ready. ConfigError, LimboError."""
+        """Connect, and prepare the tables. Raises ConfigError, LimboError."""
         if not create and self.file is not None and not self.file.exists():
             raise LimboError("there is no such file", where=self.where, cure="Name the file that the app has as limbo=")
         try:
@@ -89,20 +90,20 @@ class Database:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction: all of it is in the database for good when this ends, or nothing is. LimboError."""
+        """Run one transaction: at its end all of it is stored durably, or nothing is. Raises LimboError."""
         with self._transaction({}) as connection:
             yield connection
-        if self._inode() != self._opened:  # while it was written to
+        if self._inode() != self._opened:  # the file was replaced during the write
             raise self._gone()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """One look at the database, which nobody has to wait for. LimboError."""
+        """Read from the database without making anybody wait. Raises LimboError."""
         with self._transaction({"redeliver_reading": True}) as connection:
             yield connection
 
     def _open_again(self) -> None:
-        """Open what lies in the file's place: SQLite would go on writing into one that was deleted under it."""
+        """Open the file that has taken the place of ours: SQLite would continue to write into the deleted one."""
         if self.file is None or not self.file.exists():
             raise self._gone()
         assert self._engine is not None
@@ -168,7 +169,7 @@ class Database:
         return engine
 
     def problem(self, error: SQLAlchemyError) -> LimboError | ConfigError:
-        """What a driver's error means, with the place and the cure."""
+        """Return the error that explains a driver's error, with the place and the cure."""
         cause = error.orig if isinstance(error, DBAPIError) else error
         code = getattr(cause, "sqlite_errorcode", None)
         if code is not None and (known := _OF_SQLITE.get(code & 0xFF)):
@@ -201,10 +202,10 @@ def _parsed(url: str) -> URL:
 
 
 def _sqlite_connected(connection: Any, _: object, *, lasting: bool, patience: float) -> None:
-    """What is committed is on the disk: an original is settled on the strength of it.
+    """Configure SQLite so that committed data is on the disk, because originals are settled once a commit succeeds.
 
-    Not `lasting`: it is with the operating system, and no commit waits for the disk. `patience`: seconds to wait for
-    others that open the file.
+    Without `lasting`, committed data is with the operating system, and no commit waits for the disk. `patience`:
+    seconds to wait for others that open the file.
     """
     with closing(connection.cursor()) as cursor:
         _write_ahead(cursor, time.monotonic() + patience)
@@ -212,7 +213,9 @@ def _sqlite_connected(connection: Any, _: object, *, lasting: bool, patience: fl
 
 
 def _write_ahead(cursor: sqlite3.Cursor, until: float) -> None:
-    """SQLite's own timeout does not cover this: of two who switch a new file at once, one is refused immediately."""
+    """Switch to the write-ahead log. SQLite's own timeout does not apply: of two that switch a new file at once, one is
+    refused.
+    """
     while True:
         try:
             cursor.execute("PRAGMA journal_mode=WAL")
@@ -220,22 +223,22 @@ def _write_ahead(cursor: sqlite3.Cursor, until: float) -> None:
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
                 raise
-        time.sleep(random.uniform(0.001, 0.01))  # not in step with the other one
+        time.sleep(random.uniform(0.001, 0.01))  # a random time, so as not to be in step with the other program
 
 
 def _postgresql_relaxed(connection: Any, _: object) -> None:
-    """What is committed is with the server: no commit waits for its disk."""
+    """Configure PostgreSQL so that committed data is with the server: no commit waits for its disk."""
     with connection.cursor() as cursor:
         cursor.execute("SET synchronous_commit TO off")
     connection.commit()
 
 
 def _sqlite_left_alone(connection: Any, _: object) -> None:
-    """Transactions are begun below, not by the driver's guess."""
+    """Turn off the driver's own transactions; they are begun in `_sqlite_begins`."""
     connection.isolation_level = None
 
 
 def _sqlite_begins(connection: Connection) -> None:
-    """A writer says so at once: a reader that becomes one later could find the database changed, and fail."""
+    """Begin as a writer at once: a reader that becomes a writer later could find the database changed, and fail."""
     reading = connection.get_execution_options().get("redeliver_reading", False)
     connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")

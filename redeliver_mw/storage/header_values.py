@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Converts header values of every type that drivers give to JSON and back, exactly. Pure.
 
-What JSON can express stands as it is; everything else is a list whose first item names the kind. A driver's own type
-is stored under the name that its adapter has registered (`redeliver_mw.message.HeaderType`) with its attributes.
-Nothing that is stored names a module or a class, so no stored value can cause an import or a call.
+A value that JSON can express is stored unchanged; every other value is a list whose first item names the kind. A
+driver's own type is stored under the name that its adapter has registered (`redeliver_mw.message.HeaderType`) with its
+attributes. Nothing that is stored names a module or a class, so no stored value can cause an import or a call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..errors import NotCopyable
 from ..message import HeaderType, header_constant, header_type, header_type_named, name_of_constant
 
 MAX_DEPTH = 100
-# Rows that were written before types had names hold the paths of classes; these are the names of those.
+# Rows that were written before types had names hold the paths of classes; these are the names of those classes.
 EARLIER_NAMES = {
     "redeliver_pika._values:Wired": "amqp091/integer",
     "redeliver_pika._values:Single": "amqp091/float",
@@ -54,20 +54,21 @@ _SMALLEST, _LARGEST = -(2**63), 2**63 - 1
 
 
 class UnreadableValue(ValueError):
-    """Raised for a stored value that `to_json` has not written, or whose type no adapter in this process knows."""
+    """Reports a stored value that `to_json` has not written, or whose type no adapter in this process knows."""
 
 
 BAD = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, struct.error, RecursionError)
-"""What `from_json` raises for JSON that `to_json` did not write; `UnreadableValue` is among them."""
+"""Raised by `from_json` for JSON that `to_json` did not write; includes `UnreadableValue`."""
 
 
-# -- there --------------------------------------------------------------------------------------------
+# -- to JSON ------------------------------------------------------------------------------------------
 
 
 def without_class(value: Any) -> Any:
-    """Return a value of a driver's own class as Python's own: `int32(8)` of AMQP 1.0 is 8, an array of it is a list.
+    """Return a value of a driver's own class as one of Python's own: AMQP 1.0's `int32(8)` becomes 8, an array becomes
+    a list.
 
-    What is in a list stays as it is.
+    The items of a list are not converted.
     """
     if type(value) in (bool, int, float, str):
         return value
@@ -80,7 +81,7 @@ def without_class(value: Any) -> Any:
 
 
 def is_plain(text: str) -> bool:
-    """Can every store keep it as a text? Not a NUL, not half a surrogate."""
+    """Return whether every store can keep the text: it has no NUL and no lone surrogate."""
     if not text.isascii():
         try:
             text.encode()
@@ -90,7 +91,7 @@ def is_plain(text: str) -> bool:
 
 
 def to_json(value: Any, depth: int = 0) -> Any:
-    """`value` in what JSON has. NotCopyable."""
+    """Return `value` as a value that JSON has. Raises NotCopyable."""
     writer = _WRITERS.get(type(value))
     if writer is not None:
         return writer(value)
@@ -141,7 +142,9 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
 
 
 def _of_class(value: Any, depth: int) -> Any:
-    """Return a value of a driver's own type: the type's name, what it is to Python, and its attributes."""
+    """Return a value of a driver's own type as JSON: the type's name, its value as a Python type, and its
+    attributes.
+    """
     if (name := name_of_constant(value)) is not None:
         return ["constant", name]
     known = header_type(type(value))
@@ -154,12 +157,14 @@ def _of_class(value: Any, depth: int) -> Any:
 
 
 def _base_of(known: HeaderType) -> type | None:
-    """Return the class of Python's own that a type derives from, or None for one that has only attributes."""
+    """Return the Python class that a type derives from, or None for a type that has only attributes."""
     return next((base for base in _BASES if issubclass(known.kind, base)), None)
 
 
 def _plain(base: type, value: Any) -> Any:
-    """The same as an instance of `base` itself: without asking the class, which may have its own idea of it."""
+    """Return the same value as an instance of `base` itself, without calling the class, which may convert
+    differently.
+    """
     if base is str:
         return str.__str__(value)
     if base is int:
@@ -176,13 +181,13 @@ def _plain(base: type, value: Any) -> Any:
     return sequence(sequence.__iter__(value))
 
 
-# -- and back -----------------------------------------------------------------------------------------
+# -- from JSON ----------------------------------------------------------------------------------------
 
 
 def from_json(found: Any, strict: bool = True) -> Any:
-    """The value that `found`, read from JSON, stands for. Raises what is in `BAD`.
+    """Return the value that `found`, read from JSON, represents. Raises the exceptions in `BAD`.
 
-    Not `strict`, for looking only: a driver's type that is not loaded here becomes Python's own.
+    Without `strict`, for display only, a driver's type that is not loaded here becomes one of Python's own.
     """
     if not isinstance(found, list):
         return found

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the limbo, and how a database gets them.
+"""Defines the tables of the limbo, and how a database gets them.
 
-Those that begin with `dms_` have the names and columns that Patch Bay documents for its own limbo, so that what
-is known of repairing that one holds for this one; texts have no width here. What they lack stands beside them, in
-tables that begin with `redeliver_limbo_`. A database is made ready in one transaction: new tables where there are
-none, upgrades one version after the other, a refusal where somebody newer was here before.
+Tables that begin with `dms_` have the names and columns that Patch Bay documents for its own limbo, so that knowledge
+of repairing that one applies here; texts have no width here. What these tables lack is in tables that begin with
+`redeliver_limbo_`. A database is prepared in one transaction: new tables if there are none, upgrades one version after
+the other, a refusal if a newer version was here before.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Upgrade = Callable[[Connection], None]
 
 
 class BytesColumn(LargeBinary):
-    """Bytes. Where somebody wrote a text into SQLite's column by hand, they are its UTF-8."""
+    """Is a column of bytes. A text that somebody wrote into SQLite's column by hand is read as its UTF-8."""
 
     cache_ok = True
 
@@ -52,12 +52,12 @@ class BytesColumn(LargeBinary):
 
 
 metadata = MetaData()
-_ID = BigInteger().with_variant(Integer, "sqlite")  # only so is it SQLite's own row id
-_NUMBER_OF_LOCK = 0x7265_6C69_6D62_6F00  # of PostgreSQL's, taken by who makes tables or parts
+_ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite's own row id only with this type
+_NUMBER_OF_LOCK = 0x7265_6C69_6D62_6F00  # PostgreSQL's lock number, taken by whoever makes tables or parts
 
 # -- as documented ------------------------------------------------------------------------------------
 
-# One line for each part of this limbo: a running program parks in a part of its own.
+# There is one line for each part of this limbo: a running program parks in a part of its own.
 parts = Table(
     "dms_limbo",
     metadata,
@@ -70,16 +70,16 @@ messages = Table(
     metadata,
     Column("msg_id", _ID, primary_key=True, autoincrement=False),
     Column("limbo_id", BigInteger, nullable=False),
-    Column("delivery_date", BigInteger, nullable=False),  # milliseconds since 1970: not before
+    Column("delivery_date", BigInteger, nullable=False),  # milliseconds since 1970; not before this time
     Column("delivery_count", SmallInteger, nullable=False),  # 1 at first, one more for each publish that failed
-    Column("msg_src_name", Text, nullable=False),  # the app that parked it
-    Column("port_name", Text, nullable=False),  # where it goes: `queue:orders`, `topic:prices::audit`
+    Column("msg_src_name", Text, nullable=False),  # the app that parked the message
+    Column("port_name", Text, nullable=False),  # the destination: `queue:orders`, `topic:prices::audit`
     Column("msg_class", Text, nullable=False),
     Column("msg_class_type", SmallInteger, nullable=False),
     Column("jms_type", Text),
     Column("jms_expiration", BigInteger),  # milliseconds since 1970
     Column("jms_correlationid", Text),
-    # With the count in it, messages that were given up are passed over without a look at the table.
+    # With the count in the index, messages that were given up are skipped without reading the table.
     Index("dms_limbo_msg_due", "limbo_id", "delivery_date", "delivery_count"),
 )
 
@@ -115,15 +115,15 @@ ptypes = Table(
     sqlite_with_rowid=False,
 )
 
-# Retry copies only; a message that is merely sent later has no line here. Written for the reader: what is sent
-# is put together from the other tables.
+# For retry copies only; a message that is merely sent later has no line here. This table is for human readers: the
+# message that is sent is composed from the other tables.
 delays = Table(
     "dms_limbo_delay",
     metadata,
     Column("msg_id", _ID, primary_key=True, autoincrement=False),
     Column("delay", BigInteger, nullable=False),  # milliseconds
     Column("max_attempts", SmallInteger, nullable=False),  # 0: the policy never gives up
-    Column("failure_port", Text, nullable=False),  # where it goes in the end; empty: nowhere
+    Column("failure_port", Text, nullable=False),  # the dead-letter target; empty: none
     Column("jms_timestamp", BigInteger),
     Column("jms_deliverymode", SmallInteger),
     Column("jms_priority", SmallInteger),
@@ -136,21 +136,22 @@ delays = Table(
 
 versions = Table("redeliver_limbo_version", metadata, Column("version", Integer, nullable=False))
 
-# Who holds a part. `token` goes up with every new holder, `beat` with every sign of life of this one: a part whose
-# token and beat have not changed for `lease_s` seconds, on the watcher's own monotonic clock, is a dead one's.
+# The holder of a part. `token` increases with every new holder, `beat` with every sign of life of this holder. A part
+# whose token and beat have not changed for `lease_s` seconds, on the watcher's own monotonic clock, belongs to a dead
+# holder.
 owners = Table(
     "redeliver_limbo_owner",
     metadata,
     Column("limbo_id", BigInteger, primary_key=True, autoincrement=False),
     Column("app", Text, nullable=False),
-    Column("broker", Text, nullable=False),  # only an app with the same broker may publish what is in it
-    Column("holder", Text, nullable=False),  # host and process, for people; empty: given back
+    Column("broker", Text, nullable=False),  # only an app with the same broker may publish messages of this part
+    Column("holder", Text, nullable=False),  # host and process, for people; empty: released
     Column("token", BigInteger, nullable=False),
     Column("beat", BigInteger, nullable=False),
     Column("beat_us", BigInteger, nullable=False),  # wall time of the last beat, for people
     Column("lease_s", Double, nullable=False),
     Column("retry", SmallInteger, nullable=False),  # a message is tried while its `delivery_count` is at most this
-    Column("next_id", BigInteger, nullable=False),  # of a message that is parked in this part
+    Column("next_id", BigInteger, nullable=False),  # of the next message that is parked in this part
 )
 
 parked = Table(
@@ -162,20 +163,20 @@ parked = Table(
     Column("generation", Integer, nullable=False),
     Column("hop", Integer, nullable=False),
     Column("failures", Integer, nullable=False),  # F
-    Column("source", Text, nullable=False),  # where it was consumed from: `queue:orders`; empty: not known
+    Column("source", Text, nullable=False),  # the source: `queue:orders`; empty: not known
     Column("reason", Text, nullable=False),  # of a dead letter; empty: a retry, or sent later
     Column("parked_us", BigInteger, nullable=False),
     Column("body_bytes", BigInteger, nullable=False),
-    Column("publishes", Integer, nullable=False),  # that failed, in all; no repair sets it back
+    Column("publishes", Integer, nullable=False),  # failed publishes, in all; no repair resets this
     Column("last_error", Text),
     Column("marks", BytesColumn, nullable=False),  # JSON: our own headers, which are all texts
-    Column("exact", BytesColumn, nullable=False),  # JSON of `values`: what the documented columns cannot tell
-    Column("wire", BytesColumn),  # an adapter's own image of the original, where it gave one
+    Column("exact", BytesColumn, nullable=False),  # JSON of `values`: what the documented columns cannot hold
+    Column("wire", BytesColumn),  # an adapter's own image of the original, if the adapter gave one
     Index("redeliver_limbo_msg_copy", "copy_id"),
 )
 
-# What is known of messages of which a broker keeps the original. `run`: the program that has it, or had it last, in
-# its hands; `mark`: how, as of `ledger.MARKS`. A line without failures and mark is of no use and may be removed.
+# Knowledge about messages whose original is still at a broker. `run`: the program that handles the message, or handled
+# it last; `mark`: how, one of `ledger.MARKS`. A line without failures and mark is of no use and may be removed.
 ledger = Table(
     "redeliver_limbo_ledger",
     metadata,
@@ -184,20 +185,20 @@ ledger = Table(
     Column("message", Text, primary_key=True),  # key, generation and hop
     Column("run", Text, nullable=False),
     Column("mark", SmallInteger, nullable=False),
-    Column("changed_us", BigInteger, nullable=False),  # the line changed longest ago is removed first
+    Column("changed_us", BigInteger, nullable=False),  # the line with the oldest change is removed first
     Column("failures", Integer, nullable=False),  # F
-    Column("done", SmallInteger, nullable=False),  # 1: it only waits for its settle
+    Column("done", SmallInteger, nullable=False),  # 1: only the settlement is missing
     Column("not_before_us", BigInteger),
     Column("first_failed_us", BigInteger),
     Column("last_failed_us", BigInteger),
     Column("last_error", Text),
     Column("digest", BytesColumn),
-    Column("rest", BytesColumn),  # JSON of `ledger.Known`: what is read by programs only
+    Column("rest", BytesColumn),  # JSON of `ledger.Known`: read by programs only
     sqlite_with_rowid=False,
 )
 
-# Messages without a past that went to their handlers together: a line for each batch, so that they cost little. It is
-# removed when all of them have ended. A message's own line, where it has one, says more.
+# Messages without history that went to their handlers together: a line for each batch, which costs little. The line is
+# removed when all of them have ended. A message's own line, if there is one, holds more.
 batches = Table(
     "redeliver_limbo_batch",
     metadata,
@@ -206,36 +207,36 @@ batches = Table(
     Column("broker", Text, nullable=False),
     Column("source", Text, nullable=False),
     Column("began_us", BigInteger, nullable=False),
-    Column("messages", Text, nullable=False),  # as in the ledger, a space between two
+    Column("messages", Text, nullable=False),  # as in the ledger, separated by spaces
     sqlite_with_rowid=False,
 )
 
-# Programs that keep a ledger here. `beat` goes up with every sign of life.
+# Programs that keep a ledger here. `beat` increases with every sign of life.
 runs = Table(
     "redeliver_limbo_run",
     metadata,
     Column("run", Text, primary_key=True),
     Column("host", Text, nullable=False),
     Column("pid", BigInteger, nullable=False),
-    Column("born", Text, nullable=False),  # tells a process from a later one with its number; empty: not known
+    Column("born", Text, nullable=False),  # tells a process from a later one with the same number; empty: not known
     Column("beat", BigInteger, nullable=False),
     Column("beat_us", BigInteger, nullable=False),  # wall time, for people
 )
 
-# Messages that a handler has done with, or has in its hands: `idempotency`.
+# Messages that a handler has handled, or is handling: `idempotency`.
 handled = Table(
     "redeliver_limbo_handled",
     metadata,
     Column("source", Text, primary_key=True),
     Column("message", Text, primary_key=True),  # its key
-    Column("claim", Text, nullable=False),  # of the run that has it; empty: it was handled
-    Column("expires_us", BigInteger, nullable=False),  # from when on the line is as if it were not there
+    Column("claim", Text, nullable=False),  # of the run that handles the message; empty: it was handled
+    Column("expires_us", BigInteger, nullable=False),  # from this time on the line counts as missing
     Index("redeliver_limbo_handled_expires", "expires_us"),
     sqlite_with_rowid=False,
 )
 
-# Places in the lines of keys, of messages that are kept in order. A line is written with the copy that is parked, and
-# removed when its message was handled: a line without a copy keeps its key waiting, for a minute and a half, once.
+# Places of messages that are kept in order, by key. A line is written with the copy that is parked, and removed when
+# the message was handled. A line without a copy keeps its key waiting for a minute and a half, once.
 places = Table(
     "redeliver_limbo_place",
     metadata,
@@ -243,8 +244,8 @@ places = Table(
     Column("broker", Text, primary_key=True),
     Column("source", Text, primary_key=True),
     Column("order_key", Text, primary_key=True),  # a digest of the key
-    Column("number", BigInteger, primary_key=True, autoincrement=False),  # the lower one of a key comes first
-    Column("message", Text, nullable=False),  # the message key under which it comes again
+    Column("number", BigInteger, primary_key=True, autoincrement=False),  # within a key the lower number comes first
+    Column("message", Text, nullable=False),  # the message key under which the message comes again
     Column("kind", SmallInteger, nullable=False),  # `order_places.PlaceKind`
     Column("due_us", BigInteger, nullable=False),
     sqlite_with_rowid=False,
@@ -265,7 +266,7 @@ def _add_places(connection: Connection) -> None:
     metadata.create_all(connection, tables=[places])
 
 
-# From a version to the next; each is given the connection, in the transaction that also writes the new version.
+# Upgrades from one version to the next. Each gets the connection, in the transaction that also writes the new version.
 UPGRADES: Mapping[int, Upgrade] = {1: _add_ledger, 2: _add_handled, 3: _add_places}
 
 
@@ -277,9 +278,9 @@ def prepare(
     version: int = VERSION,
     upgrades: Mapping[int, Upgrade] = UPGRADES,
 ) -> None:
-    """Make the database ready, within the caller's transaction. Not `create`: what is there must fit as it is.
+    """Prepare the database, within the caller's transaction. Without `create`, the existing tables must fit unchanged.
 
-    ConfigError where a newer version, or Patch Bay itself, was here before.
+    Raises ConfigError if a newer version, or Patch Bay itself, was here before.
     """
     if create:
         alone(connection)
@@ -308,7 +309,7 @@ def prepare(
 
 
 def alone(connection: Connection) -> None:
-    """From here to the commit no other program makes tables or parts. A writer to SQLite is alone anyway."""
+    """Keep other programs from making tables or parts until the commit. A writer to SQLite is alone anyway."""
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:n)"), {"n": _NUMBER_OF_LOCK})
 

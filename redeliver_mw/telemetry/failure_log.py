@@ -38,7 +38,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 Later = Callable[[float, Callable[[], None]], object]
 
-LINES = 10  # of one fingerprint in one second
+LINES = 10  # for one fingerprint in one second
 SECOND = 1.0
 TRACEBACK_EVERY = 60.0  # seconds
 REMEMBERED = 1000  # fingerprints
@@ -54,7 +54,7 @@ FIELDS = (
 
 
 def log_failures_option(given: object) -> bool:
-    """Return `log_failures=`. Raises ConfigError if it is not True or False."""
+    """Return the value of `log_failures=`. Raises ConfigError if it is not True or False."""
     if not isinstance(given, bool):
         raise ConfigError(f"log_failures={given!r} is neither True nor False", cure="Write log_failures=False, or omit")
     return given
@@ -67,8 +67,8 @@ class _Second:
 
     def __init__(self, ends: float, level: int, error_type: str, fingerprint: str) -> None:
         self.ends, self.level, self.error_type, self.fingerprint = ends, level, error_type, fingerprint
-        self.lines = 0  # also those that were left out
-        self.told = LINES  # of these, the ones that were written or counted in a summary
+        self.lines = 0  # including those that were left out
+        self.told = LINES  # the ones of these that were written or counted in a summary
 
 
 class FailureLog:
@@ -88,17 +88,19 @@ class FailureLog:
         self._wakes = -math.inf  # when the timer is due
 
     def attempt(self, c: RecordAttempt, later: Later | None = None) -> None:
-        """Log an attempt if it failed. `later(seconds, fn)` starts the timer for a summary; without it a summary waits
-        for the next line."""
+        """Log an attempt if it failed.
+
+        `later(seconds, fn)` starts the timer for a summary; without it a summary waits for the next line.
+        """
         level = _level(c)
         if level and log.isEnabledFor(level):
             try:
                 self._attempt(c, level, later)
-            except Exception:  # the message goes on as if nothing had happened
+            except Exception:  # the message continues as if nothing had happened
                 return
 
     def flush(self) -> None:
-        """Write every summary that waits, also of a second that is not over."""
+        """Write every waiting summary, including those of seconds that are not over."""
         try:
             self._summarise(math.inf)
         except Exception:
@@ -115,7 +117,7 @@ class FailureLog:
                 _remember(self._seconds, key, second)
             second.lines = number = second.lines + 1
             if number > LINES and number != second.told + 1:
-                return  # it is only counted
+                return  # the attempt is only counted
             if number > LINES:
                 self._full.append(second)
                 waits = self._claim_timer(now) if later is not None else None
@@ -157,7 +159,7 @@ class FailureLog:
     def _claim_timer(self, now: float) -> float | None:
         """Return the seconds after which `_due` is to be called, or None while another timer runs.
 
-        The timer of a connection that was lost never comes; it is replaced.
+        The timer of a lost connection never fires; it is replaced.
         """
         if not self._full or now < self._wakes + SECOND:
             return None
@@ -165,7 +167,7 @@ class FailureLog:
         return max(0.0, self._wakes - now)
 
     def _due(self, later: Later) -> None:
-        """Write what is over, on the thread of the timer."""
+        """Write the summaries of seconds that are over. Called on the thread of the timer."""
         try:
             now = self._clock.now().mono
             self._summarise(now + EARLY)
@@ -179,7 +181,7 @@ class FailureLog:
 
 
 def _remember(found: OrderedDict[K, V], key: K, value: V) -> None:
-    """Put `value` at the end; what was put there longest ago is forgotten when there are too many."""
+    """Put `value` at the end; if there are too many values, drop the one that was put longest ago."""
     found[key] = value
     found.move_to_end(key)
     if len(found) > REMEMBERED:
@@ -199,7 +201,7 @@ def _level(c: RecordAttempt) -> int:
 
 
 def _line(c: RecordAttempt, fields: Mapping[str, Any]) -> str:
-    """Return the line that says in words what the fields of the log record say."""
+    """Return the line that expresses the fields of the log record in words."""
     message_id = fields.get("message_id")
     message = f"message {_one_line(message_id, ID_BYTES)}" if message_id else "a message"
     failed = "" if c.failure is None else " failed"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Log that policies may not be what was meant."""
+"""Logs that policies may not be what their author meant."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""For tests of consumers: a broker in memory, a clock moved by hand, faults, deliveries made by hand.
+"""Offers tools for tests of consumers: a broker in memory, a clock moved by hand, faults, deliveries made by hand.
 
-`AdapterContract` and `World` come from `contract`, and with them pytest, when they are first asked for.
+`AdapterContract` and `World` are imported from `contract`, and pytest with them, on first use.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`TestApp`: an App on a memory broker with a clock moved by hand. No threads, no waiting, no server."""
+"""Provides `TestApp`: an App on a memory broker with a hand-driven clock. No threads, no waiting, no server."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PERSONALITIES = {"rabbitmq": "rabbitmq", "activemq": "activemq", "artemis": "art
 
 
 class TestApp:
-    """Runs `app`'s handlers as its broker would, as far as `send` and `advance` go.
+    """Runs `app`'s handlers as its broker would, driven by `send` and `advance`.
 
-    The memory broker takes the personality of the app's URL (`memory://`: RabbitMQ's). Sources are declared.
-    A context manager that stops it in the end; without `with` it starts at the first use. On one thread.
+    The memory broker has the personality of the app's URL (`memory://`: RabbitMQ's). Sources are declared. As a context
+    manager it stops the app at the end; without `with` the app starts at the first use. For one thread.
 
         with TestApp(app) as test:
             test.send("orders", b"broken")
@@ -32,7 +32,7 @@ class TestApp:
             assert test.dead_letters("orders")[0].headers["redeliver_failures"] == "3"
     """
 
-    __test__ = False  # for pytest: this is no test class
+    __test__ = False  # tells pytest that this is not a test class
 
     def __init__(self, app: App, *, personality: str | None = None, faults: Faults | None = None) -> None:
         self.app = app
@@ -43,7 +43,7 @@ class TestApp:
         self._started = False
 
     def start(self) -> Self:
-        """Connect and subscribe; nothing to do the second time."""
+        """Connect and subscribe. A second call does nothing."""
         if self._started:
             return self
         for source in self.app.sources:
@@ -59,16 +59,16 @@ class TestApp:
         headers: Mapping[str, Any] | None = None,
         **properties: Any,
     ) -> None:
-        """Send a message, and run what is due now. A str is sent as UTF-8."""
+        """Send a message, and run everything that is due now. A str is encoded as UTF-8."""
         self.start()
         raw = body.encode() if isinstance(body, str) else body
         self.broker.send(Destination.parse(destination), raw, dict(headers or {}), **properties)
         self.clock.run_until_idle()
 
     def advance(self, seconds: float) -> None:
-        """Move time; everything that falls due on the way happens, each at its own instant.
+        """Let `seconds` pass; everything that falls due meanwhile happens at its own instant.
 
-        What was changed in the limbo's tables by SQL is seen first.
+        Changes made to the limbo's tables by SQL are noticed first.
         """
         self.start()
         if self.app._engine is not None:
@@ -76,13 +76,15 @@ class TestApp:
         self.clock.advance(seconds)
 
     def dead_letters(self, source: str | Destination) -> list[StoredMessage]:
-        """What lies in the dead-letter targets of this source, oldest first."""
+        """Return the messages in the dead-letter targets of this source, oldest first."""
         return [message for target in self.app.dead_letter_targets(source) for message in self.broker.peek(target)]
 
     def replay(self, source: str | Destination, *, limit: int | None = None) -> ReplayReport:
-        """Send what lies in the dead-letter targets of this source back to where it was consumed from.
+        """Replay the messages in the dead-letter targets of this source: send them back to where they were consumed
+        from.
 
-        What falls due now happens: handlers run again. `limit`: at most so many letters of each target (>= 1).
+        Everything that is due now happens: handlers run again. `limit`: at most this many dead letters of each target
+        (>= 1).
         """
         self.start()
         replay_id = uuid.uuid4().hex[:16]
@@ -99,7 +101,7 @@ class TestApp:
         return ReplayReport(replay_id, outcomes, sum(report.died_again for report in done), rest)
 
     def depth(self, destination: str | Destination) -> int:
-        """Messages ready in a queue."""
+        """Return the number of messages ready in a queue."""
         return self.broker.depth(destination)
 
     def stop(self) -> StopReport:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A clock that stands still until it is moved."""
+"""Offers a clock that stands still until it is moved by hand."""
 
 from ..memory.clock import ManualClock
 

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`make_delivery`: a delivery without a broker, for calling a handler directly; `sent`: what the handler sent."""
+"""Provides `make_delivery`, a delivery without a broker for calling a handler directly, and `sent`, what the handler
+sent.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,10 @@ def make_delivery(
     destination: str | Destination = "orders",
     **properties: Any,
 ) -> Delivery:
-    """A delivery whose handler failed `failures` times before this run.
+    """Return a delivery whose handler failed `failures` times before this run.
 
-    Text becomes UTF-8; `properties` as in `Properties` (`message_id=`, `content_type=`, …).
-    Its generation is 0: no adapter will settle it. What its handler sends is kept for `sent`.
+    Text is encoded as UTF-8; `properties` as in `Properties` (`message_id=`, `content_type=`, …). The generation is 0:
+    no adapter will settle the delivery. The messages that its handler sends are kept for `sent`.
     """
     data = body.encode() if isinstance(body, str) else bytes(body)
     native = _Native(data, dict(headers or {}), Properties(**properties))
@@ -70,5 +72,7 @@ def make_delivery(
 
 
 def sent(delivery: Delivery) -> list[Outgoing]:
-    """What a handler has sent with `delivery.send`, as if it had succeeded now; nothing can be sent afterwards."""
+    """Return what a handler has sent with `delivery.send`, as if it had succeeded now; nothing can be sent
+    afterwards.
+    """
     return [sending.out for sending in delivery.outbox.close()]

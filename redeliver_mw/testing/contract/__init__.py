@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The contract: what every adapter must do, as tests that it inherits. The only place that imports pytest.
+"""Holds the contract: tests that every adapter must pass, and inherits. This is the only package that imports pytest.
 
     class TestMine(AdapterContract):
         @pytest.fixture
@@ -9,9 +9,9 @@
             yield mine
             mine.close()
 
-What a broker cannot do by its own declared `Capabilities`, or what a harness cannot bring about, excuses a
-test; excuses are told at the end of the run. A test that is overridden fails the contract, unless the new one
-is marked `xfail` with a reason. To see the values of a failed assertion, let your `conftest.py` call
+A test is excused if the broker's declared `Capabilities` or the harness do not support it; excuses are listed at the
+end of the run. A test that is overridden fails the contract, unless the new test is marked `xfail` with a reason. To
+see the values of a failed assertion, let your `conftest.py` call
 `pytest.register_assert_rewrite("redeliver_mw.testing.contract")` before it imports this.
 """
 
@@ -46,5 +46,5 @@ __all__ = [
 
 class AdapterContract(
     Stopping, Doubts, Sending, Unsendable, Starting, TargetCases, Copying, Letters, Retries
-):  #  # pytest runs the last first
-    """All of it; the parts may be inherited one by one where another class keeps the rest."""
+):  # pytest runs the last base first
+    """Combines all parts of the contract; the parts may be inherited one by one where another class has the rest."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What all parts of the contract share: the world, excuses, and the ban on overriding."""
+"""Holds what all parts of the contract share: the world, excuses, and the ban on overriding."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Excuses:
-    """A plugin of pytest: tells at the end what was not asked of whom, and why."""
+    """Is a pytest plugin that lists at the end which tests were excused for which adapters, and why."""
 
     NAME: ClassVar[str] = "redeliver-mw-contract-excuses"
 
@@ -40,7 +40,7 @@ class Excuses:
 
 
 def needs_ability(*abilities: Ability) -> Callable[[F], F]:
-    """A test that asks for more than every harness has."""
+    """Mark a test that needs more than every harness offers."""
 
     def missing(world: World) -> str:
         lacking = sorted(set(abilities) - world.abilities)
@@ -50,17 +50,17 @@ def needs_ability(*abilities: Ability) -> Callable[[F], F]:
 
 
 def needs_marks(test: F) -> F:
-    """A test of what is remembered of a message that comes back: it must be marked as redelivered then."""
+    """Mark a test of what is remembered of a returned message: the broker must mark such a message as redelivered."""
     return _excused_by(lambda w: "" if "cut" in w.marks else "it does not mark what comes back")(test)
 
 
 def needs_missing(test: F) -> F:
-    """A test of a target that is not there."""
+    """Mark a test of a target that does not exist."""
     return _excused_by(lambda w: "it makes a queue at its first use" if w.makes_on_use else "")(test)
 
 
 def needs(can: Callable[[Capabilities], object], why_not: str) -> Callable[[F], F]:
-    """A test that asks for more than every broker can, by its declared capabilities."""
+    """Mark a test that needs more than every broker offers, by the declared capabilities."""
     return _excused_by(lambda world: "" if can(world.capabilities) else why_not)
 
 
@@ -80,13 +80,13 @@ def _excused_by(excuse: Callable[[World], str]) -> Callable[[F], F]:
 
 
 class Case:
-    """The base of every part. An inheritor gives the fixture `world`."""
+    """Is the base of every part. A subclass provides the fixture `world`."""
 
     excuses: Excuses
 
     @pytest.fixture
     def world(self) -> World:
-        """The broker under test; a fixture of the inheritor's, who also closes it."""
+        """Return the broker under test; a fixture of the subclass, which also closes it."""
         raise NotImplementedError("give the contract a fixture `world`")
 
     @pytest.fixture(autouse=True)
@@ -96,13 +96,13 @@ class Case:
     def policy(
         self, world: World, dead_letter: str | list[str] | None, dead_after: int = 3, **more: Any
     ) -> RedeliveryPolicy:
-        """Dead after `dead_after` failures, a tick between attempts."""
+        """Return a policy that dead-letters after `dead_after` failures, with a tick between attempts."""
         names = [dead_letter] if isinstance(dead_letter, str) else dead_letter
         targets = None if names is None else [f"queue:{name}" for name in names]
         return RedeliveryPolicy(dead_after, **({"backoff": world.tick, "dead_letter": targets} | more))
 
     def forget_everything(self) -> None:
-        """As in a new process: no ledger remembers anything."""
+        """Forget everything, as in a new process: no ledger remembers anything."""
         ledger._ledgers.clear()
 
     def test_no_test_of_the_contract_is_overridden_without_a_reason(self) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a copy carries: the body, the headers and the properties as they were, and nothing that bites."""
+"""Tests what a copy carries: body, headers and properties unchanged, and no header that the broker would act on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .case import Case
 from .handlers import Handler, Trouble, fail, fail_if
 from .world import Consumer, Raw, World
 
-NO_LIFETIME = ("expiration", "expires_at_us")  # by which a copy would die a second time
+NO_LIFETIME = ("expiration", "expires_at_us")  # a copy with these could expire a second time
 
 
 class Copying(Case):
@@ -28,7 +28,7 @@ class Copying(Case):
         lifetime: float | None = None,
         **properties: object,
     ) -> Raw:
-        """The dead letter of a message that failed at once."""
+        """Return the dead letter of a message that failed at once."""
         queue, dead = world.new_queue(), world.new_queue()
         world.consume(queue, fail, self.policy(world, dead, 1))
         world.send(queue, body, headers, lifetime=lifetime, **properties)
@@ -158,7 +158,7 @@ class Copying(Case):
 
 
 def filling(world: World, room: int) -> dict[str, str]:
-    """Headers that leave `room` bytes of the budget, none of them longer than a value may be."""
+    """Return headers that leave `room` bytes of the budget, none of them longer than a value may be."""
     left, each = world.capabilities.header_bytes - room, min(4_000, world.capabilities.value_bytes // 2)
     headers: dict[str, str] = {}
     while left > 0:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Connections cut, brokers killed, answers lost: nothing is lost, and the count stays right."""
+"""Tests cut connections, killed brokers and lost answers: no message is lost, and the count stays right."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .world import Consumer, World
 
 
 class Doubts(Case):
-    """What is in doubt stays the broker's."""
+    """Checks that a message in doubt stays at the broker."""
 
     def test_the_brokers_own_limit_does_not_fire_before_ours(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
@@ -36,7 +36,7 @@ class Doubts(Case):
         assert world.wait_until(lambda: consumer.handler.done[b"one"] == 1)
         assert consumer.counts == [1, 2, 3]
         gap = consumer.handler.runs[1].at - consumer.handler.runs[0].at
-        assert gap >= 0.8 - 1e-6  # its rest survives too
+        assert gap >= 0.8 - 1e-6  # the delay is kept too
         consumer.stop()
         assert world.depth(queue) == world.depth(dead) == 0
 
@@ -157,7 +157,7 @@ class Doubts(Case):
         assert world.wait_until(lambda: handler.done.total() == 20)
         world.advance(world.tick)
         app.stop()
-        assert set(handler.done.values()) == {1}  # a broker that closed the channel would have sent some again
+        assert set(handler.done.values()) == {1}  # a broker that closed the channel would have redelivered some
         assert world.depth(queue) == 0
 
     def test_a_settle_after_the_reconnect_removes_no_other_message(self, world: World) -> None:
@@ -172,11 +172,11 @@ class Doubts(Case):
         world.advance(0.1)
         self.cut_and_reconnect(world, consumer.app)
         adapter = engine(consumer.app).adapter
-        for delivery in old:  # the tag of the first is now that of the second
+        for delivery in old:  # the tag of the first is now the tag of the second
             adapter.settle(((delivery, "accepted"),))
         world.advance(0.1)
         self.cut_and_reconnect(world, consumer.app)
-        # What the broker still has comes back after this second cut, and is run again when it is due.
+        # The messages that the broker still has return after this second cut, and are run again when they are due.
         assert world.wait_until(lambda: len(consumer.handler.of(b"kept")) == 2)
 
     def cut_and_reconnect(self, world: World, app: App) -> None:
@@ -200,17 +200,17 @@ class Doubts(Case):
 
 
 def engine(app: App) -> Any:
-    """What an App is made of: the only way to its adapter."""
+    """Return the engine of an App, the only way to its adapter."""
     return app._engine
 
 
 def lose_a_settle(world: World, consumer: Consumer, send: Callable[[], None]) -> None:
-    """Of what is sent now; the connection is lost with it, and there again."""
+    """Lose the settlement of the message that `send` sends; the connection is lost too, and restored."""
     live = engine(consumer.app).runner._live
     before = set(live)
     world.lose_next_settle()
     send()
     if not world.wait_until(lambda: bool(live - before), 3.0) and world.capabilities.atomic_move:
-        world.cut_connections()  # a transaction has no settle of its own that could be lost
+        world.cut_connections()  # a transaction has no separate settlement that could be lost
     assert world.wait_until(lambda: bool(live - before))
     world.advance(world.tick)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Handlers that do as they are told and remember it."""
+"""Offers handlers that act as told and remember their runs."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from ...message import Delivery
 
 
 class Trouble(Exception):
-    """What handlers of the contract raise."""
+    """Is the exception that handlers of the contract raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One call of a handler: what it was given, and when (monotonic seconds)."""
+    """Holds one call of a handler: its input, and when (monotonic seconds)."""
 
     body: bytes
-    count: int  # the delivery count it was shown
+    count: int  # the delivery count that the handler saw
     at: float
     redelivered: bool
     delivery: Delivery
 
 
 class Handler:
-    """Calls `act` with each delivery; `runs` tells of every call, also of those that raised. Thread-safe."""
+    """Calls `act` with each delivery; `runs` holds every call, including those that raised. Thread-safe."""
 
     def __init__(self, now: Callable[[], float], act: Callable[[Delivery], Any] | None = None) -> None:
         self._now, self._act = now, act
         self._lock = threading.Lock()
         self.runs: list[Run] = []
-        self.done: Counter[bytes] = Counter()  # bodies of the runs that succeeded
+        self.done: Counter[bytes] = Counter()  # bodies of the successful runs
 
     def __call__(self, delivery: Delivery) -> None:
         self._ran(delivery)
@@ -45,7 +45,7 @@ class Handler:
             self.done[delivery.body] += 1
 
     def decoded(self, value: Any, delivery: Delivery) -> None:
-        """For `decode=`."""
+        """Handle a decoded message, for `decode=`."""
         self(delivery)
 
     def _ran(self, delivery: Delivery) -> None:
@@ -54,17 +54,17 @@ class Handler:
             self.runs.append(run)
 
     def of(self, body: bytes) -> list[Run]:
-        """The runs of one body."""
+        """Return the runs of one body."""
         return [run for run in self.runs if run.body == body]
 
 
 def fail(delivery: Delivery) -> None:
-    """Always."""
+    """Fail always."""
     raise Trouble("it never works")
 
 
 def fail_first(times: int) -> Callable[[Delivery], None]:
-    """The first `times` runs of each body fail, whatever the deliveries say of themselves."""
+    """Return a handler that fails the first `times` runs of each body, whatever the deliveries' own counts are."""
     seen: Counter[bytes] = Counter()
 
     def act(delivery: Delivery) -> None:
@@ -76,7 +76,7 @@ def fail_first(times: int) -> Callable[[Delivery], None]:
 
 
 def fail_if(sick: Callable[[Delivery], bool]) -> Callable[[Delivery], None]:
-    """Those that are `sick`."""
+    """Return a handler that fails for deliveries for which `sick` returns True."""
 
     def act(delivery: Delivery) -> None:
         if sick(delivery):

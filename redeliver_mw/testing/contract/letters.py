@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the dead, and what brings them back to life."""
+"""Tests dead letters and their replay."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .world import World
 
 
 class Letters(Case):
-    """Dead letters, and copies that come back."""
+    """Checks dead letters, and copies that come back."""
 
     def test_after_the_last_failure_it_lies_in_the_dead_letter_queue(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
@@ -47,7 +47,7 @@ class Letters(Case):
     @pytest.mark.parametrize("delay", ["hold", "auto"])
     def test_a_dead_letter_tells_of_its_last_ten_attempts(self, world: World, delay: Option) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        policy = self.policy(world, dead, 12, backoff=[0.01] * 10 + [1.2])  # the last rest may be the broker's
+        policy = self.policy(world, dead, 12, backoff=[0.01] * 10 + [1.2])  # the last delay may be waited at the broker
         consumer = world.consume(queue, fail, policy, records=True, delay=delay)
         world.send(queue, b"one", {"redeliver_history": "[" * 3_000}, message_id="m1")
         assert world.wait_until(lambda: world.depth(dead) == 1 and len(consumer.records) == 12)
@@ -132,7 +132,7 @@ class Letters(Case):
         queue, dead = world.new_queue(), world.new_queue()
         policy = self.policy(world, dead, 3, backoff=5.0)
         sizes: list[int] = []
-        for _ in range(2):  # each stop makes a copy of what is held
+        for _ in range(2):  # each stop makes a copy of the held message
             consumer = world.consume(queue, fail, policy, delay="hold")
             if not sizes:
                 world.send(queue, b"one", {"traceparent": "t-1"}, message_id="m1")

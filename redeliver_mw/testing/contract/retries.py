@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Failure, delay, success; and what must not wait meanwhile."""
+"""Tests failure, delay and success; and what must not wait meanwhile."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .world import World
 
 
 class Retries(Case):
-    """The main job."""
+    """Checks the main function of the library."""
 
     def test_a_message_that_succeeds_is_handled_once_and_gone(self, world: World) -> None:
         queue = world.new_queue()
@@ -178,7 +178,8 @@ class Retries(Case):
 
     def test_two_consumers_on_one_queue_handle_each_message_once(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        policy, sick = self.policy(world, dead), fail_first(1)  # one for both: a copy may reach the other consumer
+        # one handler for both consumers: a copy may reach the other one
+        policy, sick = self.policy(world, dead), fail_first(1)
         both = [world.consume(queue, sick, policy, prefetch=4) for _ in range(2)]
         bodies = [f"m{n}".encode() for n in range(40)]
         for body in bodies:
@@ -198,7 +199,7 @@ class Retries(Case):
         consumer = world.consume(queue, sick, self.policy(world, dead, backoff=8.0), prefetch=50)
         for n in range(20):
             world.send(queue, f"sick{n}".encode())
-        for n in range(150):  # three times the prefetch window, and yet sent long before the sick are due
+        for n in range(150):  # three times the prefetch window, and still sent long before the retries are due
             world.send(queue, f"well{n}".encode())
         begun = world.now()
         assert world.wait_until(lambda: consumer.handler.done.total() == 150, 8.0)

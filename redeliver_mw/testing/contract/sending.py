@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a handler sends goes out if it succeeds, with the settling of its message; and not at all if it fails."""
+"""Tests that a handler's messages are sent with the settlement if it succeeds, and not at all if it fails."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .world import World
 
 
 def sender(*targets: str, fails: int = 0) -> Callable[[Delivery], None]:
-    """Sends the body to each target; its first `fails` runs fail after that."""
+    """Return a handler that sends the body to each target; its first `fails` runs fail afterwards."""
     runs: list[bytes] = []
 
     def act(delivery: Delivery) -> None:
@@ -29,7 +29,7 @@ def sender(*targets: str, fails: int = 0) -> Callable[[Delivery], None]:
 
 
 class Sending(Case):
-    """`Delivery.send`."""
+    """Checks `Delivery.send`."""
 
     def test_a_success_sends_once_and_settles(self, world: World) -> None:
         queue, left, right = world.new_queue(), world.new_queue(), world.new_queue()
@@ -188,7 +188,7 @@ class Sending(Case):
         consumer = world.consume(queue, sender(target), self.policy(world, None))
         lose_a_settle(world, consumer, lambda: world.send(queue, b"one"))
         assert world.wait_until(lambda: world.depth(target) >= 1)
-        world.send(queue, b"one")  # behind what comes back
+        world.send(queue, b"one")  # behind the message that returns
         assert world.wait_until(lambda: consumer.handler.done[b"one"] >= 2)
         world.advance(world.tick)
         consumer.stop()
@@ -227,7 +227,7 @@ class Sending(Case):
 
         assert world.wait_until(arrived, 60.0)
         consumer.stop()
-        following = world.consume(queue, sender(target), self.policy(world, None))  # of what was not settled
+        following = world.consume(queue, sender(target), self.policy(world, None))  # consumes the unsettled message
         assert world.wait_until(lambda: world.depth(queue) == 0)
         world.advance(world.tick)
         following.stop()

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bad input, and a world that is not as it should be: said at start, at once, with a cure."""
+"""Tests bad input, and a broker that is not as expected: reported at start, at once, with a cure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .world import World
 
 
 class Starting(Case):
-    """What is refused before the first message, and what an adapter declares of its broker."""
+    """Checks what is refused before the first message, and what an adapter declares of its broker."""
 
     @needs_missing
     def test_a_missing_target_is_made_or_named(self, world: World) -> None:

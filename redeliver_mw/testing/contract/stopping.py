@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Stopping: bounded in time, with nothing lost and no count forgotten."""
+"""Tests stopping: bounded in time, with no message and no count lost."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _nackable(capabilities: Capabilities) -> bool:
 
 
 def _consumes(app: App) -> bool:
-    """Whether one of its subscriptions is live."""
+    """Return whether one of its subscriptions is live."""
     runner = app._engine.runner if app._engine is not None else None
     return runner is not None and bool(runner._live)
 
 
 class Stopping(Case):
-    """An App that ends."""
+    """Checks an App that ends."""
 
     def test_what_is_held_at_a_stop_keeps_its_count_for_the_next_app(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
@@ -41,7 +41,7 @@ class Stopping(Case):
         world.advance(0.1)
         report = first.stop()
         assert report.clean
-        self.forget_everything()  # a new process knows what the copy carries, and nothing else
+        self.forget_everything()  # a new process knows only what the copy carries
         second = world.consume(queue, fail, policy)
         assert world.wait_until(lambda: world.depth(dead) == 1)
         assert second.counts == [2, 3]

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""TargetCases that refuse, vanish or never answer: the message stays, the source pauses, and it goes on by itself."""
+"""Tests targets that refuse, vanish or never answer: the message stays, the source pauses, and work resumes by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from .world import World
 
 
 class TargetCases(Case):
-    """Failed-target."""
+    """Checks the rule failed-target."""
 
     def test_a_refusing_target_pauses_the_source_until_it_takes_again(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue(refusing=True)
@@ -40,7 +42,7 @@ class TargetCases(Case):
         for body in sorted(sick):
             world.send(queue, body, message_id=body.decode())
         assert world.wait_until(lambda: consumer.paused is not None)
-        world.advance(12 * world.tick)  # each of them has been refused three times, and once more
+        world.advance(12 * world.tick)  # each of them has been refused three times, and then once more
         world.send(queue, b"well")
         world.advance(world.tick)
         assert set(consumer.bodies) == sick
@@ -48,7 +50,7 @@ class TargetCases(Case):
         letters: list[bytes] = []
 
         def over() -> bool:
-            letters.extend(raw.body for raw in world.take_all(dead))  # there may be room for one at a time only
+            letters.extend(raw.body for raw in world.take_all(dead))  # there may be room for only one at a time
             return set(letters) == sick and consumer.handler.done[b"well"] == 1
 
         assert world.wait_until(over, 4 * world.patience)
@@ -59,7 +61,7 @@ class TargetCases(Case):
 
     def test_a_target_that_vanished_loses_nothing(self, world: World) -> None:
         queue, dead = world.new_queue(), world.new_queue()
-        # which nobody but we makes again
+        # No other process makes the target again.
         consumer = world.consume(queue, fail, self.policy(world, dead, 1), declare="none")
         world.delete(dead)
         world.send(queue, b"one", message_id="m1")
@@ -79,7 +81,7 @@ class TargetCases(Case):
         world.send(queue, b"sick", message_id="m1")
         assert world.wait_until(lambda: consumer.counts == [1])
         world.send(queue, b"well")
-        assert world.wait_until(lambda: consumer.handler.done[b"well"] == 1)  # consuming goes on
+        assert world.wait_until(lambda: consumer.handler.done[b"well"] == 1)  # consuming continues
         world.advance(2.5)
         world.unsilence()
         assert world.wait_until(lambda: world.depth(dead) == 1)
@@ -98,7 +100,7 @@ class TargetCases(Case):
         assert world.wait_until(lambda: len(consumer.bodies) == 2)
         world.raise_alarm()
         assert world.wait_until(lambda: consumer.counts == [1, 1, 2])
-        world.advance(2.5)  # longer than the patience with a silent link
+        world.advance(2.5)  # longer than the timeout for a silent link
         assert consumer.paused is None
         world.lift_alarm()
         assert world.wait_until(lambda: world.depth(dead) == 1)

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a handler cannot send is an error where it is sent, in the handler, and not for ever after."""
+"""Tests that a message that cannot be sent is an error in the handler that sends it, and does not block its source
+for ever.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from .world import World
 
 
 class Unsendable(Case):
-    """`Delivery.send` with what it does not take, and when it is too late."""
+    """Checks `Delivery.send` with invalid messages, and when it is too late."""
 
     @needs(lambda can: can.schedule is None or can.schedule.rungs, "it delays copies itself")
     def test_a_delay_that_nobody_can_keep_is_an_error_in_the_handler(self, world: World) -> None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`World`: what the contract needs of a broker, not through the adapter under test."""
+"""Provides `World`: what the contract needs of a broker, independent of the adapter under test."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """A message as a plain client of the broker sees it. `props` are the standard ones that it has."""
+    """Holds a message as a plain client of the broker sees it. `props` are the standard properties that it has."""
 
     body: bytes
     headers: Mapping[str, Any]
@@ -34,7 +34,7 @@ class Raw:
 
 @dataclass(slots=True)
 class Consumer:
-    """A started App with one handler that remembers its runs."""
+    """Is a started App with one handler that remembers its runs."""
 
     app: App
     handler: Handler
@@ -42,7 +42,7 @@ class Consumer:
 
     @property
     def counts(self) -> list[int]:
-        """The delivery counts that the handler saw, in order."""
+        """Return the delivery counts that the handler saw, in order."""
         return [run.count for run in self.handler.runs]
 
     @property
@@ -51,14 +51,14 @@ class Consumer:
 
     @property
     def paused(self) -> str | None:
-        """Why its source is paused; None when it is not."""
+        """Return why its source is paused, or None."""
         (source,) = self.app.health()["sources"].values()
         why: str | None = source["why_paused"]
         return why
 
     @property
     def uncopyable(self) -> int:
-        """Messages that stay unsettled in it since no exact copy of them can be made."""
+        """Return how many messages stay unsettled in it because no exact copy of them can be made."""
         (source,) = self.app.health()["sources"].values()
         return int(source["uncopyable"])
 
@@ -67,26 +67,27 @@ class Consumer:
 
 
 class World(ABC):
-    """A real broker, or one in memory, as the tests of the contract use it. For one test at a time.
+    """Is a real broker, or one in memory, as the tests of the contract use it. For one test at a time.
 
-    What is done here goes past the adapter under test: by a raw client of the broker's, by its admin tools, by
-    a proxy in front of it. Only `url`, and with it every App, is the adapter's. Times are seconds.
+    The methods bypass the adapter under test: they use a raw client of the broker, its admin tools, or a proxy in front
+    of it. Only `url`, and with it every App, uses the adapter. Times are in seconds.
     """
 
     tick: ClassVar[float] = 0.25  # the usual delay of policies under test
-    patience: ClassVar[float] = 15.0  # how long `wait_until` waits, unless told otherwise
-    start_limit: ClassVar[float] = 15.0  # in which an App must know that it cannot start
+    patience: ClassVar[float] = 15.0  # default timeout of `wait_until`
+    start_limit: ClassVar[float] = 15.0  # within which an App must know that it cannot start
     abilities: frozenset[Ability] = frozenset()
-    keeps_message_ids: bool = True  # a producer's own; ActiveMQ gives every message one of its own
-    # After what the broker marks what comes back as redelivered; without the mark a settled-at-once is never taken.
+    keeps_message_ids: bool = True  # a producer's own message ids; ActiveMQ gives every message a new id
+    # After these events the broker marks returned messages as redelivered. Without the mark, a message whose settlement
+    # is already decided is not recognised.
     marks: frozenset[Literal["cut", "kill"]] = frozenset({"cut", "kill"})
-    makes_on_use: bool = False  # a queue that nobody made is made at its first use, so that none is ever missing
-    user: str = ""  # whom the broker knows a raw client as; empty: messages carry no user id
+    makes_on_use: bool = False  # a missing queue is made at its first use, so none is ever missing
+    user: str = ""  # the user of a raw client, as the broker reports it; empty: messages carry no user id
 
     def __init__(self) -> None:
         self._apps: list[App] = []
 
-    # -- to be given -----------------------------------------------------------------------------------------
+    # -- for every harness to implement -----------------------------------------------------------------------
 
     @property
     @abstractmethod
@@ -95,18 +96,20 @@ class World(ABC):
     @property
     @abstractmethod
     def capabilities(self) -> Capabilities:
-        """What the adapter declares for this broker."""
+        """Return what the adapter declares for this broker."""
 
     @property
     @abstractmethod
     def foreign_headers(self) -> Mapping[str, Any]:
-        """One header of each type that this dialect knows."""
+        """Return one header of each type that this dialect has."""
 
     @abstractmethod
     def new_queue(self, *, refusing: bool = False, lasting: bool = False, declare: bool = True) -> str:
-        """A durable queue that no other test uses. `refusing`: it takes no message until `relent`.
+        """Make a durable queue that no other test uses, and return its name. `refusing`: it refuses messages until
+        `relent`.
 
-        `lasting`: it survives a kill of the broker although it is new. Without `declare` only its name.
+        `lasting`: the queue survives a kill of the broker although it is new. Without `declare` only the name is
+        returned.
         """
 
     @abstractmethod
@@ -119,99 +122,101 @@ class World(ABC):
         lifetime: float | None = None,
         **properties: Any,
     ) -> None:
-        """As a producer would: durable, confirmed. `properties` as in `Properties`."""
+        """Send as a producer would: durable, confirmed. `properties` as in `Properties`."""
 
     @abstractmethod
     def take_all(self, queue: str) -> list[Raw]:
-        """Everything that waits there, removed."""
+        """Remove all messages that wait in the queue, and return them."""
 
     @abstractmethod
     def depth(self, queue: str) -> int:
-        """Messages that wait there; those in flight do not."""
+        """Return the number of messages that wait in the queue, without those in flight."""
 
     @abstractmethod
     def exists(self, queue: str) -> bool: ...
 
     @abstractmethod
     def declare(self, queue: str) -> None:
-        """Make it, again after a `delete`."""
+        """Make the queue, again after a `delete`."""
 
     @abstractmethod
     def delete(self, queue: str) -> None: ...
 
     @abstractmethod
     def relent(self, queue: str) -> None:
-        """A refusing queue takes messages from now on."""
+        """Let a refusing queue accept messages from now on."""
 
     @abstractmethod
     def cut_connections(self) -> None:
-        """Every connection of our Apps is lost, without a goodbye."""
+        """Lose every connection of our Apps, without closing them."""
 
     @abstractmethod
     def lose_next_settle(self) -> None:
-        """The next settle that an App writes does not arrive: its connections are cut instead."""
+        """Lose the next settlement that an App writes: its connections are cut instead."""
 
     @abstractmethod
     def silence(self) -> None:
-        """No publish of an App is answered, nor arrives, until `unsilence`."""
+        """Neither deliver nor answer any publish of an App until `unsilence`."""
 
     @abstractmethod
     def unsilence(self) -> None: ...
 
     @abstractmethod
     def now(self) -> float:
-        """The monotonic clock of handlers and timers."""
+        """Return the monotonic clock of handlers and timers."""
 
     @abstractmethod
     def advance(self, seconds: float) -> None:
-        """Let this time pass."""
+        """Let `seconds` pass."""
 
     @abstractmethod
     def wait_until(self, true: Callable[[], bool], timeout: float | None = None) -> bool:
-        """Let time pass until `true()`; False when `timeout` seconds did not bring it about."""
+        """Let time pass until `true()`; return False after `timeout` seconds."""
 
-    # -- to be given where the abilities say so --------------------------------------------------------------
+    # -- for harnesses that declare the ability ---------------------------------------------------------------
 
     def kill_broker(self) -> None:
-        """As by kill -9 ("kill")."""
+        """Kill the broker as with kill -9 ("kill")."""
         raise NotImplementedError
 
     def restart_broker(self) -> None:
         raise NotImplementedError
 
     def raise_alarm(self) -> None:
-        """The broker has no memory left and takes no message ("alarm")."""
+        """Make the broker refuse messages for lack of memory ("alarm")."""
         raise NotImplementedError
 
     def lift_alarm(self) -> None:
         raise NotImplementedError
 
     def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
-        """`url` with another password ("credentials"), or other hosts ("network"); None: the right one."""
+        """Return `url` with another password ("credentials"), or other hosts ("network"); None stands for the right
+        one.
+        """
         raise NotImplementedError
 
     def dead_host(self) -> str:
-        """`host:port` where nobody answers ("network")."""
+        """Return a `host:port` where nobody answers ("network")."""
         raise NotImplementedError
 
     def seasoned_queue(self, longest: float) -> str:
-        """A queue whose helpers for delays up to `longest` seconds are old enough to be trusted."""
+        """Return a queue whose helper queues for delays up to `longest` seconds are old enough to be trusted."""
         return self.new_queue()
 
     # -- apps ------------------------------------------------------------------------------------------------
 
     def app(self, **options: Any) -> App:
-        """An App on this broker, not started."""
+        """Return an App on this broker, not started."""
         url = options.pop("url", None) or self.url
         usual: dict[str, Any] = {"app_name": "contract", "stop_timeout": 5.0}
         return App(url, **(usual | options))
 
     def start(self, app: App) -> None:
-        """Start an App as this world needs it."""
+        """Start an App in the way that this world needs."""
         app.start()
 
     def started(self, app: App) -> App:
-        """Start it; it is stopped with the world."""
+        """Start an App that is stopped with the world."""
         self._apps.append(app)
         self.start(app)
         return app
@@ -226,7 +231,7 @@ class World(ABC):
         decode: Callable[[bytes], Any] | None = None,
         **options: Any,
     ) -> Consumer:
-        """Start an App with one handler (none: one that succeeds)."""
+        """Start an App with one handler, by default one that succeeds."""
         app = self.app(**options)
         own = handler if isinstance(handler, Handler) else Handler(self.now, handler)
         consumer = Consumer(app, own)
@@ -238,7 +243,7 @@ class World(ABC):
         return consumer
 
     def close(self) -> None:
-        """Stop what was started."""
+        """Stop everything that was started."""
         for app in self._apps:
             if app.health()["started"]:
                 app.stop(0.5)
