@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts that survive a crash of the process, kept in the limbo database."""
+"""Keeps failure counts in the limbo database, so that they survive a crash of the process."""

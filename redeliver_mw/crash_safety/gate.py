@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Counts that survive a crash: no handler gets a message before it is on record that it has it.
+"""Hands a message to a handler only after the database has recorded this, so that counts survive a crash.
 
-Deliveries go from the adapter to the gate, which reads what the database knows of them, marks them there, a whole
-batch in one transaction, and only then hands them on. A message that is found marked by a program that has died is
-a *suspect*: it is run while nothing else of this app is, and marked as that. One that was marked so, and its
-program died, is the culprit: the interceptor is told. That a run has ended is written with the next batch: what
-was settled does not come back, and its line is garbage.
+The adapter passes deliveries to the gate. The gate reads what the database knows of them, marks them there, a whole
+batch in one transaction, and only then hands them on. A message that a dead program has left marked is a *suspect*: it
+runs while nothing else of this app runs, and is marked accordingly. A message with such a mark, whose program died, is
+the culprit, and the interceptor is informed. The end of a run is written with the next batch: a settled message does
+not come back, and its line is garbage.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from .write_buffer import WriteBuffer
 
 log = logging.getLogger("redeliver_mw.limbo")
 
-BEAT = 2.5  # seconds between two signs of life
-LOOK = 0.5  # seconds between two looks at what only time changes
+BEAT = 2.5  # seconds between two heartbeats
+LOOK = 0.5  # seconds between two checks of conditions that change with time only
 TROUBLED_REST = 1.0
-ENOUGH, GATHER = 30, 0.005  # deliveries with handlers or on their way there; seconds
+ENOUGH, GATHER = 30, 0.005  # deliveries that are with handlers or about to be; seconds
 PRUNE_EVERY = 1000  # lines written
 
 
 class GateClient(Protocol):
-    """Who is told what the gate lets through. Called on the gate's thread."""
+    """Receives the deliveries that the gate lets through. Called on the gate's thread."""
 
-    def awaits(self, delivery: Delivery, /) -> bool: ...  # has it a past, although nothing on it says so?
-    def admit(self, batch: Sequence[Delivery], /) -> None: ...  # with a past, or none to be known by
+    def awaits(self, delivery: Delivery, /) -> bool: ...  # the delivery has a past, although no header shows it
+    def admit(self, batch: Sequence[Delivery], /) -> None: ...  # with a past, or without a key to find one
     def hand(self, batch: Sequence[Delivery], /, *, first: bool) -> None: ...  # to its handler; all of one source
     def can_run(self, source: Destination, /) -> bool: ...
-    def in_trouble(self, why: str, /) -> None: ...  # empty: it is over
+    def in_trouble(self, why: str, /) -> None: ...  # empty: the trouble is over
 
 
 class CrashSafetyGate:
-    """One for an App. `driven`: by a clock that is moved by hand, so there is no thread."""
+    """Guards one App's handlers against crashes. `driven`: the clock is hand-driven, so there is no thread."""
 
     _boss: GateClient
 
@@ -71,7 +71,7 @@ class CrashSafetyGate:
         self._inbox: deque[tuple[str, Any]] = deque()
         self._arrivals: list[Delivery] = []  # not looked up yet
         self._unwritten = WriteBuffer()
-        self._beat_at = float("inf") if driven else 0.0  # who moves the clock by hand is alone
+        self._beat_at = float("inf") if driven else 0.0  # on a hand-driven clock no other program is there
         self._written = 0
         self._turning = self._stopped = self._closed = False
         self._in_trouble = ""
@@ -79,11 +79,11 @@ class CrashSafetyGate:
         self._thread: threading.Thread | None = None
 
     def open(self) -> None:
-        """ConfigError, LimboError where the database cannot be had."""
+        """Open the database. Raises ConfigError or LimboError if it is not available."""
         self._lines.open(self._clock.now().us)
 
     def start(self, boss: GateClient) -> None:
-        """From here on deliveries are let through."""
+        """Begin to let deliveries through."""
         self._boss = boss
         self._prune()
         if not self._driven:
@@ -101,10 +101,10 @@ class CrashSafetyGate:
     def ended(self, delivery: Delivery, /) -> None:
         self._inbox.append(("ended", delivery))
         if self._driven or self._turnstile.crowded:
-            self._wake()  # else it has time until the next batch comes
+            self._wake()  # otherwise this can wait until the next batch comes
 
     def fed(self) -> None:
-        """What the interceptor has changed is copied, under its lock, and written later."""
+        """Copy what the interceptor has changed. Called under its lock; the changes are written later."""
         for source, ledger in self._ledgers.items():
             while ledger.changed:
                 key, over = ledger.changed.popitem()
@@ -120,7 +120,10 @@ class CrashSafetyGate:
         return self._turnstile.held_back() + coming
 
     def close(self, timeout: float) -> None:
-        """Write what there is to be written: nothing is in a handler any more, as far as anybody waited for it."""
+        """Write what is left to write.
+
+        No message is with a handler any more, as far as the caller waited for the handlers.
+        """
         self._closed = self._unwritten.closing = True
         self._alarm.off()
         self._wake()
@@ -147,11 +150,12 @@ class CrashSafetyGate:
         while not self._closed:
             self._news.wait(rest)
             if self._turnstile.crowd - len(self._inbox) > ENOUGH:
-                time.sleep(GATHER)  # handlers have enough to do: who comes meanwhile goes with the same transaction
+                # The handlers have enough to do: deliveries that arrive meanwhile join the same transaction.
+                time.sleep(GATHER)
             self._news.clear()
             try:
                 rest = self.turn()
-            except Exception:  # a bug of ours must not leave messages lying
+            except Exception:  # a bug of ours must not leave messages waiting forever
                 log.exception("%s: this is a bug; going on", self._lines.where)
                 rest = TROUBLED_REST
 
@@ -162,7 +166,7 @@ class CrashSafetyGate:
             self._alarm.set(0.0 if self._inbox else rest)
 
     def turn(self) -> float:
-        """Do what there is to be done, in one transaction; answers in how many seconds to look again."""
+        """Do all that is due, in one transaction. Return after how many seconds to look again."""
         self._turning = True
         try:
             self._take_inbox(self._clock.now().mono)
@@ -218,7 +222,7 @@ class CrashSafetyGate:
         return self._boss.awaits(delivery)
 
     def _choose(self, fresh: Sequence[Pending], now: Moment, *, hold_back: bool = False) -> Admission:
-        """Suspects that have just come are not known to the turnstile yet: they go first."""
+        """Choose the deliveries to admit. New suspects go first, because the isolation does not know them yet."""
         if self._stopped or hold_back:
             return Admission([], NONE, fresh=fresh)
         return self._turnstile.choose(fresh, now.mono, lambda source: self._boss.can_run(source))
@@ -258,7 +262,7 @@ class CrashSafetyGate:
             self._trouble(str(error))
 
     def _trouble(self, what: str) -> None:
-        """Said when it begins, and when it is over."""
+        """Log trouble when it begins, and when it is over."""
         if what and not self._in_trouble:
             log.error("%s. No message is handed to a handler until that is over; nothing is lost", what)
             self._boss.in_trouble(what)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may go to a handler now: all, or one suspect alone, or nobody. No I/O, no clock; one caller."""
+"""Decides which deliveries may run: all of them, one suspect in isolation, or none. Pure; not thread-safe."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 
 from ..message import Delivery, Destination
 
-NONE, TOGETHER, ALONE = 0, 1, 2  # how a message runs, as the ledger's rows have it
-PATIENCE = 60.0  # seconds that a suspect may keep others waiting, and that others may keep a suspect waiting
+NONE, TOGETHER, ALONE = 0, 1, 2  # how a message runs, as stored in the ledger's rows
+PATIENCE = 60.0  # seconds that a suspect may delay other messages, and that other messages may delay a suspect
 
-PendingPlace = tuple[Destination, str]  # of a line in the ledger: source and key
+PendingPlace = tuple[Destination, str]  # the source and key of a line in the ledger
 
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A delivery on its way to its handler."""
+    """Holds a delivery on its way to its handler."""
 
     delivery: Delivery
-    key: str  # of its line; of a message without an id, that was not in a handler yet, its twin key
-    twin: str = ""  # of a message without an id: all identical ones share it
-    batch: PendingBatch | None = None  # of a message without a past, once it is handed on
+    key: str  # the key of its line; for a message without an id that was not with a handler yet, its twin key
+    twin: str = ""  # for a message without an id: shared by all identical messages
+    batch: PendingBatch | None = None  # for a message without a past, once it is handed on
 
     @property
     def place(self) -> PendingPlace:
@@ -32,13 +32,13 @@ class Pending:
 
     @property
     def suspect_place(self) -> PendingPlace:
-        """By what it is known as a suspect: of identical messages without an id, any may be the one."""
+        """Return the place that identifies a suspect: of identical messages without an id, any may be the suspect."""
         return self.delivery.destination, self.twin or self.key
 
 
 @dataclass(slots=True, eq=False)
 class PendingBatch:
-    """Messages of one source without a past, handed on together."""
+    """Holds messages of one source without a past, handed on together."""
 
     number: int
     source: Destination
@@ -48,54 +48,55 @@ class PendingBatch:
 
 @dataclass(slots=True)
 class Admission:
-    """Who is to be handed on, and how that is to be written down first."""
+    """Lists the deliveries to hand on, and the marks to write first."""
 
     ones: list[Pending]
-    mark: int  # of those that have lines of their own
+    mark: int  # for those that have lines of their own
     batches: list[PendingBatch] = field(default_factory=list)
-    marks: dict[PendingPlace, int] = field(default_factory=dict)  # lines whose mark changes by it
+    marks: dict[PendingPlace, int] = field(default_factory=dict)  # lines whose mark changes with this admission
     fresh: Sequence[Pending] = ()
 
 
 class SuspectIsolation:
-    """`choose` says who may pass, `let` that they have; in between it is written down, or nothing has happened.
+    """Decides which deliveries may pass. `choose` returns them, and `let` notes that they have passed.
 
-    While a suspect is out, nobody else is: for `PATIENCE` seconds at most, then it is marked like the others.
+    Between the two calls the choice is written to the database; if that fails, nothing has happened. While a suspect is
+    out, no other delivery passes, for `PATIENCE` seconds at most. After that the suspect is marked like the others.
     """
 
     def __init__(self) -> None:
-        self.again: deque[Pending] = deque()  # with a past, before all others
+        self.again: deque[Pending] = deque()  # deliveries with a past, before all others
         self.waiting: deque[Pending] = deque()
         self.suspects: deque[Pending] = deque()
         self.suspected: set[PendingPlace] = set()
-        self.marks: dict[PendingPlace, int] = {}  # of those that are out and have lines of their own
-        self._out: dict[Delivery, Pending] = {}  # handed on, and not ended
+        self.marks: dict[PendingPlace, int] = {}  # of deliveries that are out and have lines of their own
+        self._out: dict[Delivery, Pending] = {}  # handed on, and not finished
         self._alone: Pending | None = None
-        self._since = 0.0  # monotonic: since when a suspect runs alone, or waits to
+        self._since = 0.0  # monotonic: since when a suspect runs alone, or waits to run alone
         self._numbers = itertools.count(1)
 
     @property
     def crowd(self) -> int:
-        """Deliveries that were let through, and of which no end was heard."""
+        """Return the number of deliveries that passed and have not finished."""
         return len(self._out)
 
     @property
     def crowded(self) -> bool:
-        """Somebody waits for the end of a run. From any thread."""
+        """Return whether a delivery waits for the end of a run. Any thread."""
         return bool(self.again or self.waiting or self.suspects or self._alone is not None)
 
     @property
     def stuck(self) -> bool:
-        """Somebody waits, and time alone may let them through."""
+        """Return whether a delivery waits that may pass with time alone."""
         return self.crowded and bool(self.suspects or self.again or self.waiting)
 
     def held_back(self) -> list[Delivery]:
-        """Who was not let through. From any thread: each copy is made at one stroke."""
+        """Return the deliveries that did not pass. Any thread: each copy is made in one step."""
         waiting = [*self.again.copy(), *self.waiting.copy(), *self.suspects.copy()]
         return [one.delivery for one in waiting]
 
     def come(self, one: Pending, now: float, *, suspect: bool = False) -> None:
-        """One with a past is to be run."""
+        """Add a delivery with a past, to be run."""
         if not (suspect or one.suspect_place in self.suspected):
             return self.again.append(one)
         if not self.suspects and self._alone is None:
@@ -103,7 +104,10 @@ class SuspectIsolation:
         self.suspects.append(one)
 
     def end(self, delivery: Delivery, now: float) -> Pending | None:
-        """A run is over, or will not be; whose it was. The last of a batch has left it with none."""
+        """Note that a run is over, or will not begin, and return its entry.
+
+        The last of a batch leaves the batch empty.
+        """
         one = self._out.pop(delivery, None)
         if one is None:
             return None
@@ -117,7 +121,7 @@ class SuspectIsolation:
         return one
 
     def choose(self, fresh: Sequence[Pending], now: float, can_run: Callable[[Destination], bool]) -> Admission:
-        """Who may pass of those that wait and of `fresh`."""
+        """Return which of the waiting deliveries and of `fresh` may pass."""
         waited = now - self._since
         suspect = next((one for one in self.suspects if can_run(one.delivery.destination)), None)
         if self._alone is not None and waited < PATIENCE:
@@ -137,17 +141,17 @@ class SuspectIsolation:
                 by_source.setdefault(one.delivery.destination, []).append(one)
             elif one.key:
                 marks[one.place] = mark
-        if ones and self._alone is not None:  # it is not alone any more
+        if ones and self._alone is not None:  # the suspect is no longer alone
             marks[self._alone.place] = TOGETHER
         batches = [PendingBatch(next(self._numbers), source, some, len(some)) for source, some in by_source.items()]
         return Admission(ones, mark, batches, marks, fresh)
 
     def line_of(self, place: PendingPlace, choice: Admission) -> Pending | None:
-        """Whose line it is, of those whose mark changes."""
+        """Return the delivery that a line belongs to, if the line's mark changes."""
         return next((one for one in [*choice.ones, self._alone] if one is not None and one.place == place), None)
 
     def let(self, choice: Admission, now: float) -> None:
-        """It is written down: they pass, and the other fresh ones wait."""
+        """Let the chosen deliveries pass after the choice was written; the other fresh ones wait."""
         going = set(choice.ones)
         self.again = _without(self.again, going)
         self.suspects = _without(self.suspects, going)

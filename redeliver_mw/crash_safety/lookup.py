@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the database knows of deliveries that arrive: nothing, a past, or that a program may have died of them."""
+"""Looks up arriving deliveries in the database: no past, a past, or perhaps the cause of a program's death."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ NO_PAST = Past()  # read only
 
 
 class PersistentLedger(redelivery_ledger.MemoryLedger):
-    """A ledger that notes which of its entries the database has to hear of. Under the interceptor's lock."""
+    """Notes which of its entries the database has to store. Used under the interceptor's lock."""
 
     def __init__(self, size: int = redelivery_ledger.LEDGER_SIZE) -> None:
         super().__init__(size)
         self.size = size
-        self.changed: dict[str, bool] = {}  # key -> is it over?
+        self.changed: dict[str, bool] = {}  # key -> whether the message is done
 
     def save(self, key: str, /) -> None:
         self.changed[key] = False
@@ -38,22 +38,22 @@ class PersistentLedger(redelivery_ledger.MemoryLedger):
 
 @dataclass(slots=True)
 class LookupResult:
-    """Arrivals, sorted. Whoever has an entry or is a suspect has a past."""
+    """Holds arrivals, sorted. Every delivery with an entry, and every suspect, has a past."""
 
     fresh: list[Pending] = field(default_factory=list)
     past: list[Pending] = field(default_factory=list)
-    undecided: list[Delivery] = field(default_factory=list)  # is the program dead that ran it alone?
+    undecided: list[Delivery] = field(default_factory=list)  # the program that ran it alone may be dead
     entries: list[tuple[Pending, Any, bool]] = field(
         default_factory=list
-    )  # with its line, and whether it is the culprit
+    )  # with its line, and whether the message is the culprit
     suspects: list[Pending] = field(default_factory=list)
-    # Lines of messages without an id, each with a message that is identical and may claim it, and whether its own
-    # message is the culprit.
+    # Lines of messages without an id, each with an identical message that may claim the line, and whether the line's
+    # own message is the culprit.
     unclaimed: list[tuple[Delivery, Any, bool]] = field(default_factory=list)
 
 
 class LedgerLookup:
-    """`awaits` tells of deliveries that have a past although nothing on them says so."""
+    """Finds the past of deliveries. `awaits` returns whether a delivery has a past although no header shows it."""
 
     def __init__(
         self, lines: LedgerStore, ledgers: Mapping[Destination, PersistentLedger], capabilities: Capabilities
@@ -62,7 +62,7 @@ class LedgerLookup:
         self._marks_returns = capabilities.marks_returns
 
     def pending(self, delivery: Delivery, *, ours: bool = True) -> Pending:
-        """Return the delivery with the key of its line. `ours`: it may carry headers of ours."""
+        """Return the delivery with the key of its line. `ours`: the delivery may carry headers of ours."""
         past = read_history_headers(delivery) if ours else NO_PAST
         key = identity.message_key(delivery, past)
         if key is None:
@@ -75,8 +75,10 @@ class LedgerLookup:
     def look_up(
         self, connection: Any, arrivals: Sequence[Delivery], now_mono: float, awaits: Callable[[Delivery], bool]
     ) -> LookupResult:
-        """Tell the arrivals with a past from those without. Where the broker marks what comes back, only such is
-        asked for: a message that is new here costs no question."""
+        """Separate the arrivals with a past from those without.
+
+        Where the broker marks redeliveries, only marked deliveries are looked up, so a new message costs no query.
+        """
         found, asked = LookupResult(), dict[Destination, list[Pending]]()
         for delivery in arrivals:
             ours = delivery.reader.marked(delivery.native)
@@ -125,7 +127,10 @@ class LedgerLookup:
         left: Sequence[Any],
         in_dead_batch: bool,
     ) -> bool:
-        """Has it a past? `left`: what dead runs knew of identical messages; a line of a live run is that run's."""
+        """Return whether the message has a past.
+
+        `left`: lines of dead runs for identical messages; a live run keeps its lines.
+        """
         found.unclaimed += [(one.delivery, line, line.mark == ALONE) for line in left]
         if in_dead_batch or any(line.mark != NONE for line in left):
             found.suspects.append(one)
@@ -134,7 +139,7 @@ class LedgerLookup:
     def _sort(
         self, found: LookupResult, one: Pending, line: Any, in_dead_batch: bool, dead: Mapping[str, bool | None]
     ) -> bool | None:
-        """Has it a past? None: that cannot be said yet."""
+        """Return whether the message has a past; None if this is not known yet."""
         if line is None or line.run == self._lines.run:
             if in_dead_batch and line is None:
                 found.suspects.append(one)
@@ -150,7 +155,7 @@ class LedgerLookup:
         return True
 
     def prime(self, one: Pending, line: Any, *, culprit: bool) -> None:
-        """Put what a line says into the ledger, for the interceptor to find."""
+        """Put the past from a line into the ledger, for the interceptor to find."""
         delivery, ledger = one.delivery, self._ledgers[one.delivery.destination]
         past = read_history_headers(delivery)
         lineage = identity.message_key(delivery, past)
@@ -164,10 +169,10 @@ class LedgerLookup:
         ledger.forget(key)
         ledger.open(key, lambda: entry)
         if not (self._marks_returns or entry.done):
-            ledger.back.add(key)  # it is the one that was here before, if perhaps without a mark that says so
+            ledger.back.add(key)  # the message was here before, perhaps without a mark that shows it
 
     def prime_without_id(self, delivery: Delivery, line: Any, *, culprit: bool) -> None:
-        """Put what a line says into the ledger, for `delivery` or another identical message to claim."""
+        """Put the past from a line into the ledger, for `delivery` or another identical message to claim."""
         ledger, key = self._ledgers[delivery.destination], line.message
         if ledger.find(key) is None:
             entry = rows.entry_of(line, key.partition("/")[0], Past(), identity.digest(delivery))
@@ -177,7 +182,7 @@ class LedgerLookup:
                 ledger.back.add(key)
 
     def line_of(self, one: Pending) -> dict[str, Any]:
-        """What its line is to say now."""
+        """Return the current contents of the delivery's line."""
         past = read_history_headers(one.delivery)
         key = identity.message_key(one.delivery, past)
         entry = key and self._ledgers[one.delivery.destination].find(identity.ledger_key(key, past))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An entry of the ledger as a line of the database, and back. Pure."""
+"""Converts an entry of the ledger to a line of the database, and back. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ _KEPT_OF_PAST = [field.name for field in fields(Past) if field.name not in (*_OF
 
 
 def key_of_line(key: str) -> str:
-    """The ledger's key as every database takes it, without a space: a lineage is what somebody wrote into a header."""
+    """Return the ledger's key in a form that every database accepts, without spaces: any program can write a lineage
+    header.
+    """
     if is_plain(key) and " " not in key:
         return key
     return hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()
 
 
 def line_of(entry: LedgerEntry) -> dict[str, Any]:
-    """What the line says of an entry, beside its key, run and mark."""
+    """Return the columns of an entry's line, without its key, run and mark."""
     past = entry.past
     rest = {
         "lineage": entry.lineage,
@@ -53,9 +55,9 @@ def line_of(entry: LedgerEntry) -> dict[str, Any]:
 
 
 def entry_of(line: Any, lineage: str, past: Past, digest: bytes) -> LedgerEntry:
-    """The entry that a line tells of; the other arguments are for what it does not say.
+    """Return the ledger entry of a line; the other arguments give what the line does not contain.
 
-    What cannot be read any more (somebody changed it) is as if it were not there, which only lowers a count.
+    A value that cannot be read any more (because somebody changed it) counts as missing, which only lowers a count.
     """
     counted = {name: getattr(line, name) for name in _OF_THE_LINE}
     try:
@@ -94,7 +96,10 @@ def _failure(said: dict[str, Any] | None) -> Failure | None:
 
 
 def _of_move(move: Transfer) -> dict[str, Any] | None:
-    """None for what a handler sends: bodies are not kept here, so the handler has to run again."""
+    """Return a transfer as JSON values.
+
+    None for a handler's sends: their bodies are not kept, so the handler runs again.
+    """
     if move.sends:
         return None
     said: dict[str, Any] = {

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger's lines in a database: who had which message in hand, and what was known of it.
+"""Stores the ledger's lines in a database: which program had which message in hand, and the message's past.
 
-A line is *marked* while its message is with a handler, or on its way to one: `TOGETHER` with others, or `ALONE`,
-when nothing else was there. What a dead program has left marked tells which messages it may have died of.
+A line is *marked* while its message is with a handler, or about to be: `TOGETHER` with others, or `ALONE`, when no
+other message was there. The lines that a dead program has left marked show which messages may have caused its death.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from .isolation import ALONE, NONE, TOGETHER
 log = logging.getLogger("redeliver_mw.limbo")
 
 MARKS = {NONE: "none", TOGETHER: "together", ALONE: "alone"}
-LEASE = 10.0  # seconds without a sign of life, after which a program of another host is dead
+LEASE = 10.0  # seconds without a heartbeat, after which a program of another host counts as dead
 DAY_US = 86_400_000_000
-CHUNK = 400  # keys of one question
+CHUNK = 400  # keys in one query
 _here: set[str] = set()  # runs of this process
 _here_lock = threading.Lock()
 
 
 @dataclass(slots=True)
 class Changes:
-    """What one transaction is to write."""
+    """Lists what one transaction is to write."""
 
-    lines: list[dict[str, Any]] = field(default_factory=list)  # whole ones
-    unmarked: list[tuple[str, str]] = field(default_factory=list)  # source and key; nothing else of it changes
+    lines: list[dict[str, Any]] = field(default_factory=list)  # whole lines
+    unmarked: list[tuple[str, str]] = field(default_factory=list)  # source and key of lines where only the mark changes
     over: list[tuple[str, str]] = field(default_factory=list)
     begun: list[tuple[int, str, list[str]]] = field(default_factory=list)  # batches: number, source, keys
     ended: list[int] = field(default_factory=list)  # numbers of batches
@@ -52,22 +52,25 @@ class Changes:
 
 
 class LedgerStore:
-    """The ledger of one run of one program, for one broker. Used by one thread; every method may raise LimboError."""
+    """Stores the ledger of one run of one program, for one broker.
+
+    Used by one thread; every method may raise LimboError.
+    """
 
     def __init__(self, url: str, *, broker: str, busy_timeout: float = 5.0) -> None:
         self._db = Database(url, busy_timeout=busy_timeout, lasting=False)
         self.broker, self.run = clean(broker), uuid.uuid4().hex[:16]
         self._host, self._pid = clean(socket.gethostname()), os.getpid()
-        self._ours = {self.run}  # and those of the dead, whose lines are anybody's
-        self._seen: dict[str, tuple[int, float]] = {}  # run of another host -> its beat, and since when
+        self._ours = {self.run}  # and the runs of dead programs, whose lines any program may use
+        self._seen: dict[str, tuple[int, float]] = {}  # run of another host -> its heartbeat, and since when
 
     @property
     def where(self) -> str:
-        """The URL, without secrets."""
+        """Return the database's URL, without secrets."""
         return self._db.where
 
     def open(self, now_us: int) -> None:
-        """ConfigError, LimboError where the database cannot be had."""
+        """Open the database. Raises ConfigError or LimboError if it is not available."""
         self._db.open()
         try:
             with self._db.writing() as connection:
@@ -85,13 +88,13 @@ class LedgerStore:
         connection.execute(runs.insert().values(us))
 
     def _bury(self, connection: Connection) -> None:
-        """Of a run that is not listed everybody knows that it is over."""
+        """Remove the dead runs of this host from the list: every program takes a run that is not listed as over."""
         here = connection.execute(select(runs).where(runs.c.host == self._host)).all()
         if dead := [row.run for row in here if self._dead(row, 0.0)]:
             connection.execute(delete(runs).where(runs.c.run.in_(dead)))
 
     def close(self) -> None:
-        """Nothing of this run is in a handler any more."""
+        """Close the store: no message of this run is with a handler any more."""
         with _here_lock:
             _here.discard(self.run)
         try:
@@ -106,27 +109,27 @@ class LedgerStore:
         self._db.close()
 
     def abandon(self) -> None:
-        """Disconnect and clean up nothing, as a process that is killed."""
+        """Disconnect and clean up nothing, like a process that is killed."""
         with _here_lock:
             _here.discard(self.run)
         self._db.close()
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction."""
+        """Open one transaction."""
         with self._db.writing() as connection:
             yield connection
 
     def beat(self, connection: Connection, now_us: int) -> None:
-        """A sign of life."""
+        """Write a heartbeat."""
         alive = update(runs).where(runs.c.run == self.run).values(beat=runs.c.beat + 1, beat_us=now_us)
-        if not connection.execute(alive).rowcount:  # it is an older copy of the database that was put back
+        if not connection.execute(alive).rowcount:  # somebody has restored an older copy of the database
             self._list(connection, now_us)
 
     # -- reading ----------------------------------------------------------------------------------
 
     def find(self, connection: Connection, source: str, keys: Sequence[str]) -> dict[str, Any]:
-        """The lines of these keys, by key."""
+        """Return the lines of these keys, by key."""
         found: dict[str, Any] = {}
         for start in range(0, len(keys), CHUNK):
             some = keys[start : start + CHUNK]
@@ -135,7 +138,7 @@ class LedgerStore:
         return found
 
     def without_ids(self, connection: Connection, source: str) -> list[Any]:
-        """The lines of messages without an id that other runs have written."""
+        """Return the lines of messages without an id that other runs have written."""
         theirs = and_(ledger.c.broker == self.broker, ledger.c.source == source, ledger.c.run != self.run)
         nameless = and_(ledger.c.message >= TWIN, ledger.c.message < chr(ord(TWIN) + 1))
         return list(connection.execute(select(ledger).where(theirs, nameless)))
@@ -151,13 +154,13 @@ class LedgerStore:
         return bool(connection.execute(update(ledger).where(there).values(run=self.run)).rowcount)
 
     def in_batches(self, connection: Connection, source: str) -> dict[str, str]:
-        """The run that had a message in a batch, by key: of other runs than this one."""
+        """Return, by key, the other run that had a message in a batch."""
         theirs = and_(batches.c.broker == self.broker, batches.c.source == source, batches.c.run != self.run)
         found = connection.execute(select(batches.c.run, batches.c.messages).where(theirs))
         return {key: row.run for row in found for key in row.messages.split(" ")}
 
     def dead(self, connection: Connection, of: Iterable[str], now_mono: float) -> dict[str, bool | None]:
-        """Which of these runs are over; None: not to be said yet, of a program on another host."""
+        """Return which of these runs are over; None if that is not known yet, for a program on another host."""
         asked = sorted({run for run in of if run != self.run})
         there = {}
         if asked:
@@ -183,7 +186,7 @@ class LedgerStore:
     # -- writing ----------------------------------------------------------------------------------
 
     def write(self, connection: Connection, changes: Changes) -> None:
-        """Sorted, so that two programs never wait for each other's lines."""
+        """Write the changes in sorted order, so that two programs never deadlock on each other's lines."""
         if changes.lines:
             lines = [line | {"broker": self.broker, "run": self.run} for line in changes.lines]
             lines.sort(key=lambda line: (line["source"], line["message"]))
@@ -204,7 +207,7 @@ class LedgerStore:
             self._each(connection, delete(ledger), changes.over)
 
     def _each(self, connection: Connection, statement: Any, keys: list[tuple[str, str]]) -> None:
-        """For the lines of these keys, as far as no other program has them by now."""
+        """Execute a statement for the lines of these keys, except those that another program has taken."""
         by_source: dict[str, list[str]] = {}
         for source, key in sorted(keys):
             by_source.setdefault(source, []).append(key)
@@ -219,7 +222,9 @@ class LedgerStore:
                 connection.execute(statement.where(ours))
 
     def prune(self, sources: Iterable[str], size: int, now_us: int) -> None:
-        """Keep the `size` lines of each source that were changed last; of others no bare mark or end a day old."""
+        """Keep the `size` last changed lines of each source; of other sources remove bare marks and ends that are a day
+        old.
+        """
         with self._db.writing() as connection:
             old = and_(batches.c.run != self.run, batches.c.began_us < now_us - DAY_US)
             connection.execute(delete(batches).where(batches.c.broker == self.broker, old))
@@ -237,7 +242,7 @@ class LedgerStore:
                     connection.execute(delete(ledger).where(mine, ledger.c.changed_us < limit))
 
     def count(self, source: str) -> int:
-        """Lines of a source."""
+        """Return the number of lines of a source."""
         with self._db.reading() as connection:
             return _count(connection, and_(ledger.c.broker == self.broker, ledger.c.source == source))
 
@@ -264,7 +269,7 @@ def _exists(pid: int) -> bool:
 
 
 def _born(pid: int) -> str:
-    """When a process began, in the system's own count; empty where it does not say."""
+    """Return when a process began, in the operating system's own count; empty where the system does not report it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the gate knows and the database does not: lines that have changed, runs that have ended. One caller."""
+"""Buffers ledger changes and finished runs until the next transaction. Not thread-safe."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..clock import Moment
 from .isolation import NONE, Pending, PendingBatch, PendingPlace
 from .store import Changes
 
-GRACE = 30.0  # seconds that a line is kept after its settle was written: it may be lost on its way
+GRACE = 30.0  # seconds that a line is kept after its settlement was written, which may be lost on its way
 BARE: dict[str, Any] = {
     "failures": 0,
     "done": 0,
@@ -26,14 +26,14 @@ BARE: dict[str, Any] = {
 
 
 class WriteBuffer:
-    """Gathered until the next transaction; `written` forgets what was in it."""
+    """Buffers changes until the next transaction; `written` removes those that the transaction contained."""
 
     def __init__(self) -> None:
-        self.closing = False  # no later transaction will come: lines that are over go with this one
+        self.closing = False  # no later transaction follows: lines that are no longer needed go with this one
         self._lines: dict[PendingPlace, dict[str, Any]] = {}
         self._unmarked: set[PendingPlace] = set()
         self._ended: list[int] = []  # batches
-        self._over: deque[tuple[float, PendingPlace]] = deque()  # from when on a line is of no use
+        self._over: deque[tuple[float, PendingPlace]] = deque()  # with the time from which a line is no longer needed
 
     def changed(self, place: PendingPlace, line: dict[str, Any]) -> None:
         self._lines[place] = line
@@ -61,7 +61,10 @@ class WriteBuffer:
         marks: Mapping[PendingPlace, int],
         now: Moment,
     ) -> Changes:
-        """`more`: lines that are written for their marks, unless they have changed anyway."""
+        """Return the changes to write.
+
+        `more`: lines that are written for their marks, unless they have changed anyway.
+        """
         lines = {**more, **self._lines}
         over = [place for at, place in self._over if at <= now.mono or self.closing]
         return Changes(

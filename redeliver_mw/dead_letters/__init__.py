@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters: read, and sent back to where they were consumed from. Knows no command line and no Spark.
+"""Reads dead letters and sends them back to their sources. Has no dependency on the command line or on Spark.
 
-A letter is consumed, its copy published, and only on the broker's confirm is the letter settled. Whatever ends
-it on the way leaves the letter in its queue, or in both places, never in none.
+A letter is consumed, its copy is published, and the letter is settled only after the broker's confirm. An interruption
+at any point leaves the letter in its queue, or in both places, but never in none.
 """
 
 from __future__ import annotations

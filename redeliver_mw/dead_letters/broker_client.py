@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`BrokerClient`: a connection that only asks, and waits for each answer. Takes nothing, changes nothing."""
+"""Holds `BrokerClient`, a connection that only asks questions and waits for each answer.
+
+No messages are consumed or changed.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,16 @@ from ..errors import BrokerUnavailable, DestinationMissing, RedeliverError
 from ..message import Delivery, Destination
 from .replay import missing
 
-PATIENCE = 60.0  # seconds; an adapter's own patience with a silent broker is shorter
+PATIENCE = 60.0  # seconds; an adapter waits for a silent broker for less than that
 
 T = TypeVar("T")
 
 
 class BrokerClient:
-    """A context manager: connected inside, closed behind. Every method, and entering it, may raise BrokerError."""
+    """Asks a broker questions.
+
+    A context manager: connected inside, closed after. Every method and `with` may raise BrokerError.
+    """
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -50,22 +56,22 @@ class BrokerClient:
 
     @property
     def broker(self) -> str:
-        """Which one this is, without secrets."""
+        """Return the name of the broker, without secrets."""
         return self._adapter.broker
 
     def depth(self, queue: Destination) -> int:
-        """Messages that are ready there, at least. DestinationMissing."""
+        """Return the minimum number of messages that are ready in `queue`. Raises DestinationMissing."""
         ask: Callable[[Callable[[int | RedeliverError], None]], None] = partial(self._adapter.depth, queue)
         return self._answer(queue, ask)
 
     def browse(self, queue: Destination, limit: int) -> Sequence[Delivery]:
-        """Up to `limit` letters, left where they are."""
+        """Return up to `limit` letters without consuming them."""
         ask: Callable[[Callable[[Sequence[Delivery] | RedeliverError], None]], None]
         ask = partial(self._adapter.browse, queue, limit)
         return self._answer(queue, ask)
 
     def limit(self, queue: Destination) -> BrokerLimit | None:
-        """What the broker makes of letters that come back too often; None where it cannot be asked."""
+        """Return the broker's own delivery limit for `queue`; None where the broker cannot be asked."""
         if not isinstance(self._adapter, SupportsLimits):
             return None
         ask: Callable[[Callable[[BrokerLimit], None]], None] = partial(self._adapter.limit_at, queue)

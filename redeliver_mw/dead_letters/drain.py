@@ -1,14 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`QueueDrain`: one of several consumers that take the letters of a dead-letter queue off it between them.
+"""Holds `QueueDrain`, one of several consumers that together empty a dead-letter queue.
 
-A batch of letters is kept where it outlasts this process, and only then settled: whatever dies, a letter is in its
-queue, or kept, or both, never in none. Nothing here is concurrent: what the adapter tells is put in a line, and the
-one thread in `run` takes it off.
+A batch of letters is first stored where it outlasts this process, and then settled. After a crash a letter is in its
+queue, or stored, or both, but never lost. Nothing here is concurrent: answers of the adapter are queued, and the one
+thread in `run` takes them off the queue.
 
-Was a settled batch really taken off the queue? A dead process cannot be asked. So it is noted as *sure* as soon as
-that is known: the broker lets no more than the window be unsettled, so a letter that comes beyond it says that it has
-seen to the words for those before. What was kept and is not sure may come back, and is then told by what it is.
+A process that has died cannot report whether the broker processed the settlement of a batch. So a batch is noted as
+*sure* as soon as this is known: the broker leaves at most one window of letters unsettled, so a letter beyond the
+window proves that the broker processed the settlements of the letters before it. Letters that are stored and not sure
+may come back, and are then recognised by their contents.
 """
 
 from __future__ import annotations
@@ -27,30 +28,30 @@ from ..errors import BrokerUnavailable, DestinationMissing, RedeliverError
 from ..message import Delivery, Destination
 from .replay import missing
 
-BATCH = 1000  # letters that are kept at once, and so may come a second time after a kill
-LARGE = 64 << 20  # bytes of bodies that are kept at once, though there are fewer letters
-QUIET = 0.2  # seconds without a letter, after which those in hand are kept
-PATIENCE = 30.0  # seconds without a letter, after which what is missing is left to another time
-AGAIN_AFTER = 1.0  # seconds from one look at what is left to the next
-LAST_WORDS = 10.0  # seconds for the broker to hear the last words
+BATCH = 1000  # letters that are stored at once, and so may come a second time after a kill
+LARGE = 64 << 20  # bytes of bodies that are stored at once, even if there are fewer letters
+QUIET = 0.2  # seconds without a letter, after which the letters in hand are stored
+PATIENCE = 30.0  # seconds without a letter, after which missing letters are left to another drain
+AGAIN_AFTER = 1.0  # seconds between two questions how many letters are left
+LAST_WORDS = 10.0  # seconds for the broker to receive the last settlements
 
 
 class LetterStore(Protocol):
-    """Where letters are kept. Called by the one thread; what it raises ends the share, and settles nothing."""
+    """Stores letters. Called on the thread in `run`; an exception ends the share, and nothing is settled."""
 
     def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
-        """Those that outlast this process now. The others stay in their queue."""
+        """Store letters and return those that now outlast this process. The others stay in their queue."""
 
     def sure(self, batches: int, /) -> None:
-        """The broker has taken so many more of the batches off its queue, in the order in which they were kept."""
+        """Note that the broker has taken this many more batches off its queue, in the order in which they were kept."""
 
     def lost(self) -> None:
-        """Of the batches that are not sure it will never be known."""
+        """Note that for the batches that are not sure the outcome will never be known."""
 
 
 @dataclass(frozen=True, slots=True)
 class TakenLetter:
-    """What a share did: letters that were kept, letters that stay, and why it ended before its quota; may be empty."""
+    """Sums up a share: letters that were kept, letters that stay, and why it ended before its quota (may be empty)."""
 
     kept: int
     stay: int
@@ -58,9 +59,9 @@ class TakenLetter:
 
 
 class QueueDrain:
-    """An adapter's `Sink`, for one call of `run`: at most `quota` letters (>= 1), at most `batch` of them at once.
+    """Drains as an adapter's `Sink`, for one call of `run`: at most `quota` letters (>= 1), at most `batch` at once.
 
-    `stopped` is asked now and then, and when it says yes the share ends.
+    `stopped` is called regularly; the share ends when it returns True.
     """
 
     def __init__(
@@ -75,9 +76,10 @@ class QueueDrain:
     ) -> None:
         self._adapter, self._dlq, self._keeper = adapter, dlq, keeper
         self._quota, self._stopped = quota, stopped
-        # As few batches as can be, all alike: so that the last window reaches hardly beyond the quota.
+        # As few batches as possible, of equal size, so that the last window reaches hardly beyond the quota.
         self._prefetch = -(-quota // -(-quota // batch))
-        self._window = self._prefetch * (2 if dlq.subscription else 1)  # some brokers have two queues for one of those
+        # Some brokers have two queues for one subscription.
+        self._window = self._prefetch * (2 if dlq.subscription else 1)
         self._inputs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._connected_once = False
         self._generation = 0
@@ -85,18 +87,19 @@ class QueueDrain:
         self._bytes = 0  # of the bodies in hand
         self._stay: list[Delivery] = []  # unsettled until the end
         self._arrived_now, self._settled_now = 0, 0  # letters, in this generation
-        self._unsure: deque[int] = deque()  # how many had been settled with each of the last batches
+        self._unsure: deque[int] = deque()  # how many letters had been settled with each of the last batches
         self._kept = 0
-        self._waited, self._ask_at = 0.0, 0.0  # seconds since a letter came; and when it is asked whether any is left
+        self._waited, self._ask_at = 0.0, 0.0  # seconds since a letter came; when to ask next how many are left
         self._over = False
         self._rest = ""
         self._written = threading.Event()
         self._broken = False
 
     def run(self) -> TakenLetter:
-        """Until the quota is taken or nothing is left. Closes the adapter in the end.
+        """Take letters until the quota is reached or nothing is left, then close the adapter.
 
-        BrokerError, ConfigError, and what the keeper raises: then what was kept before is settled, and nothing else.
+        Raises BrokerError, ConfigError, and exceptions of the keeper. In the last case the letters that were kept
+        before are settled, and no others.
         """
         self._adapter.start(self)
         try:
@@ -107,7 +110,8 @@ class QueueDrain:
         finally:
             self._adapter.close(LAST_WORDS)
         if self._unsure and self._written.is_set() and not self._broken:
-            self._keeper.sure(len(self._unsure))  # the broker said goodbye, which it does after it has heard all
+            # The broker has closed the connection in order, which it does after it has processed every settlement.
+            self._keeper.sure(len(self._unsure))
         return TakenLetter(self._kept, len(self._stay), self._rest)
 
     # -- the adapter's sink: any thread -----------------------------------------------------------
@@ -167,7 +171,9 @@ class QueueDrain:
             self._keeper.sure(sure)
 
     def _begin(self, generation: int) -> None:
-        """What was in hand is the broker's again, and will come back; so may what is not sure."""
+        """Begin a generation: the broker has the letters in hand again and delivers them again, as well as letters not
+        sure.
+        """
         if self._unsure:
             self._keeper.lost()
         self._generation, self._broken = generation, False
@@ -197,12 +203,12 @@ class QueueDrain:
             self._over, self._rest = True, f"{len(self._stay)} letters that stay are in the way of the others"
 
     def _keep(self) -> None:
-        """Keeps what is in hand; only then it is settled."""
+        """Store the letters in hand, and settle them after that."""
         hand = self._hand[: self._quota - self._kept - len(self._stay)]
         self._hand, self._bytes = [], 0
         kept = self._keeper.keep(self._generation, hand)
         if self._kept + len(self._stay) + len(hand) >= self._quota and isinstance(self._adapter, SupportsPause):
-            self._adapter.rest(self._dlq, lambda: None)  # or as many again would come for what is settled now
+            self._adapter.rest(self._dlq, lambda: None)  # otherwise new letters would come for those settled now
         if kept:
             self._written.clear()
             self._adapter.settle([(delivery, "accepted") for delivery in kept], written=self._written.set)
@@ -213,7 +219,7 @@ class QueueDrain:
             self._stay += [delivery for delivery in hand if id(delivery) not in settled]
         self._kept += len(kept)
 
-    # -- is anything left? ------------------------------------------------------------------------
+    # -- letters that are left --------------------------------------------------------------------
 
     def _nothing_came(self) -> None:
         if self._hand:
@@ -228,6 +234,9 @@ class QueueDrain:
             self._adapter.depth(self._dlq, lambda found: self._inputs.put(partial(self._look, found)))
 
     def _look(self, found: int | RedeliverError) -> None:
-        """Some brokers count what is in our hands, others do not; what is ready would have come by now."""
+        """Take the count of letters.
+
+        Some brokers count the letters in our hands; ready letters would have arrived by now.
+        """
         if isinstance(found, int) and found <= len(self._stay) and not self._hand:
             self._over = True

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`InFlightLetters`: the letters that a replay holds unsettled, and the copies that are out. For one thread.
+"""Holds the letters that a replay keeps unsettled, and their copies that are not confirmed yet. Not thread-safe.
 
-Where the broker can, copy and settle go as one transaction: whatever dies, there is one of them. Elsewhere, and
-where a transaction has failed, a letter is in `held` until its copy is confirmed, then in `settling` until our word
-is written. A lost link takes letters out of both, for the broker hands them out again; what is known of their
-copies stays.
+Where the broker can, copy and settlement go out as one transaction, so a crash leaves exactly one of them. On other
+brokers, and after a transaction has failed, a letter is in `held` until its copy is confirmed, then in `settling` until
+the settlement is written. A lost link removes letters from both, because the broker delivers them again. The state of
+their copies is kept.
 """
 
 from __future__ import annotations
@@ -24,25 +24,27 @@ from ..redelivery.identity import digest
 from .letter import DeadLetterInfo, letter_of
 from .report import LetterFate, LetterOutcome
 
-UNCONFIRMED = 50  # copies on their way at once
+UNCONFIRMED = 50  # copies that may wait for a confirm at once
 _DOUBT = "the connection was lost before the answer, and it has not been seen since: it may have been sent back"
 
 
 @dataclass(slots=True, eq=False)
 class HeldLetter:
-    """A letter in hand. `delivery` None: it is the broker's again, and may come back."""
+    """Holds a letter in hand. `delivery` is None after the broker has the letter again, which may come back."""
 
     delivery: Delivery | None
     letter: DeadLetterInfo
-    key: object  # one for each letter; the same one when the same copy of ours comes again
+    key: object  # one for each letter; the same key when the same copy of ours comes again
     outcome: LetterOutcome | None = None
-    died_again: bool = False  # of a message that this replay sent
+    died_again: bool = False  # the letter is of a message that this replay sent
 
 
 class InFlightLetters:
-    """`post` puts what an adapter answers in line for the thread that this belongs to.
+    """Settles letters and publishes their copies.
 
-    At most `limit` letters are tried. `tell` hears each outcome.
+    `post` queues an adapter's answers for the thread that owns this object.
+
+    At most `limit` letters are tried. `tell` is called with each outcome.
     """
 
     def __init__(
@@ -60,20 +62,21 @@ class InFlightLetters:
         self.done: list[LetterOutcome] = []
         self.tried = 0
         self.lost = False  # a link was lost: letters may come a second time
-        self.silent = False  # a copy was not answered: nothing more is sent, unless the link turns out to be lost
-        self.ending = ""  # why no further letter is begun
+        self.silent = False  # a copy has no answer: no further copy is sent, unless the link turns out to be lost
+        self.ending = ""  # reason that no further letter is begun
         self._waiting: deque[HeldLetter] = deque()  # to be published
-        self._flying: dict[object, HeldLetter] = {}  # published, not answered; by key
+        self._flying: dict[object, HeldLetter] = {}  # published and without an answer, by key
         self._confirmed: set[object] = set()  # keys
-        # ids and digests of letters whose transaction has failed: their copies are sent first, then they are settled
+        # Ids and digests of letters whose transaction has failed. Their copies are sent first, then the letters are
+        # settled.
         self._apart: set[tuple[str, bytes]] = set()
         self._doubtful: dict[
             object, HeldLetter
-        ] = {}  # a transaction's end was not heard, and the letter not seen since
+        ] = {}  # the end of a transaction is not known, and the letter was not seen since
 
     @property
     def enough(self) -> bool:
-        """As many were tried as were asked for."""
+        """Return whether as many letters were tried as were asked for."""
         return self._limit is not None and self.tried >= self._limit
 
     @property
@@ -82,20 +85,20 @@ class InFlightLetters:
 
     @property
     def idle(self) -> bool:
-        """Every copy that is out is answered, every word written."""
+        """Return whether every published copy has its answer and every settlement is written."""
         return not self._flying and not self.settling
 
     @property
     def known(self) -> int:
-        """How many of the letters that were there at the start have been seen."""
+        """Return the number of letters, of those that were there at the start, that have been seen."""
         return len(self.done) + sum(not held.died_again for held in self.held.values())
 
     def take(self, delivery: Delivery) -> HeldLetter | None:
-        """A letter that arrived; None for one whose copy is out or confirmed already."""
+        """Return the held letter for an arrival; None for one whose copy is published or confirmed already."""
         letter = letter_of(delivery, self._adapter.capabilities)
         told = (letter.id, digest(delivery))
         self._doubtful.pop(told, None)
-        # Letters that a broker made may be alike in all that can be told of them, ours are not.
+        # Letters that a broker made may be identical in all that can be compared; ours are not.
         key = told if letter.evidence == "ours" else object()
         if self.lost and self._seen(delivery, key):
             return None
@@ -104,7 +107,7 @@ class InFlightLetters:
         return held
 
     def attempt(self, held: HeldLetter) -> None:
-        """Send it back, as soon as there is room."""
+        """Send the letter back as soon as there is room."""
         if held.letter.problem:
             self._end(held, "skipped", held.letter.problem)
         else:
@@ -112,7 +115,7 @@ class InFlightLetters:
             self._publish()
 
     def forget(self, generation: int) -> None:
-        """What was in hand is the broker's again, and will come back."""
+        """Forget the letters of a lost generation: the broker has them again and delivers them again."""
         self.lost, self.silent = True, False
         for place in (self.held, self.settling):
             for delivery in [d for d in place if d.generation == generation]:
@@ -122,7 +125,7 @@ class InFlightLetters:
         self._waiting = deque(held for held in self._waiting if held.delivery is not None)
 
     def outcomes(self) -> list[LetterOutcome]:
-        """Of all letters that were tried or judged."""
+        """Return the outcomes of all letters that were tried or judged."""
         stayed = [held.outcome for held in self.held.values() if held.outcome is not None]
         flying = [LetterOutcome(held.letter, "refused", "no answer yet") for held in self._flying.values()]
         return (
@@ -132,7 +135,7 @@ class InFlightLetters:
     # -- inside -----------------------------------------------------------------------------------
 
     def _seen(self, delivery: Delivery, key: object) -> bool:
-        """Is it a letter whose copy is out, which came back because a link was lost?"""
+        """Return whether this is a letter with a published copy that came back because a link was lost."""
         if key in self._confirmed:
             self._adapter.settle([(delivery, "accepted")])
             return True
@@ -145,7 +148,7 @@ class InFlightLetters:
 
     def _publish(self) -> None:
         while self._waiting and len(self._flying) < UNCONFIRMED and not self._at_end:
-            if self._waiting[0].key in self._flying:  # the same copy twice: one after the other
+            if self._waiting[0].key in self._flying:  # two letters with the same copy: one after the other
                 return
             held = self._waiting.popleft()
             if held.delivery is not None:
@@ -154,7 +157,7 @@ class InFlightLetters:
 
     def _send(self, held: HeldLetter, delivery: Delivery) -> None:
         source, own = held.letter.source, uuid.uuid4().hex
-        assert source is not None  # else there is a problem
+        assert source is not None  # a letter without a source has a problem
         try:
             out = replay_copy(delivery, source, self._adapter.capabilities, replay_id=self._replay_id, lineage=own)
         except NotCopyable as error:
@@ -178,7 +181,10 @@ class InFlightLetters:
         self._post(partial(self._moved, held, delivery, out, verdict))
 
     def _moved(self, held: HeldLetter, delivery: Delivery, out: Outgoing, verdict: TransferVerdict) -> None:
-        """The transaction's end. `refused`: the letter is still ours; `abandoned`: it will come back, or has."""
+        """Take a transaction's outcome.
+
+        `refused`: the letter is still in hand; `abandoned`: it will come back, or has.
+        """
         if verdict != "ok":
             self._apart.add((held.letter.id, digest(delivery)))
         if verdict == "refused" and held.delivery is delivery:
@@ -202,7 +208,7 @@ class InFlightLetters:
         if verdict == "ok":
             self._confirm(held)
         else:
-            if held.delivery is None:  # the broker's again: looked at anew when it comes back
+            if held.delivery is None:  # the broker has the letter again: it is judged anew when it comes back
                 self.tried -= 1
             else:
                 self.silent = self.silent or verdict == "silent"

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a message in a dead-letter queue says of itself: where it was consumed from, why it is here. Pure.
+"""Reads where a message in a dead-letter queue was consumed from, and why it is there. Pure.
 
-Two kinds of evidence make a dead letter: `redeliver_reason`, which is ours, and the marks of a broker that
-dead-lettered the message itself. `original-destination` alone is none: ActiveMQ's virtual topics put that on
-healthy messages.
+Two kinds of evidence make a dead letter: our header `redeliver_reason`, and the marks of a broker that dead-lettered
+the message itself. `original-destination` alone is no evidence: ActiveMQ's virtual topics put that header on healthy
+messages.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ NO_LETTER = "no dead letter: no original destination"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterInfo:
-    """One letter without its body. `source` None: nobody knows to whom it could go back, and `problem` says why."""
+    """Describes one letter without its body.
 
-    id: str  # our copy id, the message id, or a hash of what it is; letters may share one
+    `source` is None if it is not known where to send the letter; see `problem`.
+    """
+
+    id: str  # our copy id, the message id, or a hash of the contents; letters may share one
     source: Destination | None  # the queue or subscription it was consumed from
-    evidence: Evidence  # whose word that is
+    evidence: Evidence  # the kind of evidence that `source` comes from
     problem: str = ""  # why it cannot be sent back; empty when it can
-    reason: str = ""  # ours (API section 4), or the broker's own word
+    reason: str = ""  # our reason (API section 4), or the broker's
     failures: int = 0
     error_type: str = ""
     error_message: str = ""
-    since: float | None = None  # seconds since 1970: when it failed last; brokers do not say when it died
+    since: float | None = None  # last failure in seconds since 1970; brokers do not give the time of dead-lettering
     original_message_id: str | None = None
     generation: int = 0  # how often it has been replayed
     replay_id: str = ""  # of the last replay
@@ -45,12 +48,13 @@ class DeadLetterInfo:
 
 
 def letter_of(delivery: Delivery, capabilities: Capabilities) -> DeadLetterInfo:
-    """Read a letter. Never raises for what a stranger wrote into its headers."""
+    """Return the description of a letter. Never raises for headers that another program wrote."""
     reason = _text(delivery, "reason")
     death = None if reason else delivery.reader.death(delivery.native)
     evidence: Evidence = "ours" if reason else "broker" if death else ""
     source = _source_of_ours(delivery, capabilities) if reason else death.source if death else None
-    # A retry copy that the broker buried still has our count; what a handler forwarded from elsewhere is not its own.
+    # A retry copy that the broker dead-lettered still has our count. Headers that a handler forwarded from elsewhere do
+    # not belong to this message.
     counted = evidence == "ours" or (source is not None and _text(delivery, "failures_for") == source.full_name)
     own_id = _text(delivery, "original_message_id") if evidence else ""
     return DeadLetterInfo(
@@ -82,7 +86,9 @@ def _problem(delivery: Delivery, evidence: Evidence, source: Destination | None)
 
 
 def _source_of_ours(delivery: Delivery, capabilities: Capabilities) -> Destination | None:
-    """From our own headers, and for what they leave open from the address that a plain client would send to."""
+    """Return the source from our own headers; what they omit comes from the address that a plain client would send
+    to.
+    """
     name, kind = _text(delivery, "original_destination"), _text(delivery, "original_kind") or "queue"
     address = _plain(delivery.headers.get("original-destination", ""))
     if kind == "topic":
@@ -99,12 +105,12 @@ def _subscription(name: str, counted_for: str, address: str, capabilities: Capab
         return Destination(words.get("name") or name, "topic", words["subscription"])
     queue = _words(capabilities.queue_address, address)
     if queue and queue["name"] != name and capabilities.queue_address != capabilities.topic_address:
-        return Destination(queue["name"])  # a queue that stands for the subscription, named like none
+        return Destination(queue["name"])  # a queue that stands for the subscription, without a name of its own
     return Destination(name, "topic") if name else None
 
 
 def _parsed(address: str, capabilities: Capabilities) -> Destination | None:
-    """`original-destination` back to a destination, a queue where both would do."""
+    """Return the destination of an `original-destination`; a queue where both kinds are possible."""
     if not address:
         return None
     if words := _words(capabilities.queue_address, address):
@@ -114,7 +120,7 @@ def _parsed(address: str, capabilities: Capabilities) -> Destination | None:
 
 
 def _words(template: str, address: str) -> dict[str, str] | None:
-    """What stands in the places of a template such as `/queue/{name}`; None when the address is of another form."""
+    """Return the values of a template's places, as in `/queue/{name}`; None if the address has another form."""
     pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template))
     found = re.fullmatch(pattern, address, re.DOTALL)
     return found.groupdict() if found else None
@@ -123,7 +129,7 @@ def _words(template: str, address: str) -> dict[str, str] | None:
 def _id(delivery: Delivery, capabilities: Capabilities) -> str:
     if known := _text(delivery, "copy_id") or delivery.message_id:
         return known
-    # Without what changes from one look to the next.
+    # Leave out what changes between two looks at the same letter.
     kept = {name: value for name, value in delivery.headers.items() if name not in capabilities.strip}
     seed = f"{delivery.destination}\0{sorted(kept.items(), key=repr)!r}\0".encode("utf-8", "backslashreplace")
     return hashlib.sha256(seed + delivery.body).hexdigest()[:32]

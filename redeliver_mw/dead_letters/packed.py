@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters outside of their broker: packed into bytes, and, as deliveries again, sent back from there. Pure.
+"""Packs dead letters into bytes to keep them outside of their broker, and unpacks them to be sent back. Pure.
 
-What comes of a letter that was packed is, to the bit, what would come of it out of its queue: its copy is made by the
-same function. What the letter's adapter has read, an adapter of the same dialect sends.
+The copy of a packed letter is bit for bit the copy that the letter from its queue would have, because the same function
+makes both. An adapter of the same dialect can send what the letter's adapter has read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..redelivery.copies import replay_copy
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A letter as it lay in `dlq`. `head` is what its reader has packed; `body` stands beside it, byte for byte."""
+    """Holds a letter as it was in `dlq`. `head` is packed by its reader; `body` is beside it, byte for byte."""
 
     dlq: Destination
     redelivered: bool
@@ -31,22 +31,24 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What is changed in a letter before it is sent back: another body, headers set, and headers removed (None)."""
+    """Lists the changes to a letter before it is sent back: another body, headers to set, and headers to remove
+    (None).
+    """
 
     body: bytes | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)
 
 
 def pack(delivery: Delivery) -> Packed:
-    """NotCopyable for what cannot be had again exactly: then the letter has to stay in its queue."""
+    """Pack a letter. Raises NotCopyable if it cannot be restored exactly; then the letter has to stay in its queue."""
     reader = _packing(delivery.reader, delivery.destination)
     return Packed(delivery.destination, delivery.redelivered, reader.pack(delivery.native), delivery.body)
 
 
 def unpack(packed: Packed, reader: MessageReader) -> Delivery:
-    """The delivery again, of no generation, so nothing can settle it. `reader` is that of an adapter of its dialect.
+    """Return the delivery again, without a generation, so that nothing can settle it.
 
-    NotCopyable for bytes that are no letter of this reader's.
+    `reader` belongs to an adapter of the letter's dialect. Raises NotCopyable if this reader cannot read the bytes.
     """
     try:
         native = _packing(reader, packed.dlq).unpack(packed.head, packed.body)
@@ -67,16 +69,17 @@ def copy_of(
     known_as: str | None = None,
     edits: Edits | None = None,
 ) -> Outgoing:
-    """The letter on its way back to `source`: the same copy each time, whoever makes it (exact-copies).
+    """Return the letter's copy for `source`: the same copy at each call, in every process (exact-copies).
 
-    `replay_id`, `lineage` and `known_as` are as of `replay_copy`. `salt` tells this letter in this replay from all
-    others: a broker that suppresses duplicates takes what is sent twice with it once. NotCopyable as for other copies.
+    `replay_id`, `lineage` and `known_as` are the same as for `replay_copy`. `salt` distinguishes this letter in this
+    replay from all others: a broker that suppresses duplicates drops the second of two sends with the same salt. Raises
+    NotCopyable as for other copies.
     """
     delivery = unpack(packed, reader)
     out = replay_copy(delivery, source, capabilities, replay_id=replay_id, lineage=lineage, known_as=known_as)
     out = replace(out, duplicate_salt=salt)
     if not isinstance(reader, SupportsImages):
-        out = replace(out, origin=None)  # no broker has it: a lost link says nothing of it
+        out = replace(out, origin=None)  # no broker has the letter, so a lost link has no consequence for it
     return out if edits is None else _edited(out, edits)
 
 
@@ -88,7 +91,7 @@ def _packing(reader: MessageReader, dlq: Destination) -> SupportsPacking:
 
 @cache
 def _packs(reader: type[MessageReader]) -> bool:
-    """Whether it is `SupportsPacking`: asked once, as asking a protocol takes longer than to pack."""
+    """Return whether the reader is `SupportsPacking`. Cached, because a protocol check takes longer than packing."""
     return issubclass(reader, SupportsPacking)
 
 

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`Replay`: one replay of one dead-letter queue, from its first letter to the last that was there at the start.
+"""Runs one replay of one dead-letter queue, from its first letter to the last that was there at the start.
 
-Nothing here is concurrent: what the adapter tells is put in a line, and the one thread in `run` takes it off.
+Nothing here is concurrent: answers of the adapter are queued, and the one thread in `run` takes them off the queue.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..message import Delivery, Destination
 from .in_flight import HeldLetter, InFlightLetters
 from .report import LetterOutcome, ReplayReport, ambiguous, no_such_letter
 
-WINDOW = 500  # letters in hand at once: what is refused or skipped stays in hand until the end
-SEARCHED = 10_000  # the same, when one letter is looked for by its id
-QUIET = 2.0  # seconds without anything, until it is asked whether anything is left
-QUIET_ROUNDS = 15  # so often; then whatever is missing is left to another time
-QUIET_DRIVES = 100  # on a clock moved by hand: so often may nothing come, while an answer is due
-LAST_WORDS = 5.0  # seconds for answers that are due, once it is to stop
+WINDOW = 500  # letters in hand at once: a letter that is refused or skipped stays in hand until the end
+SEARCHED = 10_000  # letters in hand at once when one letter is looked for by its id
+QUIET = 2.0  # seconds without any input, after which the broker is asked whether letters are left
+QUIET_ROUNDS = 15  # number of such quiet periods, after which the missing letters are left to another replay
+QUIET_DRIVES = 100  # number of quiet periods on a hand-driven clock while an answer is due
+LAST_WORDS = 5.0  # seconds to wait for answers that are due, once the replay is to stop
 
 
 class Replay:
-    """An adapter's `Sink`, for one call of `run`.
+    """Replays letters as an adapter's `Sink`, for one call of `run`.
 
-    `limit`: try at most so many letters (>= 1). `only`: the id of one letter, or the beginning of one.
-    `drive` runs what is due on a clock moved by hand, in place of waiting. `tell` hears each outcome as it comes.
+    `limit`: try at most so many letters (>= 1). `only`: the id of one letter, or the beginning of an id. `drive` runs
+    what is due on a hand-driven clock, in place of waiting. `tell` is called with each outcome as it comes.
     """
 
     def __init__(
@@ -55,24 +55,24 @@ class Replay:
         most = 1 if only and limit is None else limit
         self._hand = InFlightLetters(adapter, self.replay_id, most, self._inputs.put, tell)
         self._asked = False
-        self._doubt: RedeliverError | None = None  # why nobody could say how many letters there are
+        self._doubt: RedeliverError | None = None  # why the number of letters is not known
         self._prefetch = 0  # 0: not consuming
-        self._goal: int | None = None  # letters that were there when we began, where the broker says
+        self._goal: int | None = None  # letters that were there at the start, where the broker reports a number
         self._quiet = 0
         self._interrupted = False
         self._over = False
 
-    # -- from outside -----------------------------------------------------------------------------
+    # -- called by others -------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Begin no further letter, and end. From any thread, and from a signal handler."""
+        """Begin no further letter, and end the replay. Callable from any thread and from a signal handler."""
         self._interrupted, self._hand.ending = True, "interrupted"
-        self._inputs.put(lambda: None)  # wakes it
+        self._inputs.put(lambda: None)  # wakes the thread in `run`
 
     def run(self) -> ReplayReport:
-        """Until all letters that were there at the start have been looked at. Closes the adapter in the end.
+        """Replay until all letters that were there at the start have been looked at, then close the adapter.
 
-        BrokerError, ConfigError when it cannot begin; what a letter meets is in the report.
+        Raises BrokerError or ConfigError if the replay cannot begin. Failures of single letters are in the report.
         """
         self._adapter.start(self)
         try:
@@ -107,7 +107,7 @@ class Replay:
     # -- the one thread ---------------------------------------------------------------------------
 
     def _next(self) -> Callable[[], None]:
-        """The next input; after a while without one, a look at what is left."""
+        """Return the next input; after a while without one, check whether letters are left."""
         if self._drive is not None:
             self._drive()
         try:
@@ -119,7 +119,7 @@ class Replay:
 
     def _connected(self) -> None:
         if self._asked:
-            return  # once more, after a lost connection
+            return  # connected again, after a lost connection
         self._asked = True
         if self._adapter.capabilities.depth:
             self._adapter.depth(self._dlq, lambda found: self._inputs.put(partial(self._begin, found)))
@@ -129,7 +129,7 @@ class Replay:
     def _begin(self, found: int | RedeliverError | None) -> None:
         if isinstance(found, DestinationMissing):
             return self._fail(found)
-        if isinstance(found, RedeliverError):  # asked again, if the connection was lost just now
+        if isinstance(found, RedeliverError):  # the broker is asked again if the connection was lost just now
             self._asked, self._doubt = False, found
             return
         self._goal = found
@@ -149,24 +149,27 @@ class Replay:
             if held is not None and not held.died_again and (not self._only or held.letter.id == self._only):
                 self._hand.attempt(held)
 
-    # -- when is it over? -------------------------------------------------------------------------
+    # -- the end of the replay --------------------------------------------------------------------
 
     def _judge(self) -> None:
         hand = self._hand
         if self._over or not hand.idle or hand.silent:
-            return  # after silence: is the link lost as well?
+            return  # after a long silence, find out whether the publishing link is lost as well
         if hand.ending or hand.enough or self._goal == 0:
             self._over = True
             if self._goal == 0 and self._only:
                 raise no_such_letter(self._only, self._dlq, 0)
         elif self._goal is not None and hand.known >= self._goal:
-            self._over = not hand.lost and self._searched()  # after a loss some may yet come back
+            self._over = not hand.lost and self._searched()  # after a lost link some letters may still come back
         elif 0 < self._prefetch <= len(hand.held) and self._searched():
             hand.ending = f"{len(hand.held)} letters that stay are in the way of the others"
             self._over = True
 
     def _searched(self) -> bool:
-        """All that can be seen was seen: now a letter whose id begins so is tried. False when one is on its way."""
+        """Try the letter whose id begins with `only`, after all visible letters were seen.
+
+        Return False if one is on its way.
+        """
         hand = self._hand
         if not self._only or hand.tried or hand.outcomes():
             return True
@@ -180,7 +183,7 @@ class Replay:
         return hand.idle
 
     def _nothing_came(self) -> None:
-        """Is anything left? Other consumers take letters too, and letters expire."""
+        """Ask the broker whether letters are left: other consumers take letters too, and letters expire."""
         self._quiet += 1
         hand = self._hand
         if hand.silent and hand.idle:
@@ -196,12 +199,12 @@ class Replay:
             self._adapter.depth(self._dlq, partial(self._left, self._quiet))
 
     def _left(self, quiet: int, found: int | RedeliverError) -> None:
-        """The answer to "is anything left?", on a thread of the adapter's."""
+        """Queue the answer to "is anything left?". Called on a thread of the adapter."""
         self._inputs.put(partial(self._look, quiet, found))
 
     def _look(self, quiet: int, found: int | RedeliverError) -> None:
-        self._quiet = quiet  # its own answer is no news
-        # Some brokers count what is in our hands, others do not; what is ready would have come by now.
+        self._quiet = quiet  # the answer itself does not count as an input
+        # Some brokers count the letters in our hands and others do not. Ready letters would have arrived by now.
         if isinstance(found, int) and found <= len(self._hand.held) and self._hand.idle:
             self._finish("")
 
@@ -215,6 +218,6 @@ class Replay:
 
 
 def missing(dlq: Destination, broker: str) -> DestinationMissing:
-    """For a dead-letter queue that is not there."""
+    """Return the error for a dead-letter queue that does not exist."""
     cure = "Check its name; where no message has died there may be none"
     return DestinationMissing(f"there is no {dlq}", where=broker, cure=cure)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay tells: an outcome for each letter, and a report of all."""
+"""Holds the results of a replay: an outcome for each letter, and a report of all letters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ LetterFate = Literal["replayed", "refused", "skipped"]
 
 @dataclass(frozen=True, slots=True)
 class LetterOutcome:
-    """What became of one letter; `why` it is still where it was, unless it is `replayed`."""
+    """Records the outcome of one letter.
+
+    `why` gives the reason that the letter stayed in its queue, unless it is `replayed`.
+    """
 
     letter: DeadLetterInfo
     word: LetterFate
@@ -25,30 +28,33 @@ class LetterOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """What one replay did. `rest` says why it ended before all letters had been looked at; empty if it did not."""
+    """Sums up one replay.
+
+    `rest` gives the reason that it ended before all letters had been looked at; otherwise empty.
+    """
 
     replay_id: str
     outcomes: list[LetterOutcome]
-    died_again: int = 0  # letters of messages that this very replay had sent
+    died_again: int = 0  # letters of messages that this replay had sent and that were dead-lettered again
     rest: str = ""
     interrupted: bool = False
 
     def count(self, word: LetterFate) -> int:
-        """How many letters met this."""
+        """Return the number of letters with this outcome."""
         return sum(outcome.word == word for outcome in self.outcomes)
 
     @property
     def whole(self) -> bool:
-        """Every letter that was asked for went back."""
+        """Return whether every letter that was asked for was sent back."""
         return not self.rest and not self.interrupted and all(o.word == "replayed" for o in self.outcomes)
 
 
 def no_such_letter(id_: str, dlq: Destination, searched: int) -> BrokerError:
-    """For an id that none of the first `searched` letters has."""
+    """Return the error for an id that none of the first `searched` letters has."""
     cure = "Look for it with `redeliver dead list`, which shows more with --limit"
     return BrokerError(f"no such letter among the first {searched}: {id_!r}", where=str(dlq), cure=cure)
 
 
 def ambiguous(id_: str, letters: int) -> ConfigError:
-    """For the beginning of more than one id."""
+    """Return the error for the beginning of more than one id."""
     return ConfigError(f"{id_!r} begins the ids of {letters} letters", where="--id", cure="Write more of it")

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""When to stop calling a handler, and when to try again. Pure.
+"""Decides when to stop calling a handler, and when to try again. Pure.
 
 A `Circuit` is `closed` until too many of the last runs failed, then `open` for a while, then `half-open`: one message
-is tried. Its success closes the circuit, its failure opens it again, for longer.
+is tried. If that run succeeds, the circuit closes; if it fails, the circuit opens again, for longer.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, Literal, NamedTuple
 from ..errors import ConfigError
 from ..message import Delivery
 
-GROWTH = 2.0  # of each further rest
+GROWTH = 2.0  # factor for each further opening
 
 Circumstance = Literal["closed", "open", "half-open"]
 Change = Literal["", "opened", "opened again", "closed"]
 
 
 class FailureClass(NamedTuple):
-    """Which of a circuit's counts a run goes to, and what it is called."""
+    """Names the count of a circuit that a run belongs to, and the failure."""
 
-    of: str  # empty: nothing that the breaker counts went wrong
+    of: str  # empty: no failure that the breaker counts
     name: str = ""
 
 
@@ -35,12 +35,12 @@ FINE = FailureClass("")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Breaker:
-    """When a source is paused because its handler keeps failing, and for how long. ConfigError for what cannot be.
+    """Says when a source is paused because its handler keeps failing, and for how long. Raises ConfigError if invalid.
 
-    It opens when at least `min_calls` of the last `window` runs are known and the share `failure_rate` (above 0, at
-    most 1) of them failed. It stays open for `open_for` seconds, then one message is tried; each failed try doubles
-    the rest, up to `max_open_for` seconds. `per="destination"` counts all failures together; an exception class, or
-    several, counts those of each class by itself, and no others.
+    The breaker opens when at least `min_calls` of the last `window` runs are known and the share `failure_rate` (above
+    0, at most 1) of them failed. It stays open for `open_for` seconds, then one message is tried. Each failed try
+    doubles the time, up to `max_open_for` seconds. `per="destination"` counts all failures together. With one exception
+    class or several, the failures of each class are counted separately, and no others.
     """
 
     failure_rate: float = 0.5
@@ -64,14 +64,16 @@ class Breaker:
 
     @property
     def classes(self) -> tuple[Any, ...]:
-        """The exception classes that count, each by itself; none: all together."""
+        """Return the exception classes that are counted separately; empty if all failures count together."""
         if self.per == "destination":
             return ()
         return tuple(self.per) if isinstance(self.per, list | tuple) else (self.per,)
 
     @classmethod
     def meant(cls, given: object) -> Breaker | None:
-        """From what `App(breaker=…)` takes: a Breaker, True for its defaults, or a table of its options."""
+        """Return the breaker of `App(breaker=…)`, which takes a Breaker, True for the defaults, or a table of
+        options.
+        """
         if given is None or given is False:
             return None
         if isinstance(given, Breaker):
@@ -106,12 +108,12 @@ def _wrong(name: str, value: object, why: str, cure: str) -> ConfigError:
 
 
 class Circuit:
-    """The last runs of one source, and what follows from them. Pure; one caller at a time."""
+    """Holds the last runs of one source, and the resulting state. Pure; not thread-safe."""
 
     def __init__(self, breaker: Breaker) -> None:
         self.breaker = breaker
         self.state: Circumstance = "closed"
-        self.rest = breaker.open_for  # of the next, or this, opening; seconds
+        self.rest = breaker.open_for  # duration of the next, or this, opening; seconds
         self.openings = 0  # since the start
         self.why = ""
         self.probe: Delivery | None = None  # the one message that is being tried
@@ -120,11 +122,11 @@ class Circuit:
 
     @property
     def is_full(self) -> bool:
-        """No message may be begun now."""
+        """Return whether no message may be begun now."""
         return self.state == "open" or self.probe is not None
 
     def admits(self, delivery: Delivery) -> bool:
-        """Whether it may be run now; when half-open, one may."""
+        """Return whether the delivery may run now; when half-open, one may."""
         if self.is_full:
             return False
         if self.state == "half-open":
@@ -132,12 +134,12 @@ class Circuit:
         return True
 
     def left(self, delivery: Delivery) -> None:
-        """Its run told nothing: if it was the one that is tried, another may be."""
+        """Note that a run had no result for the breaker. If it was the tried message, another one may be tried."""
         if self.probe is delivery:
             self.probe = None
 
     def ended(self, delivery: Delivery, blame: FailureClass) -> Change:
-        """It was run."""
+        """Note the result of a run, and return how the state changed."""
         if self.probe is delivery:
             self.probe = None
             if blame.of:
@@ -147,7 +149,7 @@ class Circuit:
             self.rest, self.why, self.state = self.breaker.open_for, "", "closed"
             return "closed"
         if self.state != "closed":
-            return ""  # it was begun before
+            return ""  # the run began before the circuit opened
         if len(self._runs) == self.breaker.window:
             self._counts[self._runs[0]] -= 1
         self._runs.append(blame.of)
@@ -159,7 +161,7 @@ class Circuit:
         return "opened"
 
     def try_one(self) -> None:
-        """The rest is over."""
+        """Try one message: the time of the opening is over."""
         if self.state == "open":
             self.state = "half-open"
 
@@ -170,5 +172,5 @@ class Circuit:
         self._counts.clear()
 
     def health(self) -> dict[str, Any]:
-        """Plain values."""
+        """Return the state as plain values."""
         return {"state": self.state, "why": self.why or None, "openings": self.openings, "rest_s": self.rest}

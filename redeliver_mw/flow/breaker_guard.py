@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The breaker at work: while what the handlers depend on is away, no message is handed to them.
+"""Applies the breaker: while a dependency of the handlers is away, no message is handed to them.
 
-A `BreakerGuard` stands between worker pools and runner, and does what the circuits of its sources say: it pauses a
-pool, gives back what was not begun, lets one message be tried, and takes care that no attempt is burnt by that.
+A `BreakerGuard` stands between worker pools and runner, and acts on the circuits of its sources: it pauses a pool,
+releases messages that were not begun, lets one message be tried, and prevents that this uses up an attempt.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..redelivery.headers import read_history_headers
 from .breaker import FINE, Breaker, Circuit, FailureClass
 
 log = logging.getLogger("redeliver_mw")
-BY = "breaker"  # the name of its pause
+BY = "breaker"  # the name of the breaker's pause
 
 
 class PausablePool(Protocol):
@@ -35,7 +35,7 @@ class PausablePool(Protocol):
 
 
 class BreakerClient(Protocol):
-    """The boss that a Guard stands before."""
+    """Receives what a BreakerGuard lets pass."""
 
     stopping: bool
 
@@ -50,7 +50,10 @@ class BreakerClient(Protocol):
 
 
 class BreakerGuard:
-    """Boss of the crews in the runner's place. Called on workers' threads, and on the adapter's for its timers."""
+    """Takes the runner's place as the client of worker pools.
+
+    Called on workers' threads, and on the adapter's for timers.
+    """
 
     def __init__(
         self,
@@ -62,10 +65,10 @@ class BreakerGuard:
     ) -> None:
         self._breaker, self._boss, self._crews, self._adapter = breaker, boss, crews, adapter
         self._circuits = {source: Circuit(breaker) for source in sources}
-        self._lock = threading.RLock()  # a hand-driven crew runs handlers when it is resumed
+        self._lock = threading.RLock()  # reentrant, because a hand-driven pool runs handlers when it is resumed
 
     def begin(self, delivery: Delivery, /) -> bool:
-        """Whether it is run now; what is not goes back to the head of its queue."""
+        """Return whether the delivery runs now; otherwise it goes back to the head of its queue."""
         circuit = self._circuits[delivery.destination]
         if circuit.state != "closed" and not self._boss.stopping:
             with self._lock:
@@ -83,8 +86,8 @@ class BreakerGuard:
         self.ended_as_one((delivery,), error)
 
     def ended_as_one(self, batch: Sequence[Delivery], error: BaseException | None, /) -> None:
-        """A run is over. The failure of the one that was tried is not counted."""
-        delivery = batch[0]  # the one that is tried is alone
+        """Note the end of a run. The failure of the message that was tried is not counted."""
+        delivery = batch[0]  # the message that is tried is alone
         source = delivery.destination
         blame = FINE if error is None else self._blame(delivery, error)
         if blame is None:
@@ -112,7 +115,7 @@ class BreakerGuard:
         self._left(delivery)
 
     def try_one(self, source: Destination) -> None:
-        """Let an open breaker wait no longer. Any thread."""
+        """Try one message at once, if the breaker is open. Any thread."""
         with self._lock:
             self._circuits[source].try_one()
         if (resting := self._resting(source)) is not None:
@@ -120,7 +123,7 @@ class BreakerGuard:
         self._resumed(source)
 
     def health(self, source: Destination) -> dict[str, Any]:
-        """Plain values."""
+        """Return the state as plain values."""
         with self._lock:
             return self._circuits[source].health()
 
@@ -129,14 +132,18 @@ class BreakerGuard:
             self.try_one(source)
 
     def _resting(self, source: Destination) -> SupportsPause | None:
-        """The adapter, where what it took can be given back without being counted, and without losing its order."""
+        """Return the adapter if it can release deliveries without counting them and without losing their order, else
+        None.
+        """
         adapter, can = self._adapter, self._adapter.capabilities
         returns = "released" in can.honours and can.released_uncounted
         returns = returns and (can.keeps_order_on_release or not self._boss.is_ordered(source))
         return adapter if returns and isinstance(adapter, SupportsPause) else None
 
     def _give_back(self, source: Destination) -> None:
-        """What was not begun is the broker's again, for others to take; except what would lose its count there."""
+        """Release deliveries that were not begun, for other consumers, except those that would lose their count at the
+        broker.
+        """
         crew, back, kept = self._crews[source], list[Delivery](), list[Delivery]()
         if self._circuits[source].state != "open" or self._boss.stopping:
             return
@@ -162,14 +169,17 @@ class BreakerGuard:
                 self._follow(source)
 
     def _follow(self, source: Destination) -> None:
-        """The crew does as its circuit says. With the lock held, so that no other change comes in between."""
+        """Pause or resume the pool as its circuit requires.
+
+        Called with the lock held, so that no change comes in between.
+        """
         if self._circuits[source].is_full:
             self._crews[source].pause(BY)
         else:
             self._crews[source].resume(BY)
 
     def _blame(self, delivery: Delivery, error: BaseException) -> FailureClass | None:
-        """None for what says nothing of what the handler depends on."""
+        """Return the count that a failure belongs to; None if it says nothing about the handler's dependency."""
         leaves = leaves_of(error)
         if isinstance(error, Undecodable) or not isinstance(error, Exception):
             return None
@@ -178,7 +188,7 @@ class BreakerGuard:
         if not all(isinstance(leaf, RetryAfter) for leaf in leaves):
             decision = _policy_for(delivery).decide(1, 0.0, error)
             if isinstance(decision, Accept) or getattr(decision, "reason", "exhausted") != "exhausted":
-                return None  # no failure at all, or the message's own fault
+                return None  # no failure at all, or the fault of the message itself
         classes = self._breaker.classes
         if not classes:
             return FailureClass("any", type(error).__name__)
@@ -194,7 +204,7 @@ class BreakerGuard:
 
 
 def _policy_for(delivery: Delivery) -> RedeliveryPolicy:
-    """Of its arm; a message without any id is in none before it has failed."""
+    """Return the policy of the delivery's arm; a message without any id has no arm before it has failed."""
     policy: RedeliveryPolicy = delivery.plan.policy
     if not policy.arms or (key := identity.message_key(delivery, delivery.past)) is None:
         return policy

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Order by key: what a handler's messages are kept in order by, and how far. `key_lanes.py` does it."""
+"""Describes order by key: by which key a handler's messages stay in order, and how strictly.
+
+`key_lanes.py` implements it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from ..errors import ConfigError
 from ..message import Delivery, Destination
 from ..redelivery.delays import ACK_TIMEOUT_SHARE
 
-GROUP = "JMSXGroupID"  # as a key, also what the broker itself calls the group of a message
+GROUP = "JMSXGroupID"  # as a key, also the broker's own group of a message
 LONGEST = 90.0  # seconds: the default policy gives a message up after 63
 
 Overflow = Literal["park", "skip"]
@@ -22,13 +25,13 @@ Overflow = Literal["park", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What messages are kept in order by, and how far. ConfigError for what cannot be.
+    """Says by which key messages stay in order, and how strictly. Raises ConfigError if invalid.
 
-    `key`: the name of a header, "JMSXGroupID", or a function of the delivery; messages for which there is none, or for
-    which it raises, are free. Behind a message that is being retried wait at most `max_waiting` messages of its key
-    (None: as many as there is room for, which is half of the prefetch window for all keys), each at most `max_wait`
-    seconds. What is more is parked (`overflow="park"`, the default where there is a limbo), or goes on without the one
-    that is being retried (`overflow="skip"`).
+    `key`: the name of a header, "JMSXGroupID", or a function of the delivery. Messages without a key, or for which the
+    function raises, have no order. Behind a retrying message at most `max_waiting` messages of its key wait (None: as
+    many as there is room for, which is half of the prefetch window for all keys), each for at most `max_wait` seconds.
+    Messages beyond that are parked (`overflow="park"`, the default with a limbo), or run before the retrying message
+    (`overflow="skip"`).
     """
 
     key: str | Callable[[Delivery], Hashable]
@@ -48,11 +51,14 @@ class Order:
 
     @classmethod
     def meant(cls, given: Any) -> Order | None:
-        """From what `App.handler(key=…)` takes: an Order, or a key alone."""
+        """Return the order of `App.handler(key=…)`, which takes an Order, or a key alone."""
         return given if given is None or isinstance(given, Order) else cls(given)
 
     def at(self, source: Destination, capabilities: Capabilities, ack_timeout: float | None, *, parks: bool) -> Order:
-        """With what was left open filled in. ConfigError where this source cannot be kept in this order."""
+        """Return the order with its open fields filled in.
+
+        Raises ConfigError if this source cannot be kept in this order.
+        """
         if self.key == GROUP and not capabilities.shows_group:
             raise ConfigError(
                 f"{capabilities.dialect} does not show the group of a message",
@@ -70,11 +76,14 @@ class Order:
         return replace(self, max_wait=max_wait, overflow=self.overflow or ("park" if parks else "skip"))
 
     def longest_hold(self, ack_timeout: float | None) -> float:
-        """Return for how many seconds a message is held at most for which others of its key wait."""
+        """Return the maximum seconds that a message is held while others of its key wait for it."""
         return min(self.max_wait or LONGEST, (ack_timeout or math.inf) * ACK_TIMEOUT_SHARE)
 
     def key_of(self, delivery: Delivery) -> Hashable:
-        """The key of this message; None for one without. Raises what a function raises, TypeError for a list."""
+        """Return the key of this message; None if it has none.
+
+        Raises errors of the key function, and TypeError for a list.
+        """
         if not isinstance(self.key, str):
             found = self.key(delivery)
         elif self.key == GROUP and delivery.properties.group_id is not None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Limbo: a SQL store for messages that wait longer than a broker or a process should hold them."""
+"""Holds limbo, a SQL store for messages that wait longer than a broker or a process should hold them."""
 
 from .admin import LimboAdmin, ParkedSummary
 from .rows import Parked, Parking

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees of a limbo, and makes due by hand, while programs work in it."""
+"""Shows a limbo's messages to a person, and makes them due by hand, while programs work in the limbo."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ALL = messages.outerjoin(parked, parked.c.msg_id == messages.c.msg_id).outerjoi
     owners, owners.c.limbo_id == messages.c.limbo_id
 )
 DEAD_LETTER = "dead letter"
-_UNSEEN = {"msg_id", "marks", "exact", "wire"}  # columns that only a whole message needs
+_UNSEEN = {"msg_id", "marks", "exact", "wire"}  # columns that are only needed for a whole message
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedSummary:
-    """One message, without its body. Times are seconds since 1970.
+    """Describes one message, without its body. Times are seconds since 1970.
 
-    `state`: `waiting`, `due`, `given up` or `dead letter`, which is one of which no copy could be made.
+    `state`: `waiting`, `due`, `given up` or `dead letter`, which is a message that could not be copied.
     """
 
     id: int
@@ -50,11 +50,14 @@ class ParkedSummary:
     body_bytes: int
     app: str
     holder: str
-    asleep: bool  # nobody has given a sign of life for it within the lease
+    asleep: bool  # the holder of its part has sent no heartbeat within the lease
 
 
 class LimboAdmin:
-    """A limbo as an operator has it: looked at, and released. Takes part in no lease. ConfigError, LimboError."""
+    """Shows and releases a limbo's messages for an operator.
+
+    Takes part in no lease. Raises ConfigError or LimboError.
+    """
 
     def __init__(self, url: str, *, busy_timeout: float = 5.0, clock: Clock | None = None) -> None:
         self._db = Database(url, busy_timeout=busy_timeout)
@@ -72,7 +75,7 @@ class LimboAdmin:
         self._db.close()
 
     def counts(self) -> dict[str, int]:
-        """How many messages are in each state."""
+        """Return the number of messages in each state."""
         state = self._state()
         with self._db.reading() as connection:
             query = select(state, func.count()).select_from(_ALL).group_by(state)
@@ -80,14 +83,17 @@ class LimboAdmin:
         return {name: counted.get(name, 0) for name in ("waiting", "due", "given up", "dead letter")}
 
     def listed(self, limit: int | None = None, id_: str | None = None) -> list[ParkedSummary]:
-        """By delivery date; with an id, of row, copy or lineage, those that have it. LimboError for none."""
+        """Return messages by delivery date; with an id, those with this row, copy or lineage id.
+
+        Raises LimboError if no message has the id.
+        """
         with self._db.reading() as connection:
             found = [_listed(row) for row in connection.execute(_chosen(self._columns(), limit, id_)).mappings()]
         self._check(found, id_)
         return found
 
     def show(self, limit: int | None = None, id_: str | None = None) -> list[Parked]:
-        """The messages whole, to be looked at. LimboError as for `listed`."""
+        """Return whole messages, to be looked at. Raises LimboError as for `listed`."""
         with self._db.reading() as connection:
             ids = list(connection.execute(_chosen(select(messages.c.msg_id), limit, id_)).scalars())
             found = [parked_of(one, 0, strict=False) for one in found_of(connection, ids)]
@@ -95,9 +101,9 @@ class LimboAdmin:
         return found
 
     def release(self, limit: int | None = None, id_: str | None = None) -> int:
-        """Make them due now, and count their publishes anew; answers how many. LimboError as for `listed`.
+        """Make messages due now and reset their publish counts. Return their number. Raises LimboError as for `listed`.
 
-        A dead letter goes back to its source, so its handler is run again: it is released by its id only.
+        A dead letter goes back to its source, so its handler runs again: it is released by its id only.
         """
         now_ms, m = int(self._clock.now().wall * 1000), messages.c
         sooner = case((m.delivery_date > now_ms, now_ms), else_=m.delivery_date)
@@ -139,7 +145,7 @@ class LimboAdmin:
 
 
 def _chosen(query: Select[Any], limit: int | None, id_: str | None) -> Select[Any]:
-    """The longest due first; `id_` is that of the row, of the copy, or of the lineage."""
+    """Return the chosen messages, the longest due first; `id_` is the id of the row, of the copy, or of the lineage."""
     m, p = messages.c, parked.c
     if id_ is not None:
         number = int(id_) if id_.isascii() and id_.isdigit() and len(id_) < 19 else -1

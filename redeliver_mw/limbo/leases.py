@@ -1,14 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may publish what is parked: parts of the limbo, their leases, and the tokens that fence the late ones off.
+"""Decides which program may publish which parked messages: parts of the limbo, their leases, and fencing tokens.
 
-A running program holds one part of its own (`dms_limbo`: a name and a `limbo_id`), in which it parks, and for a
-while the parts of dead ones. Whoever takes a part raises its token; what is done under an older token is refused
-by the database, in the same transaction. A holder gives signs of life by raising `beat`; who watches one that does
-not change for its lease, on the watcher's own monotonic clock, takes the part over. No wall clock is compared with
-another machine's.
+A running program holds one part of its own (`dms_limbo`: a name and a `limbo_id`), in which it parks messages, and
+temporarily the parts of dead programs. A program that takes a part raises the part's token. The database refuses a
+change under an older token, in the same transaction. A holder sends heartbeats by raising `beat`. A program that sees
+no change of `beat` for the length of the lease, on its own monotonic clock, takes the part over. No wall clock is
+compared with another machine's.
 
-Nothing here locks or commits: every function works within its caller's transaction.
+The functions here neither lock nor commit: each works within its caller's transaction.
 """
 
 from __future__ import annotations
@@ -21,30 +21,33 @@ from sqlalchemy import Connection, and_, exists, func, or_, select, update
 from ..clock import Moment
 from ..storage.schema import messages, owners, parts
 
-IDS_OF_A_PART = 10**12  # so that ids of messages never meet, and none is used twice
+IDS_OF_A_PART = 10**12  # so that ids of messages from two parts never collide, and no id is used twice
 FREE = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseOwner:
-    """Who asks: only an `app` on the same `broker` may have a dead one's rows. `lease` in seconds."""
+    """Identifies the program that asks: only an `app` on the same `broker` may take a dead one's rows.
+
+    `lease` in seconds.
+    """
 
     app: str
     broker: str
-    name: str  # host and process, for people
-    part: str  # the name of its own part, as far as it is free
+    name: str  # host and process, for people to read
+    part: str  # the name of its own part, if that name is free
     lease: float
     retry: int
 
 
 @dataclass(slots=True)
 class LeaseWatch:
-    """Of other holders: what was seen of each, and since when (monotonic)."""
+    """Remembers the heartbeats of other holders, and since when each is unchanged (monotonic)."""
 
     seen: dict[int, tuple[int, int, float]] = field(default_factory=dict)
 
     def silent_for(self, limbo_id: int, token: int, beat: int, now: float) -> float:
-        """Seconds without a change, as far as it was watched."""
+        """Return the seconds without a change of `beat`, as far as the holder was watched."""
         known = self.seen.get(limbo_id)
         if known is None or known[:2] != (token, beat):
             self.seen[limbo_id] = token, beat, now
@@ -53,9 +56,9 @@ class LeaseWatch:
 
 
 def claim_own(connection: Connection, who: LeaseOwner, now: Moment) -> tuple[int, int]:
-    """A part of one's own: the one with this name, or, where another program holds that, `name/2` and so on.
+    """Claim a part for this program: the part with this name, or `name/2` and so on where another program holds that.
 
-    Answers `limbo_id` and token.
+    Returns `limbo_id` and token.
     """
     number = 1
     while True:
@@ -92,7 +95,7 @@ def _made(connection: Connection, name: str, who: LeaseOwner, now: Moment) -> tu
 
 
 def _take(connection: Connection, limbo_id: int, token: int, beat: int, who: LeaseOwner, now: Moment) -> int | None:
-    """The new token; None where the holder has moved meanwhile."""
+    """Return the new token; None if the holder has changed the row meanwhile."""
     unchanged = and_(owners.c.limbo_id == limbo_id, owners.c.token == token, owners.c.beat == beat)
     taken = (
         update(owners)
@@ -103,7 +106,7 @@ def _take(connection: Connection, limbo_id: int, token: int, beat: int, who: Lea
 
 
 def beat(connection: Connection, held: dict[int, int], now: Moment) -> dict[int, int]:
-    """A sign of life for each part in `held` (limbo_id -> token); answers those that are still ours."""
+    """Write a heartbeat for each part in `held` (limbo_id -> token). Return the parts that are still ours."""
     kept = {}
     for limbo_id, token in held.items():
         alive = update(owners).where(_ours(limbo_id, token)).values(beat=owners.c.beat + 1, beat_us=now.us)
@@ -115,7 +118,10 @@ def beat(connection: Connection, held: dict[int, int], now: Moment) -> dict[int,
 def take_over(
     connection: Connection, who: LeaseOwner, held: dict[int, int], watch: LeaseWatch, now: Moment
 ) -> dict[int, int]:
-    """The parts that were given back with messages in them, or whose holder is dead; with our new token."""
+    """Take parts that were given back with messages in them, or whose holder is dead.
+
+    Return them with our new tokens.
+    """
     waiting = exists().where(messages.c.limbo_id == owners.c.limbo_id)
     others = select(owners).where(
         owners.c.app == who.app, owners.c.broker == who.broker, or_(owners.c.holder != FREE, waiting)
@@ -132,7 +138,7 @@ def take_over(
 
 
 def give_back(connection: Connection, held: dict[int, int]) -> None:
-    """Anybody may take these at once."""
+    """Give parts back, so that any program may take them at once."""
     for limbo_id, token in held.items():
         connection.execute(update(owners).where(_ours(limbo_id, token)).values(holder=FREE))
 
@@ -142,14 +148,16 @@ def is_empty(connection: Connection, limbo_id: int) -> bool:
 
 
 def still_held(connection: Connection, held: dict[int, int], *, for_writing: bool = False) -> set[int]:
-    """The parts of `held` whose token is still the one there. `for_writing`: nobody takes them before the commit."""
+    """Return the parts of `held` whose token is current. `for_writing`: nobody can take them before the commit."""
     query = select(owners.c.limbo_id, owners.c.token).where(owners.c.limbo_id.in_(list(held)))
     rows = connection.execute(query.with_for_update() if for_writing else query).all()
     return {limbo_id for limbo_id, token in rows if held[limbo_id] == token}
 
 
 def reserve(connection: Connection, limbo_id: int, token: int, count: int) -> int | None:
-    """The first of `count` ids for new messages in a part; None, and nothing done, where it is another's by now."""
+    """Return the first of `count` reserved ids for new messages; None, and nothing done, if another holds the part by
+    now.
+    """
     more = update(owners).where(_ours(limbo_id, token)).values(next_id=owners.c.next_id + count)
     if connection.execute(more).rowcount != 1:
         return None

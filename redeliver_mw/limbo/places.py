@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Places in the lines of keys, in the limbo's database. Works within its caller's transaction."""
+"""Stores places in the order by key in the limbo's database. Works within its caller's transaction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..storage.schema import messages, owners, parked, places
 
 
 def line_of(place: OrderPlace, source: str) -> dict[str, Any]:
-    """Return the line of a place, without who it belongs to."""
+    """Return the row of a place, without the columns for its owner."""
     return {
         "source": source,
         "order_key": place.key,
@@ -26,7 +26,7 @@ def line_of(place: OrderPlace, source: str) -> dict[str, Any]:
 
 
 def write_places(connection: Connection, app: str, broker: str, lines: Iterable[dict[str, Any]]) -> None:
-    """Remember these places; of one that is known already what is said now."""
+    """Store these places; a place that exists already is updated."""
     fresh = {(line["source"], line["order_key"], line["number"]): line for line in lines}
     for source, key, number in fresh:
         forget(connection, app, broker, source, [(key, number)])
@@ -43,7 +43,7 @@ def forget(connection: Connection, app: str, broker: str, source: str, gone: Seq
 
 
 def places_of(connection: Connection, app: str, broker: str, source: str) -> list[FoundPlace]:
-    """Return the places of a source, and of each whether its copy is parked."""
+    """Return the places of a source, and for each whether its copy is parked."""
     c, p, m, o = places.c, parked, messages, owners
     ours = and_(c.app == app, c.broker == broker, c.source == source)
     joined = p.join(m, p.c.msg_id == m.c.msg_id).join(o, o.c.limbo_id == m.c.limbo_id)

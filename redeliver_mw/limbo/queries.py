@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Messages found, counted, removed, and put together from their tables. Works within its caller's transaction."""
+"""Finds, counts, removes and assembles messages from their tables. Works within its caller's transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def chunks(ids: Sequence[int]) -> Iterator[list[int]]:
 
 
 def due_ids(connection: Connection, limbo_id: int, now_ms: int, retry: int, limit: int) -> list[tuple[int, int, int]]:
-    """Of one part: delivery date, id and bytes of the body of what is due, the longest due first."""
+    """Return delivery date, id and body bytes of the messages of one part that are due, the longest due first."""
     m, p = schema.messages.c, schema.parked.c
     found = (
         select(m.delivery_date, m.msg_id)
@@ -44,7 +44,7 @@ def due_ids(connection: Connection, limbo_id: int, now_ms: int, retry: int, limi
 
 
 def found_of(connection: Connection, ids: Sequence[int]) -> Iterator[FoundMessages]:
-    """All that is in the tables of these messages, in this order; those that are gone are left out."""
+    """Return all table rows of these messages, in this order; messages that are gone are left out."""
     for some in chunks(ids):
         yield from _some(connection, some)
 
@@ -69,7 +69,7 @@ def _lines(connection: Connection, table: Table, ids: list[int]) -> Sequence[Any
 
 
 def remove(connection: Connection, ids: Sequence[int]) -> None:
-    """All lines of these messages."""
+    """Remove all rows of these messages."""
     for some in chunks(ids):
         for table in schema.OF_A_MESSAGE:
             connection.execute(delete(table).where(table.c.msg_id.in_(some)))
@@ -78,14 +78,15 @@ def remove(connection: Connection, ids: Sequence[int]) -> None:
 def count_failure(
     connection: Connection, id_: int, again: float, why: str, retry: int, *, give_up: bool = False
 ) -> None:
-    """One publish more has failed; the next is due at `again`, seconds since 1970, if there is to be one.
+    """Count one more failed publish; the next is due at `again`, in seconds since 1970, if there is to be one.
 
-    It is the count in the table that goes up: somebody may have set it back meanwhile. `give_up`: there is to be none.
+    The statement increments the count in the table, because somebody may have reset it meanwhile. `give_up`: no further
+    publish.
     """
     m, p = schema.messages, schema.parked
     more = case((m.c.delivery_count < MOST_COUNTED, m.c.delivery_count + 1), else_=m.c.delivery_count)
     counted = retry + 1 if give_up else more
-    # What is given up keeps its date: set back by hand, it is due at once.
+    # A message that is given up keeps its date: with its count reset by hand, it is due at once.
     later = case((m.c.delivery_count < retry, milliseconds(again)), else_=m.c.delivery_date)
     date = m.c.delivery_date if give_up else later
     connection.execute(update(m).where(m.c.msg_id == id_).values(delivery_count=counted, delivery_date=date))
@@ -93,7 +94,10 @@ def count_failure(
 
 
 def known_copies(connection: Connection, copy_ids: list[str], app: str, broker: str) -> dict[str, int]:
-    """Those that this app has parked already. Another app may have made the same id of a like message."""
+    """Return the copies that this app has parked already.
+
+    Another app may have made the same id for an identical message.
+    """
     known: dict[str, int] = {}
     p, m, o = schema.parked, schema.messages, schema.owners
     joined = p.join(m, p.c.msg_id == m.c.msg_id).join(o, o.c.limbo_id == m.c.limbo_id)
@@ -106,7 +110,7 @@ def known_copies(connection: Connection, copy_ids: list[str], app: str, broker: 
 
 
 def fenced(connection: Connection, rows: Sequence[Parked]) -> list[Parked]:
-    """Those whose token is good until the commit."""
+    """Return the rows whose token is valid until the commit."""
     by_token: dict[int, dict[int, list[Parked]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         by_token[row.token][row.limbo_id].append(row)
@@ -117,12 +121,12 @@ def fenced(connection: Connection, rows: Sequence[Parked]) -> list[Parked]:
     return mine
 
 
-# -- put together -------------------------------------------------------------------------------------
+# -- assembling -------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class FoundMessages:
-    """What the tables hold of one message; columns by name, lines that are missing are empty."""
+    """Holds the table rows of one message: columns by name; missing rows are empty."""
 
     message: Mapping[str, Any]
     parked: Mapping[str, Any]
@@ -132,10 +136,10 @@ class FoundMessages:
 
 
 def parked_of(found: FoundMessages, token: int, *, strict: bool = True) -> Parked:
-    """The message as it was parked, or as it was repaired.
+    """Return the message as it was parked, or as it was repaired.
 
-    What cannot be put together is said in `problem`; then its `out` must not be published. Not `strict`: for
-    looking at it, a driver's type that is not loaded becomes Python's own.
+    If the message cannot be assembled, `problem` gives the reason, and its `out` must not be published. Not `strict`:
+    only to look at the message; a type of a driver that is not loaded becomes Python's own.
     """
     m, p = found.message, found.parked
     problem = ""
@@ -186,7 +190,7 @@ def _outgoing(found: FoundMessages, strict: bool) -> Outgoing:
 
 
 def _told_value(name: str, text: str | None, kind: int | None) -> Any:
-    """A header from its text and type; without a type it is a text."""
+    """Return a header's value from its text and type; a header without a type is a text."""
     try:
         if kind == NULL or text is None:
             return None

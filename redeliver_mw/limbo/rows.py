@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A message and the lines of the tables it is kept in. Pure.
+"""Converts a message to the table rows that store it, and back. Pure.
 
-Each thing is read back from one place, so that a repair by SQL means what it says:
+Each part of a message is read back from one place only, so that a repair by SQL has the expected effect:
 
-- the target from `port_name`, the body from `dms_limbo_body`, type, correlation id, reply-to and expiration from
-  their documented columns;
-- a header that is a text, number, truth or nothing of Python's own from `dms_limbo_props`, its type beside it in
+- the target from `port_name`, the body from `dms_limbo_body`, type, correlation id, reply-to and expiration from their
+  documented columns;
+- a header that is a str, number, bool or None of Python's own from `dms_limbo_props`, its type beside it in
   `dms_limbo_ptypes` (`TYPES`);
 - our own headers, `redeliver_…`, from `redeliver_limbo_msg.marks`;
-- all that has a type of a driver's, bytes, tables, and texts that a database cannot hold, from
+- values with a type of a driver's, bytes, tables, and texts that a database cannot hold, from
   `redeliver_limbo_msg.exact`.
 """
 
@@ -47,22 +47,22 @@ _PROPERTIES = (
     "user_id",
     "ttl_us",
     "persistent",
-)  # # those that have no documented column to be read back from
+)  # headers that have no documented column to be read back from
 _CLASS, _CLASS_TYPE = "javax.jms.BytesMessage", 1
 _LAST_MS = 2**63 - 1
 _OURS, _THEIRS = 1, 2
-MOST_COUNTED = 99  # what the documented column of the count can hold
-FAILURES = "redeliver_failures"  # a message that is merely sent later has none
-LONGEST_NAME = 255  # characters of a property's name in a documented table: PostgreSQL's indexes have their limit
+MOST_COUNTED = 99  # the largest count that the documented column can hold
+FAILURES = "redeliver_failures"  # a message that is only scheduled for later has no such header
+LONGEST_NAME = 255  # characters of a property's name in a documented table, because PostgreSQL's indexes have a limit
 
 
 @dataclass(frozen=True, slots=True)
 class Parking:
-    """A message to be parked: published not before `due`, seconds since 1970.
+    """Holds a message to be parked: published not before `due`, in seconds since 1970.
 
-    `wire`: an adapter's own image of the original, given back as it is with the row, for what `Outgoing` alone does
-    not say. `delay` (seconds), `max_attempts` (0: without end) and `failure_port` are for those who read the tables.
-    `places` are remembered with it; they are of `source`.
+    `wire`: an adapter's own image of the original, returned unchanged with the row, for what `Outgoing` alone does not
+    contain. `delay` (seconds), `max_attempts` (0: no limit) and `failure_port` inform people who read the tables.
+    `places` are stored with the message; they belong to `source`.
     """
 
     out: Outgoing
@@ -77,7 +77,10 @@ class Parking:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A parked message. `token` is the fencing token under which it was handed out; 0 where it was only looked at."""
+    """Holds a parked message.
+
+    `token` is the fencing token under which it was handed out; 0 if it was only looked at.
+    """
 
     id: int
     limbo_id: int
@@ -86,7 +89,7 @@ class Parked:
     due: float  # seconds since 1970, to the millisecond
     count: int  # `delivery_count`: 1 at first
     wire: bytes | None = None
-    publishes: int = 0  # that failed, in all
+    publishes: int = 0  # failed publishes in total
     parked_us: int = 0
     last_error: str = ""
     source: str = ""  # as `str(Destination)`; empty: not known
@@ -94,13 +97,13 @@ class Parked:
     failures: int = 0
     generation: int = 0
     hop: int = 0
-    reason: str = ""  # of a dead letter
-    problem: str = ""  # why `out` is not what was parked, where somebody changed it by hand
+    reason: str = ""  # the reason of a dead letter
+    problem: str = ""  # why `out` differs from the parked message, if somebody changed the row by hand
 
 
 @dataclass(slots=True)
 class ParkedRow:
-    """The lines of one message, without `msg_id` and what depends on who parks it."""
+    """Holds the rows of one message, without `msg_id` and the columns that depend on the program that parks it."""
 
     message: dict[str, Any]
     parked: dict[str, Any]
@@ -112,7 +115,7 @@ class ParkedRow:
 
 
 def lines_of(parking: Parking, now_us: int) -> ParkedRow:
-    """The lines for one message. NotCopyable where it would not come back as it was."""
+    """Return the rows for one message. Raises NotCopyable if the message would not come back unchanged."""
     out = parking.out
     marks, props, exact = _headers(out.headers)
     p, expires = out.properties, out.properties.expires_at_us
@@ -121,7 +124,7 @@ def lines_of(parking: Parking, now_us: int) -> ParkedRow:
     told = {"correlation_id": correlation, "reply_to": reply_to, "type": type_, "expires_at_us": expires_ms}
     untold = [name for name in (*_PROPERTIES, *told) if told.get(name) is None]
     kept = {name: to_json(value) for name in untold if (value := getattr(p, name)) is not None}
-    letter = marks.get(UNCOPYABLE)  # it stays until somebody releases it
+    letter = marks.get(UNCOPYABLE)  # a dead letter stays until somebody releases it
     return ParkedRow(
         message={
             "delivery_date": milliseconds(parking.due if letter is None else now_us / 1e6),
@@ -152,7 +155,7 @@ def lines_of(parking: Parking, now_us: int) -> ParkedRow:
 
 
 def _headers(headers: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str, str | None, int]], list[Any]]:
-    """Our own, the plain ones, and the others."""
+    """Return our own headers, the plain headers, and the others."""
     marks: dict[str, str] = {}
     props: list[tuple[str, str | None, int]] = []
     exact: list[Any] = []
@@ -174,14 +177,16 @@ def _headers(headers: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str
 
 @lru_cache(maxsize=1024, typed=True)  # typed: a driver's own kind of text is equal to a text
 def _place(name: str) -> int:
-    """Where a header of this name may stand; 0: nowhere but among the exact ones."""
+    """Return whether a header of this name is one of our marks or a property; 0 if only the exact ones may hold the
+    header.
+    """
     if type(name) is not str or len(name) > LONGEST_NAME or not is_plain(name):
         return 0
     return _OURS if name.startswith(PREFIX) else _THEIRS
 
 
 def _told(value: Any, kind: type) -> tuple[str | None, int] | None:
-    """A value of Python's own as text and type; None for what needs more."""
+    """Return a value of one of Python's own types as text and type; None for any other value."""
     if kind is int:
         return (str(value), LONG) if -(2**63) <= value < 2**63 else None
     if kind is bool:
@@ -192,7 +197,7 @@ def _told(value: Any, kind: type) -> tuple[str | None, int] | None:
 
 
 def _about(out: Outgoing, marks: Mapping[str, str]) -> dict[str, Any]:
-    """What the copy's own headers say of it, where SQL can see it."""
+    """Return the columns that show the contents of the copy's own headers to SQL."""
     name, kind = marks.get("redeliver_original_destination", ""), marks.get("redeliver_original_kind", "queue")
     counted = marks.get("redeliver_failures_for", "")
     return {
@@ -224,7 +229,7 @@ def _delay(parking: Parking) -> dict[str, Any]:
 
 @lru_cache(maxsize=1024)
 def _port(target: Destination) -> str:
-    """The target as text. NotCopyable for one that would be read back as another."""
+    """Return the target as text. Raises NotCopyable if the text would be read back as another target."""
     text = str(target)
     try:
         if is_plain(text) and Destination.parse(text) == target:
@@ -235,7 +240,7 @@ def _port(target: Destination) -> str:
 
 
 def _fitting(number: int) -> int | None:
-    """What 64 bits can hold, else None: a producer may write any number as its timestamp."""
+    """Return the number if it fits into 64 bits, else None: a producer may write any number as its timestamp."""
     return number if -(2**63) <= number < 2**63 else None
 
 
@@ -248,7 +253,10 @@ def _number(text: str) -> int:
 
 
 def milliseconds(due: float) -> int:
-    """Since 1970, never before `due`. ConfigError for what is no time."""
+    """Return milliseconds since 1970, rounded up so as never to be before `due`.
+
+    Raises ConfigError for an invalid time.
+    """
     if not math.isfinite(due):
         raise ConfigError(f"{due!r} is no time to publish at")
     return min(max(math.ceil(round(due * 1e6) / 1000), -_LAST_MS), _LAST_MS)
@@ -257,7 +265,9 @@ def milliseconds(due: float) -> int:
 def insertions(
     lines: Iterable[tuple[int, ParkedRow]], common: Mapping[str, Any]
 ) -> list[tuple[Table, list[dict[str, Any]]]]:
-    """What is to be inserted where, for messages with these ids; `common` goes on every line of `dms_limbo_msg`."""
+    """Return the rows to insert into each table for messages with these ids; `common` is added to each `dms_limbo_msg`
+    row.
+    """
     into: dict[Table, list[dict[str, Any]]] = {table: [] for table in schema.OF_A_MESSAGE}
     for id_, line in lines:
         key = {"msg_id": id_}

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""All of a limbo as a table of plain columns, piece by piece: for who looks at a million messages and changes none.
+"""Reads a whole limbo as a table of plain columns, piece by piece, for a reader of a million messages who changes none.
 
-Each piece is one look at the database, which nobody has to wait for. What is parked or sent between two looks is in
-one piece or in none: no message is in two.
+Each piece is one query, and no other program has to wait for it. A message that is parked or published between two
+queries is in one piece or in none: no message is in two.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .store import RETRY
 
 AT_ONCE: Final = 10_000  # rows that are fetched together
 AT_ONCE_WITH_BODIES: Final = 500
-_LAST_MS: Final = (2**63 - 1) // 1_000_000 * 1000  # of which there are microseconds
+_LAST_MS: Final = (2**63 - 1) // 1_000_000 * 1000  # the last time that can be expressed in microseconds
 _ALL: Final = messages.outerjoin(parked, parked.c.msg_id == messages.c.msg_id).outerjoin(
     owners, owners.c.limbo_id == messages.c.limbo_id
 )
 
 
 class ScanCondition(NamedTuple):
-    """A column that is `=`, `<`, `<=`, `>` or `>=` a value, `in` some or `null`; or, `negated`, is not.
+    """Compares a column with a value: `=`, `<`, `<=`, `>` or `>=`, `in` a list, or `null`; `negated` inverts the test.
 
-    As in SQL, neither holds for a column that is null but for `null`.
+    As in SQL, for a column that is null no comparison holds, negated or not, except `null`.
     """
 
     column: str
@@ -41,7 +41,7 @@ class ScanCondition(NamedTuple):
 
 
 class Scan:
-    """A limbo that is open for reading. ConfigError for a URL that is none, LimboError; not thread-safe."""
+    """Reads an open limbo. Raises ConfigError for an invalid URL, and LimboError. Not thread-safe."""
 
     def __init__(self, url: str, *, busy_timeout: float = 5.0) -> None:
         self._db = Database(url, busy_timeout=busy_timeout)
@@ -54,9 +54,9 @@ class Scan:
         self._db.close()
 
     def bounds(self, pieces: int, piece: int) -> list[int]:
-        """Ids between which messages are about evenly shared: each begins a piece that ends before the next.
+        """Return ids that divide the messages about evenly: each id begins a piece that ends before the next id.
 
-        At most `pieces`, and fewer where they would hold less than `piece` messages; none for an empty limbo.
+        At most `pieces`, and fewer if a piece would hold less than `piece` messages; empty for an empty limbo.
         """
         ids = select(messages.c.msg_id).order_by(messages.c.msg_id)
         with self._db.reading() as connection:
@@ -73,10 +73,10 @@ class Scan:
         last: int | None = None,
         tests: Sequence[ScanCondition] = (),
     ) -> Iterator[list[list[Any]]]:
-        """Columns but `body`, of messages from the id `first` on and before `last` for which all tests hold, by id.
+        """Yield columns except `body`, of messages with ids from `first` to before `last` that pass all tests, by id.
 
-        As many messages at a time as are worth a batch. The database puts each column into one JSON text, which costs
-        half of what rows do. `given_up` is 0 or 1, as not every database has truths.
+        Each batch holds as many messages as make a query worthwhile. The database puts each column into one JSON text,
+        which costs half as much as rows do. `given_up` is 0 or 1, because not every database has booleans.
         """
         after = None
         with self._db.reading() as connection:
@@ -96,7 +96,7 @@ class Scan:
         last: int | None = None,
         tests: Sequence[ScanCondition] = (),
     ) -> Iterator[Sequence[Sequence[Any]]]:
-        """The same as rows, also with `body`; as many at a time as are fetched together."""
+        """Yield the same messages as rows, also with `body`; as many at a time as are fetched together."""
         many = AT_ONCE_WITH_BODIES if "body" in names else AT_ONCE
         query = _query(names, first, last, tests)
         with self._db.reading() as connection:
@@ -124,7 +124,7 @@ def _query(
 
 
 def _from_json(text: str | None, where: str) -> list[Any]:
-    """None: of no rows at all."""
+    """Return the values of a column; the text is None if there are no rows at all."""
     try:
         found: list[Any] = orjson.loads(text or "[]")
     except ValueError:
@@ -134,7 +134,7 @@ def _from_json(text: str | None, where: str) -> list[Any]:
 
 def _columns() -> dict[str, ColumnElement[Any]]:
     m, p, o = messages.c, parked.c, owners.c
-    # A date may be set by hand, to any number.
+    # Somebody may set a date by hand, to any number.
     due_ms = case(
         (m.delivery_date > _LAST_MS, _LAST_MS), (m.delivery_date < -_LAST_MS, -_LAST_MS), else_=m.delivery_date
     )

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App's limbo at work: what is parked goes in, what is due goes out through the App's own adapter."""
+"""Runs an App's limbo: stores parked messages, and publishes those that are due through the App's own adapter."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..timers import SingleTimer
 from . import Limbo, LimboWorker, Parked, Parking
 from .store import LEASE, RETRY
 
-DRIVEN_LEASE = 1e6  # seconds: nobody else can be about, and no sign of life has to be given
+DRIVEN_LEASE = 1e6  # seconds: with a hand-driven clock no other program is there, and no heartbeat is needed
 
 
 class LimboService:
-    """Opened before anything is consumed, closed when everything is settled.
+    """Parks and publishes for one App. Opened before any message is consumed, closed after all are settled.
 
-    `retry`: how often a target may refuse a message before it stays in the tables; None: for about three days.
-    `driven`: by a clock that is moved by hand, so there is no thread. `park` may be called from any thread.
+    `retry`: how often a target may refuse a message before the message stays in the tables; None: for about three days.
+    `driven`: the clock is hand-driven, so there is no thread. `park` may be called from any thread.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class LimboService:
         self._alarm = SingleTimer(adapter.call_later, self._turn)
 
     def open(self) -> None:
-        """ConfigError, LimboError where the database cannot be had."""
+        """Open the database. Raises ConfigError or LimboError if it is not available."""
         self._limbo.open()
         self._open = True
 
     def start(self) -> None:
-        """From here on what is due is published."""
+        """Begin to publish messages that are due."""
         if self._driven:
             self._turn()
         else:
@@ -60,7 +60,10 @@ class LimboService:
         terms: RetryTerms | None = None,
         places: Sequence[OrderPlace] = (),
     ) -> None:
-        """Keep it until `due`, seconds since 1970; one answer: `ok` when it is on the disk, and `places` with it."""
+        """Keep a message until `due`, in seconds since 1970. Any thread.
+
+        Calls `answer` once, with `ok` as soon as the message and its `places` are on the disk.
+        """
         told = (terms.delay, terms.max_attempts, terms.failure_port) if terms is not None else ()
         parking = Parking(out, due, _image(out), *told)
         if places and out.origin is not None:
@@ -69,7 +72,7 @@ class LimboService:
         self._hurry()
 
     def places(self, source: Destination) -> list[FoundPlace]:
-        """Return what an earlier process has remembered of the order of this source. LimboError."""
+        """Return the places in the order of this source that an earlier process has stored. Raises LimboError."""
         return self._limbo.places(source)
 
     def forget_places(
@@ -80,18 +83,18 @@ class LimboService:
         self._hurry()
 
     def close(self, timeout: float) -> None:
-        """What was said is written first."""
+        """Close the service after everything that was asked for has been written."""
         self._alarm.off()
         if self._open:
             self._clerk.stop(timeout)
 
     def _turn(self) -> None:
-        """What the clerk's thread does, and again when the next is due: nobody else changes the database meanwhile."""
+        """Run one turn on a timer, and again when the next is due. Only this process changes the database meanwhile."""
         self._alarm.off()
         rest = self._clerk.turn()
         try:
             due = self._limbo.next_due()
-        except RedeliverError:  # the clerk has said it
+        except RedeliverError:  # the clerk has logged it
             due = self._clock.now().wall + rest
         if due is None and self._clerk.owes:
             due = self._clock.now().wall + rest
@@ -100,7 +103,7 @@ class LimboService:
             self._alarm.set(rest)
 
     def look(self) -> None:
-        """Look at the tables again: somebody may have changed them by SQL. The service's own thread does so anyway."""
+        """Look at the tables again after a change by SQL. The service's own thread does so anyway."""
         self._hurry()
 
     def _hurry(self) -> None:
@@ -113,14 +116,16 @@ class LimboService:
                 self._clerk.published(row)
             elif verdict in ("refused", "unfit"):
                 self._clerk.failed(row, why)
-            else:  # unsent or silent: the broker is away. Not counted, and not tried at once
+            else:  # unsent or silent: the broker is away. The publish is not counted, and not tried again at once
                 self._clerk.back(row)
             self._hurry()
 
         self._adapter.publish(self._whole(row), answered)
 
     def _whole(self, row: Parked) -> Outgoing:
-        """The copy with what its adapter wants of the original; not that of a body that somebody has repaired."""
+        """Return the copy with the original's wire image for its adapter; without the image if the body was repaired by
+        hand.
+        """
         whole = as_it_was(row.out)
         headers = due_now(whole.headers, self._clock.now().us)
         out = replace(whole, headers=headers, duplicate_salt=f"{row.id:x}.{row.parked_us:x}")

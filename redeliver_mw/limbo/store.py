@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The limbo: messages parked in a database, published when they are due, in the hands of one program at a time."""
+"""Stores parked messages in a database and returns those that are due, each to one program at a time."""
 
 from __future__ import annotations
 
@@ -27,27 +27,29 @@ from .rows import MOST_COUNTED, Parked, ParkedRow, Parking, insertions, lines_of
 
 log = logging.getLogger("redeliver_mw.limbo")
 
-RETRY = 84  # publishes: at the rests below, three days until a message that its target always refuses is given up
-UNREADABLE_RETRY = 5  # times that a message is looked at which somebody has changed so that it cannot be read
+RETRY = 84  # publishes: with the delays below, three days until a message that its target always refuses is given up
+UNREADABLE_RETRY = 5  # times that a message is looked at that somebody has changed so that it cannot be read
 LEASE = 15.0
 HANDED_OUT_BYTES = 16 * 2**20  # of bodies, in one batch
 ERROR_CHARS = 2000
-LONGEST_REST = 3600.0  # seconds between two publishes of a message that its target refuses; the first is one second
+# Maximum delay in seconds between two publishes to a target that refuses; the first is one second.
+LONGEST_REST = 3600.0
 
 
 class Limbo:
-    """Parked messages of one app on one broker, in the database at `url`.
+    """Stores the parked messages of one app on one broker, in the database at `url`.
 
-    `sqlite:///file.db`, or `postgresql://…` where several hosts share it. `app` and `broker` tell whose messages they
-    are: only a program with the same two takes them over, once their holder has been silent for `lease` seconds. A
-    message is published while its `delivery_count` is at most `retry` (1 .. 98).
+    `sqlite:///file.db`, or `postgresql://…` if several hosts share the database. `app` and `broker` identify the owner
+    of the messages: only a program with the same two takes them over, once their holder has been silent for `lease`
+    seconds. A message is published while its `delivery_count` is at most `retry` (1 .. 98).
 
-    Every method may be called from any thread, one runs at a time, and each waits for the disk or the server, so none
-    belongs on a connection's own thread: `Clerk` is the thread that calls them for an app. Each does all that it is
-    asked for in one transaction, or nothing, and raises LimboError then. What was parked is on the disk when `park`
+    Thread-safe: one method runs at a time. Each method waits for the disk or the server, so none should be called on a
+    connection's own thread; `Clerk` is the thread that calls them for an app. Each method makes all its changes in one
+    transaction; if that fails, it changes nothing and raises LimboError. A parked message is on the disk when `park`
     has returned.
 
-    `keep()` is to be called every third of `lease`; it gives the sign of life without which others take over.
+    `keep()` has to be called every third of `lease`; it writes the heartbeat without which other programs take the
+    messages over.
     """
 
     def __init__(
@@ -73,31 +75,31 @@ class Limbo:
         name = f"{host} {os.getpid()}"
         self._who = leases.LeaseOwner(clean(app), clean(broker), name, f"{clean(app)}@{host}", lease, retry)
         self._watch = leases.LeaseWatch()
-        self._own = 0  # the part in which we park
+        self._own = 0  # the part in which this program parks
         self._held: dict[int, int] = {}  # part -> token
         self._out: dict[int, int] = {}  # message that is handed out -> its part
-        self._alive = 0.0  # monotonic: until then nobody can have taken our parts
-        self._refusing: dict[Destination, bool] = {}  # targets that refuse now; True once it was said that one gave up
+        self._alive = 0.0  # monotonic: until then no other program can have taken our parts
+        self._refusing: dict[Destination, bool] = {}  # targets that refuse now; True once a give-up was logged
 
     @property
     def where(self) -> str:
-        """The URL, without secrets."""
+        """Return the database's URL, without secrets."""
         return self._db.where
 
     @property
     def lease(self) -> float:
-        """Seconds."""
+        """Return the lease in seconds."""
         return self._who.lease
 
     @property
     def handed_out(self) -> int:
-        """Messages that `due` gave and of which nothing was heard yet."""
+        """Return the number of messages that `due` handed out and that have no outcome yet."""
         return len(self._out)
 
     # -- opening and closing -----------------------------------------------------------------------
 
     def open(self) -> Self:
-        """Connect, make the tables ready, take a part of one's own and those of the dead. ConfigError, LimboError."""
+        """Connect, create missing tables, take a part and those of dead programs. Raises ConfigError or LimboError."""
         self._db.open()
         try:
             with self._db.lock:
@@ -116,7 +118,7 @@ class Limbo:
             try:
                 with self._db.writing() as connection:
                     leases.give_back(connection, self._held)
-            except Exception as error:  # then they wait for the lease
+            except Exception as error:  # then the next program waits for the lease
                 log.warning("%s", error)
             self._held, self._out = {}, {}
             self._db.close()
@@ -139,10 +141,10 @@ class Limbo:
         self._alive = now.mono + self._who.lease
 
     def keep(self) -> None:
-        """Give the sign of life, and take over what the dead have left. To be called every `lease` / 3 seconds."""
+        """Write the heartbeat, and take over the parts of dead programs. To be called every `lease` / 3 seconds."""
         with self._db.lock:
             now = self._clock.now()
-            if now.mono > self._alive:  # who could not look cannot say that others were silent
+            if now.mono > self._alive:  # a program that could not look cannot know that others were silent
                 self._watch = leases.LeaseWatch()
             with self._db.writing() as connection:
                 kept = leases.beat(connection, self._held, now)
@@ -167,19 +169,19 @@ class Limbo:
     # -- parking -----------------------------------------------------------------------------------
 
     def park(self, batch: Sequence[Parking]) -> list[int]:
-        """Keep these messages; on the disk when this returns, all of them. Answers their ids.
+        """Store these messages and return their ids. All of them are on the disk when this returns.
 
-        A copy that is parked already (its answer was lost) is not parked again. NotCopyable, nothing written, where
-        one would not come back exactly as it is.
+        A copy that is parked already (its answer was lost) is not parked again. Raises NotCopyable, with nothing
+        written, if a message would not come back unchanged.
         """
         now_us = self._clock.now().us
         return self.park_lines([(lines_of(parking, now_us), parking.out.copy_id) for parking in batch])
 
     def park_lines(self, batch: Sequence[tuple[ParkedRow, str]]) -> list[int]:
-        """The same for messages whose lines were made before, each with its copy id."""
+        """Store messages whose rows were made before, each with its copy id, in the same way."""
         with self._db.lock:
             ids = self._parked(batch)
-            if ids is None:  # another one has our part: what is in it is in good hands
+            if ids is None:  # another program has our part, and publishes the messages in it
                 self._claim()
                 ids = self._parked(batch)
             assert ids is not None
@@ -203,10 +205,10 @@ class Limbo:
         known = there | dict(zip(fresh, range(first, first + len(fresh)), strict=True))
         return [known[copy_id or n] for n, (_, copy_id) in enumerate(batch)]
 
-    # -- places in the lines of keys ----------------------------------------------------------------
+    # -- places in the order by key -----------------------------------------------------------------
 
     def places(self, source: Destination) -> list[FoundPlace]:
-        """Return the places that were remembered with parked messages of this source, in the order of their numbers."""
+        """Return the places that were stored with parked messages of this source, in the order of their numbers."""
         with self._db.lock, self._db.reading() as connection:
             return places_of(connection, self._who.app, self._who.broker, str(source))
 
@@ -219,11 +221,11 @@ class Limbo:
     # -- publishing --------------------------------------------------------------------------------
 
     def due(self, now: float | None = None, limit: int = 500) -> list[Parked]:
-        """What is due at `now` (seconds since 1970; default: the clock's), the longest due first.
+        """Return messages that are due at `now` (seconds since 1970; default: the clock's), the longest due first.
 
-        At most `limit` messages, and 16 MiB of bodies or one message. Only what is ours by its token as this returns;
-        each is handed out once, until `done`, `failed` or `back` was said of it. What somebody has changed so that it
-        cannot be read is counted as failed, and not in the answer.
+        At most `limit` messages, and 16 MiB of bodies or one message. All of them are ours by their tokens when this
+        returns. Each message is handed out once, until its outcome is reported by `done`, `failed` or `back`. A message
+        that somebody has changed so that it cannot be read counts as failed, and is not in the answer.
         """
         with self._db.lock:
             if self._clock.now().mono >= self._alive:
@@ -257,9 +259,10 @@ class Limbo:
         return chosen
 
     def next_due(self) -> float | None:
-        """When the next of our messages that are not handed out is due, seconds since 1970; may be past. None: none.
+        """Return when the next of our messages that are not handed out is due, in seconds since 1970; None if there is
+        none.
 
-        Cheap: what an operator or another program changes is seen by asking again, every two seconds or so.
+        The time may be past. Cheap: call it every two seconds or so to see changes by an operator or another program.
         """
         with self._db.lock, self._db.reading() as connection:
             dates = []
@@ -269,7 +272,7 @@ class Limbo:
             return min(dates) / 1000 if dates else None
 
     def still_mine(self, rows: Sequence[Parked]) -> list[Parked]:
-        """Those of `rows` whose token is still good: to be asked right before a publish that had to wait."""
+        """Return those of `rows` whose token is still valid. Called right before a publish that had to wait."""
         with self._db.lock:
             tokens = {row.limbo_id: row.token for row in rows}
             with self._db.reading() as connection:
@@ -277,7 +280,7 @@ class Limbo:
             return [row for row in rows if row.limbo_id in good and self._held.get(row.limbo_id) == row.token]
 
     def done(self, rows: Sequence[Parked]) -> list[Parked]:
-        """These were published and confirmed: removed, as far as their token is still good. Answers those removed."""
+        """Remove published and confirmed messages whose token is still valid. Return those removed."""
         with self._db.lock:
             with self._db.writing() as connection:
                 mine = fenced(connection, rows)
@@ -291,9 +294,10 @@ class Limbo:
         return mine
 
     def failed(self, rows: Sequence[Parked], why: str, *, again: float | None = None) -> list[Parked]:
-        """Publishing these failed, which counts. Answers those that are now given up: they stay, and wait for somebody.
+        """Count a failed publish of these messages. Return those that are now given up, which stay until somebody acts.
 
-        The others are due at `again`, seconds since 1970; by default after a rest that doubles from a second on.
+        The others are due at `again`, in seconds since 1970; by default after a delay that starts at one second and
+        doubles.
         """
         said = clean(redact(why))[:ERROR_CHARS]
         mine, given_up = self._count(rows, said, again, self._retry)
@@ -303,7 +307,7 @@ class Limbo:
     def _count(
         self, rows: Sequence[Parked], said: str, again: float | None, most: int
     ) -> tuple[list[Parked], list[Parked]]:
-        """Count a failure of each. Answers those that are ours, and those of them that are given up."""
+        """Count a failure of each message. Return the messages that are ours, and those of them that are given up."""
         with self._db.lock:
             now = self._clock.now().wall
             with self._db.writing() as connection:
@@ -323,7 +327,9 @@ class Limbo:
             log.error("%s: message %d cannot be read, and stays: %s", self.where, row.id, said)
 
     def _say_refused(self, rows: Sequence[Parked], given_up: Sequence[Parked], why: str) -> None:
-        """Log when a target begins to refuse, and when messages for it are given up: each once, until it takes some."""
+        """Log when a target begins to refuse, and when messages for it are given up: each once, until it accepts
+        some.
+        """
         for target in {row.out.target for row in rows} - self._refusing.keys():
             self._refusing[target] = False
             log.warning(
@@ -347,7 +353,9 @@ class Limbo:
                 )
 
     def back(self, rows: Sequence[Parked]) -> None:
-        """These were not published, through no fault of theirs: nothing is counted, and they are due as before."""
+        """Take back messages that were not published for outside reasons: nothing is counted, and they are due as
+        before.
+        """
         with self._db.lock:
             self._forget(rows)
 
