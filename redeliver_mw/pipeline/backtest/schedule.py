@@ -199,7 +199,8 @@ def _delays(backoff: Backoff, rests: list[Redeliver | Keep], paths: int) -> Floa
     if _is_stretched(backoff, rests):
         # All at once: most candidates of a search are such, and to draw one by one takes a third of its time.
         base, low, high = np.array([(rest.base, rest.low, rest.high) for rest in rests]).T[:, :, None]
-        return np.minimum(np.maximum(base * _stretches(backoff.factor, len(rests), paths), low), high)
+        found: Floats = np.clip(base * _stretches(backoff.factor, len(rests), paths), low, high)
+        return found
     return np.array([_drawn(backoff, number, rest, paths) for number, rest in enumerate(rests, 1)]).reshape(-1, paths)
 
 
