@@ -146,6 +146,6 @@ def test_forgetting_counts_first_and_says_what_was_never_sent(stock: Path, capsy
 def test_the_page_names_every_why_and_everything_a_letter_has() -> None:
     whys = PAGE.partition("| why | because |")[2].partition("\n\n")[0]
     assert re.findall(r"^\| `(\w+)`", whys, re.MULTILINE) == list(WHY)
-    table = PAGE.partition("A `redeliver_mw.pipeline.Letter` has")[2].partition("\n\nIt runs")[0]
+    table = PAGE.partition("A `redeliver_mw.pipeline.Letter` has")[2].partition("\n\nThe transform runs")[0]
     named = {name for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)", row)}
     assert named == {*Letter.__dataclass_fields__, "text", "json", "changed"}
