@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the demo counts, and how it shows that: live on a terminal, else a line a second."""
+"""Counts the demo's messages, and shows the counts: live on a terminal, otherwise one line per second."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from redeliver_mw.journal.records import AttemptRecord
 
 @dataclass
 class Tally:
-    """What one queue's records say."""
+    """Sums up the records of one queue."""
 
     handled: set[str] = field(default_factory=set)
     dead: set[str] = field(default_factory=set)
@@ -33,27 +33,27 @@ class Tally:
 
 
 def name_of(delivery: Delivery) -> str:
-    """What the demo calls a message: its correlation id, the one id that every broker and every copy keeps."""
+    """Return a message's name in the demo: its correlation id, the only id that every broker and every copy keeps."""
     return delivery.correlation_id or ""
 
 
 class Board:
-    """All tallies; written by the hook's and the handlers' threads, read by the screen's.
+    """Holds all tallies; written by the hook's and the handlers' threads, read by the screen's thread.
 
-    A record tells the message id only, and ActiveMQ gives each message and each copy one of its own: which
-    message that is, the handler has seen before.
+    A record contains the message id only, and ActiveMQ gives each message and each copy an id of its own. So the board
+    notes which message has which id when a handler is called.
     """
 
     def __init__(self, run: str, queues: Sequence[str]) -> None:
-        self.run = run  # the names of this run's messages begin so
+        self.run = run  # the names of this run's messages begin with it
         self.sent: list[str] = []
-        self.letters: list[Delivery] = []  # this run's dead letters, as they were found
+        self.letters: list[Delivery] = []  # this run's dead letters, in the order in which they were found
         self.queues = {name: Tally() for name in queues}
         self.changed = threading.Condition()
         self._names: dict[str | None, str] = {}  # by message id
 
     def noting(self, handler: Callable[..., Any]) -> Callable[..., Any]:
-        """`handler`, which lets the board see each delivery before."""
+        """Return `handler`, changed so that the board sees each delivery first."""
 
         @functools.wraps(handler)
         def noted(*given: Any) -> Any:
@@ -62,12 +62,12 @@ class Board:
                 self._names[delivery.message_id] = name_of(delivery)
             return handler(*given)
 
-        return noted  # which is taken for async where the handler is
+        return noted  # recognised as async if the handler is
 
     def on_attempt(self, record: AttemptRecord) -> None:
         with self.changed:
             name = self._names.get(record.message_id, "")
-            if not name or name.startswith(self.run):  # else of an earlier run that was interrupted
+            if not name or name.startswith(self.run):  # other names come from an earlier run that was interrupted
                 self._count(self.queues[record.destination], name, record)
             self.changed.notify_all()
 
@@ -78,7 +78,7 @@ class Board:
                 self.queues[letter.headers["redeliver_original_destination"]].dead.add(name_of(letter))
 
     def _count(self, tally: Tally, name: str, record: AttemptRecord) -> None:
-        """Without a name it is a body that could not be decoded, so that no handler has seen it."""
+        """Count a record. A record without a name is of a body that could not be decoded, so no handler has seen it."""
         if record.error_type:
             tally.failures += 1
             tally.last_error = f"{record.error_type}: {record.error_message}"
@@ -109,7 +109,7 @@ class Board:
         return table
 
     def line(self) -> str:
-        """The same for where there is no terminal."""
+        """Return the counts as one line, for output without a terminal."""
         tallies = self.queues.values()
         waiting, dead = sum(len(t.waiting) for t in tallies), sum(len(t.dead) for t in tallies)
         failures, handled = sum(t.failures for t in tallies), sum(len(t.handled) for t in tallies)
@@ -117,7 +117,7 @@ class Board:
 
 
 class Screen:
-    """Shows the board: live on a terminal, else a line a second."""
+    """Shows the board: live on a terminal, otherwise one line per second."""
 
     def __init__(self, board: Board, console: Console, total: int) -> None:
         self._board, self._console = board, console

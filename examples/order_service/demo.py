@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The order service under load: failures that heal and failures that do not, live, then the dead letters.
+"""Runs the order service under load: shows failures that recover and failures that do not, live, then the dead letters.
 
     python demo.py [--broker memory|rabbitmq|activemq|artemis] [--fast]
 
-The broker is that of REDELIVER_URL if that is set; else docker-compose.yml's where a Docker engine answers; else
-one that is installed here. What this starts it ends. Exit code 1 when a message is missing at the end, or the
-broker is; 2 when REDELIVER_URL is not of that kind; 130 after Ctrl-C.
+The broker is that of REDELIVER_URL if that is set; otherwise docker-compose.yml's if a Docker engine answers; otherwise
+one that is installed here. The demo ends what it starts. Exit code 1 if a message is missing at the end, or the broker
+is; 2 if REDELIVER_URL is of another kind; 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from where import KINDS, the_broker
 from redeliver_mw import Delivery, connect
 from redeliver_mw.errors import RedeliverError
 
-PREFIX = "redeliver-demo."  # never the queues of somebody's real service
+PREFIX = "redeliver-demo."  # never the queues of a real service
 PATIENCE = 60.0  # seconds that the last message may take
 ROUNDS = 10  # of twelve messages
 
 
 def round_of(number: int) -> list[tuple[str, bytes]]:
-    """Twelve messages, in the order of sending; some rounds bring more trouble than others."""
-    busy = 1 + number % 2  # heals at the second or third attempt
+    """Return twelve messages, in the order of sending; some rounds contain more failures than others."""
+    busy = 1 + number % 2  # recovers at the second or third attempt
     card = "stolen" if number % 3 == 0 else "good"
     currency = "XAU" if number % 5 == 4 else "EUR"
     broken = b"<order/>" if number % 4 == 2 else _json(takes=0.04)
@@ -67,7 +67,7 @@ def _json(**fields: Any) -> bytes:
 
 
 def send_all(session: Any, board: Board, pace: float, screen: Screen) -> None:
-    """A round every second (times `pace`), each message confirmed by the broker before it counts as sent."""
+    """Send a round every second (times `pace`). A message counts as sent when the broker has confirmed it."""
     for number in range(ROUNDS):
         next_round = time.monotonic() + pace
         for queue, body in round_of(number):
@@ -78,7 +78,7 @@ def send_all(session: Any, board: Board, pace: float, screen: Screen) -> None:
 
 
 def wait(session: Any, board: Board, screen: Screen, until: float) -> None:
-    """Show what happens until that moment, or until all that was sent has ended."""
+    """Show what happens until the time `until`, or until every sent message has ended."""
     while time.monotonic() < until:
         take_dead_letters(session, board)
         screen.refresh()
@@ -117,7 +117,7 @@ def show_dead_letters(letters: list[Delivery], console: Console) -> None:
 
 
 def sum_up(board: Board, console: Console) -> int:
-    """What was sent against what was really found, id by id; 1 when they do not add up."""
+    """Print the sent messages beside those that were found, id by id. Return 1 if the two differ, else 0."""
     sent, handled, dead = set(board.sent), board.handled, [name_of(letter) for letter in board.letters]
     lost, both = sent - handled - set(dead), handled & set(dead)
     twice = len(dead) - len(set(dead))
@@ -132,7 +132,7 @@ def sum_up(board: Board, console: Console) -> int:
 
 
 def demo(url: str, pace: float, console: Console) -> int:
-    """Run it all against `url`; the exit code."""
+    """Run the whole demo against `url`, and return the exit code."""
     board = Board(secrets.token_hex(4), [f"{PREFIX}{name}" for name in service.QUEUES])
     logging.getLogger("redeliver_mw.failures").addHandler(logging.NullHandler())  # the board shows each attempt
     app = service.make_app(url, PREFIX, pace, wrap=board.noting)

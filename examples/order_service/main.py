@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A small order service: three queues, three handlers, three kinds of failure, any broker.
+"""Shows a small order service: three queues, three handlers, three kinds of failure, any broker.
 
     redeliver run main:app          # consumes until SIGTERM
-    python main.py                  # sends itself seven messages and says what became of each
+    python main.py                  # sends itself seven messages and prints the end of each
 
 The broker is that of REDELIVER_URL; without it, the one in memory.
 """
@@ -27,23 +27,23 @@ QUEUES = ("orders", "payments", "mails")
 
 
 class WarehouseBusy(Exception):
-    """Heals by itself."""
+    """Recovers by itself."""
 
 
 class CardDeclined(Exception):
-    """Does not heal, however often it is tried: a poison message."""
+    """Never recovers, however often the payment is tried: a poison message."""
 
 
 class UnknownCurrency(Exception):
-    """Not worth a second attempt."""
+    """Is not worth a second attempt."""
 
 
 class Greylisted(Exception):
-    """A mail server that wants to be asked twice."""
+    """Comes from a mail server that accepts a mail only at the second try."""
 
 
 def on_order(order: dict[str, Any], delivery: Delivery) -> None:
-    """`order` is decoded already; what cannot be decoded never gets here."""
+    """Reserve an order's items. `order` is decoded already: a body that cannot be decoded never reaches a handler."""
     time.sleep(float(order.get("takes", 0)))
     if delivery.failures < order.get("busy", 0):
         raise WarehouseBusy(f"no answer for order {order['id']}")
@@ -74,10 +74,10 @@ def make_app(
     pace: float = 1.0,
     wrap: Callable[[Handler], Handler] = lambda handler: handler,
 ) -> App:
-    """The service on the queues `{prefix}orders` and so on; every delay is multiplied by `pace`.
+    """Return the service on the queues `{prefix}orders` and so on; every delay is multiplied by `pace`.
 
-    Each message is tried at most four times, and rests 1, 2 and 4 seconds between; then it lies in
-    `dlq.{prefix}orders` and so on. What is registered is what `wrap` makes of each handler.
+    Each message is tried at most four times, with delays of 1, 2 and 4 seconds. Then the message is moved to
+    `dlq.{prefix}orders` and so on. `wrap` is applied to each handler before the handler is registered.
     """
     policy = RedeliveryPolicy(4, Backoff.exponential(pace, 2.0), "queue:dlq.$", fatal=UnknownCurrency)
     app = App(url, policy=policy, declare="all", app_name="order-service")
@@ -91,12 +91,12 @@ app = make_app()
 
 EXAMPLES = [
     ("orders", b'{"id": 1}'),
-    ("orders", b'{"id": 2, "busy": 2}'),  # heals at the third attempt
+    ("orders", b'{"id": 2, "busy": 2}'),  # recovers at the third attempt
     ("orders", b"<order id='3'/>"),  # cannot be decoded
     ("payments", b'{"id": 4, "currency": "EUR"}'),
     ("payments", b'{"id": 5, "currency": "EUR", "card": "stolen"}'),  # poison
     ("payments", b'{"id": 6, "currency": "XAU"}'),  # fatal
-    ("mails", b'{"id": 7, "greylisted": 1}'),  # heals at the second attempt
+    ("mails", b'{"id": 7, "greylisted": 1}'),  # recovers at the second attempt
 ]
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where the demo's broker comes from: REDELIVER_URL, else docker-compose.yml, else the local installation."""
+"""Finds the demo's broker: REDELIVER_URL, otherwise docker-compose.yml, otherwise the local installation."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from redeliver_mw import connect
 from redeliver_mw.errors import BrokerError, ConfigError
 
 KINDS = ("memory", "rabbitmq", "activemq", "artemis")
-# Of docker-compose.yml: user and password, and the port inside of the container.
+# From docker-compose.yml: user and password, and the port inside of the container.
 LOGIN = {"activemq": "admin:admin", "artemis": "admin:admin", "rabbitmq": "guest:guest"}
 PORT = {"activemq": 61613, "artemis": 61616, "rabbitmq": 5672}
-PROJECT = "redeliver-demo"  # so that `down` ends what the demo has started, and nothing else
+PROJECT = "redeliver-demo"  # so that `down` ends only what the demo has started
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-ANSWERS = 5.0  # seconds that an engine may take to say that it is there
-TALKS = 30.0  # seconds that compose may take to say something
-FETCHES = 900.0  # seconds that `up` may take: it fetches the image
-COMES_UP = 90.0  # seconds from there until the broker lets us in: older composes do not wait for it
+ANSWERS = 5.0  # seconds that an engine may take to answer
+TALKS = 30.0  # seconds that compose may take to print something
+FETCHES = 900.0  # seconds that `up` may take, because it fetches the image
+COMES_UP = 90.0  # seconds from then until the broker accepts a connection: older composes do not wait for it
 
 
 @contextlib.contextmanager
 def the_broker(kind: str, console: Console) -> Iterator[str]:
-    """The URL of a broker that is up; what was started for it ends with the block. Says which one it is.
+    """Yield the URL of a running broker, and print which one it is. A broker that was started here ends with the block.
 
-    ConfigError for a REDELIVER_URL of another kind; BrokerMissing and BrokerFailed of `tests.brokers`.
+    Raises ConfigError for a REDELIVER_URL of another kind, and BrokerMissing and BrokerFailed of `tests.brokers`.
     """
     with contextlib.ExitStack() as ending:
         if kind == "memory":
@@ -48,7 +48,7 @@ def the_broker(kind: str, console: Console) -> Iterator[str]:
 
 
 def of_this_kind(url: str, kind: str) -> str:
-    """`url`, or ConfigError where it is a broker of another kind."""
+    """Return `url`. Raises ConfigError if it belongs to a broker of another kind."""
     scheme = url.partition("://")[0]
     if scheme.partition("+")[0] != kind:
         raise ConfigError(f"REDELIVER_URL begins with {scheme!r}, and {kind} is asked for", cure="Change or unset it")
@@ -56,7 +56,7 @@ def of_this_kind(url: str, kind: str) -> str:
 
 
 def installed(kind: str, console: Console, ending: contextlib.ExitStack) -> str:
-    """Start the local installation, fetched before if need be."""
+    """Start the local installation, after fetching it if necessary, and return its URL."""
     from tests.brokers import broker
 
     console.print(f"Starting the local installation of {kind}, which ends with the demo")
@@ -69,7 +69,9 @@ def installed(kind: str, console: Console, ending: contextlib.ExitStack) -> str:
 
 
 def composed(kind: str, console: Console, ending: contextlib.ExitStack) -> str | None:
-    """The broker of the file, up; None, and why in one line, where Docker cannot do it."""
+    """Start the broker of docker-compose.yml and return its URL; if Docker cannot do this, print why and return
+    None.
+    """
     command = compose_command()
     if command is None:
         console.print("No Docker engine with compose answers")
@@ -81,7 +83,7 @@ def composed(kind: str, console: Console, ending: contextlib.ExitStack) -> str |
     console.print(f"{name} brings {kind} up (the first time it fetches the image), and down in the end")
     compose = [*command, "--project-name", PROJECT, "--profile", kind]
     with contextlib.ExitStack() as undo:
-        undo.callback(run, [*compose, "down", "--volumes"], FETCHES)  # also what a failed `up` has left
+        undo.callback(run, [*compose, "down", "--volumes"], FETCHES)  # also removes what a failed `up` has left
         wait = ["--wait"] if waits(command) else []
         up = run([*compose, "up", "-d", *wait, kind], FETCHES)
         url = published(compose, kind) if up.returncode == 0 else None
@@ -95,7 +97,7 @@ def composed(kind: str, console: Console, ending: contextlib.ExitStack) -> str |
 
 
 def compose_command() -> list[str] | None:
-    """Docker's own compose, or the older program; None without one, or without an engine behind it."""
+    """Return Docker's own compose, or the older program; None without either, or without a running engine."""
     if not run(["docker", "info", "--format", "{{.ServerVersion}}"], ANSWERS).stdout.strip():
         return None
     known = (["docker", "compose"], ["docker-compose"])
@@ -103,12 +105,12 @@ def compose_command() -> list[str] | None:
 
 
 def waits(command: list[str]) -> bool:
-    """Does `up` know --wait? It came with version 2."""
+    """Return whether `up` supports --wait, which came with version 2."""
     return not run([*command, "version", "--short"]).stdout.lstrip("v").startswith("1.")
 
 
 def published(compose: list[str], kind: str) -> str | None:
-    """The URL of the running container; None where there is none."""
+    """Return the URL of the running container; None if there is none."""
     said = run([*compose, "port", kind, str(PORT[kind])])
     host, _, port = said.stdout.strip().rpartition(":")
     path = "/" if kind == "rabbitmq" else ""
@@ -116,7 +118,7 @@ def published(compose: list[str], kind: str) -> str | None:
 
 
 def lets_us_in(url: str, patience: float) -> bool:
-    """Try once, and again until `patience` seconds are over."""
+    """Return whether the broker accepts a connection: try once, and again until `patience` seconds are over."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -130,7 +132,9 @@ def lets_us_in(url: str, patience: float) -> bool:
 
 
 def run(argv: list[str], timeout: float = TALKS) -> subprocess.CompletedProcess[str]:
-    """What the program said; a program that is not there or takes too long has failed, and said that."""
+    """Run a program and return its result; a program that is missing or takes too long counts as failed, with the
+    reason.
+    """
     try:
         return subprocess.run(argv, check=False, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout)
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A plain pika consumer that gets redelivery by one changed line. Needs a RabbitMQ; REDELIVER_URL says where."""
+"""Adds redelivery to a plain pika consumer by changing one line. Needs a RabbitMQ broker; set REDELIVER_URL to it."""
 
 import os
 
@@ -9,13 +9,13 @@ import pika
 from redeliver_pika import redelivering
 
 URL = os.environ.get("REDELIVER_URL", "rabbitmq://guest:guest@localhost:5672/")
-POLICY = "1:500; 3:move(queue:dlq.$)"  # rest 0.5 s after each failure, dead after the third
+POLICY = "1:500; 3:move(queue:dlq.$)"  # delay 0.5 s after each failure; dead-lettered after the third
 QUEUE, DEAD = "dropin.orders", "dlq.dropin.orders"
 seen = []
 
 
 def on_message(channel, method, properties, body):
-    """As it was before: works, acks, raises."""
+    """Handle a message. Unchanged: works, acks, raises."""
     attempt = (properties.headers or {}).get("JMSXDeliveryCount", 1)
     print(f"attempt {attempt} at {body.decode()}", flush=True)
     seen.append(body)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A plain proton consumer that gets redelivery by one changed line. Needs an Artemis; REDELIVER_URL says where."""
+"""Adds redelivery to a plain proton consumer by changing one line. Needs an Artemis broker; set REDELIVER_URL to it."""
 
 import os
 
@@ -12,19 +12,19 @@ from proton.utils import BlockingConnection
 from redeliver_proton import redelivering
 
 URL = os.environ.get("REDELIVER_URL", "artemis://admin:admin@localhost:5672").replace("artemis", "amqp", 1)
-POLICY = "1:500; 3:move(queue:dlq.$)"  # rest 0.5 s after each failure, dead after the third
+POLICY = "1:500; 3:move(queue:dlq.$)"  # delay 0.5 s after each failure; dead-lettered after the third
 QUEUE, DEAD = "dropin.orders", "dlq.dropin.orders"
 
 
 class AsQueue(SenderOption):
-    """A name that is new becomes a queue, not a topic."""
+    """Makes the broker create a queue, not a topic, for a new name."""
 
     def apply(self, sender):
         sender.target.capabilities.put_object(symbol("queue"))
 
 
 class Orders(MessagingHandler):
-    """As it was before: works, accepts by itself, raises."""
+    """Is unchanged: works, accepts by itself, raises."""
 
     def on_start(self, event):
         self.connection = event.container.connect(URL)

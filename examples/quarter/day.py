@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A day of one consumer: its messages, the real middleware that handles them, and what it wrote of that.
+"""Runs one day of one consumer: its messages, the real middleware that handles them, and the journal of that day.
 
-The broker is in memory, the clock moved by hand, the journal a real one. A seed gives the same day whenever and in
-whatever process it is run: the same messages fail at the same instants. Only ids are drawn anew.
+The broker is in memory, the clock hand-driven, the journal a real one. A seed gives the same day at any time and in any
+process: the same messages fail at the same instants. Only ids are random.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ from redeliver_mw.journal.records import AttemptRecord
 from redeliver_mw.testing import TestApp
 
 DAY = 24 * HOUR
-PATIENCE = 12 * HOUR  # within which every message of a day has come to its end
-ATTEMPTS_A_MESSAGE = 1.75  # at least, over a quarter
-MESSAGES_A_CONSUMER = 8000  # a day; beyond that there are several
+PATIENCE = 12 * HOUR  # the time within which every message of a day has ended
+ATTEMPTS_A_MESSAGE = 1.75  # minimum average over a quarter
+MESSAGES_A_CONSUMER = 8000  # messages per day; for more messages there are several consumers
 QUARTER = 15 * MINUTE
-MARKET = 0.3  # of orders and payments come from a marketplace, which hands them over by the quarter of an hour
+MARKET = 0.3  # share of orders and payments from a marketplace, which delivers them every quarter of an hour
 _SHARES = {"orders": 0.34, "payments": 0.26, "mails": 0.26, "invoices": 0.08, "imports": 0.06}
 
 
 class Message(NamedTuple):
-    """One that is sent at `at`."""
+    """Describes a message that is sent at `at`."""
 
     at: float
     queue: str
@@ -48,7 +48,7 @@ class Message(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """Day `number` (from 0) of consumer `consumer` (from 0); it handles `messages` on an average day."""
+    """Describes day `number` (from 0) of consumer `consumer` (from 0), which handles `messages` on an average day."""
 
     number: int
     consumer: int
@@ -64,7 +64,7 @@ class Day:
         return f"{self.seed}-{self.number}-{self.consumer}"
 
     def sent(self) -> list[Message]:
-        """Its messages, in the order of sending."""
+        """Return the day's messages, in the order of sending."""
         rng = random.Random(self.name)
         count = round(self.messages * _busyness(self.number) / _AVERAGE)
         queues = rng.choices(list(_SHARES), list(_SHARES.values()), k=count)
@@ -72,7 +72,9 @@ class Day:
         return [self._message(at, queue, f"{self.name}-{number}", rng) for number, (at, queue) in enumerate(drawn)]
 
     def _instant(self, queue: str, rng: random.Random) -> float:
-        """Articles come while the catalogue is imported, all else mostly in the afternoon, some of it at once."""
+        """Draw a time of day: articles come during the catalogue's import, others mostly in the afternoon, some in
+        batches.
+        """
         if queue == "imports":
             return rng.uniform(*trouble.import_of(self.begin))
         hours = rng.gauss(15.0, 4.0) if rng.random() < 0.85 else rng.uniform(0.0, 24.0)
@@ -89,16 +91,16 @@ class Day:
 
 
 def days(attempts: int, seed: int) -> list[Day]:
-    """The quarter: so many days that they make `attempts` attempts or somewhat more."""
+    """Return the days of the quarter, with volumes chosen to give `attempts` attempts or somewhat more."""
     a_day = attempts / ATTEMPTS_A_MESSAGE / DAYS
     consumers = math.ceil(a_day / MESSAGES_A_CONSUMER)
     return [Day(number, one, a_day / consumers, seed) for number in range(DAYS) for one in range(consumers)]
 
 
 def run(day: Day, journal: Path) -> Counter[tuple[str, str]]:
-    """Handle the messages of a day, from midnight until the last of them has come to its end.
+    """Handle the messages of a day, from midnight until the last of them has ended.
 
-    Answers how many attempts had `(queue, outcome)`; each of them is a line of the journal.
+    Returns how many attempts had `(queue, outcome)`; each of them is a line of the journal.
     """
     outcomes: Counter[tuple[str, str]] = Counter()
     messages = day.sent()
@@ -114,14 +116,14 @@ def run(day: Day, journal: Path) -> Counter[tuple[str, str]]:
 
     with test:
         for at, act in _timetable(test, day, messages):
-            test.advance(max(0.0, at - test.clock.now().wall))  # it may be busy until later than that
+            test.advance(max(0.0, at - test.clock.now().wall))  # the consumer may be busy for longer
             act()
         _wait_for_the_last(test)
     return outcomes
 
 
 def _timetable(test: TestApp, day: Day, messages: list[Message]) -> list[tuple[float, Callable[[], object]]]:
-    """What is done when: messages are sent, and where an outage is over somebody replays its dead letters."""
+    """Return the actions of a day: messages are sent, and after an outage somebody replays its dead letters."""
     acts: list[tuple[float, Callable[[], object]]] = [(m.at, partial(_send, test, m)) for m in messages]
     for at, queue in trouble.REPLAYS:
         if day.begin <= at < day.begin + DAY:
@@ -134,7 +136,7 @@ def _send(test: TestApp, message: Message) -> None:
 
 
 def _wait_for_the_last(test: TestApp) -> None:
-    """Until there is nothing but dead letters."""
+    """Wait until nothing but dead letters is left."""
     until = test.clock.now().mono + PATIENCE
     while any(not place.destination.name.startswith("dlq.") for place in test.broker.everything()):
         if test.clock.now().mono > until:
@@ -143,7 +145,7 @@ def _wait_for_the_last(test: TestApp) -> None:
 
 
 def _busyness(number: int) -> float:
-    """How many messages come on a day, beside others: people shop on weekends, and at sales."""
+    """Return the number of messages on a day relative to other days: people shop on weekends, and at sales."""
     day = FIRST_DAY + timedelta(days=number)
     if any(span.begin < (day + timedelta(days=1)).timestamp() and day.timestamp() < span.end for span in trouble.SALES):
         return 2.0

@@ -28,14 +28,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from shop import POLICIES, QUEUES
 
-MARK = ".a-simulated-quarter"  # stands in every folder that this has made
-DAYS_A_PROCESS = 16  # after which another takes its place: a process remembers something of every broker it had
+MARK = ".a-simulated-quarter"  # a file in every folder that this program has made
+DAYS_A_PROCESS = 16  # then a new process takes over, because a process keeps some memory of every broker it had
 
 messages = Console(stderr=True)
 
 
 class Stop(Exception):
-    """What ends this run; `code` is its exit code."""
+    """Ends this run; `code` is its exit code."""
 
     def __init__(self, what: str, code: int) -> None:
         self.code = code
@@ -67,7 +67,7 @@ def main() -> int:
 
 
 def make_folder(out: Path) -> None:
-    """An empty folder. What is in the way goes if it was made here, and stays if it was not."""
+    """Make an empty folder. A folder of the same name is removed if this program made it, and kept otherwise."""
     if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
         raise Stop(f"{out} holds something else. Give an empty folder: --out", 2)
     shutil.rmtree(out, ignore_errors=True)
@@ -76,7 +76,7 @@ def make_folder(out: Path) -> None:
 
 
 def simulate(journal: Path, attempts: int, seed: int, processes: int) -> Counter[tuple[str, str]]:
-    """All days, several at a time, into one journal; how many attempts had `(queue, outcome)`."""
+    """Simulate all days, several at a time, into one journal. Return how many attempts had `(queue, outcome)`."""
     days = simulation.days(attempts, seed)
     outcomes: Counter[tuple[str, str]] = Counter()
     share = processes * DAYS_A_PROCESS
@@ -89,8 +89,8 @@ def simulate(journal: Path, attempts: int, seed: int, processes: int) -> Counter
 
 
 def several(days: list[simulation.Day], journal: Path, processes: int) -> Iterator[Counter[tuple[str, str]]]:
-    """What came of these days, in the order in which they were ready."""
-    # Spawned: a forked child would have the locks of this process's threads, and none of the threads.
+    """Yield the results of these days, in the order in which they were ready."""
+    # Spawned: a forked child would inherit the locks of this process's threads, but none of the threads.
     with ProcessPoolExecutor(min(processes, len(days)), get_context("spawn")) as pool:
         try:
             for done in as_completed([pool.submit(simulation.run, day, journal) for day in days]):
@@ -102,7 +102,7 @@ def several(days: list[simulation.Day], journal: Path, processes: int) -> Iterat
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
-    """A bar with the time that is left; where there is no terminal, a line at each tenth."""
+    """Yield a progress function: a bar with the remaining time, or without a terminal a line at each tenth."""
     done = 0
 
     def line() -> None:
@@ -120,11 +120,11 @@ def progress(what: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
-IN_PART = 3  # the back-test advises nothing where the data do not bear it out
+IN_PART = 3  # the back-test gives no advice that the data do not support
 
 
 def analyse(out: Path) -> None:
-    """The commands that anybody would type."""
+    """Run the commands that a user would type."""
     from redeliver_mw.cli.main import run
 
     journal, lake, report = str(out / "journal"), str(out / "lake"), str(out / "report.html")
@@ -141,7 +141,7 @@ def analyse(out: Path) -> None:
 
 
 def show(outcomes: Counter[tuple[str, str]]) -> None:
-    """What the journal holds, as a table on stdout."""
+    """Print the journal's contents as a table on stdout."""
     table = Table("queue")
     for heading in ("attempts", "accepted", "redelivered", "dead letters"):
         table.add_column(heading, justify="right")

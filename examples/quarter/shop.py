@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The order service of the quarter: five queues, their handlers, and the services that these call.
+"""Defines the order service of the quarter: five queues, their handlers, and the services that these call.
 
-The handlers are those of any service: they know nothing of policies, clocks or simulations. What they call takes
-its time on the simulated clock, and fails as `trouble` says.
+The handlers are like those of any service: they contain nothing about policies, clocks or simulations. The services
+take their time on the simulated clock, and fail as `trouble` says.
 """
 
 from __future__ import annotations
@@ -27,47 +27,47 @@ POLICIES = Path(__file__).with_name("policies.toml")
 
 
 class WarehouseDown(ConnectionError):
-    """Nobody can reach it."""
+    """Means that the warehouse cannot be reached."""
 
 
 class WarehouseBusy(Exception):
-    """Heals by itself, in seconds."""
+    """Recovers by itself, in seconds."""
 
 
 class OutOfStock(Exception):
-    """Heals when the next lorry comes."""
+    """Recovers when the next delivery of goods arrives."""
 
 
 class ProviderDown(ConnectionError):
-    """Of payments."""
+    """Means that the payment provider cannot be reached."""
 
 
 class ProviderTimeout(TimeoutError):
-    """Heals by itself, in seconds to a minute."""
+    """Recovers by itself, in seconds to a minute."""
 
 
 class CardDeclined(Exception):
-    """Never heals."""
+    """Never recovers."""
 
 
 class Greylisted(Exception):
-    """A mail server that wants to be asked again, not too soon."""
+    """Comes from a mail server that accepts a mail only at a later try."""
 
 
 class MailboxUnknown(Exception):
-    """Never heals."""
+    """Never recovers."""
 
 
 class DatabaseLocked(Exception):
-    """By somebody's import."""
+    """Means that an import has locked the database."""
 
 
 class ImportConflict(Exception):
-    """Heals when the other import is through."""
+    """Recovers when the other import is finished."""
 
 
 class World:
-    """The clock, and what ails which message: all that the services know and the handlers do not."""
+    """Holds the clock, and the problems of each message: known to the services, but not to the handlers."""
 
     def __init__(self, clock: ManualClock, fates: Mapping[str, Fate], seed: str) -> None:
         self._clock, self._fates = clock, fates
@@ -78,7 +78,7 @@ class World:
         return self._clock.now().wall
 
     def takes(self, seconds: float) -> None:
-        """Work, or waiting for an answer: between half and one and a half of `seconds`."""
+        """Spend time on work, or on waiting for an answer: between half and one and a half of `seconds`."""
         self._clock.advance(seconds * self._rng.uniform(0.5, 1.5))
 
     def ails(self, name: str) -> str:
@@ -87,7 +87,7 @@ class World:
 
 
 class Services:
-    """What the handlers call."""
+    """Simulates the services that the handlers call."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -129,7 +129,7 @@ class Services:
                 raise MailboxUnknown(f"550 no such user: {order}")
 
     def look_up(self, invoice: str) -> None:
-        """Whom it is for."""
+        """Look up the recipient of an invoice."""
         self._world.takes(0.006)
 
     def write(self, table: str, name: str, cents: int) -> None:
@@ -146,7 +146,7 @@ class Services:
 
 
 class Shop:
-    """The handlers."""
+    """Holds the handlers."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
@@ -170,8 +170,8 @@ class Shop:
 
 
 def make_app(journal: str | os.PathLike[str]) -> App:
-    """The service on a broker in memory, without its handlers."""
-    url = "memory://?personality=artemis"  # whose own schedule keeps a retry copy for as long as it is told
+    """Return the service on a broker in memory, without its handlers."""
+    url = "memory://?personality=artemis"  # a personality whose own schedule keeps a retry copy for any delay
     return App(url, policy=load_policies(POLICIES), journal=journal, app_name="order-service")
 
 

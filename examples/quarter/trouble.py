@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What goes wrong in the quarter, and when: the truth that the report has to find in the journal again.
+"""Defines the failures of the quarter and their times: the truth that the report has to find again in the journal.
 
-Points in time are seconds since 1970, UTC, as the wall clock says them.
+Points in time are seconds since 1970, UTC, on the wall clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NEVER = math.inf
 
 
 class Span(NamedTuple):
-    """From `begin` to before `end`."""
+    """Is the time from `begin` to before `end`."""
 
     begin: float
     end: float
@@ -38,7 +38,7 @@ def _minutes(day: str, time: str, minutes: int) -> Span:
     return _span(day, time, timedelta(minutes=minutes))
 
 
-# Every call fails, whosever it is.
+# Every call fails, for every message.
 OUTAGES = {
     "warehouse": (
         _minutes("07-14", "13:05", 42),
@@ -52,18 +52,18 @@ OUTAGES = {
         _minutes("09-18", "20:05", 4),
     ),
 }
-# One producer of invoices writes a format that no consumer can read, until somebody rolls it back.
+# One producer of invoices writes a format that no consumer can read, until the producer is rolled back.
 NEW_FORMAT = _span("08-18", "06:00", timedelta(days=15, hours=8))
-# At these evenings the payment provider's quota of a minute is used up after its first twenty seconds.
+# On these evenings the payment provider's quota for a minute is used up after its first twenty seconds.
 SALES = tuple(_span(f"09-{day}", "18:00", timedelta(hours=4)) for day in (11, 12, 13))
 QUOTA = 20.0
-# When somebody sends a queue's dead letters back: half an hour after an outage, and once to see whether it helps.
+# Times when somebody replays a queue's dead letters: half an hour after an outage, and once as an experiment.
 REPLAYS = (
     *((span.end + 30 * MINUTE, "orders") for span in OUTAGES["warehouse"]),
     *((span.end + 30 * MINUTE, "payments") for span in OUTAGES["payments"]),
     (NEW_FORMAT.begin + 27 * HOUR, "invoices"),
 )
-# Each night the catalogue's import locks the database under its neighbours; from August 10 on for twice as long.
+# Each night the catalogue's import locks the database for other handlers; from August 10 on for twice as long.
 IMPORT_AT, IMPORT_LASTS = 2 * HOUR, 10 * MINUTE
 GROWN = datetime(2026, 8, 10, tzinfo=UTC).timestamp()
 
@@ -73,14 +73,14 @@ def is_down(service: str, at: float) -> bool:
 
 
 def quota_is_back_in(at: float) -> float:
-    """Seconds until the payment provider takes calls again; 0: it does."""
+    """Return the seconds until the payment provider accepts calls again; 0 if it accepts them now."""
     if not any(span.holds(at) for span in SALES) or at % MINUTE < QUOTA:
         return 0.0
     return MINUTE - at % MINUTE
 
 
 def import_of(day: float) -> Span:
-    """When the catalogue is imported on the day that begins at `day`."""
+    """Return the time of the catalogue's import on the day that begins at `day`."""
     lasts = IMPORT_LASTS * (2 if day >= GROWN else 1)
     return Span(day + IMPORT_AT, day + IMPORT_AT + lasts)
 
@@ -91,7 +91,9 @@ def is_importing(at: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ill:
-    """Of a hundred messages `share` have this; it is over after a lognormal time (median in seconds), or never."""
+    """Describes a problem: the `share` (in percent) of messages with it, and its lognormal duration (median in
+    seconds), or none.
+    """
 
     name: str
     share: float
@@ -102,7 +104,7 @@ class Ill:
         return NEVER if self.median == NEVER else self.median * math.exp(rng.gauss(0.0, self.sigma))
 
 
-# What single messages suffer from, by queue. At most one each.
+# Problems of single messages, by queue. At most one for each message.
 ILLS = {
     "orders": (Ill("busy", 24.0, 5.0, 1.5), Ill("out of stock", 0.6, 2 * HOUR, 1.0)),
     "payments": (Ill("slow", 14.0, 12.0, 1.2), Ill("declined", 1.5)),
@@ -113,14 +115,14 @@ ILLS = {
 
 
 class Fate(NamedTuple):
-    """What a message suffers from, and until when."""
+    """Holds a message's problem, and its end."""
 
     ill: str = ""
     until: float = 0.0
 
 
 def fate_of(queue: str, at: float, rng: random.Random) -> Fate:
-    """Draws the fate of a message that is sent to `queue` at `at`."""
+    """Draw the fate of a message that is sent to `queue` at `at`."""
     drawn = rng.random() * 100.0
     for ill in ILLS[queue]:
         if drawn < ill.share:

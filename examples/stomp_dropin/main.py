@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A plain stomp.py consumer that gets redelivery by one changed line. Needs an ActiveMQ; REDELIVER_URL says where."""
+"""Adds redelivery to a plain stomp.py consumer by changing one line.
+
+Needs an ActiveMQ broker; set REDELIVER_URL to it.
+"""
 
 import os
 import threading
@@ -11,12 +14,12 @@ import stomp
 from redeliver_stomp import redelivering
 
 URL = urlsplit(os.environ.get("REDELIVER_URL", "activemq://admin:admin@localhost:61613"))
-POLICY = "1:500; 3:move(queue:dlq.$)"  # rest 0.5 s after each failure, dead after the third
+POLICY = "1:500; 3:move(queue:dlq.$)"  # delay 0.5 s after each failure; dead-lettered after the third
 QUEUE, DEAD = "/queue/dropin.orders", "/queue/dlq.dropin.orders"
 
 
 class Orders(stomp.ConnectionListener):
-    """As it was before: works, acks, raises."""
+    """Is unchanged: works, acks, raises."""
 
     def __init__(self, connection):
         self.connection = connection
@@ -32,7 +35,7 @@ class Orders(stomp.ConnectionListener):
 
 
 class DeadLetters(stomp.ConnectionListener):
-    """Waits for one."""
+    """Waits for one dead letter."""
 
     def __init__(self):
         self.came = threading.Event()

@@ -1,5 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command line `redeliver`: one module a command, each with
-`register(app)`; `main.py` puts them together.
-"""
+"""Implements the command line `redeliver`. Each command is a module with `register(app)`; `main.py` assembles them."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""From `module:app` to the App: imported with the current folder in reach, every slip told in one line."""
+"""Imports the App named by `module:app` with the current folder on the path, and reports every mistake in one line."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from ..app import App
 from ..errors import ConfigError, RedeliverError
 
 PACKAGE = Path(__file__).resolve().parent.parent
-# What is not the user's own code: the standard library and what is installed beside it.
+# Folders that do not hold the user's own code: the standard library and the installed packages.
 FOREIGN = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib"))
 
 
 def find_app(target: str) -> App:
-    """The App that `module:attribute` names. ConfigError with place and cure, whatever the module does."""
+    """Return the App that `module:attribute` names.
+
+    Raises ConfigError with place and cure, whatever error the module raises.
+    """
     module_name, colon, path = target.partition(":")
     if not (colon and _is_dotted(module_name) and _is_dotted(path)):
         raise ConfigError(f"{target!r} names no app", cure="Write MODULE:APP, as in shop:app for `app` in shop.py")
@@ -51,7 +54,8 @@ def _import(name: str) -> ModuleType:
     try:
         with _named_after(name):
             return importlib.import_module(name)
-    except RedeliverError as error:  # App(...) or @redeliver(...) has said what and how; the place is missing
+    # App(...) or @redeliver(...) has given the error and the cure; only the place is missing.
+    except RedeliverError as error:
         error.where = ": ".join(part for part in (_raised_at(error), error.where) if part)
         raise
     except ModuleNotFoundError as error:
@@ -61,13 +65,13 @@ def _import(name: str) -> ModuleType:
         raise ConfigError(f"there is no module {error.name!r}", where=folder, cure=cure) from None
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit too: a module that ends the program is no App's home
+    except BaseException as error:  # SystemExit too: a module that ends the program is not a place for an App
         raise _broken(name, error) from None
 
 
 @contextmanager
 def _named_after(module: str) -> Iterator[None]:
-    """An App is named after the script; here that is the module, not `redeliver`."""
+    """Name Apps after the module, not `redeliver`: an App takes the script's name as its default."""
     before = sys.argv
     sys.argv = [module.rpartition(".")[2]]
     try:
@@ -83,10 +87,14 @@ def _broken(name: str, error: BaseException) -> ConfigError:
 
 
 def _raised_at(error: BaseException) -> str:
-    """`file:line` of the last frame in the user's own code; where there is none, of the frame that raised."""
+    """Return `file:line` of the last frame in the user's own code.
+
+    Without such a frame, of the frame that raised.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]  # no file
+    # Skip code without a file.
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith("<")]
     theirs = [f for f in frames if not _is_foreign(Path(f.filename))]
     last = (theirs or frames)[-1]
     return f"{_short(last.filename)}:{last.lineno}"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that several commands share: POLICY, URL, and the places they come from."""
+"""Holds arguments that several commands share, POLICY and URL, and reads their values."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="JSON on stdout")]
 
 
 def read_policies(given: str, language: str | None, strict: bool, layers: list[Path] | None = None) -> PolicyMap:
-    """The policies that a POLICY argument means; PolicyError or ConfigError where it cannot be read."""
+    """Return the policies of a POLICY argument. Raises PolicyError or ConfigError if the argument cannot be read."""
     if layers:
         return load_policies([Path(given), *layers], language, strict=strict)
     if given == "-":
@@ -53,7 +53,7 @@ def read_policies(given: str, language: str | None, strict: bool, layers: list[P
 
 
 def refuse_findings(findings: Iterable[str], given: str) -> None:
-    """Raise a PolicyError that tells of all findings in the policies of a POLICY argument, if there are any."""
+    """Raise a PolicyError that lists all findings in the policies of a POLICY argument, if there are any."""
     refuse(findings, given if os.path.lexists(given) else "")
 
 
@@ -64,7 +64,10 @@ def print_warnings(findings: Iterable[str]) -> None:
 
 
 def read_url(given: str) -> str:
-    """The broker URL that a URL argument means. `env:NAME` keeps the password out of the process list. ConfigError."""
+    """Return the broker URL of a URL argument. Raises ConfigError if the argument is invalid.
+
+    `env:NAME` keeps the password out of the process list.
+    """
     if not given.startswith("env:"):
         return given
     name = given.removeprefix("env:")

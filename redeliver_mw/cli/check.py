@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver check POLICY`: valid, or what is wrong where, and the cure. Warnings go to stderr."""
+"""Implements `redeliver check POLICY`: prints whether the policy is valid, or errors with place and cure.
+
+Warnings go to stderr.
+"""
 
 from __future__ import annotations
 
@@ -77,12 +80,12 @@ def _facts(policy: RedeliveryPolicy) -> dict[str, Any]:
 
 
 def _facts_of(arm: Arm) -> dict[str, Any]:
-    facts = {name: fact for name, fact in _facts(arm.policy).items() if name != "version"}  # no record has that one
+    facts = {name: fact for name, fact in _facts(arm.policy).items() if name != "version"}  # no record has a version
     return {"share": arm.propensity, **facts}
 
 
 def _whole(policies: PolicyMap) -> Iterator[tuple[str, RedeliveryPolicy]]:
-    # what each entry comes to in the end, with what it takes over from others
+    # the effective value of each entry, with values that the entry takes over from others
     flat, lost = flattened(policies)
     for entry in reversed(flat.entries):
         if isinstance(entry.given, RedeliveryPolicy):

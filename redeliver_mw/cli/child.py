@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one process of `run --processes`: `python -P -m redeliver_mw.cli.child TARGET FORMAT REPORTS LINE N OF`.
 
-Started by the supervisor, never by people. It imports the App anew, consumes its share, and says on the line what
-becomes of it; what is to be read by people the supervisor prints, once.
+Started by the supervisor, never by people. The process imports the App again, consumes its share, and reports its state
+on the line. The supervisor prints messages for people, each once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .app_loader import find_app
 from .exit_codes import verdict
 from .logs import LogFormat, show_logs
 
-REPORTS = "reports"  # the word for REPORTS where the supervisor wants to know whether this process is ready
+REPORTS = "reports"  # the value of REPORTS if the supervisor wants to know whether this process is ready
 REPORT_EVERY = 1.0  # seconds
 
 
 @dataclass(slots=True)
 class SupervisorChannel:
-    """Tells the supervisor that this process is up, and is told by it when to end."""
+    """Reports to the supervisor that this process is up, and receives the request to end."""
 
     line: ControlChannel
     up: ChildStarted
@@ -47,14 +47,17 @@ class SupervisorChannel:
 
 
 def report_health(app: App, line: ControlChannel, over: threading.Event) -> None:
-    """Tell the supervisor every second what is not ready, until `over` is set. On a thread of its own."""
+    """Report to the supervisor every second what is not ready, until `over` is set.
+
+    Runs on a thread of its own.
+    """
     while not over.is_set():
         line.say(ChildHealth(not_ready(app.health())))
         over.wait(REPORT_EVERY)
 
 
 def run(target: str, log_format: str, reports: str, line: ControlChannel, share: ProcessShare) -> int:
-    """The App's whole life; the exit code."""
+    """Run the App until it ends, and return the exit code."""
     show_logs(LogFormat(log_format), process=share.index + 1)
     over = threading.Event()
     try:
@@ -76,7 +79,7 @@ def run(target: str, log_format: str, reports: str, line: ControlChannel, share:
 
 
 def main() -> None:
-    """The entry point of the process."""
+    """Run the process. The entry point."""
     target, log_format, reports, fd, index, of = sys.argv[1:]
     sys.exit(run(target, log_format, reports, ControlChannel(int(fd)), ProcessShare(int(index), int(of))))
 

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver convert POLICY --to LANGUAGE`: the same policy in the words of another system.
+"""Implements `redeliver convert POLICY --to LANGUAGE`: writes the same policy in the language of another system.
 
-What that system cannot say is told on stderr, one line each, and nothing is written; with `--lossy` the nearest
-that can be said is. A language that names each destination needs `--destination` for a policy that names none. Exit
-3 if something was lost and not allowed to be, or if the result would say nothing of any destination that was named.
+Whatever the other language cannot express is listed on stderr, one line each, and nothing is written. With `--lossy`
+the nearest policy that can be expressed is written. A language that names each destination needs `--destination` for a
+policy that names none. The exit code is 3 if something was lost without permission, or if the result would cover none
+of the named destinations.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def convert(
 
 
 def _alone(policy: RedeliveryPolicy, source: Destination, policies: PolicyMap, to: str) -> PolicyMap:
-    """Return the policy as that of the source; in a language without names, as the one for all."""
+    """Return the policy as the source's only policy; in a language without names, as the policy for all."""
     if to not in WRITERS_OF_ONE:
         return PolicyMap(None, policy, language=policies.language, warnings=policies.warnings)
     if wild := [word for word in source.name.split(".") if word in ("*", ">")] or [c for c in source.name if c == ","]:
@@ -125,7 +126,8 @@ def _writer(language: str, *, prefixes: bool) -> FormatWriter:
 
 
 def _without_secrets(written: Conversion, *, own: bool) -> Conversion:
-    # a text in its own language comes back as it was, URL, password and all; what we put together has none
+    # A text in its own language comes back unchanged, including URL and password; texts that we assemble have no
+    # password.
     text = redact(written.text) if own else written.text
     return dataclasses.replace(written, text=text, lost=tuple(redact(what) for what in written.lost))
 

@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver dead list · show · replay URL DLQ`: dead letters looked at, and sent back to where they came from."""
+"""Implements `redeliver dead list · show · replay URL DLQ`: looks at dead letters, and sends them back to their
+sources.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ from .output import body_of, cut, headers_of, plain, print_json, print_table, wh
 from .signals import ended_by_signals
 
 PART, INTERRUPTED = 3, 130
-LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and those, when one is looked for
+LISTED, SEARCHED = 100, 10_000  # letters that are looked at; and letters that are searched for an id
 SHORT_ID = 8
 TOLD_EVERY = 100
 
@@ -123,11 +125,11 @@ def replay(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, 
         raise typer.Exit(PART)
 
 
-# -- what is asked for ------------------------------------------------------------------------------
+# -- input ------------------------------------------------------------------------------------------
 
 
 def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str, Destination]:
-    """The URL and the queue, before anything is connected to. ConfigError for what cannot be meant."""
+    """Return the URL and the queue. Raises ConfigError for invalid options before any connection is made."""
     quiet_drivers()
     address = read_url(url)
     if parse_url(address).dialect == "memory":
@@ -147,7 +149,7 @@ def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str,
 
 
 def _look(url: str, dlq: str, limit: int | None, id_: str | None, usual: int) -> list[tuple[Delivery, DeadLetterInfo]]:
-    """The letters that are asked for; with an id the one that has it, or begins with it."""
+    """Return the letters that are asked for; with an id, the letter whose id equals it or begins with it."""
     address, queue = _given(url, dlq, limit, id_)
     with connect(address) as session:
         looked_at = max(limit or 0, SEARCHED) if id_ else limit or usual
@@ -171,7 +173,7 @@ def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delive
         )
     try:
         if capabilities.depth:
-            session.depth(queue)  # says best that it is not there
+            session.depth(queue)  # gives the best error message if the queue does not exist
         deliveries = session.browse(queue, limit)
     except DestinationMissing:
         raise missing(queue, session.broker) from None
@@ -180,7 +182,7 @@ def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delive
     return deliveries
 
 
-# -- what is told -----------------------------------------------------------------------------------
+# -- output -----------------------------------------------------------------------------------------
 
 
 def _as_json(letter: DeadLetterInfo) -> dict[str, Any]:
@@ -237,7 +239,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
 
 
 def _print_report(report: ReplayReport) -> None:
-    """A line for each kind of outcome: there may be many thousands of letters."""
+    """Print a line for each kind of outcome, because there may be many thousands of letters."""
     same = Counter((o.word, _told(o.letter.source), o.why) for o in report.outcomes)
     rows = [(str(n), word, plain(to), plain(redact(why))) for (word, to, why), n in same.items()]
     if rows:
@@ -257,7 +259,7 @@ def _remarks(report: ReplayReport, queue: Destination) -> Iterator[str]:
 
 
 def _short(ids: Sequence[str]) -> dict[str, str]:
-    """Each id as short as `--id` still tells it from the others of this list."""
+    """Return each id, shortened as far as `--id` still distinguishes it from the other ids of this list."""
     ordered = sorted(set(ids))
     need = dict.fromkeys(ordered, SHORT_ID)
     for left, right in pairwise(ordered):
@@ -271,7 +273,10 @@ def _from(letter: DeadLetterInfo) -> str:
 
 
 def _told(source: Destination | None) -> str:
-    """Return a source as text; empty for none. A stranger may have written its name, with a secret in it."""
+    """Return a source as text; empty for None.
+
+    Another program may have written the name, with a secret in it.
+    """
     if source is None:
         return ""
     return str(replace(source, name=redact(source.name), subscription=redact(source.subscription)))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What an exception that ends a command is told as: an exit code, and one message for people."""
+"""Turns an exception that ends a command into an exit code and one message for people."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ INTERRUPTED = 130
 
 
 def verdict(error: BaseException) -> tuple[int, str]:
-    """Exit code and message; empty: there is nothing to say."""
+    """Return the exit code and the message; the message is empty if nothing has to be printed."""
     if isinstance(error, RedeliverError):
         return error.exit_code, visible(redact(str(error)), lines=True)
     if isinstance(error, KeyboardInterrupt):
         return INTERRUPTED, ""
-    # Whatever it is: one message, and the traceback where one can find it.
+    # Any other error: one message, and the traceback in a file that the message names.
     what = visible(redact(f"{type(error).__name__}: {error}"), lines=True)
     kept = _keep("".join(traceback.format_exception(error)))
     return BUG, f"a bug in redeliver: {what}\nPlease report it with its traceback, which is {kept}"

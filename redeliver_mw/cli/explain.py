@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver explain POLICY`: the timeline of a message that always fails, alone or beside another policy's.
+"""Implements `redeliver explain POLICY`: shows the timeline of a message that always fails, alone or beside another
+policy's.
 
-Of a policy with arms each arm has a timeline; beside another policy's, that of `main` stands alone.
+A policy with arms has a timeline for each arm; beside another policy only the timeline of `main` is shown.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ __all__ = ["explain", "register", "seconds", "timeline"]
 
 
 class DestinationKindOption(StrEnum):
-    """What --kind takes."""
+    """Lists the values of --kind."""
 
     queue = "queue"
     topic = "topic"
@@ -95,7 +96,7 @@ def explain(
 
 
 def source_of(destination: str, kind: DestinationKindOption | None) -> Destination:
-    """The source that --destination and --kind name; ConfigError if they disagree."""
+    """Return the source that --destination and --kind name. Raises ConfigError if the two disagree."""
     source = Destination.parse(destination)
     if kind is None:
         return source
@@ -105,7 +106,7 @@ def source_of(destination: str, kind: DestinationKindOption | None) -> Destinati
 
 
 def _lanes(title: str, found: RedeliveryPolicy, failures: int | None) -> list[TimelineLane]:
-    """One for each arm, `main` first."""
+    """Return one lane for each arm, `main` first."""
     return [TimelineLane(_title(title, arm, found), arm, list(timeline(arm.policy, failures))) for arm in found.apart]
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver limbo list · show · release URL`: parked messages looked at, and made due by hand."""
+"""Implements `redeliver limbo list · show · release URL`: looks at parked messages, and makes them due by hand."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def release(url: LimboUrl, limit: MessageLimit = None, id_: MessageId = None, as
 
 
 def _desk(url: str, limit: int | None, id_: str | None) -> LimboAdmin:
-    """ConfigError for what cannot be meant, before anything is opened."""
+    """Return the limbo's admin. Raises ConfigError for invalid options before the database is opened."""
     from ..limbo import LimboAdmin
 
     if limit is not None and limit < 1:

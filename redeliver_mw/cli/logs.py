@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the command line shows what the library logs: structlog on stderr, for people or as JSON lines.
+"""Shows the library's logs on the command line: structlog on stderr, for people or as JSON lines.
 
-Only a command does this. The library logs under `redeliver_mw` with the standard library and configures
-nothing, so that an application of one's own decides for itself.
+Only commands do this. The library logs under `redeliver_mw` with the standard library and configures nothing, so that
+an application can configure logging itself.
 """
 
 from __future__ import annotations
@@ -21,33 +21,34 @@ from ..telemetry.failure_log import FIELDS
 if TYPE_CHECKING:
     from structlog.types import EventDict, Processor
 
-# They log, at length and with tracebacks, what the library says in one line of its own.
+# The drivers log, at length and with tracebacks, events that the library logs in one line.
 DRIVERS = ("pika", "stomp", "stomp.py", "proton")
 
 
 class LogFormat(StrEnum):
-    """What --log-format takes."""
+    """Lists the values of --log-format."""
 
     console = "console"
     json = "json"
 
 
 def show_logs(form: LogFormat, process: int | None = None) -> None:
-    """Render the loggers under `redeliver_mw`, from INFO on, on stderr. Called once a process.
+    """Render the loggers under `redeliver_mw`, from INFO on, on stderr. Called once per process.
 
-    `process`: the number of this one, from 1, where several write to one stderr; then each line says it, and the pid.
+    `process`: the number of this process, from 1, if several write to one stderr; then each line contains the number
+    and the pid.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_formatter(form, {} if process is None else {"process": process, "pid": os.getpid()}))
     ours = logging.getLogger("redeliver_mw")
     ours.handlers = [handler]
     ours.setLevel(logging.INFO)
-    ours.propagate = False  # a module that configures the root logger must not show every line twice
+    ours.propagate = False  # otherwise a module that configures the root logger would show every line twice
     quiet_drivers()
 
 
 def quiet_drivers() -> None:
-    """Nothing from them on stderr, unless somebody has asked for it."""
+    """Keep the drivers' logs off stderr, unless somebody has configured them."""
     for name in DRIVERS:
         driver = logging.getLogger(name)
         if driver.level == logging.NOTSET:
@@ -84,7 +85,7 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
 
 
 def _with_traceback(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Show a traceback that the record carries as text: the exception itself is not kept with it."""
+    """Show a traceback that the record carries as text, because the record does not keep the exception itself."""
     record: logging.LogRecord = event["_record"]
     if record.exc_text and not record.exc_info:
         event["exception"] = record.exc_text
@@ -92,11 +93,11 @@ def _with_traceback(_logger: object, _method: str, event: EventDict) -> EventDic
 
 
 def _fields_of_a_failure(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Add what the log of failed attempts says of one, each as a field of its own."""
+    """Add the details of a failed attempt to its log event, each as a field of its own."""
     known = event["_record"].__dict__
     return {**event, **{name: known[name] for name in FIELDS if name in known}}
 
 
 def _redacted(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """No credentials in a log line, and nothing that steers a terminal, whoever wrote it."""
+    """Remove credentials and terminal control characters from a log event, whichever program wrote them."""
     return {n: visible(redact(v), lines=True) if isinstance(v, str) else v for n, v in event.items()}

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver`: the commands put together, and what becomes of their errors.
+"""Assembles the commands of `redeliver`, and turns their errors into messages and exit codes.
 
-Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 the world, 2 your input, 3 done in part, 130
-interrupted, 70 a bug of ours, with its traceback in a file. To add a command, write a module with
-`register(app)` and name it in COMMANDS.
+Data goes to stdout, messages to stderr. Exit codes: 0 done, 1 an error of the environment, 2 an error of the input, 3
+done in part, 130 interrupted, 70 a bug of ours, with its traceback in a file. To add a command, write a module with
+`register(app)` and name the module in COMMANDS.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ app = typer.Typer(
     help="Redelivery for consumers of message brokers.",
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # errors are ours to word
-    rich_markup_mode=None,  # policy texts are full of brackets
+    pretty_exceptions_enable=False,  # this module writes the error messages
+    rich_markup_mode=None,  # the texts of policies have many brackets
 )
 
 
@@ -46,7 +46,7 @@ Version = Annotated[
 
 @app.callback()
 def _group(version: Version = False) -> None:
-    pass  # what is asked for here is done by the callbacks above
+    pass  # the callbacks above do all the work
 
 
 for _command in COMMANDS:
@@ -54,12 +54,12 @@ for _command in COMMANDS:
 
 
 def main() -> None:
-    """The entry point: runs the command line of this process, and exits with its code."""
+    """Run the command line of this process, and exit with its code. The entry point."""
     sys.exit(run(sys.argv[1:]))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line, and return its exit code. Prints; does not raise but for SystemExit's kin."""
+    """Run one command line, and return its exit code. Prints errors; raises nothing but SystemExit and its like."""
     try:
         app(args=list(arguments), prog_name="redeliver")
     except SystemExit as stop:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tables, messages and times as the command line shows them: nothing secret, nothing that steers a terminal."""
+"""Formats tables, messages and times for the command line, without secrets and without terminal control characters."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ from ..redaction import MARK, redact, visible
 from ..storage.header_values import without_class
 
 CUT = 80  # characters of a text in a table
-HEX_BYTES = 256  # of a body that is no text
+HEX_BYTES = 256  # of a body that is not text
 _STEERING = re.compile(
     r"[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)  # of JSON, where others are escaped
+)  # characters that are escaped in JSON
 
 
 def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[int] = ()) -> None:
-    """A table on stdout; columns in `right` are set to the right. A pipe has no width: nothing is cut for it."""
+    """Print a table on stdout. Columns in `right` are right-aligned.
+
+    A pipe has no width, so nothing is cut for a pipe.
+    """
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -33,18 +36,18 @@ def print_table(names: Sequence[str], rows: Iterable[Sequence[str]], *, right: C
     for number, name in enumerate(names):
         table.add_column(name, justify="right" if number in right else "left", overflow="fold")
     for cells in rows:
-        table.add_row(*(Text(cell) for cell in cells))  # Text: a name may look like markup
+        table.add_row(*(Text(cell) for cell in cells))  # Text, because a name may look like markup
     console = Console()
     (console if console.is_terminal else Console(width=10_000)).print(table)
 
 
 def plain(text: str, *, lines: bool = False) -> str:
-    """A stranger's text, its control characters spelled out; `lines` keeps line ends and tabs."""
+    """Return another program's text with its control characters spelled out; `lines` keeps line ends and tabs."""
     return visible(text, lines=lines)
 
 
 def print_json(value: object) -> None:
-    """Print one line of JSON. Characters that steer a terminal, or that UTF-8 cannot hold, are escaped in it."""
+    """Print one line of JSON. Terminal control characters, and characters that UTF-8 cannot encode, are escaped."""
     print(_STEERING.sub(lambda c: f"\\u{ord(c[0]):04x}", json.dumps(value, ensure_ascii=False)))
 
 
@@ -53,7 +56,10 @@ def cut(text: str) -> str:
 
 
 def when(seconds: float | None) -> str:
-    """UTC; empty for none. A time that no calendar has, as strangers write them, is told in words."""
+    """Return a time as UTC text; empty for None.
+
+    A time outside of any calendar, from another program, is described in words.
+    """
     if seconds is None:
         return ""
     try:
@@ -63,17 +69,20 @@ def when(seconds: float | None) -> str:
 
 
 def headers_of(delivery: Delivery) -> dict[str, Any]:
-    """All headers, redacted, as JSON can carry them."""
+    """Return all headers, redacted, as JSON values."""
     return headers_shown(delivery.headers)
 
 
 def headers_shown(headers: Mapping[str, Any]) -> dict[str, Any]:
-    """Return headers as JSON can carry them; secrets in names and values are hidden."""
+    """Return headers as JSON values; secrets in names and values are hidden."""
     return {redact(name): _value(value, secret=_is_telling(name)) for name, value in headers.items()}
 
 
 def body_of(body: bytes) -> dict[str, str]:
-    """`body`, redacted text where it is UTF-8, else the head of it in hex; `body_encoding` says which."""
+    """Return the `body` as redacted text if it is UTF-8, else its beginning in hex.
+
+    `body_encoding` gives the encoding.
+    """
     try:
         return {"body": redact(body.decode("utf-8")), "body_encoding": "utf-8"}
     except UnicodeDecodeError:
@@ -82,12 +91,12 @@ def body_of(body: bytes) -> dict[str, str]:
 
 
 def _is_telling(name: str) -> bool:
-    """Return whether a name gives away that its value is a secret."""
+    """Return whether a name indicates that its value is a secret."""
     return MARK in redact(f"{name}=x")
 
 
 def _value(value: Any, *, secret: bool) -> Any:
-    """Return the value as JSON can carry it; of a secret, and of all that is nested in it, nothing but `***`."""
+    """Return the value as a JSON value; a secret, and everything nested in it, becomes `***`."""
     value = without_class(value)
     if isinstance(value, list):
         return [_value(item, secret=secret) for item in value]

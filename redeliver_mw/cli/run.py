@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver run module:app`: runs an App until SIGTERM or SIGINT."""
+"""Implements `redeliver run module:app`: runs an App until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def run(
 
 
 def _run_one(target: str, address: HealthAddress | None) -> None:
-    found: list[App] = []  # empty while it is imported
+    found: list[App] = []  # empty until the import is done
     with serving_health(address, lambda: not_ready(found[0].health() if found else {"started": False})):
         found.append(find_app(target))
         found[0].run()
 
 
 def _run_several(target: str, log_format: LogFormat, processes: int, address: HealthAddress | None) -> None:
-    # -P: that the current folder is in reach is the doing of `find_app`.
+    # -P, because `find_app` puts the current folder on the path.
     reports = "silent" if address is None else REPORTS
     command = [sys.executable, "-P", "-m", "redeliver_mw.cli.child", target, log_format.value, reports]
     code, said = supervise(command, processes, address)

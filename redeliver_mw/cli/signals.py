@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C, and SIGTERM, as the wish that a command ends in good order."""
+"""Turns Ctrl-C and SIGTERM into a request to end a command in good order."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from types import FrameType
 
 @contextmanager
 def ended_by_signals(stop: Callable[[], object]) -> Iterator[None]:
-    """Call `stop` at the first SIGINT or SIGTERM; KeyboardInterrupt at the second. The main thread only.
+    """Call `stop` at the first SIGINT or SIGTERM; raise KeyboardInterrupt at the second. Main thread only.
 
-    A command prints what it has done inside of this, so that an interruption at the last moment does not take its
-    report away. Where Spark runs this is entered after it, since Spark hears SIGINT for itself.
+    A command prints its report inside of this context, so that an interruption at the last moment does not lose the
+    report. If Spark runs, enter this context after its start, because Spark installs a handler for SIGINT of its own.
     """
     told = False
 

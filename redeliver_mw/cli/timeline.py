@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline of a message that always fails: its rows, and how they are told. Pure.
+"""Computes the timeline of a message that always fails, and formats its rows. Pure.
 
-Times count from the first failure and leave out how long the handler takes; `elapsed` is when the rest is
-over. Float seconds.
+Times count from the first failure and leave out the time that the handler takes; `elapsed` is the end of the delay.
+Float seconds.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from ..errors import counted
 from ..message import Destination
 from ..policy import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, RedeliveryPolicy
 
-FAILURES_SHOWN = 100  # of a policy that goes on for ever
-FAILURES_LIMIT = 100_000  # rows that a person or a program can still want
+FAILURES_SHOWN = 100  # for a policy that goes on forever
+FAILURES_LIMIT = 100_000  # the most rows that a person or a program can use
 NAMES = ("failure", "then", "after", "range", "elapsed")
 
 
 @dataclass(frozen=True)
 class TimelineRow:
-    """One failure, what is decided then, and when the rest is over."""
+    """Holds one failure, the decision that follows, and the end of the delay."""
 
     failures: int
     decision: Decision
     elapsed: float  # seconds since the first failure; base delays
 
     def as_json(self, source: Destination) -> dict[str, Any]:
-        """The row as API section 5 promises it."""
+        """Return the row as API section 5 promises it."""
         row: dict[str, Any] = {"failures": self.failures, "decision": word(self.decision)}
         match self.decision:
             case Redeliver(base, low, high) | Keep(base, low, high):
@@ -43,13 +43,16 @@ class TimelineRow:
 
 
 def timeline(policy: RedeliveryPolicy, failures: int | None = None) -> Iterator[TimelineRow]:
-    """Row by row until the last decision, or `failures`; without that, a policy that goes on is cut short."""
+    """Yield rows until the last decision, or `failures` rows.
+
+    Without `failures`, a policy that goes on forever is cut at FAILURES_SHOWN rows.
+    """
     most = failures or (FAILURES_SHOWN if policy.dead_after is None else min(policy.dead_after, FAILURES_LIMIT))
     elapsed = 0.0
     for count in range(1, most + 1):
         decision = policy.decide(count, elapsed)
         if isinstance(decision, Redeliver | Keep):
-            # nobody waits for 0.30000000000000004 s
+            # avoids float noise such as 0.30000000000000004 s
             elapsed = round(elapsed + decision.base, 9)
         yield TimelineRow(count, decision, elapsed)
         if not isinstance(decision, Redeliver) and not (isinstance(decision, Keep) and failures):
@@ -57,13 +60,13 @@ def timeline(policy: RedeliveryPolicy, failures: int | None = None) -> Iterator[
 
 
 def goes_on(policy: RedeliveryPolicy, rows: Sequence[TimelineRow]) -> bool:
-    """Does the policy go on for ever after these rows?"""
+    """Return whether the policy goes on forever after these rows."""
     last = rows[-1].decision
     return isinstance(last, Redeliver | Keep) and policy.goes_on
 
 
 def word(decision: Decision) -> str:
-    """The decision in one word of API section 5."""
+    """Return the decision as one word of API section 5."""
     words = {
         Redeliver: "redeliver",
         DeadLetter: "dead-letter",
@@ -75,7 +78,7 @@ def word(decision: Decision) -> str:
 
 
 def as_json(policy: RedeliveryPolicy, source: Destination, rows: Sequence[TimelineRow]) -> dict[str, Any]:
-    """The whole timeline as API section 5 promises it."""
+    """Return the whole timeline as API section 5 promises it."""
     return {
         "language": policy.language,
         "destination": {"name": source.name, "kind": source.kind},
@@ -86,7 +89,7 @@ def as_json(policy: RedeliveryPolicy, source: Destination, rows: Sequence[Timeli
 
 
 def folded(rows: Iterable[TimelineRow], source: Destination) -> Iterator[tuple[str, ...]]:
-    """Cells under NAMES: a run of equal decisions is one line, with the elapsed time of its last."""
+    """Yield cells under NAMES: equal decisions in a row share one line, with the elapsed time of the last."""
     for _, run in groupby(rows, key=lambda row: row.decision):
         same = list(run)
         yield counts(same[0].failures, same[-1].failures), *cells(same[-1], source)
@@ -95,7 +98,7 @@ def folded(rows: Iterable[TimelineRow], source: Destination) -> Iterator[tuple[s
 def beside(
     ours: Sequence[TimelineRow], theirs: Sequence[TimelineRow], source: Destination
 ) -> Iterator[tuple[str, ...]]:
-    """Two timelines in one table: the failure, then three cells of each, empty where one has ended."""
+    """Yield two timelines in one table: the failure, then three cells for each, empty after a timeline has ended."""
     most = max(len(ours), len(theirs))
     pairs = [(count, _at(ours, count), _at(theirs, count)) for count in range(1, most + 1)]
     for _, run in groupby(pairs, key=lambda pair: tuple(row and row.decision for row in pair[1:])):
@@ -105,7 +108,7 @@ def beside(
 
 
 def first_difference(ours: Sequence[TimelineRow], theirs: Sequence[TimelineRow], source: Destination) -> int | None:
-    """The first F at which the two decide differently; None if they do not."""
+    """Return the first F at which the two decide differently; None if they never do."""
     for count in range(1, max(len(ours), len(theirs)) + 1):
         one, other = _at(ours, count), _at(theirs, count)
         if one is None or other is None or one.as_json(source) != other.as_json(source):
@@ -114,7 +117,7 @@ def first_difference(ours: Sequence[TimelineRow], theirs: Sequence[TimelineRow],
 
 
 def cells(row: TimelineRow, source: Destination) -> tuple[str, str, str, str]:
-    """What is decided, the delay, its range, and when it is over."""
+    """Return cells for the decision, the delay, its range, and its end."""
     match row.decision:
         case Redeliver(base, low, high) | Keep(base, low, high):
             reach = "" if low == high else f"{seconds(low)} to {seconds(high)}"
@@ -126,7 +129,7 @@ def cells(row: TimelineRow, source: Destination) -> tuple[str, str, str, str]:
 
 
 def summary(policy: RedeliveryPolicy, rows: Sequence[TimelineRow], source: Destination) -> str:
-    """How it ends, in one sentence."""
+    """Return one sentence about how the timeline ends."""
     last = rows[-1]
     after = f"after {counted(last.failures, 'failure')}, {seconds(last.elapsed)} after the first"
     match last.decision:
@@ -141,7 +144,7 @@ def summary(policy: RedeliveryPolicy, rows: Sequence[TimelineRow], source: Desti
 
 
 def seconds(value: float) -> str:
-    """A time for people: `0 s`, `25 ms`, `1.5 s`, `3 min 25 s`, `2 h 5 min`, `4 d 3 h`."""
+    """Return a time for people: `0 s`, `25 ms`, `1.5 s`, `3 min 25 s`, `2 h 5 min`, `4 d 3 h`."""
     if value < 1:
         return f"{value * 1000:.6g} ms" if value else "0 s"
     if value < 60:

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Timelines drawn: a line of characters for the terminal, and an SVG. Pure.
+"""Draws timelines: a line of characters for the terminal, and an SVG. Pure.
 
-Time runs to the right and to scale. Each mark is a run of the handler that failed; the last one shows what
-became of the message. With jitter a run can come earlier or later than its mark: the light band says how far.
+Time runs to the right and to scale. Each mark is a failed run of the handler; the last one shows the final decision.
+With jitter a run can be earlier or later than its mark: the light band shows the range.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LANE, _LEFT, _SPAN, _TOP = 96, 40, 840, 56  # pixels
 
 @dataclass(frozen=True)
 class TimelineLane:
-    """The timeline of a policy's arm, under its title."""
+    """Holds the timeline of a policy's arm, and its title."""
 
     title: str
     arm: Arm
@@ -37,12 +37,12 @@ class TimelineLane:
 
     @property
     def length(self) -> float:
-        """Seconds to the last run, with all the jitter there can be."""
+        """Return the seconds to the last run, with maximum jitter."""
         return self.runs[-1][2]
 
     @property
     def runs(self) -> list[tuple[float, float, float]]:
-        """When each run of the handler fails: earliest, as planned, latest; seconds after the first failure."""
+        """Return when each run of the handler fails: earliest, as planned, latest; seconds after the first failure."""
         found, low, high, base = [(0.0, 0.0, 0.0)], 0.0, 0.0, 0.0
         for row in self.rows[:-1]:
             if isinstance(row.decision, Redeliver | Keep):
@@ -52,7 +52,7 @@ class TimelineLane:
 
     @property
     def end(self) -> str:
-        """`dead`, `discard`, `on` (it goes on) or `stop` (nothing more is known)."""
+        """Return `dead`, `discard`, `on` (the policy goes on) or `stop` (the rest is not known)."""
         match self.rows[-1].decision:
             case DeadLetter():
                 return "dead"
@@ -62,7 +62,10 @@ class TimelineLane:
 
 
 def line(lane: TimelineLane, *, longest: float | None = None, plain: bool = False) -> str:
-    """The picture in one line of at most WIDTH + 2 characters; empty if no time passes. `plain` is ASCII only."""
+    """Return the picture in one line of at most WIDTH + 2 characters; empty if no time passes.
+
+    `plain` is ASCII only.
+    """
     whole = lane.length if longest is None else longest
     if not whole:
         return ""
@@ -83,12 +86,12 @@ def line(lane: TimelineLane, *, longest: float | None = None, plain: bool = Fals
 
 
 def scale(longest: float) -> str:
-    """What stands under the line: its first moment and its last."""
+    """Return the text below the line: its first moment and its last."""
     return f" 0 s{seconds(longest):>{WIDTH - 3}}" if longest else ""
 
 
 def svg(lanes: Sequence[TimelineLane], source: Destination) -> str:
-    """One drawing, a lane for each policy, all to one scale."""
+    """Return one drawing, with a lane for each policy, all to one scale."""
     whole = max(lane.length for lane in lanes) or 1.0
     height = _TOP + _LANE * len(lanes) + 24
     parts = [
@@ -134,7 +137,7 @@ def _bands(runs: Sequence[tuple[float, float, float]], y: int, whole: float) -> 
 
 
 def _dots(runs: Sequence[tuple[float, float, float]], y: int, whole: float) -> list[str]:
-    # of runs that fall on one spot, the first: a drawing stays small however often a message fails
+    # draw only the first of several runs on one spot, so that a drawing stays small however often a message fails
     spots: dict[float, str] = {}
     for number, (_, base, _) in enumerate(runs, 1):
         spots.setdefault(round(_x(base, whole), 1), f"failure {number}, {seconds(base)} after the first")

@@ -1,8 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The Spark pipeline: from journals to answers. Needs the extra `spark`; nothing outside of it imports pyspark.
+"""Holds the Spark pipeline, which computes marts and policies from journals.
 
-Its functions take the caller's own SparkSession; `session` makes one. Importing this loads no Spark.
+Needs the extra `spark`; no other package imports pyspark.
+
+The functions take the caller's own SparkSession; `session` makes one. Importing this package loads no Spark.
 """
 
 from .draining.job import drain

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The kinds of NumPy arrays that the pipeline's calculations hand to each other."""
+"""Names the kinds of NumPy arrays that the pipeline's calculations exchange."""
 
 from __future__ import annotations
 

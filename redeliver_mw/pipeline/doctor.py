@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether Spark can run here: what it needs, what was found, and the cure.
+"""Checks whether Spark can run here: what it needs, what was found, and the cure.
 
-Each of these, when it is wrong, otherwise shows as a worker that died without a word. No pyspark is imported.
+Without this check each of these problems shows only as a worker that died without a message. No pyspark is imported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ print(json.dumps({"python": "%d.%d" % sys.version_info[:2], **{n: version(n) for
 
 @dataclass(frozen=True, slots=True)
 class SparkFinding:
-    """One thing that Spark needs: what was found of it, whether that will do, and the cure if not."""
+    """Describes a requirement of Spark: what was found, whether that is sufficient, and the cure if not."""
 
     name: str
     found: str
@@ -44,7 +44,7 @@ class SparkFinding:
 
 
 def examine() -> list[SparkFinding]:
-    """What is here, in the order in which to mend it. Starts `java` and the workers' Python, and no Spark."""
+    """Return the findings in the order in which to fix them. Starts `java` and the workers' Python, but no Spark."""
     return [_java(), *(_part(name) for name in _PARTS), _workers()]
 
 
@@ -68,7 +68,7 @@ def _part(name: str) -> SparkFinding:
 
 
 def _wanted(name: str) -> str:
-    """The versions that our own extra `spark` asks for, as `>=4.2,<5`; empty if it asks for none."""
+    """Return the versions that our own extra `spark` asks for, as `>=4.2,<5`; empty if it asks for none."""
     for line in requires("redeliver-mw") or ():
         found = re.match(rf"{name}(?:\[.*?\])?\s*([<>=!~][^;]*);.*\bextra\s*==\s*['\"]spark['\"]", line)
         if found:
@@ -77,7 +77,7 @@ def _wanted(name: str) -> str:
 
 
 def _fits(found: str, wanted: str) -> bool:
-    """Whether a version is in a range of `>=` and `<`, which is all that our own extra says."""
+    """Return whether a version is in a range of `>=` and `<`, the only operators that our own extra uses."""
     for bound in filter(None, wanted.split(",")):
         here, there = _numbers(found), _numbers(bound)
         if not (here >= there if bound.startswith(">=") else here < there):
@@ -90,7 +90,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _workers() -> SparkFinding:
-    """The Python that runs our code in Spark's workers: `session` makes it this one, unless the environment says."""
+    """Check the Python of Spark's workers: `session` chooses this Python, unless the environment names another."""
     name = "PYSPARK_PYTHON"
     given = os.environ.get(name)
     if given is None or shutil.which(given) == sys.executable:

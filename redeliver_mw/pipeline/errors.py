@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What Spark and the lake may refuse, as errors that a person can act on. Both are the world's fault: exit code 1."""
+"""Turns errors of Spark and the lake into errors that a person can act on. Both have exit code 1."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..errors import ConfigError, MissingExtra, RedeliverError
 
 
 class LakeError(RedeliverError):
-    """The lake's disk is full or refuses, another process writes to it, or what was asked for is not in it.
+    """Means that the lake's disk is full or refuses, another process writes to the lake, or something is not in it.
 
     Nothing is half-written: readers see the lake as it was before.
     """
 
 
 class SparkError(RedeliverError):
-    """Spark cannot be started or reached, or gave up a job."""
+    """Means that Spark cannot be started or reached, or gave up a job."""
 
 
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|ENOSPC|EDQUOT", re.IGNORECASE)
@@ -32,17 +32,17 @@ _CAUSE = re.compile(r"^(?:Caused by: )?(?P<cause>(?:[\w.$]+(?:Error|Exception)):
 _ABSENT = re.compile(r"(?:ModuleNotFound|Import)Error: ")
 _OF_DISK = re.compile(r"\w+: \[Errno \d+\]")
 _OURS = re.compile(r'File "[^"]*redeliver_mw/pipeline/')
-_LONG = 300  # characters of a cause that is not ours
+_LONG = 300  # characters of another program's error text
 
 
 def missing_spark(error: ImportError) -> MissingExtra:
-    """The error to raise for a part of the extra that is not installed."""
+    """Return the error for a part of the extra that is not installed."""
     name = (error.name or "pyspark").partition(".")[0]
     return MissingExtra(f"{name} is not installed", where="pipeline", cure="Run: pip install 'redeliver-mw[spark]'")
 
 
 def lake_error(error: OSError, where: str) -> LakeError:
-    """The same trouble of a disk, told with its place and its cure."""
+    """Return a disk's error with its place and its cure."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return LakeError("the disk is full", where=where, cure="Make room and run it again")
     what = f"cannot be read or written: {error.strerror or error}"
@@ -51,7 +51,9 @@ def lake_error(error: OSError, where: str) -> LakeError:
 
 @contextmanager
 def told(where: str) -> Iterator[None]:
-    """Turns what Spark, Arrow and the disk raise in the block into one error about `where`; ours pass as they are."""
+    """Turn errors of Spark, Arrow and the disk in the block into one error about `where`; our own errors pass
+    unchanged.
+    """
     try:
         yield
     except RedeliverError:
@@ -65,7 +67,7 @@ def told(where: str) -> Iterator[None]:
 
 
 def _of_spark(error: Exception, where: str) -> RedeliverError | None:
-    """None for a bug of ours, here or in a task, which keeps its traceback."""
+    """Return an error of Spark for people; None for a bug of ours, here or in a task, which keeps its traceback."""
     if not type(error).__module__.startswith(("py4j.", "pyspark.", "grpc")):
         return None
     text = str(error)
@@ -90,5 +92,5 @@ def _of_spark(error: Exception, where: str) -> RedeliverError | None:
 
 
 def no_lake(what: str, where: str, cure: str) -> ConfigError:
-    """The user's input: a path that is no lake, or one that this release cannot read."""
+    """Return the error for the user's path that is no lake, or a lake that this release cannot read."""
     return ConfigError(what, where=where, cure=cure)

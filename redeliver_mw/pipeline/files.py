@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The few things that a lake asks of the place where it lies, and how a POSIX file system does them.
+"""Defines the few file operations that a lake needs, and implements them for a POSIX file system.
 
-An object store would be a second class with these verbs: a PUT is whole or not there at all, so `publish` is one, and
-`locked` needs a lease. All paths are relative to the lake's folder, with slashes.
+An object store would be a second class with these verbs: a PUT is atomic, so `publish` would be one, and `locked` would
+need a lease. All paths are relative to the lake's folder, with slashes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .errors import LakeError, lake_error
 
 
 class FileEntry(NamedTuple):
-    """What a folder holds: its name there, and its size in bytes (0 for a folder)."""
+    """Describes an entry of a folder: its name there, and its size in bytes (0 for a folder)."""
 
     name: str
     size: int
@@ -30,37 +30,43 @@ class FileEntry(NamedTuple):
 
 
 class Files(Protocol):
-    """Every method may raise OSError; `locked` LakeError, if another has the lock."""
+    """Stands for the place of a lake.
+
+    Every method may raise OSError; `locked` raises LakeError if another has the lock.
+    """
 
     def url(self, path: str = "") -> str:
-        """The absolute place, as Spark and Arrow take it."""
+        """Return the absolute place, as Spark and Arrow accept it."""
 
     def entries(self, folder: str = "") -> list[FileEntry]:
-        """By name; none if it is not there, or no folder."""
+        """Return the folder's entries by name; none if the path is missing, or is no folder."""
 
     def read(self, path: str) -> bytes: ...
 
     def publish(self, path: str, content: bytes) -> None:
-        """Readers see the old content or the new, never half of it, and a power cut changes nothing of that."""
+        """Replace a file atomically: readers see the old content or the new, also after a power cut."""
 
     def sync(self, paths: Iterable[str]) -> None:
-        """Makes these files, and their names, outlast a power cut."""
+        """Make these files, and their names, survive a power cut."""
 
     def remove(self, path: str) -> None:
-        """A file, or a folder with all in it; nothing happens if it is not there."""
+        """Remove a file, or a folder with all its contents; a missing path is no error."""
 
     def link(self, paths: Iterable[str], folder: str) -> None:
-        """Let a new folder hold these files, too, without a copy of them. OSError where the place cannot do that.
+        """Let a new folder hold these files, too, without a copy of them. Raises OSError if the place cannot do that.
 
         Readers see the folder with all of them, or no folder.
         """
 
     def locked(self, path: str, what: str) -> AbstractContextManager[None]:
-        """Nobody else is in it at the same time, on any machine that sees the same files; LakeError if one is."""
+        """Exclude all other processes, on any machine that sees the same files.
+
+        Raises LakeError if another process has the lock.
+        """
 
 
 def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
-    """Return the files under a path or a `file:` URL, where `what` is: lake, journal, plan.
+    """Return the files under a path or a `file:` URL; `what` names the kind: lake, journal, plan.
 
     Raises ConfigError for any other kind of place.
     """
@@ -79,7 +85,7 @@ def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
 
 
 class PosixFiles:
-    """Files in a folder of this machine, or of a file system that all machines share."""
+    """Accesses files in a folder of this machine, or of a file system that all machines share."""
 
     def __init__(self, root: str) -> None:
         self.root = root
@@ -91,8 +97,8 @@ class PosixFiles:
         entries: list[FileEntry] = []
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.url(folder)) as found:
             for one in found:
-                with suppress(FileNotFoundError):  # it got another name, or went, since it was listed
-                    if one.is_dir() or one.is_file():  # reading a pipe would wait for its writer
+                with suppress(FileNotFoundError):  # renamed or removed since it was listed
+                    if one.is_dir() or one.is_file():  # reading a pipe would block until its writer writes
                         entries.append(FileEntry(one.name, 0 if one.is_dir() else one.stat().st_size, one.is_dir()))
         return sorted(entries)
 
@@ -121,7 +127,7 @@ class PosixFiles:
         places = [self.url(path) for path in paths]
         for place in places:
             sync(place)
-        # A new file lasts with its folder's entry, and a new folder with its parent's, up to the lake's own.
+        # A new file survives with its folder's entry, and a new folder with its parent's, up to the lake's own.
         folders = {os.path.dirname(place) for place in places}
         while folders:
             for folder in folders:
@@ -160,7 +166,7 @@ class PosixFiles:
 
 
 def _locked_file(place: str, what: str, where: str) -> int:
-    """The file, which holds who has it, and the lock on it, which goes with the process."""
+    """Return the lock file, which names its holder, with the lock, which ends with the process."""
     try:
         fd = os.open(place, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -183,12 +189,12 @@ def _held(what: str, said: bytes, where: str) -> LakeError:
         holder = json.loads(said)
         who = f"process {holder['pid']} on {holder['host']}"
     except (ValueError, KeyError, TypeError):
-        who = "another process"  # it has the lock and not yet said who it is
+        who = "another process"  # the holder has the lock and has not written its name yet
     return LakeError(f"{who} is at work on its {what}", where=where, cure="Run it again when that one is done")
 
 
 def sync(place: str) -> None:
-    """Makes the content of a file, or the names in a folder, outlast a power cut. OSError."""
+    """Make the content of a file, or the names in a folder, survive a power cut. Raises OSError."""
     fd = os.open(place, os.O_RDONLY)
     try:
         os.fsync(fd)

@@ -1,23 +1,25 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How far the clocks of hosts are apart, from messages that were tried on one host and then on another. Pure numpy.
+"""Computes how far the clocks of hosts differ, from messages that were tried on one host and then on another.
 
-An attempt begins after the one before it is over. If the first was on host A and the next on host B, the gap between
-them, each time by its own host's clock, is::
+Pure numpy.
+
+An attempt begins after the attempt before it has ended. If the first was on host A and the next on host B, the gap
+between them, each time on its own host's clock, is::
 
     gap = start by B - end by A = true wait + offset(B) - offset(A),    true wait >= 0
 
-So every gap is an upper bound of `offset(B) - offset(A)`, and the small gaps are the sharp ones. Messages that go from
-B to A give the lower bound, as in NTP: two hosts, one of them 30 s behind, with waits of 0.2 s and more::
+So every gap is an upper bound of `offset(B) - offset(A)`, and small gaps give the sharpest bounds. Messages that go
+from B to A give the lower bound, as in NTP: two hosts, one of them 30 s behind, with waits of 0.2 s and more::
 
     A -> B   gaps from -29.8 s on:   offset(B) - offset(A) <= -29.8
     B -> A   gaps from  30.2 s on:   offset(A) - offset(B) <=  30.2
     offset(B) - offset(A) is between -30.2 and -29.8: -30 s, with an error of at most 0.2 s
 
 The bounds of several hosts add up along chains of pairs, so the sharpest bound between two hosts is the length of a
-shortest path. The error is a bound, not a guess: clocks that are in step are never taken for clocks that are not,
-however long and however uneven the waits are. A few gaps that are wrong (a twentieth, on each way) do no harm. More
-of them make bounds that contradict each other: then the clock was not steady, and its day is looked at in halves.
+shortest path. The error is a bound, not an estimate: clocks that are in step are never reported as different, however
+long and however uneven the waits are. A few wrong gaps (a twentieth, in each direction) do no harm. More wrong gaps
+give bounds that contradict each other: then the clock was not steady, and its day is examined in halves.
 """
 
 from __future__ import annotations
@@ -33,24 +35,25 @@ from .time_range import DAY_US
 
 ClockState = Literal["in step", "corrected", "unknown"]
 
-LEAST: Final = 20  # handovers from one host to another, below which nothing is made of them
-TAIL: Final = 0.05  # the share of gaps that may be wrong: that many of the smallest are passed over
-SLACK_US: Final = 50_000  # timers are early, and clocks are read, by less than this
-APART_US: Final = 500_000  # what is nearer than this is in step
-SURE: Final = 2  # an offset is taken off if it is so many times its error: what is left is then less than what was
-CLOSE_US: Final = 2_000_000  # with a greater error nobody says that clocks are in step
-SHORTEST_US: Final = DAY_US // 64  # a part of a day that is not halved any more
+LEAST: Final = 20  # handovers from one host to another, below which they are ignored
+TAIL: Final = 0.05  # the share of gaps that may be wrong: this share of the smallest gaps is ignored
+SLACK_US: Final = 50_000  # timers fire early, and clock readings differ, by less than this
+APART_US: Final = 500_000  # clocks that differ by less than this are in step
+# An offset is corrected if it is at least this many times its error, so that the rest is smaller than the offset was.
+SURE: Final = 2
+CLOSE_US: Final = 2_000_000  # with a greater error, clocks are not reported as in step
+SHORTEST_US: Final = DAY_US // 64  # a part of a day that is not halved any further
 
-_ROUNDS: Final = 3  # in which hosts seem to be ahead of each other, before they are grouped
+_ROUNDS: Final = 3  # rounds of estimating how far hosts are ahead, before they are grouped
 
 
 @dataclass(frozen=True)
 class Handovers:
-    """Pairs of attempts that follow each other: `before` and `after` are numbers of hosts, which may be the same.
+    """Holds pairs of attempts that follow each other: `before` and `after` are numbers of hosts, which may be the same.
 
-    `at_us` is the end of the later attempt, by its host's clock. `gap_us` is the time from the end of the first to the
-    start of the second. The delay between them is not taken off: a message whose host stops comes back at once, and
-    whether a delay is over is asked of clocks, too.
+    `at_us` is the end of the later attempt, on its host's clock. `gap_us` is the time from the end of the first to the
+    start of the second. The delay between the two is not subtracted: a message whose host stops comes back at once, and
+    the end of a delay is itself measured by a clock.
     """
 
     at_us: Ints
@@ -59,20 +62,20 @@ class Handovers:
     gap_us: Ints
 
     def within(self, since_us: int, until_us: int) -> Handovers:
-        """Return those whose `at_us` lies in a span of time."""
+        """Return the pairs whose `at_us` lies in a span of time."""
         return self.where((self.at_us >= since_us) & (self.at_us < until_us))
 
     def where(self, wanted: Bools) -> Handovers:
-        """Return those that are wanted."""
+        """Return the pairs for which `wanted` is true."""
         return Handovers(self.at_us[wanted], self.before[wanted], self.after[wanted], self.gap_us[wanted])
 
     def renamed(self, name: Ints) -> Handovers:
-        """Return the same with the number `name[n]` for host n: of hosts that have one clock, one number."""
+        """Return the pairs with the number `name[n]` for host n, so that hosts with one clock share one number."""
         return Handovers(self.at_us, name[self.before], name[self.after], self.gap_us)
 
 
 class HostDay(NamedTuple):
-    """A host has `records` on a day; `day` counts from 1970."""
+    """Counts the `records` of a host on a day; `day` counts from 1970."""
 
     host: int
     day: int
@@ -80,9 +83,9 @@ class HostDay(NamedTuple):
 
 
 class HostClock(NamedTuple):
-    """The clock of a host in a span of time: `offset_us` is how far it is ahead, below 0: behind.
+    """Describes the clock of a host in a span of time: `offset_us` is how far the clock is ahead; below 0: behind.
 
-    Offset and error are None where nothing is known. `pairs` is the number of handovers to and from other hosts.
+    Offset and error are None if they are not known. `pairs` is the number of handovers to and from other hosts.
     """
 
     host: int
@@ -96,7 +99,9 @@ class HostClock(NamedTuple):
 
 
 def host_clocks(handovers: Handovers, days: Sequence[HostDay]) -> list[HostClock]:
-    """Return the clock of each host on each day on which it has records, its day in several parts if it changed."""
+    """Return the clock of each host on each day with records; a day is split into several parts if the clock
+    changed.
+    """
     if not days:
         return []
     hosts = 1 + max(one.host for one in days)
@@ -112,7 +117,7 @@ def host_clocks(handovers: Handovers, days: Sequence[HostDay]) -> list[HostClock
 
 @dataclass(frozen=True)
 class _Solution:
-    """Bounds of all offsets against that of `reference`; infinite where there are none. `unsteady` hosts have none."""
+    """Holds bounds of all offsets against `reference`; infinite if there are none. `unsteady` hosts have no bounds."""
 
     reference: int
     low: Floats
@@ -125,12 +130,12 @@ class _Solution:
 
     @property
     def offset(self) -> Floats:
-        """In the middle between the bounds; nan if one of them is not there."""
+        """Return the middle between the bounds; nan if one of them is missing."""
         return np.divide(self._finite(self.low) + self._finite(self.high), 2)
 
     @property
     def error(self) -> Floats:
-        """Half of what lies between the bounds."""
+        """Return half of the distance between the bounds."""
         return np.abs(np.divide(self._finite(self.high) - self._finite(self.low), 2))
 
     def _finite(self, bound: Floats) -> Floats:
@@ -139,8 +144,11 @@ class _Solution:
 
 @dataclass(frozen=True)
 class _Bounds:
-    """`offset(j) - offset(i) <= upper` for pairs of hosts with enough handovers. `usual_us`: the median gap of a host
-    with itself, nan if it is not known, or of no use since the clock is not steady."""
+    """Holds `offset(j) - offset(i) <= upper` for pairs of hosts with enough handovers.
+
+    `usual_us`: the median gap of a host with itself; nan if it is not known, or useless because the clock is not
+    steady.
+    """
 
     i: Ints
     j: Ints
@@ -154,10 +162,10 @@ class _Bounds:
 
 
 def _of_whole(handovers: Handovers, weights: Floats) -> _Solution:
-    """Return what all days together tell. Hosts that are many, and met each other seldom, are told by groups.
+    """Return the result of all days together. Many hosts with few handovers between them are examined in groups.
 
-    A group is of hosts that seem to have one clock. What seems so need not be: bounds of a group hold whatever it is
-    made of as long as clocks are in step, and contradict each other where they are not.
+    A group holds hosts that seem to have one clock. This may be wrong: the bounds of a group hold for any choice of
+    members as long as the clocks are in step, and contradict each other if they are not.
     """
     found = _solved(handovers, weights)
     missing = (weights > 0) & ~found.known & ~found.unsteady
@@ -170,7 +178,7 @@ def _of_whole(handovers: Handovers, weights: Floats) -> _Solution:
     grouped = _solved(handovers.renamed(name), together)
     if name[found.reference] != grouped.reference:
         if found.known.sum() > 1:
-            return found  # both are told against clocks of their own
+            return found  # the two results have different reference clocks
         members = np.flatnonzero(name == grouped.reference)
         found = replace(found, reference=int(members[np.argmax(weights[members])]))
     low, high = np.where(missing, grouped.low[name], found.low), np.where(missing, grouped.high[name], found.high)
@@ -179,9 +187,10 @@ def _of_whole(handovers: Handovers, weights: Floats) -> _Solution:
 
 
 def _groups(handovers: Handovers, hosts: int) -> Ints:
-    """Return for each host the number of one that seems to have the same clock; -1: too few handovers to tell.
+    """Return for each host the number of a host that seems to have the same clock; -1: too few handovers to know.
 
-    Half the difference between the median gaps to a host and from it, against what the others seem to be ahead.
+    Compares half the difference between the median gaps to a host and from it with the apparent lead of the other
+    hosts.
     """
     there = handovers.where(handovers.before != handovers.after)
     n = np.minimum(np.bincount(there.after, minlength=hosts), np.bincount(there.before, minlength=hosts))
@@ -212,13 +221,16 @@ def _medians(host: Ints, gap_us: Floats, hosts: int) -> Floats:
 def _of_day(
     day: int, handovers: Handovers, days: Sequence[HostDay], weights: Floats, whole: _Solution
 ) -> Iterator[HostClock]:
-    """Yield the clocks of one day. Where a day is too short to tell, the whole time does, if the clock was steady."""
+    """Yield the clocks of one day.
+
+    If a day is too short for a result, the whole time's is used, if the clock was steady.
+    """
     since_us, until_us = day * DAY_US, (day + 1) * DAY_US
     seen = handovers.within(since_us, until_us)
     present = np.zeros(len(weights), np.bool_)
     present[[one.host for one in days if one.day == day]] = True
     found = _solved(seen, np.where(present, weights, 0.0))
-    # All days are told against one clock, whichever hosts were there.
+    # All days use one reference clock, whichever hosts had records.
     found = _against_the_usual(found, whole, seen)
     frame = _Frame(found.reference)
     if _apart(whole.offset[found.reference], whole.error[found.reference]):
@@ -235,7 +247,7 @@ def _of_day(
 
 
 class _Frame(NamedTuple):
-    """The clock that others are told against, and how far it is itself ahead of that of the whole time."""
+    """Holds a reference clock, and how far it is ahead of the whole time's reference."""
 
     reference: int
     offset: float = 0.0
@@ -258,7 +270,7 @@ def _in_parts(
 
 
 def _joined(clocks: Sequence[HostClock]) -> list[HostClock]:
-    """Return the same with parts of a day of which nothing is known made one, where they touch."""
+    """Return the clocks, with adjacent parts of a day merged if nothing is known of them."""
     found: list[HostClock] = []
     for one in clocks:
         if found and (last := found[-1]).offset_us is one.offset_us is None and last[:2] == one[:2]:
@@ -280,12 +292,12 @@ def _told(host: int, day: int, span: tuple[int, int], offset: float, error: floa
 
 
 def _apart(offset: float, error: float) -> bool:
-    """False also where nothing is known."""
+    """Return whether an offset is significant; False if it is not known."""
     return abs(offset) >= max(APART_US, SURE * error)
 
 
 def _against_the_usual(found: _Solution, whole: _Solution, seen: Handovers) -> _Solution:
-    """Return the same against the clock that the whole time is told against, if that is as far away as ever."""
+    """Return the solution against the whole time's reference clock, if the distance between the two is unchanged."""
     usual, here = whole.reference, found.reference
     off, error = found.offset[usual] + whole.offset[here], found.error[usual] + whole.error[here]
     if usual == here or not abs(off) <= max(APART_US, error):
@@ -333,7 +345,10 @@ def _bounds(handovers: Handovers, hosts: int, *, parted: bool) -> _Bounds:
 
 
 def _drop_contradictions(bounds: _Bounds, weights: Floats, unsteady: Bools, reference: int | None) -> None:
-    """Mark hosts until no two are left of which each would have to be ahead of the other: those with most first."""
+    """Mark hosts as unsteady until no contradiction is left, those with the most contradictions first.
+
+    Two hosts contradict each other if each would have to be ahead of the other.
+    """
     hosts = len(weights)
     upper = dict(zip(zip(bounds.i.tolist(), bounds.j.tolist(), strict=True), bounds.upper.tolist(), strict=True))
     against = [(i, j) for (i, j), one in upper.items() if i < j and one + upper.get((j, i), np.inf) < 0]
@@ -346,7 +361,7 @@ def _drop_contradictions(bounds: _Bounds, weights: Floats, unsteady: Bools, refe
 
 
 def _contradiction(bounds: _Bounds, hosts: int) -> Ints:
-    """Return hosts on a circle of bounds that contradict each other; none if there is no such circle."""
+    """Return hosts on a cycle of bounds that contradict each other; none if there is no such cycle."""
     length, before = np.zeros(hosts), np.full(hosts, -1)
     for _ in range(hosts + 1):
         through = length[bounds.i] + bounds.upper
@@ -366,8 +381,11 @@ def _contradiction(bounds: _Bounds, hosts: int) -> Ints:
 
 
 def _against(reference: int, bounds: _Bounds, unsteady: Bools) -> _Solution:
-    """Return the sharpest bounds against one host. Where there is one only, the waits of hosts with themselves tell
-    how far the other may be away, if what is known cannot be mere lateness."""
+    """Return the sharpest bounds against one host.
+
+    If there is only one bound, the waits of hosts with themselves show how far away the other bound may be, unless mere
+    lateness explains the gaps.
+    """
     high = _shortest(reference, bounds.i, bounds.j, bounds.upper, len(unsteady))
     low = -_shortest(reference, bounds.j, bounds.i, bounds.upper, len(unsteady))
     if not np.isnan(bounds.usual_us):
@@ -397,7 +415,7 @@ def _heaviest(weights: Floats, unsteady: Bools) -> int:
 
 
 def _middle(found: _Solution, weights: Floats) -> int:
-    """Return the host in the middle of the clocks by weight; the reference itself if it is one such."""
+    """Return the host in the middle of the clocks by weight; the reference itself if it is one such host."""
     offset, error = found.offset, found.error
     known = np.flatnonzero((error <= CLOSE_US) | (np.abs(offset) >= SURE * error))
     offset, heavy = offset[known], weights[known]
@@ -407,7 +425,7 @@ def _middle(found: _Solution, weights: Floats) -> int:
     order = np.argsort(offset, kind="stable")
     middle = offset[order[np.searchsorted(np.cumsum(heavy[order]), half)]]
     near = known[np.abs(offset - middle) < APART_US]
-    return int(near[np.argmax(weights[near])])  # the heaviest of those that are in step with it
+    return int(near[np.argmax(weights[near])])  # the heaviest of the hosts that are in step with it
 
 
 def _pairs(handovers: Handovers, hosts: int) -> Ints:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The marts: made of a lake's events, and published in it. What each of them says is in docs/marts.md."""
+"""Computes the marts of a lake's events, and publishes them in the lake. docs/marts.md describes each mart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_OF_MESSAGES: Final = ("recovery", "waste")  # made of what was written of `messages`, which comes first
+_OF_MESSAGES: Final = ("recovery", "waste")  # computed from `messages` as written, which comes first
 
 
 def insights(
@@ -32,8 +32,8 @@ def insights(
     """Make all marts anew from the events `since` then and before `until`, by default of all; return the rows of each.
 
     The marts are published together, when all are done: until then, and after any error, readers see the set before.
-    Raises ConfigError for a lake that is none, LakeError if it is empty, if another process makes its marts or its disk
-    is full, SparkError if Spark gives up.
+    Raises ConfigError if the path is no lake; LakeError if the lake is empty, if another process makes its marts or its
+    disk is full; SparkError if Spark gives up.
     """
     from .marts.clocks import corrected
 
@@ -49,7 +49,7 @@ def insights(
                 progress(name, done, len(makers))
             made = make(new.mart("messages") if name in _OF_MESSAGES else events)
             rows[name] = new.write(name, made)
-            if name == "clocks":  # the first: all others are made of events with one clock
+            if name == "clocks":  # made first: all other marts use events with one clock
                 events = corrected(events, made)
     if progress is not None:
         progress("done", len(rows), len(rows))
@@ -57,8 +57,11 @@ def insights(
 
 
 def clock_warnings(spark: SparkSession, lake: Lake) -> list[str]:
-    """Return what is wrong with the clocks of a lake's hosts, as its marts tell it, and what to do; nothing if all is
-    well. Raises LakeError if its marts are not there yet."""
+    """Return warnings about the clocks of a lake's hosts, from its marts, with the cure; empty if all clocks are in
+    step.
+
+    Raises LakeError if the marts do not exist yet.
+    """
     from .marts.recovery import order
     from .report import aggregate, clocks
 
@@ -71,7 +74,7 @@ def clock_warnings(spark: SparkSession, lake: Lake) -> list[str]:
 
 
 def _makers() -> dict[str, Callable[[DataFrame], DataFrame]]:
-    """The function of each mart; only here is Spark loaded for them."""
+    """Return the function of each mart; Spark is loaded only here."""
     from .marts.attempt_curve import attempt_curve
     from .marts.clocks import clocks
     from .marts.dead_letter_flow import dead_letter_flow

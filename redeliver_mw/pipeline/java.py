@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which Java Spark would run on here."""
+"""Finds the Java that Spark would run on here."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ CURE: Final = "Install Java 17 or 21, and let JAVA_HOME or the PATH lead to it"
 
 
 class Java(NamedTuple):
-    """A `java` that can be run: where it is and its main version, 8 for `1.8`."""
+    """Describes a `java` that can be run: its path and its main version, 8 for `1.8`."""
 
     path: str
     version: int
 
 
 def find_java() -> Java | None:
-    """The `java` that Spark starts: JAVA_HOME's, else the PATH's. None if there is none that can be run."""
+    """Return the `java` that Spark starts: JAVA_HOME's, otherwise the PATH's. None if there is none that can be run."""
     home = os.environ.get("JAVA_HOME")
     path = os.path.join(home, "bin", "java") if home else shutil.which("java")
     if path is None:
@@ -38,7 +38,10 @@ def find_java() -> Java | None:
 
 
 def require_java() -> Java:
-    """ConfigError, with the cure, for a Java that is missing or that Spark 4 does not run on."""
+    """Return the Java.
+
+    Raises ConfigError, with the cure, if Java is missing or Spark 4 does not run on this version.
+    """
     java = find_java()
     if java is None:
         place = os.environ.get("JAVA_HOME", "")

@@ -1,17 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`spark.read.format("redeliver_limbo")`: parked messages as a table, read from SQLite or PostgreSQL by Spark's tasks.
+"""Reads parked messages as a table, `spark.read.format("redeliver_limbo")`, from SQLite or PostgreSQL in Spark's tasks.
 
 Options:
 
 =============  ==========================================================================================
-`url`          the limbo's, as an app has it; or `env:NAME`, for a variable of the driver and the executors
-`body`         `true`: the column `body`, too
-`partitions`   tasks that read at the same time, at most; by default as many as are worth it, up to 16
+`url`          the limbo's, as for an app; or `env:NAME`, for a variable of the driver and the executors
+`body`         `true`: also the column `body`
+`partitions`   maximum number of tasks that read at the same time; by default as many as are worth it, up to 16
 =============  ==========================================================================================
 
-Spark hands on conditions where `spark.sql.python.filterPushdown.enabled` is set, and reads all columns in any case: a
-schema with fewer of them, `spark.read.schema("id BIGINT, reason STRING")`, is how to read less.
+Spark passes conditions on if `spark.sql.python.filterPushdown.enabled` is set, and reads all columns in any case. To
+read fewer columns, give a schema with fewer of them, `spark.read.schema("id BIGINT, reason STRING")`.
 """
 
 from __future__ import annotations
@@ -82,21 +82,21 @@ _OPERATORS: Final[Mapping[type[Filter], str]] = {
 _Comparison = GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual
 _MOST_PIECES: Final = 16
 _PIECE: Final = 100_000  # messages that are worth a task of their own
-_PATIENCE: Final = 30.0  # seconds for another program's lock: no message waits for this
+_PATIENCE: Final = 30.0  # seconds for another program's lock: no message waits for this reader
 _CURE: Final = 'Write .option("url", "sqlite:////folder/limbo.db") or "postgresql://user@host/database"'
 _OPTIONS: Final = ("url", "body", "partitions")
 
 
 @dataclass(frozen=True)
 class LimboPartition(InputPartition):
-    """The messages from the id `first` on and before `last`; None: without end."""
+    """Selects the messages from the id `first` on and before `last`; None: without a limit."""
 
     first: int | None
     last: int | None
 
 
 class LimboSource(DataSource):
-    """The data source `redeliver_limbo`."""
+    """Implements the data source `redeliver_limbo`."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -135,17 +135,17 @@ class LimboSource(DataSource):
 
 
 class LimboReader(DataSourceReader):
-    """Columns by name with their types, and the conditions that Spark has handed on."""
+    """Reads columns by name with their types, under the conditions that Spark has passed on."""
 
     def __init__(self, url: str, columns: Mapping[str, str], pieces: int | None) -> None:
         self._url, self._columns, self._pieces = url, dict(columns), pieces
         self._tests: list[ScanCondition] = []
-        # Where its setting is off, Spark refuses a reader with a method `pushFilters` and does not just leave it alone.
-        # It looks at `__func__`, and calls it.
+        # If its setting is off, Spark refuses a reader with a method `pushFilters` instead of ignoring the method.
+        # Spark looks at `__func__`, and calls it.
         vars(self)["pushFilters"] = _Offered(self._push)
 
     def _push(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        """Keeps what the database can tell as exactly as Spark, and gives back the others."""
+        """Keep the conditions that the database evaluates exactly as Spark does, and return the others."""
         for one in filters:
             test = _test(one, self._columns)
             if test is None:
@@ -157,7 +157,7 @@ class LimboReader(DataSourceReader):
         with _plainly(), Scan(_told_url(self._url), busy_timeout=_PATIENCE) as scan:
             starts = scan.bounds(self._pieces or _MOST_PIECES, 1 if self._pieces else _PIECE)
         ends = [*starts[1:], None]
-        # Before the first and after the last there may be others by the time that they are read.
+        # Messages before the first id and after the last one may be added before the tasks read.
         firsts = [None, *starts[1:]] if starts else [None]
         return [LimboPartition(first, last) for first, last in zip(firsts, ends, strict=False)] or [
             LimboPartition(None, None)
@@ -181,7 +181,7 @@ class LimboReader(DataSourceReader):
 
 
 class _Offered:
-    """Called by Spark as `pushFilters`, and taken for the one that every reader has."""
+    """Is called by Spark as `pushFilters`, in place of the method that every reader inherits."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
@@ -193,7 +193,7 @@ class _Offered:
 
 
 def _columns_of(schema: StructType) -> dict[str, str]:
-    """ConfigError for a schema with other columns, or other types, than there are."""
+    """Return the columns of a schema. Raises ConfigError for other columns, or other types, than the source has."""
     known, found = COLUMNS | BODY, {}
     for field in schema.fields:
         kind = field.dataType.simpleString().upper()
@@ -207,7 +207,9 @@ def _columns_of(schema: StructType) -> dict[str, str]:
 
 
 def _test(given: Filter, columns: Mapping[str, str]) -> ScanCondition | None:
-    """None for what a database might see differently: the order of texts is its own, and so is the case of letters."""
+    """Return a condition for the database; None if the database might differ from Spark, as in order and case of
+    texts.
+    """
     if isinstance(given, Not):
         inner = _test(given.child, columns)
         return None if inner is None else inner._replace(negated=not inner.negated)
@@ -234,7 +236,8 @@ def _test(given: Filter, columns: Mapping[str, str]) -> ScanCondition | None:
 
 def _array(name: str, kind: str, values: Sequence[Any]) -> pa.Array:
     if name == "last_error":
-        shown = {value: None if value is None else redact(str(value)) for value in set(values)}  # few are different
+        # Few values are different.
+        shown = {value: None if value is None else redact(str(value)) for value in set(values)}
         values = [shown[value] for value in values]
     try:
         if kind == "BOOLEAN":
@@ -257,7 +260,7 @@ def _told_url(url: str) -> str:
 
 @contextmanager
 def _plainly() -> Iterator[None]:
-    """Spark shows an error with all that led to it: a driver's own words, in which there may be a password, are not."""
+    """Hide the causes of errors: Spark would show a driver's own text, which may contain a password."""
     try:
         yield
     except RedeliverError as error:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of the compaction left in a lake, as one JSON file: only what is listed there counts.
+"""Lists the files and segments of a run of the compaction in one JSON file: only files that are listed there count.
 
 Paths are relative to the lake's folder, so that a lake can be moved.
 """
@@ -20,12 +20,12 @@ from .errors import LakeError
 from .files import Files
 
 FOLDER: Final = "events/_manifests"
-TICKS: Final = "events/_ticks"  # where the tasks of a run that is watched leave a file for each piece that is done
+TICKS: Final = "events/_ticks"  # where the tasks of a run with progress leave a file for each piece that is done
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file: rows, bytes, and the first and last instant of its rows (0 in quarantine)."""
+    """Describes a Parquet file: rows, bytes, and the first and last instant of its rows (0 in quarantine)."""
 
     path: str
     rows: int
@@ -36,10 +36,10 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class SegmentEntry:
-    """A segment that was read. `mark` is the same for a copy under another name.
+    """Describes a segment that was read. `mark` is the same for a copy under another name.
 
-    `records` were good, `quarantined` lines bad, `others` tell of something else than an attempt, `outside` were not
-    taken because of --since or --until: a segment with any of these is read again.
+    `records` were good, `quarantined` lines bad, `others` are lines about something other than an attempt, `outside`
+    were left out because of --since or --until: a segment with any of these is read again.
     """
 
     name: str
@@ -53,7 +53,7 @@ class SegmentEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One run: the folder of the journal it read, its segments, and the files that hold their rows."""
+    """Describes one run: the folder of the journal that was read, its segments, and the files that hold their rows."""
 
     run: str
     created_us: int
@@ -69,7 +69,7 @@ class Manifest:
 
 
 def new_run() -> str:
-    """A name that no other run has; names sort by time."""
+    """Return a name that no other run has; names sort by time."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
 
 
@@ -82,7 +82,10 @@ def to_json(manifest: Manifest) -> bytes:
 
 
 def read_manifests(files: Files) -> list[Manifest]:
-    """Those of all runs, the oldest first. LakeError for one that cannot be read: counting on without it is wrong."""
+    """Return the manifests of all runs, the oldest first.
+
+    Raises LakeError if one cannot be read, because counts would be wrong without it.
+    """
     listed = [entry for entry in files.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
     return [_read(files, f"{FOLDER}/{entry.name}") for entry in listed]
 
@@ -115,7 +118,7 @@ def _data_files(given: Iterable[dict[str, Any]]) -> list[DataFile]:
 
 
 def run_folders(files: Files) -> dict[str, list[str]]:
-    """The folders of each run that is in the lake, whether it was published or died before."""
+    """Return the folders of each run in the lake, whether the run was published or died before."""
     found: dict[str, list[str]] = {}
     places = [f"events/{day.name}" for day in files.entries("events") if day.name.startswith("dt=")]
     for place in [*places, "quarantine", TICKS]:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How the pipeline's long jobs say how far they are: to a function of the caller's."""
+"""Defines how the pipeline's long jobs report their progress: to a function of the caller's."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a lake, as DDL: names and types that are promised, and what `redeliver pipeline schema` prints.
+"""Defines the tables of a lake, as DDL: the promised names and types, which `redeliver pipeline schema` prints.
 
-Names ending in `_us` are int64 microseconds, points in time since 1970, UTC; `_s` are seconds; `day` is the day in
-UTC. No pyspark in here.
+Names ending in `_us` are int64 microseconds, points in time since 1970, UTC; `_s` are seconds; `day` is the day in UTC.
+Imports no pyspark.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _TYPES: Final = {
     "list<string>": "ARRAY<STRING>",
 }
 
-# What the journal says, and the day of `ts_us` by which the files are parted.
+# The fields of the journal, and the day of `ts_us` by which the files are partitioned.
 EVENTS: Final = ", ".join(f"{name} {_TYPES[kind.type]}" for name, kind in SCHEMA.items())
 EVENTS_WITH_DAY: Final = f"{EVENTS}, dt DATE"
 
-# A line that is no record: where it begins in which segment, how long it is, why, and its first bytes as text.
+# A line that is no record: its segment and start, its length, why, and its first bytes as text.
 QUARANTINE: Final = "segment STRING, offset BIGINT, length BIGINT, reason STRING, head STRING"
 
 ATTEMPT_CURVE: Final = (
@@ -86,9 +86,9 @@ BACKTEST: Final = (
     "extrapolated BOOLEAN, pareto BOOLEAN"
 )
 
-# A dead letter that was drained. What stands behind `staged_us` is more than API section 6 promises. `letter`: what its
-# reader packed, without which it cannot be sent back, as null for letters whose body was left out. `owner`: `lake`, or
-# `broker` for what was only looked at. `problem`: why it cannot be sent back; null where it can.
+# A dead letter that was drained. The columns after `staged_us` are more than API section 6 promises. `letter`: the
+# letter as its reader packed it, needed to send it back; null for letters whose body was left out. `owner`: `lake`, or
+# `broker` for letters that were only looked at. `problem`: why the letter cannot be sent back; null if it can.
 DEAD_LETTERS: Final = (
     "dl_id STRING, message_key STRING, original_destination STRING, dlq STRING, broker STRING, dead_us BIGINT, "
     "failures INT, error_fingerprint STRING, error_type STRING, reason STRING, headers MAP<STRING, STRING>, "
@@ -98,9 +98,9 @@ DEAD_LETTERS: Final = (
     "problem STRING, redelivered BOOLEAN, letter BINARY"
 )
 
-# A letter in a plan. `target` is where it goes. `edits`: JSON of what is changed in it, `{"headers": {name: value or
-# null}}`; a body that was changed is in `body`, and `edited_body` says so. `rank` counts all letters of the plan in the
-# order in which they are sent, from 0; `position` those of one bucket, which is one file.
+# A letter in a plan. `target` is its destination. `edits`: JSON of the changes, `{"headers": {name: value or null}}`; a
+# changed body is in `body`, and marked by `edited_body`. `rank` counts all letters of the plan in the order in which
+# they are sent, from 0; `position` those of one bucket, which is one file.
 PLAN: Final = (
     "position INT, rank BIGINT, dl_id STRING, message_key STRING, group_id STRING, target STRING, dlq STRING, "
     "broker STRING, dialect STRING, owner STRING, generation INT, dead_us BIGINT, error_fingerprint STRING, "

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A SparkSession with what must be set: UTC, this Python for the workers, and on one machine no more than it needs.
+"""Makes a SparkSession with the required settings: UTC, this Python for the workers, and few resources on one machine.
 
 `master` is any of Spark's own (`local[4]`, `yarn`, `k8s://…`), a Spark Connect address (`sc://host:15002`), or
-`local-connect`, a Connect server started here, which is how jobs are tried that shall run on one elsewhere. Without
-it: what spark-submit or SPARK_REMOTE says, else `local[*]`. What `conf` says wins over everything set here.
+`local-connect`, a Connect server started here, for trying jobs that are to run on a server elsewhere. Without `master`:
+the value of spark-submit or SPARK_REMOTE, otherwise `local[*]`. Settings in `conf` override everything set here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOCAL_CONNECT: Final = "local-connect"
 _CONNECT_PORT: Final = 15002
 _PATIENCE: Final = 10.0  # seconds until an address that does not answer is given up
 _GIB: Final = 1 << 30
-_TAIL: Final = 16_384  # bytes of Spark's own messages that are looked at when it does not start
+_TAIL: Final = 16_384  # bytes of Spark's own messages that are read if Spark does not start
 _YOURS: Final = re.compile(
     r"Could not parse Master|Master must|IllegalArgument|INVALID_CONF|Invalid maximum heap|unresolved dep"
 )
@@ -37,11 +37,11 @@ _COMPLAINT: Final = re.compile(r"Exception|Error|Invalid|not found|refused", re.
 
 
 def session(master: str | None = None, conf: Mapping[str, str] | None = None, *, quiet: bool = True) -> SparkSession:
-    """The SparkSession of this process, made if there is none; `conf` holds Spark's own settings.
+    """Return the SparkSession of this process, made if there is none; `conf` holds Spark's own settings.
 
-    `quiet` hides what the JVM writes to stderr, for as long as it lives, unless `conf` has a `spark.log.level`.
-    MissingExtra without pyspark, ConfigError for a Java that is missing or too old and for settings that Spark
-    refuses, SparkError if it does not start.
+    `quiet` hides the JVM's output on stderr, for as long as the JVM lives, unless `conf` has a `spark.log.level`.
+    Raises MissingExtra without pyspark, ConfigError if Java is missing or too old and for settings that Spark refuses,
+    SparkError if Spark does not start.
     """
     try:
         from pyspark.sql import SparkSession
@@ -63,17 +63,17 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None, *,
     with _heard(quiet and "spark.log.level" not in given) as log:
         try:
             started = builder.getOrCreate()
-            started.conf.get("spark.sql.session.timeZone")  # settings are looked at when the first one is asked for
+            started.conf.get("spark.sql.session.timeZone")  # Spark checks the settings when the first one is read
             return started
         except ImportError as error:
             raise MissingExtra(str(error), where=where, cure="Run: pip install 'pyspark[connect]'") from None
-        except Exception as error:  # whatever Spark, py4j or grpc throw: none of it is a person's to read
+        except Exception as error:  # whatever Spark, py4j or grpc raise: their texts are not meant for people
             raise _no_start(error, where, log) from error
 
 
 @contextmanager
 def lent(master: str | None = None, conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """A session for as long as the block runs; one that was there before stays. Raises what `session` does."""
+    """Yield a session for as long as the block runs; an existing session stays. Raises the errors of `session`."""
     before = _there_is_one()
     started = session(master, conf)
     try:
@@ -99,7 +99,7 @@ def _told_by_the_environment() -> str | None:
 
 
 def _launched() -> bool:
-    """Whether spark-submit has started the JVM, and said which master it is."""
+    """Return whether spark-submit has started the JVM, and given a master."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
@@ -108,13 +108,13 @@ def _is_remote(master: str) -> bool:
 
 
 def _remote(master: str) -> str:
-    """`local-connect[2]` is what Spark calls the remote `local[2]`."""
+    """Return the remote for a master: Spark's name for `local-connect[2]` is the remote `local[2]`."""
     local = re.fullmatch(rf"{LOCAL_CONNECT}(\[[^\]]+\])?", master)
     return f"local{local[1] or '[*]'}" if local else master
 
 
 def _require_listener(master: str) -> None:
-    """SparkError if nobody listens there: Spark itself goes on trying for minutes, and says nothing."""
+    """Raise SparkError if no server listens there: Spark itself would retry for minutes without a message."""
     address = re.match(r"sc://(?P<host>\[[^\]]+\]|[^:/;]+)(?::(?P<port>\d+))?", master)
     if address is None:
         return
@@ -127,7 +127,7 @@ def _require_listener(master: str) -> None:
 
 
 def _settings(master: str) -> dict[str, str]:
-    """What is set unless the user says otherwise. A cluster's own defaults stay: they know it better."""
+    """Return the settings, which the user can override. A cluster's own defaults stay, because they fit the cluster."""
     always = {"spark.sql.session.timeZone": "UTC"}
     if not master.startswith("local"):
         return always
@@ -149,14 +149,14 @@ def _cores(master: str) -> int:
 
 
 def _driver_memory() -> str:
-    """A quarter of this machine's, from 1 to 8 GiB; the workers in Python need some, too."""
+    """Return a quarter of this machine's memory, from 1 to 8 GiB; the workers in Python need some, too."""
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return f"{max(1, min(8, pages // 4 // _GIB))}g"
 
 
 @contextmanager
 def _heard(quiet: bool) -> Iterator[IO[bytes] | None]:
-    """While the JVM is started, our stderr is a nameless file: the JVM inherits it and goes on writing there."""
+    """Make stderr a nameless file while the JVM is started: the JVM inherits the file and continues to write to it."""
     if not quiet:
         yield None
         return
@@ -183,7 +183,7 @@ def _no_start(error: Exception, master: str, log: IO[bytes] | None) -> Redeliver
 
 
 def _reason(said: str) -> str:
-    """The line that tells most in what Spark and the JVM have said: the innermost cause, or their first complaint."""
+    """Return the most informative line of Spark's and the JVM's output: the innermost cause, or the first complaint."""
     causes = re.findall(r"^(?:Caused by|Exception in thread \S+|): *(\S.*)$", said, re.MULTILINE)
     complaints = [line for line in said.splitlines() if _COMPLAINT.search(line)]
     return next(iter([*causes[-1:], *complaints, *said.splitlines()]), "").strip()[:300]

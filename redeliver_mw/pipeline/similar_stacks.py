@@ -1,13 +1,14 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Stacks that are nearly the same, found among thousands without comparing each with each.
+"""Finds stacks that are nearly the same, among thousands, without comparing each with each.
 
-A stack is the set of its shingles, three frames in a row; one of fewer than three frames is the set of these. Two are
-near if they are of one error type and share at least four fifths of the shingles that either has (Jaccard's index).
+A stack is the set of its shingles, three frames in a row; a stack of fewer than three frames is the set of these. Two
+stacks are near if they have one error type and share at least four fifths of the shingles that either has (Jaccard's
+index).
 
-Candidates come from MinHash: in each place of their signatures two stacks agree with a probability that is their
-index, and they are compared if they agree in all places of one band. That misses 1 in 20 million of the pairs at the
-threshold; those that are found are verified exactly. Nothing in it is random: the groups are the same everywhere.
+Candidates come from MinHash: in each place of their signatures two stacks agree with a probability equal to their
+index, and two stacks are compared if they agree in all places of one band. This misses 1 in 20 million of the pairs at
+the threshold; candidates are verified exactly. Nothing is random: the groups are the same everywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from .arrays import Bools, Ints
 SHINGLE: Final = 3  # frames
 NEAR: Final = (4, 5)  # four fifths
 _BANDS: Final = 32
-_PLACES: Final = 4  # of a signature, in each band
+_PLACES: Final = 4  # places of a signature, in each band
 _SEED: Final = 2026
 
 Shingle = tuple[str, ...]
@@ -33,7 +34,7 @@ Hashes = NDArray[np.uint64]
 
 
 class Stack(NamedTuple):
-    """A fingerprint, and what made it."""
+    """Holds a fingerprint, and the error type and frames that it was made from."""
 
     fingerprint: str
     error_type: str | None
@@ -41,9 +42,9 @@ class Stack(NamedTuple):
 
 
 def groups(stacks: Iterable[Stack]) -> dict[str, str]:
-    """For each fingerprint the smallest one of its group: those that are near, or linked by such as are near.
+    """Return for each fingerprint the smallest one of its group: all that are near, or linked by others that are near.
 
-    A fingerprint may come once. One without frames is near to no other.
+    A fingerprint may occur once. A stack without frames is near to no other.
     """
     found: dict[str, str] = {}
     of_type: dict[str | None, list[Stack]] = defaultdict(list)
@@ -58,13 +59,13 @@ def groups(stacks: Iterable[Stack]) -> dict[str, str]:
 
 
 def shingles(frames: Sequence[str]) -> frozenset[Shingle]:
-    """What a stack is compared by."""
+    """Return the set by which a stack is compared."""
     size = SHINGLE if len(frames) >= SHINGLE else 1
     return frozenset(tuple(frames[at : at + size]) for at in range(len(frames) - size + 1))
 
 
 class _Sets:
-    """Sets of shingles, none of them empty, as numbers: `rows` one set a line, filled up with -1."""
+    """Holds sets of shingles, none of them empty, as numbers: `rows` has one set per row, padded with -1."""
 
     def __init__(self, sets: Sequence[frozenset[Shingle]]) -> None:
         numbers = {one: number for number, one in enumerate(sorted(frozenset().union(*sets)))}
@@ -75,7 +76,7 @@ class _Sets:
             row[: len(one)] = sorted(numbers[shingle] for shingle in one)
 
     def linked(self) -> list[int]:
-        """For each set the first one of those that it is linked with."""
+        """Return for each set the first of the sets that it is linked with."""
         first = np.arange(len(self.sizes))
         for bucket in self._buckets():
             for at, one in enumerate(bucket[:-1]):
@@ -94,12 +95,12 @@ class _Sets:
         return near
 
     def _buckets(self) -> Iterator[Ints]:
-        """Sets that agree in a band, band after band; those alone are left out."""
+        """Yield sets that agree in a band, band after band; sets without a partner are left out."""
         flat = self.hashes[self.rows[self.rows >= 0]]
         starts = np.concatenate(([0], np.cumsum(self.sizes)[:-1]))
         rng = np.random.default_rng(_SEED)
         for _ in range(_BANDS):
-            # Odd factors and wrapping around at 2**64: each place orders all hashes anew.
+            # Odd factors and wrapping around at 2**64: each place orders all hashes differently.
             factors = rng.integers(0, 1 << 63, size=_PLACES, dtype=np.uint64) * np.uint64(2) + np.uint64(1)
             band = np.minimum.reduceat(flat[:, None] * factors, starts, axis=0)
             _, kind = np.unique(band, axis=0, return_inverse=True)

@@ -1,14 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Storms while they happen: a stream over a journal that keeps the last hour of `storms` up to date.
+"""Detects storms while they happen: a stream over a journal that keeps the last hour of `storms` up to date.
 
-Each micro-batch is added to what the one before left, as `storms.counts` adds up, and judged with `storms.states`: it
-says what the batch job would say of the same records. All its state is the files of the last two micro-batches::
+Each micro-batch is added to the result of the one before, as `storms.counts` adds up, and evaluated with
+`storms.states`. So the result equals the batch job's for the same records. All its state is the files of the last two
+micro-batches::
 
     OUT/batch=7/*.parquet       the windows as they are known after micro-batch 7
     OUT/_checkpoint             Spark's own
 
-A micro-batch that is done again after a crash reads what its predecessor left, and writes the same again. No window is
+A micro-batch that is repeated after a crash reads its predecessor's files, and writes the same again. No window is
 closed before the horizon has passed it: until then a record may be late.
 """
 
@@ -28,9 +29,9 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 HOUR_US: Final = 3_600_000_000
-AHEAD_US: Final = 60_000_000  # further ahead than this no clock is followed: it would close all windows of today
+AHEAD_US: Final = 60_000_000  # a clock further ahead than this is not followed: it would close all windows of today
 _KEPT: Final = f"{schemas.STORMS}, settled BOOLEAN"
-# What `singly` looks at. Spark reads all columns of what it hands to a micro-batch.
+# The columns that `singly` reads. Spark reads all columns of the data for a micro-batch.
 _READ: Final = (
     "ts_us",
     "destination",
@@ -47,9 +48,10 @@ OnTurn = Callable[[str, str, int], object]
 
 
 def journal_stream(spark: SparkSession, journal: str | os.PathLike[str], *, files: int = 64) -> DataFrame:
-    """The attempts in a journal's finished segments, at most so many `files` in a micro-batch; bad lines are left out.
+    """Return the attempts in a journal's finished segments, at most `files` segments per micro-batch, without bad
+    lines.
 
-    A segment is finished after a minute at the latest; what is read here is so late.
+    A segment is finished after a minute at the latest, so the stream has that delay.
     """
     lines = (
         spark.readStream.schema(f"{schemas.EVENTS}, kind STRING")
@@ -70,11 +72,11 @@ def watch_storms(
     on_turn: OnTurn | None = None,
     now_us: Callable[[], int] = lambda: time.time_ns() // 1000,
 ) -> StreamingQuery:
-    """Starts the query over a stream of records; it goes on where the last one with this `out` ended.
+    """Start the query over a stream of records; it continues where the last one with this `out` ended.
 
-    It looks for new records `every` so many seconds; None: it takes what is there, and ends. For each destination the
-    windows of the last `horizon_us` are kept. `on_turn` is called, at least once, when a micro-batch ends in another
-    state than the one before. A destination that falls silent turns calm with its next attempt.
+    The query looks for new records every `every` seconds; None: it takes the records that are there, and ends. For each
+    destination the windows of the last `horizon_us` are kept. `on_turn` is called, at least once, when a micro-batch
+    ends in another state than the one before. A destination without new attempts turns calm with its next attempt.
     """
     watch = _Watch(files_at(out, "table"), thresholds, horizon_us, on_turn, now_us)
     writer = attempts.select(*_READ).writeStream.foreachBatch(watch.take)
@@ -85,14 +87,14 @@ def watch_storms(
 
 
 def recent_storms(spark: SparkSession, out: str | os.PathLike[str]) -> DataFrame:
-    """The windows that a watch keeps, with the columns of `storms`; none before its first micro-batch."""
+    """Return the windows that a watch keeps, with the columns of `storms`; none before its first micro-batch."""
     files = files_at(out, "table")
     kept = _read(spark, files, max(_complete(files), default=None))
     return kept.where("NOT settled").drop("settled")
 
 
 class _Watch:
-    """What becomes of each micro-batch."""
+    """Processes each micro-batch."""
 
     def __init__(
         self, files: Files, thresholds: Thresholds, horizon_us: int, on_turn: OnTurn | None, now_us: Callable[[], int]
@@ -101,7 +103,7 @@ class _Watch:
         self._on_turn, self._now_us = on_turn, now_us
 
     def take(self, records: DataFrame, batch: int) -> None:
-        """Called by Spark; once more with the same records if it was not heard to end."""
+        """Process a micro-batch. Called by Spark; once more with the same records if Spark did not see it end."""
         spark = records.sparkSession
         last = max((number for number in _complete(self.files) if number < batch), default=None)
         before = _read(spark, self.files, last)
@@ -114,7 +116,7 @@ class _Watch:
                 self.files.remove(f"batch={number}")
 
     def _kept(self, before: DataFrame, records: DataFrame) -> DataFrame:
-        """The windows within the horizon, and the one before them, whose state is settled."""
+        """Return the windows within the horizon, and the one before them, whose state is final."""
         from pyspark.sql import Window
         from pyspark.sql import functions as sf
 
@@ -134,7 +136,8 @@ class _Watch:
         here = Window.partitionBy("destination")
         passed = sf.col("window_us") <= sf.max("window_us").over(here) - self._horizon_us
         judged = states(summed, self._thresholds, known="known").withColumn("settled", passed)
-        followed = sf.lead("settled", 1, False).over(here.orderBy("window_us"))  # by another that is settled
+        # By another window whose state is final.
+        followed = sf.lead("settled", 1, False).over(here.orderBy("window_us"))
         return judged.withColumn("followed", followed).where("NOT (settled AND followed)").drop("followed")
 
     def _tell(self, on_turn: OnTurn, before: dict[str, tuple[int, str]], now: dict[str, tuple[int, str]]) -> None:
@@ -144,7 +147,7 @@ class _Watch:
 
 
 def _newest(kept: DataFrame) -> dict[str, tuple[int, str]]:
-    """The newest window of each destination, and its state."""
+    """Return the newest window of each destination, and its state."""
     from pyspark.sql import functions as sf
 
     newest = kept.groupBy("destination").agg(sf.max(sf.struct("window_us", "state")).alias("newest"))
@@ -152,7 +155,7 @@ def _newest(kept: DataFrame) -> dict[str, tuple[int, str]]:
 
 
 def _complete(files: Files) -> list[int]:
-    """The micro-batches that were written to their end."""
+    """Return the micro-batches that were written completely."""
     named = [entry.name.removeprefix("batch=") for entry in files.entries() if entry.name.startswith("batch=")]
     return [int(name) for name in named if any(one.name == "_SUCCESS" for one in files.entries(f"batch={name}"))]
 

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Points in time as users give them, and the span between two of them. In here all are int64 microseconds, UTC."""
+"""Reads points in time as users write them, and the span between two of them.
+
+All values are int64 microseconds, UTC.
+"""
 
 from __future__ import annotations
 
@@ -20,26 +23,26 @@ _CURE: Final = "Write a day or a time in UTC, as in 2026-11-30 or 2026-11-30T06:
 
 
 class TimeRange(NamedTuple):
-    """From `since_us` on, and before `until_us`; None: no such bound."""
+    """Is the time from `since_us` on, and before `until_us`; None: no such bound."""
 
     since_us: int | None = None
     until_us: int | None = None
 
     def touches(self, first_us: int, last_us: int) -> bool:
-        """Whether any of the instants from `first_us` to `last_us`, both included, may be in it."""
+        """Return whether any of the instants from `first_us` to `last_us`, both included, may be in the range."""
         return (self.since_us is None or last_us >= self.since_us) and (
             self.until_us is None or first_us < self.until_us
         )
 
     def holds(self, first_us: int, last_us: int) -> bool:
-        """Whether all of them are in it."""
+        """Return whether all of them are in the range."""
         return (self.since_us is None or first_us >= self.since_us) and (
             self.until_us is None or last_us < self.until_us
         )
 
 
 def before_us(moment: TimeBound) -> int:
-    """Return the instant that `--before` names. ConfigError for what is no time."""
+    """Return the instant that `--before` names. Raises ConfigError for an invalid time."""
     try:
         return micros(moment)
     except (ValueError, OverflowError):
@@ -47,7 +50,7 @@ def before_us(moment: TimeBound) -> int:
 
 
 def span(since: TimeBound | None = None, until: TimeBound | None = None) -> TimeRange:
-    """ConfigError for what is no time, and for an end that is not behind the beginning."""
+    """Return the range. Raises ConfigError for an invalid time, and if the end is not after the beginning."""
     found = TimeRange(_bound(since, "since"), _bound(until, "until"))
     if found.since_us is not None and found.until_us is not None and found.until_us <= found.since_us:
         raise ConfigError(f"ends at {until}, which is not after {since}", where="until", cure="Give a later end")
@@ -55,7 +58,10 @@ def span(since: TimeBound | None = None, until: TimeBound | None = None) -> Time
 
 
 def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
-    """ConfigError for what is not the beginning of a day: marts know no more than days."""
+    """Return the range of days.
+
+    Raises ConfigError if a bound is not the beginning of a day: marts have whole days only.
+    """
     found = span(since, until)
     for name, bound in zip(("since", "until"), found, strict=True):
         if bound is not None and bound % DAY_US:
@@ -64,7 +70,7 @@ def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
 
 
 def day_of(us: int) -> date:
-    """The UTC day of an instant."""
+    """Return the UTC day of an instant."""
     return (_EPOCH + timedelta(days=us // DAY_US)).date()
 
 
@@ -76,7 +82,7 @@ def _bound(moment: TimeBound | None, name: str) -> int | None:
 
 
 def micros(moment: TimeBound) -> int:
-    """An instant in microseconds. ValueError for text that is none."""
+    """Return an instant in microseconds. Raises ValueError for text that is no time."""
     if isinstance(moment, str):
         moment = datetime.fromisoformat(moment.strip())
     if isinstance(moment, datetime):

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The command line `redeliver pipeline`."""
+"""Implements the command group `redeliver pipeline`."""

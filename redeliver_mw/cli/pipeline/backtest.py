@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline backtest LAKE`: what other policies would have done with the messages that failed."""
+"""Implements `redeliver pipeline backtest LAKE`: predicts the results of other policies for the messages that
+failed.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,11 @@ if TYPE_CHECKING:
 
 IN_PART = 3
 IN_USE = "in use"
-FEW = 50  # candidates that are all shown, and for --json judged as finely as can be
+FEW = 50  # up to this many candidates are all shown, and for --json are evaluated at the finest level
 
 
 class ByOption(StrEnum):
-    """What --by takes."""
+    """Lists the values of --by."""
 
     every = "all"
     destination = "destination"
@@ -109,7 +111,7 @@ def backtest(
     from ...pipeline.report.job import told_policies
     from ...pipeline.time_range import whole_days
 
-    # what cannot be meant is told before Spark is started
+    # invalid options are reported before Spark is started
     whole_days(since, until)
     check_file(write, to)
     asked = _asked(candidate, grid, present, objective, destination, search)
@@ -134,7 +136,7 @@ def backtest(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What was asked for; `present` is None where the journal has to tell it."""
+    """Holds the parsed options; `present` is None if the policies in use are to be read from the journal."""
 
     given: Sequence[Candidate]
     shapes: Sequence[Shape]
@@ -144,17 +146,19 @@ class _Asked:
     search: bool
 
     def compares(self, answer: BacktestAnswer) -> bool:
-        """Return whether there is something to choose between."""
+        """Return whether there are policies to choose between."""
         return self.search or len({row.candidate for row in answer.rows}) > 1
 
     def answer(self, history: History, told_of: ToldPolicies, by: ByOption, evidence: LakeEvidence) -> BacktestAnswer:
-        """Return what a history answers; `told_of` are the policies in use, as far as the journal tells them."""
+        """Return the back-test's answer for a history; `told_of` are the policies in use, as far as the journal records
+        them.
+        """
         from ...pipeline.backtest import Candidate
         from ...pipeline.backtest.queries import judged, searched
         from ...pipeline.report.backtest_input import untold_among
 
         used = told_of.policies
-        history.horizon(self.destination)  # an error for a destination that is not there
+        history.horizon(self.destination)  # raises an error for a destination that does not exist
         places = history.destinations if self.destination is None else (self.destination,)
         now = self.present or Candidate(IN_USE, PolicyMap({f"queue:{name}": one for name, one in used.items()}))
         untold = [] if self.present else [place for place in places if place not in used]
@@ -182,7 +186,7 @@ class _Asked:
         )
 
     def table(self, answer: BacktestAnswer, by: ByOption) -> list[BacktestRow]:
-        """The rows for a person: as fine as was asked, and of many candidates those that matter."""
+        """Return the rows for a person: at the requested level, and with many candidates only the relevant ones."""
         names = {one.name for one in self.given} | {one.recommendation.present.candidate for one in answer.choices}
         best = {(one.destination, one.recommendation.best) for one in answer.choices}
         few = len({row.candidate for row in answer.rows}) <= FEW
@@ -210,7 +214,10 @@ class _Asked:
         return [shape.candidate(like) for shape in self.shapes]
 
     def _like(self, policies: RedeliveryPolicy | PolicyMap) -> RedeliveryPolicy:
-        """What a grid's candidates are like in rules and targets: the one policy that there is."""
+        """Return the policy whose rules and targets a grid's candidates take over.
+
+        Raises ConfigError unless there is only one.
+        """
         if self.destination is not None or isinstance(policies, RedeliveryPolicy) or not policies.entries:
             return policies.resolve(self.destination or "")
         what = "a grid is made of one policy, and several are in use"
@@ -225,7 +232,7 @@ def _asked(
     destination: str | None,
     search: bool,
 ) -> _Asked:
-    """The options, read; PolicyError or ConfigError where they cannot be."""
+    """Return the parsed options. Raises PolicyError or ConfigError if they are invalid."""
     from ...pipeline.backtest import Candidate, objective_of, read_grid
 
     given = [Candidate(_title(one), read_policies(one, None, False)) for one in candidate or ()]
@@ -238,12 +245,12 @@ def _asked(
 
 
 def _title(given: str) -> str:
-    """What rows call a candidate: its text in one line, or the file's name, without secrets."""
+    """Return a candidate's title in rows: its text in one line, or the file's name, without secrets."""
     return redact(" ".join(given.split()))
 
 
 def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Sequence[Check], used: ToldPolicies) -> None:
-    """On stderr: what to take, what was passed over, and how wrong the back-test is where that can be known."""
+    """Print to stderr which policy to use, what was left out, and the back-test's error where it is known."""
     for choice in answer.choices:
         if asked.compares(answer):
             for line in sentences(choice):
@@ -264,7 +271,7 @@ def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Seque
 
 
 def _not_looked_at(places: Sequence[str], used: ToldPolicies) -> Iterator[str]:
-    """Destinations without advice, those of one reason together, and the cure."""
+    """Yield a sentence for each group of destinations without advice for one reason, with the cure."""
     from ...pipeline.report.backtest_input import untold_among
 
     by_why: dict[str, list[str]] = {}

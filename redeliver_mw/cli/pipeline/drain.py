@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline drain URL DLQ LAKE`: dead letters off their queue, into the lake."""
+"""Implements `redeliver pipeline drain URL DLQ LAKE`: moves dead letters from their queue into the lake."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def drain(
 
     quiet_drivers()
     found = prepare(read_url(url), dlq, lake, tasks=tasks, peek=peek, batch=batch)
-    if isinstance(found, Drained):  # it took no Spark
+    if isinstance(found, Drained):  # no Spark was needed
         raise typer.Exit(_show(found, dlq, peek, as_json))
     stop = threading.Event()
     with spark(master, conf) as session, ended_by_signals(stop.set):
@@ -77,7 +77,7 @@ def _show(done: Drained, dlq: str, peek: bool, as_json: bool) -> int:
 
 
 def _told(done: Drained, dlq: str, peek: bool) -> Iterator[str]:
-    """What was done, for people: only what there was of it."""
+    """Yield sentences for people about what was done, without sentences about nothing."""
     new = done.letters - done.earlier
     if not done.found:
         yield f"nothing is in {plain(dlq)}"
@@ -93,7 +93,7 @@ def _told(done: Drained, dlq: str, peek: bool) -> Iterator[str]:
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Shows on stderr how many letters are staged, if that is a terminal; else it gives None."""
+    """Yield a function that shows the number of staged letters on stderr, or None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline forget`: dead letters, or their bodies, that are kept long enough."""
+"""Implements `redeliver pipeline forget`: removes dead letters, or their bodies, that have been kept long enough."""
 
 from __future__ import annotations
 

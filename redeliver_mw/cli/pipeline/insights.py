@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline insights LAKE`: the marts of a lake, made anew."""
+"""Implements `redeliver pipeline insights LAKE`: computes the marts of a lake again."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def insights(
     from ...pipeline.insights import insights as make
     from ...pipeline.time_range import span
 
-    span(since, until)  # what cannot be meant is told before Spark is started
+    span(since, until)  # invalid options are reported before Spark is started
     place = Lake(lake)
     with spark(master, conf) as session, _telling() as tell:
         rows = make(session, place, since=since, until=until, progress=tell)
@@ -50,7 +50,7 @@ def insights(
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Shows on stderr which mart is being made, if that is a terminal; else it gives None."""
+    """Yield a function that shows the current mart on stderr, or None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline compact · schema · doctor`: from journals to a lake, on Spark.
+"""Implements `redeliver pipeline compact · schema · doctor`: reads journals into a lake, on Spark.
 
-The other commands of the group are in modules of their own, each with `register(group)`, named in PARTS.
+Each other command of the group is a module with `register(group)`, named in PARTS.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def compact(
     from ...pipeline import compact as into_lake
     from ...pipeline.lake.compaction import named_folders, nothing_new
 
-    done = nothing_new(journal, lake, since=since, until=until)  # tells bad input, too, before Spark is started
+    done = nothing_new(journal, lake, since=since, until=until)  # also reports invalid input before Spark is started
     if done is None:
         with spark(master, conf) as session, telling("reading") as tell:
             done = into_lake(session, journal, lake, since=since, until=until, progress=tell)
@@ -110,7 +110,7 @@ def doctor(as_json: Json = False) -> None:
 
 
 def _told(done: Compacted, lake: str) -> list[str]:
-    """What was done, for people: only what there was of it."""
+    """Return sentences for people about what was done, without sentences about nothing."""
     if done.run is None:
         lines = ["nothing new"]
     else:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands of `redeliver pipeline` share: options, the session, progress."""
+"""Holds the options, the Spark session and the progress display that the commands of `redeliver pipeline` share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MASTERS = re.compile(
 
 
 def _known_master(given: str | None) -> str | None:
-    """Raise ConfigError for what Spark could not take, also where nothing has to be started."""
+    """Raise ConfigError for a master that Spark would reject, even if no session has to be started."""
     if given is not None and not _MASTERS.fullmatch(given):
         cure = "Take local[N], spark://…, yarn, k8s://… or sc://…; start another cluster manager with spark-submit"
         raise ConfigError("this is no master of Spark's", where=f"--master {redact(given)}", cure=cure)
@@ -32,7 +32,7 @@ def _known_master(given: str | None) -> str | None:
 
 
 def _known_settings(given: list[str] | None) -> list[str] | None:
-    """Raise ConfigError for what is no KEY=VALUE, also where nothing has to be started."""
+    """Raise ConfigError for a setting that is not KEY=VALUE, even if no session has to be started."""
     _known_master(read_conf(given).get("spark.master"))
     return given
 
@@ -63,7 +63,7 @@ Conf = Annotated[
 
 @contextmanager
 def spark(master: str | None, conf: Sequence[str] | None) -> Iterator[SparkSession]:
-    """A session for one command; ConfigError for a setting that is none, and what `session` raises."""
+    """Yield a session for one command. Raises ConfigError for an invalid setting, and the errors of `session`."""
     from ...pipeline.session import lent
 
     with ExitStack() as stack:
@@ -74,7 +74,7 @@ def spark(master: str | None, conf: Sequence[str] | None) -> Iterator[SparkSessi
 
 
 def read_conf(given: Sequence[str] | None) -> dict[str, str]:
-    """`KEY=VALUE`s as a mapping. ConfigError."""
+    """Return `KEY=VALUE` settings as a mapping. Raises ConfigError if one is invalid."""
     pairs = [one.partition("=") for one in given or ()]
     for key, mark, value in pairs:
         if not mark or not key.strip():
@@ -85,8 +85,10 @@ def read_conf(given: Sequence[str] | None) -> dict[str, str]:
 
 @contextmanager
 def telling(what: str) -> Iterator[Callable[[str, int, int], None] | None]:
-    """Shows what is being done on stderr, if that is a terminal; else it gives None. The function that it gives shows
-    how far it is: what is done now, how many of how many bytes."""
+    """Yield a function that shows progress on stderr, or None if stderr is no terminal.
+
+    The function takes the current step, and how many of how many bytes are done.
+    """
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline plan`: which drained letters go back, counted and frozen."""
+"""Implements `redeliver pipeline plan`: chooses the drained letters to send back, counts them and freezes the plan."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def plan(
         "bodies": not no_bodies,
         "redact": redact,
     }
-    plan_options(**asked)  # what cannot be meant is told before Spark is started
+    plan_options(**asked)  # invalid options are reported before Spark is started
     check_folder(folder)
     Lake(lake)
     with spark(master, conf) as session, _telling() as tell:
@@ -204,7 +204,7 @@ def _seconds(us: int | None) -> float | None:
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str], None] | None]:
-    """Shows on stderr what is being done, if that is a terminal; else it gives None."""
+    """Yield a function that shows the current step on stderr, or None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline replay PLAN URL`: the letters of a plan sent back, or only looked at."""
+"""Implements `redeliver pipeline replay PLAN URL`: sends the letters of a plan back, or only looks at them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ...pipeline.replaying.report import Canary, Replayed
 
 IN_PART, INTERRUPTED = 3, 130
-SENDING = "sending"  # what a run tells of its progress while letters are on their way
+SENDING = "sending"  # the phase that a run reports while letters are being sent
 
 PlanFolder = Annotated[str, typer.Argument(metavar="PLAN", help="The plan's folder")]
 Send = Annotated[bool, typer.Option("--execute", help="Send them; without it nothing is sent")]
@@ -73,7 +73,7 @@ def replay(
     quiet_drivers()
     address = read_url(url)
     ReplayOptions(rate=rate, canary=canary, stop_at=stop_at, publishers=publishers, journal=journal, wait=wait)
-    done = look(plan, address)  # also tells bad input before Spark is started
+    done = look(plan, address)  # also reports invalid input before Spark is started
     if not execute or (done.whole and not done.peeked):
         raise typer.Exit(_show(done, execute, as_json))
     ending = threading.Event()
@@ -99,7 +99,7 @@ def replay(
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Shows on stderr how far it is, and how fast, if that is a terminal; else it gives None."""
+    """Yield a function that shows progress and speed on stderr, or None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -124,7 +124,7 @@ def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
         yield tell
 
 
-# -- what is told -----------------------------------------------------------------------------------
+# -- output ------------------------------------------------------------------------------------------
 
 
 def _show(done: Replayed, execute: bool, as_json: bool) -> int:

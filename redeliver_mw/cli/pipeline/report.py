@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliver pipeline report LAKE --out FILE.html`: what the marts of a lake say, as one page for people."""
+"""Implements `redeliver pipeline report LAKE --out FILE.html`: shows the marts of a lake as one page for people."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def report(
 
     if out is None and not as_json:
         raise ConfigError("it is not said where the page goes", where="--out", cure="Name a file, or ask for --json")
-    # what cannot be meant is told before Spark is started
+    # invalid options are reported before Spark is started
     wanted = objective_of(objective) if objective is not None else None
     policies = read_policies(policy, None, False) if policy is not None else None
     whole_days(since, until)
@@ -79,7 +79,7 @@ def report(
 
 @contextmanager
 def _telling() -> Iterator[Callable[[str, int, int], None] | None]:
-    """Shows on stderr what is being done, if that is a terminal; else it gives None."""
+    """Yield a function that shows the current step on stderr, or None if stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a back-test says, as tables and sentences for people, and as a policy file."""
+"""Shows a back-test's answer as tables and sentences for people, and writes it as a policy file."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _NAMES = (
     "front",
 )
 _PLACES = ("destination", "failure")
-_NAMED = ("patchbay", "weblogic")  # languages without a policy for what is not named
+_NAMED = ("patchbay", "weblogic")  # languages that have no policy for destinations that are not named
 
 
 def print_rows(rows: Sequence[BacktestRow]) -> None:
-    """A table; destination and failure are columns where a row has them."""
+    """Print a table; destination and failure are columns if a row has them."""
     places = [any(_place(row)[number] is not None for row in rows) for number in range(2)]
     names = (_NAMES[0], *(name for name, there in zip(_PLACES, places, strict=True) if there), *_NAMES[1:])
     shift = sum(places)
@@ -50,7 +50,7 @@ def print_rows(rows: Sequence[BacktestRow]) -> None:
 
 
 def sentences(choice: PolicyChoice) -> list[str]:
-    """Return what to do at a destination, or with all of them; how sure that is, and what it costs."""
+    """Return what to do at a destination, or at all of them, how certain the advice is, and its costs."""
     where = "all destinations" if choice.destination is None else plain(choice.destination)
     found, assessed = choice.recommendation, choice.assessment
     now, best = found.present, found.best
@@ -110,12 +110,12 @@ def _changes(assessed: Assessment) -> list[str]:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names of strangers, in a sentence."""
+    """Return names from other programs, joined for a sentence."""
     return plain(redact(", ".join(names)))
 
 
 def check_file(write: str | None, to: str) -> None:
-    """ConfigError where --write or --to cannot be."""
+    """Raise ConfigError if --write or --to is invalid."""
     if to not in WRITERS:
         near = nearest(to, LANGUAGES)
         cure = f"Did you mean {near!r}?" if near else f"Use one of: {', '.join(WRITERS)}"
@@ -125,7 +125,10 @@ def check_file(write: str | None, to: str) -> None:
 
 
 def written_to(answer: BacktestAnswer, file: Path, to: str, lossy: bool) -> bool:
-    """Puts the best policy into a file; says so. False if the language cannot say all of it, and nothing is written."""
+    """Write the best policy to a file, and print that.
+
+    Returns False if the language cannot express all of the policy; then nothing is written.
+    """
     policies = answer.policies()
     if policies is None:
         withheld = any(choice.is_withheld for choice in answer.choices)
@@ -183,5 +186,5 @@ def _share(value: float) -> str:
 
 
 def _time(value: float | None) -> str:
-    """Three digits; a time that is not known is not shown."""
+    """Return a time with three digits; empty for a time that is not known."""
     return "?" if value is None else seconds(float(f"{value:.3g}"))

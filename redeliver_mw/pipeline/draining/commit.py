@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""From staging files to the table `dead_letters`: all that is there, each letter once, in files of their UTC day.
+"""Moves all staged letters to the table `dead_letters`, each letter once, in files of their UTC day.
 
-Bodies go through in pieces, one staging file at a time. Only ids are looked at together, in Arrow, and only letters
-whose id is not theirs alone become objects.
+Bodies are copied in pieces, one staging file at a time. Only ids are compared all together, in Arrow, and only letters
+whose id is not unique become objects.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _LOOKED_AT: Final = ["dl_id", "broker", "dlq", "original_destination", "body_sha
 
 
 def queue_name(broker: str, dlq: str) -> str:
-    """How a doubt names the queue to which its letters may come back."""
+    """Return the name of a queue in a doubt, to which the doubt's letters may come back."""
     return f"{broker} {dlq}"
 
 
 def gather(lake: Lake, *, seen_empty: str = "") -> Gathered | None:
-    """Puts all that is staged into the table, and tells what that was; None if there was nothing to do.
+    """Move all staged letters into the table, and return what was moved; None if there was nothing to do.
 
-    `seen_empty`: a queue in which nothing is left, so that nothing more of it can come back. The caller has the lock.
-    LakeError, which tells where the letters are: then what was staged still is.
+    `seen_empty`: a queue that is empty, so that none of its letters can come back. The caller has the lock. Raises
+    LakeError, whose text says where the letters are; then the staged letters are still there.
     """
     try:
         return _gathered(lake, seen_empty)
@@ -50,7 +50,7 @@ def gather(lake: Lake, *, seen_empty: str = "") -> Gathered | None:
 
 
 def _with_staged(lake: Lake, error: LakeError) -> LakeError:
-    """Say where the letters are that are off their queue and not in the table yet."""
+    """Add to the error where the letters are that have left their queue and are not in the table yet."""
     try:
         staged = sum(batch.rows for batch in batches(lake.files))
     except OSError:
@@ -79,13 +79,13 @@ def _gathered(lake: Lake, seen_empty: str) -> Gathered | None:
 
 
 def gather_looked(lake: Lake, found: list[StagedBatch]) -> Gathered:
-    """The same for letters that their broker still owns: one that was looked at before is no second row."""
+    """Add letters that their broker still owns; a letter that was looked at before does not become a second row."""
     with told(lake.root):
         return _Gathering(lake, read_all(lake.files), found, BROKER).publish()
 
 
 class _Gathering:
-    """Once, under a name of its own."""
+    """Moves staged letters into the table once, under a name of its own."""
 
     def __init__(
         self, lake: Lake, manifests: list[Gathered], found: list[StagedBatch], owner: str, seen_empty: str = ""
@@ -97,7 +97,7 @@ class _Gathering:
         self._run = new_run()
 
     def publish(self) -> Gathered:
-        """All of it is in the table, or nothing."""
+        """Move all letters into the table, or none."""
         heads = [self._read(batch, _LOOKED_AT) for batch in self._found]
         matched = self._match(heads)
         files = self._lake.files
@@ -105,7 +105,7 @@ class _Gathering:
             written = self._write(matched, heads) if self._found else []
             files.sync([file.path for file in written])
             rows = sum(file.rows for file in written)
-            # Whoever only looks leaves all doubts as they are.
+            # A run that only looks at letters leaves all doubts unchanged.
             doubts = self._before if self._owner == BROKER else matched.doubts
             manifest = Gathered(
                 run=self._run,
@@ -124,7 +124,7 @@ class _Gathering:
             raise
         return manifest
 
-    # -- what is the same? ------------------------------------------------------------------------
+    # -- equal letters ----------------------------------------------------------------------------
 
     def _match(self, heads: Sequence[pa.Table]) -> Matched:
         staged = [self._staged(batch, head) for batch, head in zip(self._found, heads, strict=True)]
@@ -147,7 +147,7 @@ class _Gathering:
         return Staged(queue, origin, doubt_of(batch.name, queue, origin, known))
 
     def _there(self, ids: pa.Array, files: Sequence[DataFile]) -> dict[str, list[tuple[str, str]]]:
-        """Of these ids, ordinals left off, what the files have."""
+        """Return the entries in the files for these ids, without ordinals."""
         found: dict[str, list[tuple[str, str]]] = {}
         for file in files:
             with pq.ParquetFile(self._lake.files.url(file.path)) as source:
@@ -180,12 +180,15 @@ class _Gathering:
             writer.drop()
 
     def _shown(self, matched: Matched, heads: Sequence[pa.Table]) -> set[str]:
-        """Those of these ids that were looked at before, and are rows already."""
+        """Return the ids that were looked at before and are rows already."""
         ids = pa.array({*matched.ids.values(), *(one for head in heads for one in head["dl_id"].to_pylist())})
         return {dl_id for known in self._there(ids, self._looked).values() for dl_id, _ in known}
 
     def _read(self, batch: StagedBatch, columns: Sequence[str]) -> pa.Table:
-        """A task that outlived its driver may just have found out that it is sure of it."""
+        """Read a staged batch.
+
+        A task that outlived its driver may rename the batch now, because the batch became sure.
+        """
         for sure in (batch.sure, not batch.sure):
             with contextlib.suppress(FileNotFoundError):
                 place = self._lake.files.url(replace(batch, sure=sure).path)
@@ -210,7 +213,7 @@ def _same(body: str, source: str) -> str:
 
 
 def _remove_dead(lake: Lake, published: Iterable[str]) -> None:
-    """What gatherings left that died."""
+    """Remove files that earlier runs of `gather` left when they died."""
     days = [entry.name for entry in lake.files.entries(TABLE) if entry.name.startswith("dt=")]
     runs = {entry.name[4:] for day in days for entry in lake.files.entries(f"{TABLE}/{day}") if "run=" in entry.name}
     for run in runs - set(published):

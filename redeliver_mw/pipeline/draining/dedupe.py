@@ -1,21 +1,22 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the letters that were staged are one and the same? Pure.
+"""Decides which of the staged letters are the same letter. Pure.
 
-A consumer that dies after it has staged a batch leaves a question: did the broker take the letters off its queue? If
-not, they come again, and were staged twice. So a letter is the same as one that was staged before it only if
+If a consumer dies after it has staged a batch, it is not known whether the broker took the letters off its queue. If
+the broker did not, the letters come again, and are staged twice. So a letter is the same as one that was staged before
+it only if
 
-- both carry the id of the same copy of ours, the same body and the same source: nobody but us gives those; or
-- the former lies in a *doubt*, a batch that is not known to be off its queue, has the same id, and was not matched
-  yet; and the latter was in somebody's hands before, as far as its broker tells, and came by another way.
+- both carry the id of the same copy of ours, the same body and the same source: only redeliver-mw sets such ids; or
+- the former is in a *doubt*, a batch that is not known to be off its queue, has the same id, and was not matched yet;
+  and the latter was delivered before, as far as its broker reports, and came in another attempt or generation.
 
-An id that a message had of its own makes it one among many. Without one, letters may be alike and yet not the same.
-These count as come back only where their whole batch did, for its letters are settled at once, and if not all in it
-are alike. (For that to be wrong, every letter of the batch would have to have its double, in body, death and queue, and
-all of these would have to have been in the hands of somebody who died before he kept them.)
+A message's own id distinguishes it among many. Without an id, two letters may be equal and still be different letters.
+Such letters count as come back only if their whole batch came back, because the letters of a batch are settled at once,
+and only if not all in the batch are equal. (For an error, every letter of the batch would need a double with the same
+body, reason and queue, and all doubles would need to have been delivered to a consumer that died before storing them.)
 
-In every other case the letter is a new one, with an ordinal behind its id: in doubt a letter is there twice, at most a
-batch for each death, and none is missing.
+In every other case the letter is a new one, with an ordinal added to its id: in doubt a letter is there twice, at most
+one batch for each crash, and none is missing.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LetterOrigin = tuple[str, int]
 
 
 class StagedLetter(NamedTuple):
-    """A letter in a batch: `batch` and `row` say where, `same` is a digest of body and source."""
+    """Identifies a letter in a batch: `batch` and `row` are its position, `same` is a digest of body and source."""
 
     batch: int
     row: int
@@ -42,9 +43,11 @@ class StagedLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A batch that may be in its queue as well as here. Letters by id: how many of each have not come back.
+    """Holds a batch that may be in its queue as well as in the lake, as counts by id of the letters that have not come
+    back.
 
-    `known` have an id of their own, `others` have not. `whole` counts all that it began with.
+    `known` counts letters with an id of their own, `others` letters without. `whole` counts all that the batch began
+    with.
     """
 
     batch: str
@@ -60,7 +63,7 @@ class Doubt:
 
 
 def doubt_of(batch: str, queue: str, origin: LetterOrigin, letters: Iterable[tuple[str, str]]) -> Doubt:
-    """The doubt that a batch of `(dl_id, known_by)` is. Copies of ours need none."""
+    """Return the doubt for a batch of `(dl_id, known_by)`. Copies of ours need no doubt."""
     counted = Counter((dl_id, known_by) for dl_id, known_by in letters if known_by != "copy")
     alone = Counter(dl_id for dl_id, _ in counted.elements())
     known = {dl_id: 1 for dl_id, known_by in counted if known_by and alone[dl_id] == 1}
@@ -70,8 +73,9 @@ def doubt_of(batch: str, queue: str, origin: LetterOrigin, letters: Iterable[tup
 
 @dataclass(slots=True)
 class Matched:
-    """What matching found: the ids under which letters go into the table, by batch and row; those that are there
-    already; and the doubts that remain."""
+    """Holds the result of matching: the ids under which letters go into the table, by batch and row; the letters that
+    are there already; and the doubts that remain.
+    """
 
     ids: dict[tuple[int, int], str] = field(default_factory=dict)
     again: set[tuple[int, int]] = field(default_factory=set)
@@ -79,7 +83,7 @@ class Matched:
 
 
 class Staged(NamedTuple):
-    """A batch in order of time: where it came from, and the doubt that it is itself, if it is one."""
+    """Describes a batch in order of time: its origin, and its own doubt, if it has one."""
 
     queue: str
     origin: LetterOrigin
@@ -92,9 +96,11 @@ def match(
     there: Mapping[str, Sequence[tuple[str, str]]],
     doubts: Sequence[Doubt] = (),
 ) -> Matched:
-    """`letters`, in order of their batches, are those whose id is not theirs alone: among all that is staged, in a
-    doubt of before, or in the table. `there`: `(dl_id, same)` of what the table has for each of these ids, ordinals
-    left off. Ids that it gives are free.
+    """Match the staged letters with each other, with doubts, and with the table.
+
+    `letters`, in order of their batches, are those whose id is not unique: among all staged letters, in an earlier
+    doubt, or in the table. `there`: `(dl_id, same)` of the table's rows for each of these ids, without ordinals. The
+    ids in the result are not used in the table yet.
     """
     return _Matching(batches, there, doubts).run(letters)
 
@@ -105,12 +111,12 @@ class _Matching:
     ) -> None:
         self._batches = batches
         self._taken = {base: {dl_id for dl_id, _ in known} for base, known in there.items()}
-        self._ordinals: dict[str, int] = {}  # up to which they are taken
+        self._ordinals: dict[str, int] = {}  # the highest ordinal in use
         self._same = {(base, same) for base, known in there.items() for _, same in known}
         self._open = [_own(one) for one in doubts]
         self._reached = 0  # batches whose own doubt is open already
-        self._returned: dict[str, list[StagedLetter]] = {}  # by the doubt's batch: they may be it, if all of it came
-        self._came: Counter[str] = Counter()  # how many of a doubt came back now
+        self._returned: dict[str, list[StagedLetter]] = {}  # by the doubt's batch
+        self._came: Counter[str] = Counter()  # number of letters of a doubt that came back now
         self._found = Matched()
 
     def run(self, letters: Iterable[StagedLetter]) -> Matched:
@@ -144,7 +150,7 @@ class _Matching:
             self._new(letter)
 
     def _returns(self, letter: StagedLetter) -> bool:
-        """Takes the letter out of the doubt that it may be in."""
+        """Return whether the letter matches one in a doubt, and take that one out of the doubt."""
         came = self._batches[letter.batch]
         for doubt in self._open:
             if doubt.origin == came.origin or doubt.queue != came.queue:
@@ -161,7 +167,7 @@ class _Matching:
         return False
 
     def _whole_batches(self) -> list[StagedLetter]:
-        """Decides on what has no id of its own; answers those that are new after all."""
+        """Decide on letters without an id of their own; return those that are new after all."""
         new: list[StagedLetter] = []
         for doubt in self._open:
             returned = self._returned.get(doubt.batch)
@@ -172,7 +178,7 @@ class _Matching:
                 self._found.again.update((letter.batch, letter.row) for letter in returned)
             else:
                 new += returned
-                doubt.others.clear()  # what comes of it later is not all of it
+                doubt.others.clear()  # letters that come later are not the whole batch
         return new
 
     def _new(self, letter: StagedLetter) -> None:
@@ -185,7 +191,7 @@ class _Matching:
 
 
 def _own(doubt: Doubt) -> Doubt:
-    """The same, to be counted down."""
+    """Return a copy of the doubt, for counting down."""
     return replace(doubt, known=dict(doubt.known), others=dict(doubt.others))
 
 

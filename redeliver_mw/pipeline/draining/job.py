@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`drain`: the letters that a dead-letter queue holds now, off it and into a lake, by Spark tasks that compete."""
+"""Drains a dead-letter queue into a lake: moves the letters that the queue holds now, by competing Spark tasks."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ def drain(
     stop: threading.Event | None = None,
     progress: Progress | None = None,
 ) -> Drained:
-    """Takes as many letters off the queue as are in it now, and puts them into the lake, which is made if need be.
+    """Move as many letters as are in the queue now into the lake, which is created if necessary.
 
-    `tasks` consumers compete for them, each a task of Spark's; a consumer that dies costs at most `batch` letters that
-    are in the lake twice, and where letters can be told apart, none. `peek` leaves the letters where they are, so
-    their broker goes on owning them; it runs here, without tasks. `stop`, once it is set, ends the drain in good order.
+    `tasks` consumers compete for the letters, each in a Spark task. If a consumer dies, at most `batch` letters are in
+    the lake twice, and none if the letters can be distinguished. `peek` leaves the letters in the queue, where their
+    broker still owns them; it runs in this process, without tasks. `stop`, once it is set, ends the drain in good
+    order.
 
-    What a run before has taken, and died, is put into the lake first. ConfigError, LakeError, BrokerError before
-    anything is taken; after that, what went wrong is in `rest`, unless nothing came of it.
+    Letters that an earlier run took before it died are put into the lake first. Raises ConfigError, LakeError or
+    BrokerError before any letter is taken. After that, the error is in `rest`, unless the drain had no result at all.
     """
     order = prepare(url, dlq, lake, tasks=tasks, peek=peek, batch=batch)
     return order if isinstance(order, Drained) else carry_out(spark, order, stop=stop, progress=progress)
@@ -54,7 +55,7 @@ def prepare(
     peek: bool = False,
     batch: int = BATCH,
 ) -> Drained | DrainOrder:
-    """All of a drain that needs no Spark: what it did if that was all there is to do, else what is left."""
+    """Do the part of a drain that needs no Spark. Return the result if that was all, else the order for the rest."""
     queue = queue_of(url, dlq, tasks, batch)
     if peek:
         from .peek import peek as look
@@ -69,7 +70,7 @@ def prepare(
 def carry_out(
     spark: SparkSession, order: DrainOrder, *, stop: threading.Event | None = None, progress: Progress | None = None
 ) -> Drained:
-    """The rest of a drain, as `drain` has it."""
+    """Do the rest of a drain, as described in `drain`."""
     from .tasks import Rounds
 
     _refuse_speculation(spark)
@@ -77,7 +78,7 @@ def carry_out(
 
 
 def _nothing_there(order: DrainOrder) -> Drained:
-    """What a run before has taken, and died, is put into the lake all the same."""
+    """Return the result for an empty queue. Letters that an earlier run took before it died are put into the lake."""
     from .tasks import gather_left
 
     left = gather_left(order)
@@ -85,7 +86,7 @@ def _nothing_there(order: DrainOrder) -> Drained:
 
 
 def _refuse_speculation(spark: SparkSession) -> None:
-    """A task that is run twice at a time takes more than its share."""
+    """Raise ConfigError if speculation is on: a task that runs twice at a time takes more than its share."""
     if (spark.conf.get("spark.speculation", "false") or "").lower() == "true":
         raise ConfigError(
             "speculative execution runs a task twice",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is in the table `dead_letters`: a JSON file for each time that something was put into it, or taken out.
+"""Lists the contents of the table `dead_letters`: a JSON file for each time that rows were added or removed.
 
 `dead_letters/_manifests/RUN.json` is written last: only files that it lists count. Paths are relative to the lake.
 """
@@ -19,15 +19,14 @@ from .dedupe import Doubt
 from .staging import TABLE
 
 FOLDER: Final = f"{TABLE}/_manifests"
-BROKER: Final = "broker"  # the owner of what was only looked at
+BROKER: Final = "broker"  # the owner of letters that were only looked at
 
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """`files` were made of the staging files `staged`; the instants in `files` are those of `dead_us`.
+    """Lists the `files` made of the staging files `staged`; the instants in `files` are those of `dead_us`.
 
-    `letters` are new in the table, `again` were in it already. `doubts` are all that there are after it, of whatever
-    run.
+    `letters` are new in the table, `again` were in it already. `doubts` are all doubts after the run, of whatever run.
     """
 
     run: str
@@ -49,14 +48,17 @@ def to_json(manifest: Gathered) -> bytes:
 
 
 def read_all(files: Files) -> list[Gathered]:
-    """All of them, the oldest first. LakeError for one that cannot be read: counting on without it is wrong."""
+    """Return all manifests, the oldest first.
+
+    Raises LakeError if one cannot be read, because counts would be wrong without it.
+    """
     listed = [entry for entry in files.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
     found = [_read(files, f"{FOLDER}/{entry.name}") for entry in listed]
     return sorted(found, key=lambda one: (one.created_us, one.run))
 
 
 def doubts_of(manifests: Sequence[Gathered]) -> list[Doubt]:
-    """Those that are open now."""
+    """Return the doubts that are open now."""
     return manifests[-1].doubts if manifests else []
 
 

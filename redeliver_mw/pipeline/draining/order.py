@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A drain as it is ordered, checked before anything is connected to, and what it did."""
+"""Checks the options of a drain before any connection is made, and holds the order and the result."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ...message import Destination
 from ..lake.lake import Lake
 
 TASKS: Final = 2
-_LARGEST: Final = 10_000  # letters that are kept at once
+_LARGEST: Final = 10_000  # letters that are stored at once
 
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Says what a drain did. `run` is None if there was nothing to do.
+    """Sums up a drain. `run` is None if there was nothing to do.
 
-    `letters` are new in the lake; of these, `earlier` were taken by a run before that had died. `again` were in it
-    already. `found` were in the queue at the start; `stay` cannot be kept outside of it. `rest` says why it ended
-    before all were taken; empty if it did not. `stopped`: because it was told to.
+    `letters` are new in the lake; of these, `earlier` were taken by an earlier run that had died. `again` were in the
+    lake already. `found` were in the queue at the start; `stay` cannot be stored outside of the queue. `rest` gives the
+    reason that the drain ended before all were taken; empty if it did not. `stopped`: the drain was asked to stop.
     """
 
     run: str | None
@@ -37,9 +37,9 @@ class Drained:
 
 @dataclass(frozen=True, slots=True)
 class DrainOrder:
-    """Says what a drain that is worth starting Spark for has to do: `found` letters wait."""
+    """Describes a drain for which Spark has to be started: `found` letters wait."""
 
-    url: str = field(repr=False)  # with its password
+    url: str = field(repr=False)  # contains the password
     broker: str
     queue: Destination
     lake: Lake
@@ -49,7 +49,7 @@ class DrainOrder:
 
 
 def queue_of(url: str, dlq: str | Destination, tasks: int, batch: int) -> Destination:
-    """Return the queue that is meant. Raises ConfigError for what can be told to be wrong before connecting."""
+    """Return the queue for a drain's options. Raises ConfigError for errors that can be found before connecting."""
     if parse_url(url).dialect == "memory":
         raise ConfigError(
             "a memory broker lives in one process, and Spark's tasks are others",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Letters that are looked at and stay where they are: rows whose owner is the broker."""
+"""Copies letters into the lake and leaves them in their queue: rows whose owner is the broker."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ _DRAIN: Final = "Drain it without peek; `redeliver dead list` shows letters one 
 
 
 def peek(url: str, queue: Destination, lake: str | os.PathLike[str], batch: int) -> Drained:
-    """Copies what the queue holds now into the lake. ConfigError where the broker cannot be looked into, or would
-    count it against a letter that a replay comes by it later and leaves it there."""
+    """Copy the letters that the queue holds now into the lake, and leave them in the queue.
+
+    Raises ConfigError if the broker cannot be browsed, or if the broker would count the look against a letter that a
+    later replay receives and leaves in the queue.
+    """
     adapter = adapter_for(url)
     with BrokerClient(adapter) as asking:
         _require_browsing(asking.capabilities, asking.limit(queue), queue)

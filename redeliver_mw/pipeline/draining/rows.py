@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters as rows of the table `dead_letters`, and by what each of them is known.
+"""Converts dead letters to rows of the table `dead_letters`, with their ids.
 
-`dl_id` is as API section 6 has it, but for the ordinal: that is given when all that was staged is looked at together.
-Two columns more go as far as that, and no further: `known_by`, what stands behind the id (`copy`: our own copy's id;
-`id`: a message id; empty: nothing but what the letter is), and `may_be_back`: somebody may have had it before.
+`dl_id` is as in API section 6, except for the ordinal, which is added when all staged letters are compared. Two more
+columns are used until then, and not kept: `known_by`, the kind of the id (`copy`: our own copy's id; `id`: a message
+id; empty: a digest of the letter's contents), and `may_be_back`: the letter may have been delivered before.
 """
 
 from __future__ import annotations
@@ -42,11 +42,14 @@ LETTERS: Final = pa.schema(
     ]
 )
 STAGED: Final = LETTERS.append(pa.field("known_by", pa.string())).append(pa.field("may_be_back", pa.bool_()))
-_ID: Final = re.compile(r"[\w.:+/=-]{1,128}", re.ASCII)  # what may stand for a letter as it is
+_ID: Final = re.compile(r"[\w.:+/=-]{1,128}", re.ASCII)  # ids that are used unchanged
 
 
 class DrainRun(NamedTuple):
-    """What all rows of a task have in common. `owner`: `lake`, or `broker` for what is only looked at."""
+    """Holds the values that all rows of a task share.
+
+    `owner`: `lake`, or `broker` for letters that are only looked at.
+    """
 
     run: str
     broker: str
@@ -56,12 +59,12 @@ class DrainRun(NamedTuple):
 
 
 def run_of(adapter: Adapter, name: str, dlq: Destination, owner: str) -> DrainRun:
-    """Of an adapter that is connected."""
+    """Return the run of an adapter that is connected."""
     return DrainRun(name, adapter.broker, dlq, adapter.capabilities, owner)
 
 
 class LetterRows:
-    """Letters, column by column, on their way into one file."""
+    """Collects letters, column by column, for one file."""
 
     def __init__(self, run: DrainRun) -> None:
         self._run = run
@@ -69,7 +72,7 @@ class LetterRows:
         self._staged_us = now_us()
 
     def add(self, delivery: Delivery) -> None:
-        """NotCopyable for what cannot be had again exactly: it must stay where it is."""
+        """Add a letter. Raises NotCopyable if the letter cannot be restored exactly: then it must stay in its queue."""
         packed = pack(delivery)
         self._rows.append(_row(self._run, delivery, packed, self._staged_us))
 
@@ -80,8 +83,8 @@ class LetterRows:
 
 
 def _row(run: DrainRun, delivery: Delivery, packed: Packed, staged_us: int) -> tuple[Any, ...]:
-    """In the order of the columns."""
-    problem = _uncopyable(delivery)  # cheapest before anything else was read
+    """Return the values in the order of the columns."""
+    problem = _uncopyable(delivery)  # cheapest before other parts of the message are read
     letter = letter_of(delivery, run.capabilities)
     headers = {_text(name): _text(value) for name, value in delivery.headers.items()}
     death = delivery.reader.death(delivery.native) if letter.evidence == "broker" else None
@@ -118,7 +121,8 @@ def _row(run: DrainRun, delivery: Delivery, packed: Packed, staged_us: int) -> t
         delivery.redelivered,
         packed.head,
         known_by,
-        # What has no id needs the mark itself: where there are many alike, too much would look like one come back.
+        # A letter without an id needs the broker's own redelivery mark: among many equal letters, a weaker sign would
+        # match too many.
         delivery.redelivered or bool(known_by and not run.capabilities.marks_returns),
     )
 
@@ -132,8 +136,11 @@ def _identity(
     died_us: int | None,
     death: Death | None,
 ) -> tuple[str, str]:
-    """The id, and by what it is known. Only the id of a letter of ours is its very own: copies of ours that a broker
-    has buried, and what a handler forwarded with all headers, may share one."""
+    """Return the id and its kind.
+
+    Only the id of a dead letter of ours is unique: copies of ours that a broker has dead-lettered, and messages that a
+    handler forwarded with all headers, may share an id.
+    """
     copy_id = headers.get(PREFIX + "copy_id", "")
     if _ID.fullmatch(copy_id):
         return copy_id, "copy" if letter.evidence == "ours" else "id" if delivery.message_id else ""
@@ -143,17 +150,21 @@ def _identity(
 
 
 def _message_key(delivery: Delivery, headers: dict[str, str], letter: DeadLetterInfo) -> str | None:
-    """The one under which the journal has it: where it was consumed, not where it lies."""
+    """Return the message key in the journal: that of the source where the message was consumed, not of the dead-letter
+    queue.
+    """
     if letter.source is None:
         return None
     if letter.evidence == "ours" and (lineage := headers.get(PREFIX + "lineage")):
-        return lineage[:64]  # as much of it as everybody reads
+        return lineage[:64]  # every reader uses this many characters
     here = Delivery(letter.source, 0, None, delivery.redelivered, delivery.native, delivery.reader)
     return message_key(here, read_history_headers(here))
 
 
 def _uncopyable(delivery: Delivery) -> str | None:
-    """Why no copy could be made of it, though it can be kept."""
+    """Return why no copy of the letter could be made, although the letter can be stored; empty if a copy can be
+    made.
+    """
     try:
         delivery.reader.headers_bytes(delivery.native)
     except NotCopyable as error:
@@ -162,7 +173,7 @@ def _uncopyable(delivery: Delivery) -> str | None:
 
 
 def _text(value: Any) -> str:
-    """As UTF-8 can hold it."""
+    """Return the value as text that UTF-8 can encode."""
     value = without_class(value)
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode()
@@ -174,7 +185,7 @@ def _text(value: Any) -> str:
 
 
 def _items_without_class(value: Any) -> Any:
-    """The same lists and tables of Python's own classes; what JSON cannot say stays for `default`."""
+    """Return lists and tables as Python's own classes; values that JSON cannot express are left for `default`."""
     value = without_class(value)
     if isinstance(value, list):
         return [_items_without_class(item) for item in value]

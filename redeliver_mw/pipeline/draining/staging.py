@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where letters lie from the moment they are the lake's until they are in its table.
+"""Holds letters from the moment that the lake owns them until they are in its table.
 
 ::
 
     dead_letters/_staging/RUN/BATCH.parquet        a batch, written before it is settled
-    dead_letters/_staging/RUN/BATCH.sure.parquet   the same one, when it is off its queue for certain
-    dead_letters/_staging/RUN/stop                 the tasks of RUN shall end
+    dead_letters/_staging/RUN/BATCH.sure.parquet   the same batch, when it is certainly off its queue
+    dead_letters/_staging/RUN/stop                 asks the tasks of RUN to end
 
-`BATCH` is `<staged_us>-<task>-<attempt>-<generation>-<rows>`. Nobody writes to a file that is there, and who gathers
-removes exactly what it has gathered: a task whose driver has died may still be at work.
+`BATCH` is `<staged_us>-<task>-<attempt>-<generation>-<rows>`. No process writes to a file that exists, and `gather`
+removes exactly the files that it has gathered: a task whose driver has died may still be at work.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .rows import STAGED, DrainRun, LetterRows
 
 TABLE: Final = "dead_letters"
 STAGING: Final = f"{TABLE}/_staging"
-LOOKED: Final = f"{TABLE}/_looked"  # the same of what was only looked at: nothing is lost with it
+LOOKED: Final = f"{TABLE}/_looked"  # the same for letters that were only looked at: losing these files loses no letter
 _STOP: Final = "stop"
 _END, _SURE = ".parquet", ".sure"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class StagedBatch:
-    """A staging file, told by its name alone. `attempt`: one process of one task; `generation`: of its subscription."""
+    """Identifies a staging file by its name. `attempt`: one process of one task; `generation`: of its subscription."""
 
     staged_us: int
     task: int
@@ -55,18 +55,18 @@ class StagedBatch:
 
     @property
     def path(self) -> str:
-        """In the lake."""
+        """Return the path in the lake."""
         return f"{self.folder}/{self.run}/{self.name}{_SURE if self.sure else ''}{_END}"
 
 
 def batches(files: Files) -> list[StagedBatch]:
-    """All that is staged, in order of time."""
+    """Return all staged batches, in order of time."""
     runs = [entry.name for entry in files.entries(STAGING) if entry.is_folder]
     return sorted(batch for run in runs for batch in batches_of(files, run))
 
 
 def batches_of(files: Files, run: str) -> list[StagedBatch]:
-    """What one run has staged."""
+    """Return the batches that one run has staged."""
     found = (_batch(run, entry.name) for entry in files.entries(f"{STAGING}/{run}"))
     return [batch for batch in found if batch is not None]
 
@@ -81,7 +81,7 @@ def _batch(run: str, name: str) -> StagedBatch | None:
 
 
 def begin(files: Files, run: str) -> None:
-    """Make the folder of a run, which its tasks write to."""
+    """Make the folder of a run, for its tasks to write to."""
     files.publish(f"{STAGING}/{run}/_begun", b"")
 
 
@@ -94,7 +94,7 @@ def is_stopped(root: str, run: str) -> bool:
 
 
 def remove(files: Files, gathered: Sequence[StagedBatch]) -> None:
-    """Exactly these, under either name; and folders with nothing more in them."""
+    """Remove exactly these batches, under either name, and folders that are empty then."""
     for batch in gathered:
         for sure in (False, True):
             files.remove(replace(batch, sure=sure).path)
@@ -104,11 +104,11 @@ def remove(files: Files, gathered: Sequence[StagedBatch]) -> None:
 
 
 def remove_torn(files: Files) -> None:
-    """Remove what a task was writing when it died, and all that was only looked at. The caller has the table's lock.
+    """Remove files that a task was writing when it died, and all letters that were only looked at.
 
-    A batch has its name before it is settled: the letters of one without are on their queue still, and so are all that
-    were looked at. A task that outlived its driver, and is writing one, fails when it wants to name it, and settles
-    nothing.
+    The caller has the table's lock. A batch has its name before it is settled: the letters of a batch without a name
+    are still in their queue, and so are all that were looked at. If a task that outlived its driver is writing such a
+    file, the task fails when it renames the file, and settles nothing.
     """
     files.remove(LOOKED)
     for run in [entry.name for entry in files.entries(STAGING) if entry.is_folder]:
@@ -118,7 +118,7 @@ def remove_torn(files: Files) -> None:
 
 
 def _remove_folder(files: Files, run: str) -> None:
-    """Unless a task that outlived its driver is writing to it just now."""
+    """Remove a run's folder, unless a task that outlived its driver is writing to it."""
     folder = f"{STAGING}/{run}"
     for name in ("_begun", _STOP):
         files.remove(f"{folder}/{name}")
@@ -127,9 +127,11 @@ def _remove_folder(files: Files, run: str) -> None:
 
 
 class StagingArea:
-    """A `Keeper` of shares: each batch is a file of its own, which outlasts a power cut before it is settled.
+    """Stores the letters of shares: each batch is a file of its own, which survives a power cut before it is settled.
 
-    `run` is asked when the first letters are there: what a broker can do is known once it has answered."""
+    `run` is called when the first letters have arrived, because a broker's capabilities are known only after it has
+    answered.
+    """
 
     def __init__(self, root: str, run: Callable[[], DrainRun], task: int, folder: str = STAGING) -> None:
         self._root, self._ask_run, self._task, self._folder = root, run, task, folder
@@ -139,7 +141,7 @@ class StagingArea:
         self._unsure: deque[StagedBatch] = deque()
 
     def keep(self, generation: int, letters: Sequence[Delivery], /) -> Sequence[Delivery]:
-        """OSError if the disk does not take them."""
+        """Write letters to a file. Raises OSError if the disk refuses them."""
         run = self._ask_run()
         rows, kept = LetterRows(run), []
         for letter in letters:
@@ -153,7 +155,7 @@ class StagingArea:
     def sure(self, batches: int, /) -> None:
         for _ in range(batches):
             batch = self._unsure.popleft()
-            # Its driver may have died, and the next one gathered it already.
+            # The driver may have died, and the next driver may have gathered the batch already.
             with suppress(FileNotFoundError):
                 os.rename(self._files.url(batch.path), self._files.url(replace(batch, sure=True).path))
 

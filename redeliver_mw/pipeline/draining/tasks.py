@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The tasks of a drain: what each does, and the rounds of them until the queue holds nothing that is new.
+"""Runs the tasks of a drain, in rounds, until the queue holds no new letters.
 
-A Spark task takes its share of the queue to staging files, and reports. Rows do not pass through Spark: it says where,
-and tries again what died. A try takes what the tries before it have left of the quota. After each round the driver puts
-what was staged into the table.
+A Spark task takes its share of the queue to staging files, and reports. Rows do not pass through Spark: Spark places
+the tasks, and retries those that died. A retry takes what is left of the quota. After each round the driver puts the
+staged letters into the table.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 REPORT: Final = "report STRING"
-_EVERY: Final = 0.5  # seconds between two looks at how far the tasks are
+_EVERY: Final = 0.5  # seconds between two checks of the tasks' progress
 
 
 @dataclass(frozen=True, slots=True)
 class DrainTask:
-    """Holds what the tasks of a run have to know: number n takes `quotas[n]` letters, `batch` of them at a time."""
+    """Holds the instructions for a run's tasks: task n takes `quotas[n]` letters, `batch` of them at a time."""
 
     root: str
     run: str
-    url: str = field(repr=False)  # with its password
+    url: str = field(repr=False)  # contains the password
     dlq: Destination
     quotas: tuple[int, ...]
     batch: int
@@ -56,8 +56,11 @@ class DrainTask:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """Reports what a task did. `stay`: letters that cannot be kept. `rest`: why it ended early. `error`: that of a
-    RedeliverError, its name, what, where and cure."""
+    """Reports what a task did.
+
+    `stay`: letters that cannot be stored. `rest`: why the task ended early. `error`: a RedeliverError's name, what,
+    where and cure.
+    """
 
     kept: int = 0
     stay: int = 0
@@ -66,7 +69,7 @@ class DrainReport:
 
 
 def run_tasks(work: DrainTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over the tasks' numbers: a report for each."""
+    """Run the tasks with these numbers and yield a report for each. Called by Spark's `mapInArrow`."""
     for batch in batches:
         for task in batch.column(0).to_pylist():
             yield pa.record_batch([pa.array([json.dumps(asdict(_report(work, task)))])], names=["report"])
@@ -77,7 +80,7 @@ def read_report(text: str) -> DrainReport:
 
 
 def error_of(report: DrainReport) -> RedeliverError | None:
-    """The error that ended a task, as it was raised there."""
+    """Return the error that ended a task, as it was raised there."""
     if report.error is None:
         return None
     name, what, where, cure = report.error
@@ -87,7 +90,7 @@ def error_of(report: DrainReport) -> RedeliverError | None:
 
 
 def _report(work: DrainTask, task: int) -> DrainReport:
-    """Tell what no other try would change, and leave anything else to Spark, which tries again."""
+    """Report errors that another try would not change; raise all others for Spark to try again."""
     try:
         return _share(work, task)
     except RedeliverError as error:
@@ -113,14 +116,16 @@ def _share(work: DrainTask, task: int) -> DrainReport:
 
 
 def gather_left(order: DrainOrder) -> Gathered | None:
-    """What a run that died has staged; and the queue is seen to be empty."""
+    """Gather letters that a dead run has staged. Called after the queue was found empty."""
     with order.lake.locked(TABLE):
         return gather(order.lake, seen_empty=queue_name(order.broker, order.queue.short))
 
 
 class Rounds:
-    """One drain: rounds of tasks, until as many letters are new as there were. What comes a second time, because it
-    was taken by somebody who died, makes another round."""
+    """Runs one drain: rounds of tasks, until as many letters are new as were found.
+
+    Letters that come a second time, because a consumer that died had taken them, need another round.
+    """
 
     def __init__(
         self, spark: SparkSession, order: DrainOrder, stop: threading.Event, progress: Progress | None
@@ -129,7 +134,7 @@ class Rounds:
         self._stop, self._progress = stop, progress
 
     def run(self) -> Drained:
-        """At most as many letters as were found, and before them what a run that died has staged."""
+        """Take at most as many letters as were found, after those that a dead run has staged."""
         with self._lake.locked(TABLE):
             return self._run(gather(self._lake))
 
@@ -160,7 +165,7 @@ class Rounds:
         return done
 
     def _round(self, letters: int) -> tuple[list[DrainReport], RedeliverError | None]:
-        """What the tasks report, and what Spark says if it gives up."""
+        """Run one round. Return the tasks' reports, and Spark's error if Spark gives up."""
         order = self._order
         tasks = min(order.tasks, letters)
         quotas = tuple(letters // tasks + (number < letters % tasks) for number in range(tasks))
@@ -178,7 +183,7 @@ class Rounds:
 
     @contextmanager
     def _watched(self, work: DrainTask, letters: int) -> Iterator[None]:
-        """While the tasks are at it: tells how far they are, and tells them to stop."""
+        """Report the progress of the tasks while they run, and ask them to stop."""
         over = threading.Event()
 
         def watch() -> None:
@@ -200,7 +205,7 @@ class Rounds:
             watching.join()
 
     def _seen_empty(self) -> str:
-        """The queue's name if nothing is left in it; empty otherwise, and where nobody knows."""
+        """Return the queue's name if the queue is empty; an empty text otherwise, and if that is not known."""
         try:
             order = self._order
             with BrokerClient(adapter_for(order.url)) as asking:
@@ -210,7 +215,7 @@ class Rounds:
 
 
 def _why(reports: Sequence[DrainReport], trouble: RedeliverError | None) -> str:
-    """Why a round ended early, of all reasons the first."""
+    """Return why a round ended early: the first of all reasons."""
     if trouble is not None:
         return str(trouble)
     return next((report.rest for report in reports if report.rest), "")

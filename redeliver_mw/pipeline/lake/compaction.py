@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Journal segments to Parquet: each segment once, each record once, and all of a run or nothing.
+"""Writes journal segments to Parquet: each segment once, each record once, and either all of a run or nothing.
 
-A run reads the segments that no manifest names and writes files under a name of its own, which nobody sees. Then the
-ids alone are looked at for duplicates, which are rare, and taken out. The manifest comes last: with it the run is in
-the lake. What a run left that died before is removed by the next one.
+A run reads the segments that no manifest names and writes files under a name of its own, which no reader sees. Then the
+ids alone are compared to find duplicates, which are rare, and duplicates are removed. The manifest comes last: with the
+manifest the run is in the lake. Files of a run that died before that are removed by the next run.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SHOWN: Final = 3  # folders that a message names
-_EVERY: Final = 0.5  # seconds between two looks at how far the tasks are
+_EVERY: Final = 0.5  # seconds between two checks of the tasks' progress
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """What a compaction did. `run` is None if there was nothing to do.
+    """Sums up a compaction. `run` is None if there was nothing to do.
 
-    `records` are new in the lake, `duplicates` were left out, `quarantined` lines are no records, `others` tell of
-    something else than attempts, `outside` are left for later by `since` or `until`. `segments` were read; `known`
-    had been before, `copies` are the same as others under another name, `unfinished` are still being written. `below`
-    are folders in the journal's that hold segments, and how many each holds: these were not read.
+    `records` are new in the lake, `duplicates` were left out, `quarantined` lines are no records, `others` are lines
+    about something other than attempts, `outside` are left for later by `since` or `until`. `segments` were read;
+    `known` had been read before, `copies` are equal to others under another name, `unfinished` are still being written.
+    `below` are subfolders of the journal's folder that hold segments, and how many each holds: these were not read.
     """
 
     run: str | None
@@ -70,11 +70,11 @@ def compact(
     until: TimeBound | None = None,
     progress: Progress | None = None,
 ) -> Compacted:
-    """Reads the journal's finished segments into the lake, which is made if it is not there.
+    """Read the journal's finished segments into the lake, which is created if it is missing.
 
-    A record before `since`, or at `until` or later, is left to another run. ConfigError for a journal or a lake that
-    is none, LakeError if another process compacts into it or its disk is full, SparkError if Spark gives up. After an
-    error the lake is as it was before.
+    A record before `since`, or at `until` or later, is left to another run. Raises ConfigError if the path is no
+    journal or no lake, LakeError if another process compacts into the lake or its disk is full, SparkError if Spark
+    gives up. After an error the lake is as it was before.
     """
     wanted = span(since, until)
     listed = _listed(journal, lake)
@@ -97,7 +97,10 @@ def nothing_new(
     since: TimeBound | None = None,
     until: TimeBound | None = None,
 ) -> Compacted | None:
-    """What `compact` would give if there is nothing to do, else None. Needs no Spark, and raises what it would."""
+    """Return the result of `compact` if there is nothing to do, else None.
+
+    Needs no Spark, and raises the errors that `compact` would.
+    """
     span(since, until)
     listed = _listed(journal, lake)
     found = unread(listed, Lake(lake, create=True).manifests())
@@ -111,7 +114,10 @@ def named_folders(below: Mapping[str, int]) -> str:
 
 
 def _listed(journal: str | os.PathLike[str], lake: str | os.PathLike[str]) -> JournalListing:
-    """A journal without any segment is a mistake at first; later they may all have been read, and deleted."""
+    """List the journal's segments. Raises ConfigError for a journal without any, if the lake is new.
+
+    Later all segments may have been read, and deleted.
+    """
     listed = list_journal(journal)
     if not listed.segments and not listed.unfinished and not is_lake(lake):
         what, cure = "no segment of a journal is here", "Give the folder that `App(journal=…)` writes to"
@@ -122,7 +128,7 @@ def _listed(journal: str | os.PathLike[str], lake: str | os.PathLike[str]) -> Jo
 
 
 class _Run:
-    """One compaction under a name of its own, which the lake's lock protects."""
+    """Runs one compaction under a name of its own, which the lake's lock protects."""
 
     def __init__(
         self, spark: SparkSession, lake: Lake, manifests: list[Manifest], wanted: TimeRange, progress: Progress | None
@@ -132,7 +138,7 @@ class _Run:
         self.name = new_run()
 
     def publish(self, journal: JournalListing, found: Unread) -> Manifest:
-        """All of it is in the lake, or nothing."""
+        """Put all records into the lake, or none."""
         try:
             reports = self._read(found) if found.new else []
             manifest = self._manifest(journal, found, reports)
@@ -140,7 +146,7 @@ class _Run:
             files.sync([file.path for file in manifest.files + manifest.quarantine])
             files.publish(manifest.path, to_json(manifest))
         except BaseException:
-            # A task may still be at it: what it leaves has no manifest, and goes with the next run.
+            # A task may still be running: its files have no manifest, and the next run removes them.
             with contextlib.suppress(OSError):
                 _remove(self.lake, self.name)
             raise
@@ -186,7 +192,7 @@ class _Run:
         )
 
     def _once(self, written: list[DataFile]) -> list[DataFile]:
-        """The files without records that are in the lake, or among these, already."""
+        """Return the files without records that are in the lake, or among these files, already."""
         from .dedupe import without_duplicates
 
         if not written:
@@ -205,7 +211,7 @@ class _Run:
 
 
 def _slots(spark: SparkSession) -> int:
-    """How many tasks Spark runs at a time, which a session over Connect does not say of itself."""
+    """Return how many tasks Spark runs at a time, which a session over Connect does not report by itself."""
     from pyspark.sql import functions as sf
 
     return spark.range(100_000).select(sf.spark_partition_id()).distinct().count()
@@ -263,10 +269,10 @@ def _summary(manifest: Manifest | None, found: Unread, journal: JournalListing) 
 
 @contextmanager
 def _told_how_far(work: CompactionTask, segments: Sequence[ListedSegment], tell: Progress | None) -> Iterator[None]:
-    """Call `tell("reading", bytes read, bytes to read)` now and then while the block runs, from a thread.
+    """Call `tell("reading", bytes read, bytes to read)` regularly while the block runs, from a thread.
 
-    Each task leaves an empty file for a piece that it has done. That works with any Spark: a session over Connect
-    knows nothing of tasks.
+    Each task leaves an empty file for each piece that is done. This works with any Spark: a session over Connect does
+    not report tasks.
     """
     if tell is None or work.ticks is None:
         yield

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a Spark task of the compaction does: segments of a journal in, Parquet files and a report out.
+"""Runs a Spark task of the compaction: reads segments of a journal, writes Parquet files and returns a report.
 
-A task gets pieces of segments and goes through them in blocks, so that its memory does not depend on what is in a
-segment. Rows do not pass through Spark: Arrow reads them, checks them and writes them, and Spark says where.
+A task gets pieces of segments and reads them in blocks, so that its memory does not depend on a segment's contents.
+Rows do not pass through Spark: Arrow reads, checks and writes them, and Spark only places the tasks.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _QUARANTINE: Final = pa.schema(
     ]
 )
 _BAD_AT_ONCE: Final = 20_000  # bad lines held until they are written
-# What no other try of the task would change; anything else is Spark's to try again.
+# Errors that no other try of the task would change; Spark retries after all others.
 _FINAL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOENT}
 
 
 def run_tasks(work: CompactionTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over the tasks' numbers: a report for each."""
+    """Run the tasks with these numbers and yield a report for each. Called by Spark's `mapInArrow`."""
     for batch in batches:
         for task in batch.column(0).to_pylist():
             yield pa.record_batch([pa.array([to_text(_run(work, task))])], names=["report"])
@@ -82,7 +82,7 @@ def _read_piece(work: CompactionTask, piece: SegmentPiece, events: DayWriter, ba
 
 
 def checked(piece: SegmentPiece) -> Iterator[Checked]:
-    """The lines of the piece, bit by bit. OSError if it cannot be read."""
+    """Yield the lines of the piece, block by block. Raises OSError if the piece cannot be read."""
     if piece.path.endswith(".gz") and (broken := _broken_gz(piece.path)):
         yield Checked(bad=[broken])
         return
@@ -106,7 +106,9 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def _broken_gz(path: str) -> BadLine | None:
-    """A .gz that does not end as it should is quarantined as a whole: what it gave so far may be wrong."""
+    """Return a bad line for a .gz that is cut short or damaged: it is quarantined as a whole, as its data may be
+    wrong.
+    """
     try:
         with gzip.open(path) as unpacked:
             while unpacked.read(BLOCK):
@@ -129,7 +131,7 @@ def _inside(table: pa.Table, span: TimeRange) -> pa.Table:
 
 
 class _Quarantine:
-    """The bad lines of a task, in one file if there are any."""
+    """Writes the bad lines of a task into one file, if there are any."""
 
     def __init__(self, work: CompactionTask, task: int) -> None:
         self._root, self._path = work.root, f"quarantine/run={work.run}/{work.run}-{task:05d}.parquet"

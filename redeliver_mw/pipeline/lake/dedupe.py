@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Records that a lake would hold twice: looked for by their ids alone, and taken out of the new files.
+"""Finds records that a lake would hold twice, by their ids alone, and removes them from the new files.
 
-A record is known by its id and its UTC day. Of several new ones the first stays; one that is in the lake goes.
+A record is known by its id and its UTC day. Of several new ones the first stays; one that is in the lake is removed.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 _IDS: Final = "record_id STRING, dt DATE"
 _SENT: Final = "name STRING, report STRING"
-_SMALL: Final = 4_000_000  # ids that every executor is given whole
+_SMALL: Final = 4_000_000  # ids that every executor receives in full
 
 
 def without_duplicates(
     spark: SparkSession, lake: Lake, new: Sequence[DataFile], old: Sequence[DataFile]
 ) -> list[DataFile]:
-    """The new files; one with a duplicate in it is replaced by another without, or by none.
+    """Return the new files; a file with a duplicate in it is replaced by one without, or by none.
 
-    `old` are the lake's files of the days that `new` has rows of. OSError if the disk does not take a file.
+    `old` are the lake's files of the days that `new` has rows of. Raises OSError if the disk refuses a file.
     """
     ours = _ids(spark, lake, new)
     theirs = _ids(spark, lake, old) if old else None
@@ -56,7 +56,7 @@ def _ids(spark: SparkSession, lake: Lake, files: Sequence[DataFile]) -> DataFram
 
 
 def _suspected(ours: DataFrame, theirs: DataFrame | None, rows: int) -> bool:
-    """Whether there may be a duplicate. Two ids may have one hash; then the ids themselves will tell."""
+    """Return whether there may be a duplicate. Two ids may share a hash; then the ids themselves are compared."""
     from pyspark.sql import functions as sf
 
     new = ours.select(_hash(ours))
@@ -75,7 +75,7 @@ def _hash(ids: DataFrame) -> Column:
 
 
 def _doubles(ours: DataFrame, theirs: DataFrame | None) -> DataFrame:
-    """The rows to take out, by the name of their file: those of the lake's records, and all but the first of ours."""
+    """Return the rows to remove, by file name: those that are in the lake, and all but the first of the new ones."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
@@ -91,7 +91,7 @@ def _doubles(ours: DataFrame, theirs: DataFrame | None) -> DataFrame:
 
 
 def _take_out(root: str, paths: dict[str, str], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow`: writes each named file again, without the given rows."""
+    """Write each named file again, without the given rows. Called by Spark's `mapInArrow`."""
     for batch in batches:
         for name, rows in zip(batch["name"].to_pylist(), batch["rows"], strict=True):
             try:

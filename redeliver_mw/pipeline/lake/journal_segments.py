@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which segments of a journal a lake has not read yet, and how their bytes are shared out among tasks."""
+"""Finds the segments of a journal that a lake has not read yet, and divides their bytes among tasks."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from ..manifests import Manifest, SegmentEntry
 from .task_messages import SegmentPiece
 
 _ENDINGS: Final = (".jsonl", ".jsonl.gz")
-_EDGE: Final = 4096  # bytes at both ends that tell one segment from another
-_DEEP: Final = 3  # folders below a journal's that are looked into for segments that nobody reads
-_PACKED: Final = 8  # how much more text is in a .gz than it has bytes, about
-SPLIT: Final = 128 << 20  # bytes of a segment that several tasks share; those of a .gz cannot be
+_EDGE: Final = 4096  # bytes at both ends that distinguish segments
+_DEEP: Final = 3  # levels of subfolders of a journal that are searched for segments that are not read
+_PACKED: Final = 8  # approximate ratio of text to bytes in a .gz
+SPLIT: Final = 128 << 20  # bytes of a segment, above which several tasks share it; a .gz cannot be shared
 _LEAST: Final = 64 << 20  # bytes that are worth a task
-_MOST: Final = 512 << 20  # about what a task reads into one file
+_MOST: Final = 512 << 20  # approximate maximum bytes that a task reads into one file
 
 
 @dataclass(frozen=True, slots=True)
 class ListedSegment:
-    """A finished segment as it lies in the journal."""
+    """Describes a finished segment as it is in the journal."""
 
     path: str
     size: int
@@ -40,7 +40,7 @@ class ListedSegment:
 
     @property
     def weight(self) -> int:
-        """The bytes of text in it, about."""
+        """Return the approximate bytes of text in the segment."""
         return self.size * (_PACKED if self.path.endswith(".gz") else 1)
 
     def entry(self) -> SegmentEntry:
@@ -49,10 +49,10 @@ class ListedSegment:
 
 @dataclass(frozen=True, slots=True)
 class JournalListing:
-    """The finished segments in a folder, and how many are still being written.
+    """Lists the finished segments in a folder, and counts those that are still being written.
 
-    `below` are folders in it that hold finished segments, by paths relative to it, and how many each holds: nobody
-    reads them as part of this journal.
+    `below` are subfolders that hold finished segments, by relative paths, and how many each holds: these segments are
+    not read as part of this journal.
     """
 
     folder: str
@@ -63,9 +63,10 @@ class JournalListing:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """What is to be read, the oldest first; how many were read before; copies of segments that were, or will be, read.
+    """Lists segments to read, the oldest first; the number read before; and copies of segments that were, or will be,
+    read.
 
-    `known_bad` are paths among the new: --since or --until left some of their records, and none of their bad lines.
+    `known_bad` are paths among the new: --since or --until left out some of their records, but none of their bad lines.
     """
 
     new: list[ListedSegment]
@@ -75,7 +76,7 @@ class Unread:
 
 
 def list_journal(place: str | os.PathLike[str]) -> JournalListing:
-    """ConfigError if there is no such folder."""
+    """Return the segments of a journal. Raises ConfigError if the folder does not exist."""
     files = files_at(place, "journal")
     folder = files.url()
     if not os.path.isdir(folder):
@@ -96,7 +97,7 @@ def _is_finished(entry: FileEntry) -> bool:
 
 
 def _below(files: Files, folders: Iterable[str], deep: int) -> Iterator[tuple[str, int]]:
-    """Yield the folders that hold finished segments, and how many. One that cannot be read is passed over."""
+    """Yield the subfolders that hold finished segments, and how many. A folder that cannot be read is skipped."""
     for folder in folders:
         with suppress(OSError):
             entries = files.entries(folder)
@@ -107,8 +108,11 @@ def _below(files: Files, folders: Iterable[str], deep: int) -> Iterator[tuple[st
 
 
 def unread(journal: JournalListing, manifests: Iterable[Manifest]) -> Unread:
-    """What of the journal no manifest names: a segment is known by its folder, name and size, and a copy of it, under
-    whatever name, by its size and mark. One that was not taken as a whole is not known."""
+    """Return the segments that no manifest names.
+
+    A segment is known by its folder, name and size; a copy of it, under any name, by its size and mark. A segment that
+    was not read as a whole is not known.
+    """
     read = [(manifest.journal, entry) for manifest in manifests for entry in manifest.segments]
     known = {(entry.name, entry.size) for folder, entry in read if folder == journal.folder and not entry.outside}
     begun = {(entry.name, entry.size) for folder, entry in read if folder == journal.folder and entry.outside}
@@ -127,7 +131,9 @@ def unread(journal: JournalListing, manifests: Iterable[Manifest]) -> Unread:
 
 
 def _mark(segment: ListedSegment) -> str:
-    """The same for the same bytes at both ends, where the ids of the first and the last record are."""
+    """Return a mark that is equal for equal bytes at both ends, which contain the ids of the first and the last
+    record.
+    """
     with open(segment.path, "rb") as file:
         head = file.read(_EDGE)
         file.seek(max(0, segment.size - _EDGE))
@@ -135,12 +141,14 @@ def _mark(segment: ListedSegment) -> str:
 
 
 def is_worth_tasks(segments: Sequence[ListedSegment]) -> bool:
-    """Whether there is more to read than one task should."""
+    """Return whether there is more to read than one task should read."""
     return sum(segment.weight for segment in segments) >= 2 * _LEAST
 
 
 def share_out(segments: Sequence[ListedSegment], known_bad: set[str], slots: int) -> list[list[SegmentPiece]]:
-    """Pieces for tasks: neighbours stay together, so that a task sees few days; no more tasks than are worth it.
+    """Return pieces for tasks.
+
+    Neighbours stay together, so that a task sees few days; no more tasks than are worthwhile.
 
     `slots` is how many tasks run at a time; `known_bad` are paths of segments whose bad lines are quarantined.
     """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A lake: a folder of Parquet files, and the manifests that say which of them count.
+"""Defines a lake: a folder of Parquet files, and the manifests that list the files that count.
 
 ::
 
@@ -8,17 +8,17 @@
     events/dt=2026-11-30/run=RUN/*.parquet   the journal's records, by the UTC day of ts_us
     events/_manifests/RUN.json               written last: what RUN read, and which files hold it
     quarantine/run=RUN/*.parquet             lines that are no records
-    dead_letters/dt=2026-11-30/run=RUN/*.parquet   letters, by the UTC day on which they died
-    dead_letters/_manifests/RUN.json         written last: which files hold what RUN has put into it
-    dead_letters/_staging/RUN/*.parquet      letters that were taken off their queue, on their way there
-    marts/_head.json                         written last: which manifest of the marts is read; see `mart_set`
+    dead_letters/dt=2026-11-30/run=RUN/*.parquet   letters, by the UTC day of their dead-lettering
+    dead_letters/_manifests/RUN.json         written last: which files hold the letters that RUN added
+    dead_letters/_staging/RUN/*.parquet      letters that were taken off their queue and are not in the table yet
+    marts/_head.json                         written last: the current manifest of the marts; see `mart_set`
     marts/_manifests/RUN.json                the files of each mart, and which events they were made from
     marts/_runs/RUN/NAME/*.parquet           tables made of the events
-    marts/NAME/*.parquet                     the same files under a path that stays, for other programs
+    marts/NAME/*.parquet                     the same files under a stable path, for other programs
     marts/backtest/run=RUN/*.parquet         a table that is published by itself
-    marts/backtest/_current.json             written last: which run of it is read
+    marts/backtest/_current.json             written last: the current run of that table
 
-Readers take no lock: they see what was published when they looked.
+Readers take no lock: they see the state that was published when they looked.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _DRAIN: Final = "Run `redeliver pipeline drain URL DLQ LAKE`"
 
 
 class Lake:
-    """The lake in a folder. ConfigError if there is none, or one of a newer format.
+    """Reads and writes the lake in a folder. Raises ConfigError if there is no lake, or one of a newer format.
 
-    `create` makes it in a folder that is empty or missing. Every method may raise LakeError.
+    `create` makes a lake in a folder that is empty or missing. Every method may raise LakeError.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, create: bool = False) -> None:
@@ -65,7 +65,7 @@ class Lake:
             _check(self.files)
 
     def manifests(self) -> list[Manifest]:
-        """What has been compacted, the oldest run first."""
+        """Return the manifests of all compactions, the oldest run first."""
         with told(self.root):
             return read_manifests(self.files)
 
@@ -77,10 +77,10 @@ class Lake:
         *,
         manifests: Sequence[Manifest] | None = None,
     ) -> DataFrame:
-        """The records from `since` on and before `until`, with the schema `EVENTS_WITH_DAY`, in no order.
+        """Return the records from `since` on and before `until`, with the schema `EVENTS_WITH_DAY`, in no order.
 
-        `manifests` are those of the runs to read, by default all. LakeError if nothing has been compacted yet; no rows
-        if there are none in that time.
+        `manifests` are those of the runs to read, by default all. Raises LakeError if nothing has been compacted yet;
+        returns no rows if there are none in that time.
         """
         from pyspark.sql import functions as sf
 
@@ -98,17 +98,18 @@ class Lake:
         return frame
 
     def quarantine(self, spark: SparkSession) -> DataFrame:
-        """The lines that are no records, with the schema `QUARANTINE`."""
+        """Return the lines that are no records, with the schema `QUARANTINE`."""
         paths = [file.path for manifest in self.manifests() for file in manifest.quarantine]
         return self.read(spark, schemas.QUARANTINE, paths, base="quarantine")
 
     def dead_letters(
         self, spark: SparkSession, since: TimeBound | None = None, until: TimeBound | None = None
     ) -> DataFrame:
-        """The letters that died from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no order.
+        """Return the letters dead-lettered from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no
+        order.
 
-        These are the letters that were drained, and of those that were only looked at the ones that were not drained
-        later. LakeError if none was ever drained.
+        These are the letters that were drained, and the letters that were only looked at and not drained later. Raises
+        LakeError if no letter was ever drained.
         """
         from pyspark.sql import functions as sf
 
@@ -144,7 +145,7 @@ class Lake:
     def mart(self, spark: SparkSession, name: str) -> DataFrame:
         """Return a mart as it was published last. Raises LakeError if it never was.
 
-        Two calls may read marts of two runs. Whoever needs several of one run opens `marts()` once.
+        Two calls may read marts of two runs. To read several marts of one run, open `marts()` once.
         """
         ddl = ddl_of(name)
         if name in schemas.MARTS:
@@ -157,10 +158,11 @@ class Lake:
             return self.read(spark, ddl, single["files"], base=f"marts/{name}")
 
     def publish(self, spark: SparkSession, name: str, frame: DataFrame) -> int:
-        """Put `frame` in the place of a mart, at once for all readers that look later, and return its rows.
+        """Replace a mart by `frame`, at once for all readers that look later, and return its rows.
 
-        The other marts stay as they are: whoever publishes a single one says that it fits to them. The run before it
-        stays for its readers until the next. Raises TypeError unless `frame` has exactly the mart's columns and types.
+        The other marts stay unchanged: the caller is responsible that the mart fits to them. The previous run's files
+        stay for its readers until the next publish. Raises TypeError unless `frame` has exactly the mart's columns and
+        types.
         """
         ddl_of(name)
         if name in schemas.MARTS:
@@ -170,9 +172,9 @@ class Lake:
 
     @contextmanager
     def locked(self, part: str = "events") -> Iterator[None]:
-        """Only one process writes to a part of the lake. LakeError, naming the holder, if it is another's now.
+        """Let only one process write to a part of the lake. Raises LakeError, naming the holder, if another has it.
 
-        May be entered again by who has it, on the same Lake.
+        Reentrant for its holder, on the same Lake.
         """
         if self._locks.get(part):
             self._locks[part] += 1
@@ -189,13 +191,15 @@ class Lake:
                 self._locks[part] = 0
 
     def read(self, spark: SparkSession, ddl: str, paths: Sequence[str], *, base: str) -> DataFrame:
-        """These Parquet files as a table with the columns of `ddl`; there may be none."""
+        """Return these Parquet files as a table with the columns of `ddl`; there may be no files."""
         empty = spark.createDataFrame([], ddl)
         return self.scan(spark, ddl, paths, base=base).select(empty.columns) if paths else empty
 
     def scan(self, spark: SparkSession, ddl: str, paths: Sequence[str], *, base: str) -> DataFrame:
-        """These Parquet files, at least one, with all that Spark knows of them; columns that are named by folders
-        under `base` are read from their names."""
+        """Return these Parquet files, at least one, as Spark reads them.
+
+        Columns that folders under `base` name are read from the folder names.
+        """
         places = [_literal(self.files.url(path)) for path in paths]
         return spark.read.schema(ddl).option("basePath", self.files.url(base)).parquet(*places)
 
@@ -219,7 +223,7 @@ class Lake:
 
 
 def is_lake(place: str | os.PathLike[str]) -> bool:
-    """Whether there is a lake, of whatever format. ConfigError for a place where none can be."""
+    """Return whether there is a lake, of any format. Raises ConfigError for a place where none can be."""
     return any(entry.name == _ABOUT for entry in files_at(place).entries())
 
 
@@ -249,5 +253,5 @@ def _check(files: Files) -> None:
 
 
 def _literal(path: str) -> str:
-    """A path in which Spark sees no pattern."""
+    """Return a path without any pattern for Spark."""
     return "".join(f"\\{c}" if c in "{}[]*?\\" else c for c in path)

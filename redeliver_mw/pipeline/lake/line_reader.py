@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A file of lines in pieces that fit into memory, whatever is in it: a line of a gigabyte is never held whole."""
+"""Reads a file of lines in pieces that fit into memory: a line of a gigabyte is never held as a whole."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HEAD: Final = 256  # bytes of a bad line that are kept
 
 
 class LineBlock(NamedTuple):
-    """Whole lines, from `offset` on; each ends with a newline, but for the file's last."""
+    """Holds whole lines, from `offset` on; each ends with a newline, except perhaps the file's last."""
 
     offset: int
     data: bytes
 
 
 class Overlong(NamedTuple):
-    """A line of more than LONGEST bytes, of which only the head was kept. `length` is without the newline."""
+    """Describes a line of more than LONGEST bytes, of which only the head was kept. `length` excludes the newline."""
 
     offset: int
     length: int
@@ -30,9 +30,9 @@ class Overlong(NamedTuple):
 
 
 def read_lines(file: BinaryIO, start: int = 0, end: int | None = None) -> Iterator[LineBlock | Overlong]:
-    """All lines that begin at `start` or later, and before `end`: ranges side by side give each line once.
+    """Yield all lines that begin at `start` or later, and before `end`: adjacent ranges give each line once.
 
-    Lines between LONGEST and BLOCK may be part of a block. OSError, and what a decompressor raises.
+    Lines between LONGEST and BLOCK may be part of a block. Raises OSError, and the errors of a decompressor.
     """
     first = _first_line(file, start, end)
     if first is None:
@@ -43,7 +43,7 @@ def read_lines(file: BinaryIO, start: int = 0, end: int | None = None) -> Iterat
         data = rest + chunk
         whole = data.rfind(b"\n") + 1 if chunk else len(data)
         if end is not None and (last := data.find(b"\n", end - 1 - offset) + 1):
-            whole = last  # the line at the range's end is the last that begins in it
+            whole = last  # the line at the range's end is the last that begins in the range
         if whole:
             yield LineBlock(offset, data[:whole])
         if not chunk:
@@ -56,9 +56,10 @@ def read_lines(file: BinaryIO, start: int = 0, end: int | None = None) -> Iterat
 
 
 def _first_line(file: BinaryIO, start: int, end: int | None) -> tuple[int, bytes] | None:
-    """Where the first line that begins in the range begins, and what was read of it; None: none does.
+    """Return where the first line that begins in the range starts, and the bytes read of it; None if no line begins
+    there.
 
-    What lies before it belongs to a line of the range before, which reads it to its end.
+    The bytes before it belong to a line of the previous range, whose reader reads that line to its end.
     """
     if start == 0:
         return 0, b""
@@ -72,7 +73,7 @@ def _first_line(file: BinaryIO, start: int, end: int | None) -> tuple[int, bytes
 
 
 def _skip(file: BinaryIO, offset: int, begun: bytes) -> tuple[Overlong, bytes]:
-    """A line that is too long, read over to its end; and what was read of the next."""
+    """Read a line that is too long to its end. Return its description, and the bytes read of the next line."""
     length = len(begun)
     while chunk := file.read(BLOCK):
         if (found := chunk.find(b"\n")) >= 0:
@@ -82,7 +83,7 @@ def _skip(file: BinaryIO, offset: int, begun: bytes) -> tuple[Overlong, bytes]:
 
 
 def has_overlong(data: bytes) -> bool:
-    """Whether a line among these is longer than LONGEST."""
+    """Return whether a line in `data` is longer than LONGEST."""
     at = 0
     while len(data) - at > LONGEST:
         end = data.rfind(b"\n", at, at + LONGEST + 1)

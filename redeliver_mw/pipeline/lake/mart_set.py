@@ -1,21 +1,21 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The marts of a lake, published together: a small head names one manifest, and the manifest names the files.
+"""Publishes the marts of a lake together: a small head names one manifest, and the manifest names the files.
 
 ::
 
     marts/_head.json                 {"run": RUN, "manifest": "marts/_manifests/RUN.json"}
     marts/_manifests/RUN.json        the set: the files and rows of each mart, and which events it was made from
     marts/_runs/RUN/NAME/*.parquet   the files
-    marts/NAME/*.parquet             the same files under a path that stays, for other programs
+    marts/NAME/*.parquet             the same files under a stable path, for other programs
 
-The head is replaced last, in one step: until then readers see the set before it, and a run that dies changes nothing
-for them. A reader takes the head once, as a `MartSet`, and reads all its marts from that; its files stay until the
-run after the next one begins, which also removes what dead runs have left.
+The head is replaced last, in one step: until then readers see the previous set, and a run that dies changes nothing for
+them. A reader takes the head once, as a `MartSet`, and reads all its marts from that. Its files stay until the run
+after the next one begins, which also removes the files of dead runs.
 
-The folders `marts/NAME` hold hard links. They are taken away before the head is replaced and made anew after it, so
-that a run that dies in between leaves no folder rather than one of another run. A file system without hard links has
-no such folders.
+The folders `marts/NAME` hold hard links. They are removed before the head is replaced and made again after it, so that
+a run that dies in between leaves no folder rather than a folder of another run. A file system without hard links has no
+such folders.
 
 Releases before this layout gave each mart a pointer of its own, `marts/NAME/_current.json`. Such marts are read until
 `insights` runs, unless they are of different runs.
@@ -44,7 +44,7 @@ MANIFESTS: Final = "marts/_manifests"
 RUNS: Final = "marts/_runs"
 MAKE_THEM: Final = "Run `redeliver pipeline insights LAKE`"
 _TABLES: Final = schemas.MARTS | {"backtest": schemas.BACKTEST}
-_OLD_ORDER: Final = (  # in which releases with a pointer for each mart published them
+_OLD_ORDER: Final = (  # the order in which releases with a pointer for each mart published them
     "messages",
     "attempt_curve",
     "recovery",
@@ -58,7 +58,7 @@ _OLD_ORDER: Final = (  # in which releases with a pointer for each mart publishe
 
 @dataclass(frozen=True, slots=True)
 class MartFiles:
-    """The Parquet files of one mart, by paths relative to the lake's folder, and the rows in them."""
+    """Lists the Parquet files of one mart, by paths relative to the lake's folder, and counts their rows."""
 
     files: list[str]
     rows: int
@@ -66,9 +66,9 @@ class MartFiles:
 
 @dataclass(frozen=True, slots=True)
 class SetManifest:
-    """The marts of one run.
+    """Lists the marts of one run.
 
-    `events` are the runs of the compaction that they were made from, None if that is not known; `since_us` and
+    `events` are the runs of the compaction that the marts were made from, None if these are not known; `since_us` and
     `until_us` are the bounds that `insights` was given.
     """
 
@@ -107,7 +107,7 @@ class MartLake(Protocol):
 
 
 class MartSet:
-    """Reads the marts of one run of `insights`, whatever is published after it was opened.
+    """Reads the marts of one run of `insights`, whatever is published after the set was opened.
 
     `Lake.marts()` opens the set that was published last. Every method may raise LakeError.
     """
@@ -116,11 +116,11 @@ class MartSet:
         self.lake, self.manifest, self.root = lake, manifest, lake.root
 
     def has(self, name: str) -> bool:
-        """Return whether a mart is in the set: one that an earlier release has made lacks newer ones."""
+        """Return whether a mart is in the set: a set of an earlier release lacks newer marts."""
         return name in self.manifest.marts
 
     def mart(self, spark: SparkSession, name: str) -> DataFrame:
-        """Return a mart of the set. Raises LakeError if the set does not have it, or if files of it are gone."""
+        """Return a mart of the set. Raises LakeError if the set does not have the mart, or if files of it are gone."""
         ddl = ddl_of(name)
         if (found := self.manifest.marts.get(name)) is None:
             raise LakeError(f"the mart {name!r} is not there yet", where=self.root, cure=MAKE_THEM)
@@ -131,7 +131,7 @@ class MartSet:
     def events(self, spark: SparkSession, since: TimeBound | None = None, until: TimeBound | None = None) -> DataFrame:
         """Return the records that the marts were made from, as `Lake.events` does.
 
-        These are all records of the lake if the set does not say which, or if the lake was rewritten since.
+        These are all records of the lake if the set does not list its runs, or if the lake was rewritten since.
         """
         manifests, named = self.lake.manifests(), set(self.manifest.events or ())
         if named and named <= {one.run for one in manifests}:
@@ -159,7 +159,10 @@ class NewMarts:
         self._events, self._span = list(events), span
 
     def write(self, name: str, frame: DataFrame) -> int:
-        """Write a mart, which nobody sees yet, and return its rows. Raises TypeError for other columns than its own."""
+        """Write a mart, which no reader sees yet, and return its rows.
+
+        Raises TypeError if the columns are not the mart's own.
+        """
         self._marts[name] = write_table(self._lake, self._spark, name, frame, f"{RUNS}/{self.run}/{name}")
         return self._marts[name].rows
 
@@ -189,7 +192,9 @@ class NewMarts:
                 _show(files, name, mart)
 
     def drop(self) -> None:
-        """Remove what was written, unless the head names it: the step may be done, and its answer lost."""
+        """Remove the files that were written, unless the head names them: the step may have succeeded without an
+        answer.
+        """
         with suppress(OSError, LakeError):
             if (head := _head(self._lake.files)) is None or head["run"] != self.run:
                 self._lake.files.remove(f"{RUNS}/{self.run}")
@@ -198,9 +203,9 @@ class NewMarts:
 
 @contextmanager
 def new_marts(lake: MartLake, spark: SparkSession, *, keep: bool = False) -> Iterator[NewMarts]:
-    """Give the set to write into, and publish it when the block ends well; else nothing is changed for readers.
+    """Yield the set to write into, and publish the set when the block ends well; otherwise readers see no change.
 
-    With `keep` the marts that are not written are those of the set before. Raises LakeError if another process makes
+    With `keep` the marts that are not written are those of the previous set. Raises LakeError if another process makes
     marts.
     """
     with lake.locked("marts"), told(lake.root):
@@ -254,7 +259,7 @@ def write_table(lake: MartLake, spark: SparkSession, name: str, frame: DataFrame
 
 
 def ddl_of(name: str) -> str:
-    """Return the columns of a mart. Raises ConfigError for a name that is none."""
+    """Return the columns of a mart. Raises ConfigError if there is no mart of this name."""
     if name not in _TABLES:
         raise ConfigError(f"{name!r} is no mart", where="lake", cure=f"Take one of {', '.join(_TABLES)}")
     return _TABLES[name]
@@ -302,7 +307,7 @@ def _require(files: Files, name: str, paths: Sequence[str]) -> None:
 
 
 def _clean(files: Files, kept: SetManifest | None) -> None:
-    """Remove the set before the one that is read, and what dead runs have left."""
+    """Remove the set before the current one, and the files of dead runs."""
     marts = kept.marts.values() if kept is not None else ()
     used = {path.removeprefix(f"{RUNS}/").partition("/")[0] for mart in marts for path in mart.files}
     for entry in files.entries(RUNS):
@@ -314,7 +319,7 @@ def _clean(files: Files, kept: SetManifest | None) -> None:
 
 
 def _show(files: Files, name: str, mart: MartFiles) -> None:
-    """Let the files be found in the mart's own folder, too."""
+    """Link the files into the mart's own folder as well."""
     if any(path.startswith(f"{_folder(name)}/") for path in mart.files):
         return  # a release with a pointer for each mart has written them there
     files.remove(_folder(name))
@@ -325,7 +330,7 @@ def _show(files: Files, name: str, mart: MartFiles) -> None:
 
 
 def pointer(files: Files, name: str) -> dict[str, Any] | None:
-    """Return what the pointer of a single table says, None if there is none. Raises LakeError if it is damaged."""
+    """Return the contents of a single table's pointer, None if there is none. Raises LakeError if it is damaged."""
     path = f"{_folder(name)}/_current.json"
     try:
         found = json.loads(files.read(path))
@@ -344,7 +349,7 @@ def _old(files: Files) -> SetManifest | None:
     """Return the marts of a release that gave each a pointer. Raises LakeError if they are of different runs.
 
     A run published its marts in one order. So the times in their names rise in that order, unless a run has died
-    between two of them, or is at it.
+    between two of them, or is still publishing.
     """
     found = {name: about for name in _OLD_ORDER if (about := pointer(files, name)) is not None}
     if not found:

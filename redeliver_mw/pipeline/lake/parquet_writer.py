@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Parquet files as a task writes them: by day, of a good size, complete or not there.
+"""Writes Parquet files in a task: by day, of a good size, and either complete or absent.
 
-A file's name says run, task and number, so a task that is tried again writes the same files again. Memory is bounded
-by what may wait to be written, on top of one block of a segment.
+A file's name contains run, task and number, so a task that is tried again writes the same files again. Memory is
+bounded by the data that may wait to be written, in addition to one block of a segment.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ..files import sync
 from ..manifests import DataFile
 from ..time_range import DAY_US, day_of
 
-WAITING: Final = 96 << 20  # bytes in Arrow that are gathered until they are written as row groups
-LARGE: Final = 128 << 20  # bytes of a file that end it
+WAITING: Final = 96 << 20  # bytes in Arrow that are collected until they are written as row groups
+LARGE: Final = 128 << 20  # bytes, above which a file ends
 DAYS_OPEN: Final = 64  # files of different days that are open at a time
 
 
 class ParquetFile:
-    """One file in the making, `<name>.parquet` in a folder of `root`; nobody sees it before `close`.
+    """Writes one file, `<name>.parquet` in a folder of `root`; no reader sees the file before `close`.
 
     `by` is the column with the instants of its rows.
     """
@@ -41,7 +41,7 @@ class ParquetFile:
         self._final = os.path.join(root, path)
         folder, name = os.path.split(self._final)
         os.makedirs(folder, exist_ok=True)
-        # Two tries of one task may run at the same time: each has a file of its own until it is whole.
+        # Two tries of one task may run at the same time: each has a file of its own until the file is complete.
         self._new = os.path.join(folder, f"_{secrets.token_hex(4)}-{name}")
         self._file = pa.OSFile(self._new, "wb")
         self._writer = pq.ParquetWriter(self._file, schema, compression="zstd")
@@ -51,7 +51,7 @@ class ParquetFile:
         return int(self._file.tell())
 
     def write(self, table: pa.Table) -> None:
-        """As row groups of their own. OSError."""
+        """Write rows as row groups of their own. Raises OSError."""
         self._writer.write_table(table)
         if self._by in table.column_names and len(table):
             found = pc.min_max(table[self._by]).as_py()
@@ -60,7 +60,7 @@ class ParquetFile:
         self.rows += len(table)
 
     def close(self) -> DataFile:
-        """Ends the file, makes it last, and gives it its name. OSError."""
+        """Finish the file, make it survive a power cut, and give it its name. Raises OSError."""
         self._writer.close()
         self._file.close()
         sync(self._new)
@@ -69,7 +69,7 @@ class ParquetFile:
         return DataFile(self.path, self.rows, size, self.min_us, self.max_us)
 
     def drop(self) -> None:
-        """Leaves nothing behind, also of a file that a full disk did not take. Does not raise OSError."""
+        """Remove all traces, even of a file that a full disk did not take. Does not raise OSError."""
         with contextlib.suppress(OSError):
             self._writer.close()
         with contextlib.suppress(OSError):
@@ -79,7 +79,9 @@ class ParquetFile:
 
 
 class DayWriter:
-    """Rows into files of the UTC day of `by`, `<table>/dt=DAY/run=RUN/RUN-<task>-<number>.parquet` under `root`."""
+    """Writes rows into files of the UTC day of `by`, `<table>/dt=DAY/run=RUN/RUN-<task>-<number>.parquet` under
+    `root`.
+    """
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class DayWriter:
         self.files: list[DataFile] = []
 
     def add(self, table: pa.Table) -> None:
-        """Takes records; OSError if the disk does not."""
+        """Add records. Raises OSError if the disk refuses them."""
         for day, part in _by_day(table, self._by):
             self._waiting.setdefault(day, []).append(part)
         self._bytes += table.nbytes
@@ -109,13 +111,13 @@ class DayWriter:
             self._flush()
 
     def close(self) -> list[DataFile]:
-        """Ends all files, and tells which there are."""
+        """Finish all files, and return them."""
         self._flush()
         self._end(list(self._open))
         return self.files
 
     def drop(self) -> None:
-        """Gives up what is not ended."""
+        """Drop the files that are not finished."""
         for file in self._open.values():
             file.drop()
 
@@ -140,7 +142,7 @@ class DayWriter:
 
 
 def _by_day(table: pa.Table, by: str) -> Iterator[tuple[int, pa.Table]]:
-    """The rows of each UTC day, in their order; days counted from 1970."""
+    """Yield the rows of each UTC day, in their order; days counted from 1970."""
     if not len(table):
         return
     days = table[by].to_numpy() // DAY_US

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters that are kept long enough: whole days of them leave the lake, or their bodies do. No Spark in here.
+"""Removes dead letters that are old enough from the lake: whole days of them, or only their bodies. No Spark.
 
-What a drain has taken off its queue is nowhere else. So this tells first how many of them no replay has sent back.
+Letters that a drain has taken off their queue exist nowhere else. So the result includes how many of them no replay has
+sent back.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from .lake import Lake
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BARE: Final = "-bare.parquet"  # ends the name of a file whose bodies are gone
-_BODIES: Final = ("body", "letter")  # what a reader has packed has all headers in it, and sometimes the body
+_BARE: Final = "-bare.parquet"  # ends the name of a file whose bodies are removed
+_BODIES: Final = ("body", "letter")  # the packed letter contains all headers, and sometimes the body
 
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """What left the lake, or, if not `done`, would leave it.
+    """Counts the letters that left the lake, or, if not `done`, would leave it.
 
     `letters` are in `files` of `days` days; `unsent` of them are owned by the lake, and no replay has sent them back.
-    `staged` are of a drain that died, and not among them as long as nothing is executed: nobody has looked when they
-    died.
+    `staged` are of a drain that died, and are not counted in `letters` unless the removal is executed, because their
+    dates have not been read.
     """
 
     letters: int
@@ -50,11 +51,12 @@ class Forgotten:
 def forget(
     lake: Lake | str | os.PathLike[str], before: TimeBound, *, bodies_only: bool = False, execute: bool = False
 ) -> Forgotten:
-    """Letters that died before a day, in UTC, leave the table: all of their rows, or `bodies_only`.
+    """Remove letters dead-lettered before a day, in UTC, from the table: all of their rows, or `bodies_only`.
 
-    Without `execute` it is only counted. A letter without its body stays to be counted and cannot be sent back. Each
-    run of a drain is changed as a whole; killed in between, this does the rest when it is run again. What a drain that
-    died has staged is put into the table first. ConfigError for what is no day, LakeError.
+    Without `execute` the letters are only counted. A letter without its body still counts in the table and cannot be
+    sent back. Each run of a drain is changed as a whole; if this function is killed, the next call does the rest.
+    Letters that a dead drain has staged are put into the table first. Raises ConfigError for an invalid day, and
+    LakeError.
     """
     until_us = _day(before)
     place = lake if isinstance(lake, Lake) else Lake(lake)
@@ -93,7 +95,7 @@ def _concerns(file: DataFile, until_us: int, bodies_only: bool) -> bool:
 
 
 def _unsent(lake: Lake, files: Sequence[DataFile]) -> int:
-    """How many of their letters no replay has confirmed."""
+    """Return how many of the files' letters no replay has confirmed."""
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -107,7 +109,7 @@ def _unsent(lake: Lake, files: Sequence[DataFile]) -> int:
 
 
 def _change(lake: Lake, manifest: Gathered, until_us: int, bodies_only: bool) -> None:
-    """With the new manifest, and not before, the old files are out of the table."""
+    """Replace the files: with the new manifest, and not before, the old files are out of the table."""
     files: list[DataFile] = []
     for file in manifest.files:
         if not _concerns(file, until_us, bodies_only):
@@ -147,7 +149,7 @@ def _without_bodies(table: pa.Table, why: str) -> pa.Table:
 
 
 def _remove_unlisted(lake: Lake) -> None:
-    """Files that were in the table and are not any more, of this run or of one that was killed."""
+    """Remove files that are no longer in the table, after this run or one that was killed."""
     manifests = read_all(lake.files)
     listed, runs = {file.path for one in manifests for file in one.files}, {one.run for one in manifests}
     for path in _files(lake, runs):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a compaction tells its tasks, and what they report. No pyarrow in here."""
+"""Holds the instructions for a compaction's tasks, and the tasks' reports. Imports no pyarrow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPORT: Final = "report STRING"
 
 @dataclass(frozen=True, slots=True)
 class SegmentPiece:
-    """The lines of a segment that begin in a range of its bytes; `end` None: up to its end.
+    """Describes the lines of a segment that begin in a range of its bytes; `end` None: up to its end.
 
     `known_bad`: its bad lines are in the quarantine already, from a run that did not take all of its records.
     """
@@ -31,7 +31,7 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True)
 class CompactionTask:
-    """Tells the tasks of a run what to do: number n does `tasks[n]`, and leaves a file in `ticks` for each piece."""
+    """Holds the instructions for a run's tasks: task n does `tasks[n]`, and leaves a file in `ticks` for each piece."""
 
     root: str
     run: str
@@ -42,7 +42,7 @@ class CompactionTask:
 
 @dataclass(slots=True)
 class LineCounts:
-    """What one piece held."""
+    """Counts the lines of one piece."""
 
     segment: int
     records: int = 0
@@ -66,7 +66,7 @@ def to_text(report: CompactionReport) -> str:
 
 
 def read_report(text: str) -> CompactionReport:
-    """The report that a task sent as JSON."""
+    """Return the report that a task sent as JSON."""
     given: dict[str, Any] = json.loads(text)
     return CompactionReport(
         counts=[LineCounts(**one) for one in given["counts"]],

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of a journal, checked: what is a record goes into an Arrow table, what is not is told with its place.
+"""Checks lines of a journal: records go into an Arrow table, all other lines are reported with their place.
 
-What counts is decided line by line, with `record.from_line` and a little more. Arrow's reader of JSON does the same
-for a whole block, ten times as fast, wherever it is at least as strict; a block that it does not take as it is, is cut
-in halves, and the few lines that remain are looked at one by one.
+The rules apply line by line: `record.from_line`, with a few more checks. Arrow's reader of JSON does the same for a
+whole block, ten times as fast, wherever it is at least as strict. A block that Arrow does not accept is divided into
+halves, and the few lines that remain are checked one by one.
 """
 
 from __future__ import annotations
@@ -38,23 +38,25 @@ _SEEN: Final = pa.schema(
     [(name, _TYPES[kind.type]) for name, kind in {**POLICY_SCHEMA, **SCHEMA}.items()]  # `kind` is a policy's
 )
 
-# How a record of another version becomes one of VERSION: from its JSON object to the new one's, or ValueError. The
-# lines of the version of today are not among them; what is in no list is a version that this release does not know.
+# Converts a record of another version to VERSION: from its JSON object to the new one's, or ValueError. Lines of the
+# current version are not listed here; this release does not know any version that is in no list.
 OTHER_VERSIONS: Final[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 
-# Outside of these a clock was never set, or counts in another unit.
+# Outside of these bounds a clock was never set, or counts in another unit.
 _FIRST_US: Final = micros("2000-01-01")
 _BEYOND_US: Final = micros("2200-01-01")
 _TIMES: Final = ("ts_us", "first_attempt_us", "last_failure_us")
-_KEYS: Final = ("record_id", "message_key")  # empty, they would make one of many
-_ONE_BY_ONE: Final = 32  # lines that are not worth another try as a block
+_KEYS: Final = ("record_id", "message_key")  # empty values would make one record of many
+_ONE_BY_ONE: Final = 32  # number of lines for which another try as a block is not worthwhile
 
 _values = attrgetter(*FIELDS)
 
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that is no record: where it begins, its length without the newline, why, and its first bytes as text."""
+    """Describes a line that is no record: its start, its length without the newline, why, and its first bytes as
+    text.
+    """
 
     offset: int
     length: int
@@ -63,7 +65,9 @@ class BadLine:
 
 
 class Checked(NamedTuple):
-    """What some lines turned out to be: attempts, bad lines, and how many tell of something else than an attempt."""
+    """Holds the results for some lines: attempts, bad lines, and the number of lines about something other than an
+    attempt.
+    """
 
     attempts: pa.Table | None = None
     bad: Sequence[BadLine] = ()
@@ -71,7 +75,7 @@ class Checked(NamedTuple):
 
 
 def check(data: bytes, offset: int) -> Iterator[Checked]:
-    """The lines of a block that begins at byte `offset`, in their order; the last one may lack its newline."""
+    """Yield the results for a block that begins at byte `offset`, in order; the last line may lack its newline."""
     if (taken := as_table(data)) is not None:
         yield taken
         return
@@ -84,11 +88,11 @@ def check(data: bytes, offset: int) -> Iterator[Checked]:
 
 
 def as_table(data: bytes) -> Checked | None:
-    """All lines at once; None if not every one of them might pass one by one.
+    """Return the results for all lines at once; None if a line might not pass one by one.
 
-    No line may get through here that orjson or `from_line` refuse, or read otherwise. So: exactly one object in each
-    line, no NUL (it ends Arrow's text), UTF-8 everywhere, no NaN, and no field that Arrow passes over without orjson
-    having read the line as well.
+    No line may pass here that orjson or `from_line` reject, or read differently. So: exactly one object in each line,
+    no NUL (which ends Arrow's text), UTF-8 everywhere, no NaN, and no field that Arrow skips unless orjson has read the
+    line as well.
     """
     lines = data.count(b"\n")
     if not data.startswith(b"{") or not data.endswith(b"}\n") or data.count(b"}\n{") != lines - 1:
@@ -112,7 +116,7 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def _read(data: bytes, unknown: str) -> pa.Table | None:
-    """The lines as Arrow reads them; `unknown` says what becomes of fields that are not in `_SEEN`."""
+    """Return the lines as Arrow reads them; `unknown` says what happens to fields that are not in `_SEEN`."""
     options = pj.ParseOptions(explicit_schema=_SEEN, unexpected_field_behavior=unknown)
     reading = pj.ReadOptions(use_threads=False, block_size=len(data))
     try:
@@ -131,7 +135,7 @@ def _all_json(data: bytes) -> bool:
 
 
 def _all_hold(attempts: pa.Table) -> bool:
-    """Whether all rows are what `_record` would have let through."""
+    """Return whether `_record` would have accepted all rows."""
     if not all(_holds(name, attempts[name]) for name in FIELDS):
         return False
     return not pc.any(pc.not_equal(attempts["v"], VERSION)).as_py()
@@ -164,7 +168,7 @@ def _within(column: pa.ChunkedArray, bounds: Bounds) -> bool:
 
 
 def one_by_one(data: bytes, offset: int) -> Checked:
-    """The same, a line at a time: this decides what is a record."""
+    """Return the results one line at a time. This function decides what is a record."""
     rows: list[tuple[Any, ...]] = []
     bad: list[BadLine] = []
     others = 0
@@ -189,7 +193,10 @@ def head_of(line: bytes) -> str:
 
 
 def _record(line: bytes) -> AttemptRecord:
-    """ValueError for a line that is no record of any version; OtherKind if it is no attempt."""
+    """Return the record of a line.
+
+    Raises ValueError if it is no record of any version, OtherKind if it is no attempt.
+    """
     if not line:
         raise ValueError("an empty line")
     if len(line) > LONGEST:
@@ -204,12 +211,12 @@ def _record(line: bytes) -> AttemptRecord:
         if not getattr(record, name):
             raise ValueError(f"field {name!r} is empty")
     if record.propensity is not None:
-        record.propensity = float(record.propensity)  # Arrow takes no whole number for a double
+        record.propensity = float(record.propensity)  # Arrow does not accept an integer as a double
     return record
 
 
 def _of_this_version(line: bytes) -> bytes:
-    """The line, or the one of VERSION that it becomes."""
+    """Return the line, or its conversion to VERSION."""
     if not OTHER_VERSIONS:
         return line
     row = orjson.loads(line)
@@ -220,10 +227,11 @@ def _of_this_version(line: bytes) -> bytes:
 
 
 def _refuse_doubles(line: bytes) -> None:
-    """ValueError for a field that stands in the line twice: nobody knows which of the two is meant."""
+    """Raise ValueError for a field that is in the line twice: the intended value is not known."""
     try:
         pairs: list[tuple[str, object]] = json.loads(line, object_pairs_hook=list)
-    except RecursionError:  # an unknown field, nested too deeply for this reader; Arrow's refuses doubles as well
+    # An unknown field, nested too deeply for this reader; Arrow's reader rejects duplicate fields as well.
+    except RecursionError:
         if _read(line + b"\n", "ignore") is None:
             raise ValueError("a field stands in it twice") from None
         return

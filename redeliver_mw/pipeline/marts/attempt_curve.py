@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`attempt_curve`: how likely the first, second, … attempt is to succeed, by what the message failed with before."""
+"""Computes `attempt_curve`: the probability that the first, second, … attempt succeeds, by the previous failure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pyspark.sql import functions as sf
 
 from .attempts import ACCEPTED, ATTEMPT, FAILED, FIRST_TRY, HISTORY, day
 
-_Z: Final = 1.959963984540054  # of a normal distribution 95 % lie within so many standard deviations
+_Z: Final = 1.959963984540054  # 95 % of a normal distribution lie within this many standard deviations
 _KEYS: Final = ("day", "destination", "error_type", "attempt")
 
 
 def attempt_curve(events: DataFrame) -> DataFrame:
-    """The mart out of `events`. Only what has failed before is shuffled by message."""
+    """Return the mart for `events`. Only messages that have failed before are shuffled."""
     attempts = events.where(ATTEMPT)
     first = attempts.where("delivery_count <= 1").withColumn("error_type", sf.lit(None).cast("string"))
     counted = _counted(first).unionByName(_counted(_retries(attempts)))
@@ -29,7 +29,7 @@ def attempt_curve(events: DataFrame) -> DataFrame:
 
 
 def _retries(attempts: DataFrame) -> DataFrame:
-    """Attempts from the second on; their `error_type` is that of the failure before, null where nothing tells it."""
+    """Return attempts from the second on; their `error_type` is that of the failure before, null if it is not known."""
     before = (
         Window.partitionBy("hash", *HISTORY)
         .orderBy("delivery_count", "ts_us", "record_id")
@@ -60,7 +60,9 @@ def _counted(attempts: DataFrame) -> DataFrame:
 
 
 def _wilson() -> tuple[Column, Column]:
-    """The Wilson score interval of `p_success`: unlike the usual one it says something after one attempt, too."""
+    """Return the Wilson score interval of `p_success`: unlike the usual interval it is meaningful after one attempt,
+    too.
+    """
     n, p = sf.col("n"), sf.col("p_success")
     middle = p + _Z * _Z / (2 * n)
     reach = _Z * sf.sqrt(p * (1 - p) / n + _Z * _Z / (4 * n * n))

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`clocks`: how far the clocks of the hosts are apart on each day, and `events` with that taken off.
+"""Computes `clocks`: how far the hosts' clocks differ on each day; and corrects `events` accordingly.
 
-Clocks of brokers do not matter: no field of a record is a broker's time. Where all clocks are in step, and where there
-is one host only, `corrected` gives back the very events that it was given.
+Clocks of brokers do not matter: no field of a record is a broker's time. If all clocks are in step, or if there is only
+one host, `corrected` returns its argument.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..host_clocks import Handovers, HostDay, host_clocks
 from ..time_range import DAY_US, day_of
 from .attempts import ATTEMPT, FIRST_TRY, HISTORY, NUMBERED, day
 
-READ: Final = 1_000_000  # records of which handovers are made; of more a part of the histories is taken, by their hash
+READ: Final = 1_000_000  # records used for handovers; of more, a part of the histories is taken, by their hash
 _EPOCH: Final = day_of(0)
 _TRIED: Final = f"{ATTEMPT} AND NOT {FIRST_TRY}"
 
-# Attempts whose numbers follow each other, in histories in which no number comes twice: where one does, a count was
-# lost or the message was given out twice, and the order of its attempts is not known.
+# Attempts whose numbers follow each other, in histories in which no number occurs twice. A number that occurs twice
+# means that a count was lost or that the message was delivered twice; then the order of its attempts is not known.
 _HANDOVERS: Final = """
 transform(
     filter(sequence(1, size(steps) - 1), n -> steps[n].delivery_count = steps[n - 1].delivery_count + 1),
@@ -35,7 +35,7 @@ transform(
 
 
 def clocks(events: DataFrame) -> DataFrame:
-    """The mart out of `events`. Runs jobs at once: handovers are collected, READ of them at most."""
+    """Return the mart for `events`. Runs jobs at once: handovers are collected, READ of them at most."""
     days = events.where(_TRIED).groupBy("host", day("ts_us").alias("day")).agg(sf.count("*").alias("n")).collect()
     names = sorted({row["host"] for row in days})
     number = {name: n for n, name in enumerate(names)}
@@ -58,10 +58,10 @@ def clocks(events: DataFrame) -> DataFrame:
 
 
 def corrected(events: DataFrame, clocks: DataFrame) -> DataFrame:
-    """Return `events` with all times by one clock, as far as `clocks` knows offsets that are significant.
+    """Return `events` with all times on one clock, as far as `clocks` contains significant offsets.
 
-    Times that came with the message (`last_failure_us`, and `first_attempt_us` of later attempts) are by the clock of
-    a host that the record does not name. Nothing is taken off from them; they only do not lie behind the record.
+    Times that came with the message (`last_failure_us`, and `first_attempt_us` of later attempts) are on the clock of a
+    host that the record does not name. These are not corrected, but limited to the time of the record.
     """
     off = clocks.where("state = 'corrected'").select("host", "since_us", "until_us", "offset_us").collect()
     if not off:
@@ -84,7 +84,7 @@ def corrected(events: DataFrame, clocks: DataFrame) -> DataFrame:
 
 
 def _handovers(events: DataFrame, number: dict[str, int], days: list[HostDay]) -> Handovers:
-    """Shuffle once what did not succeed at once, of a part of the histories if these are many."""
+    """Return the handovers. Shuffles messages without success at once; a part of the histories if these are many."""
     hashed = events.where(f"{_TRIED} AND delivery_count <= {NUMBERED}").select(
         sf.xxhash64(*HISTORY).alias("hash"), *HISTORY, "delivery_count", "ts_us", "handler_us", "host"
     )
@@ -105,7 +105,7 @@ def _handovers(events: DataFrame, number: dict[str, int], days: list[HostDay]) -
 
 
 def _parts(days: list[HostDay]) -> Any:
-    """Return which histories are read, so that each day has the same share of READ; None: all."""
+    """Return the condition for the histories to read, so that each day has the same share of READ; None: all."""
     records: dict[int, int] = {}
     for one in days:
         records[one.day] = records.get(one.day, 0) + one.records

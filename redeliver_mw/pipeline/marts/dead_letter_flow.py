@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`dead_letter_flow`: how many messages died each day, and how many dead ones were sent back, by why they had died."""
+"""Computes `dead_letter_flow`: messages dead-lettered and dead letters sent back on each day, by reason."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEYS: Final = ("day", "destination", "reason")
 
 
 def dead_letter_flow(events: DataFrame) -> DataFrame:
-    """The mart out of `events`. How old the oldest letter is, no journal tells: `oldest_us` is null."""
+    """Return the mart for `events`. `oldest_us` is null, because no journal contains the age of the oldest letter."""
     came = events.where(DIED).select(day("ts_us").alias("day"), "destination", "reason")
     flow = came.groupBy(*_KEYS).agg(sf.count("*").alias("in")).withColumn("out", sf.lit(0).cast("bigint"))
     left = _sent_back(events).groupBy(*_KEYS).agg(sf.count("*").alias("out")).withColumn("in", sf.lit(0).cast("bigint"))
@@ -28,7 +28,9 @@ def dead_letter_flow(events: DataFrame) -> DataFrame:
 
 
 def _sent_back(events: DataFrame) -> DataFrame:
-    """Histories of a later generation, on the day of their first record, with the reason of the death before."""
+    """Return histories of a later generation, on the day of their first record, with the reason of the dead-lettering
+    before.
+    """
     began = (
         events.where("generation >= 1")
         .groupBy(*HISTORY)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`fingerprints`: the ways in which handlers failed, and which of them are nearly the same."""
+"""Computes `fingerprints`: the ways in which handlers failed, and which of them are nearly the same."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pyspark.sql import functions as sf
 from ..similar_stacks import Stack, groups
 from .attempts import FAILED
 
-EXAMPLE: Final = 500  # letters of an example that are kept
+EXAMPLE: Final = 500  # characters of an example that are kept
 COMPARED: Final = 50_000  # fingerprints, the most frequent first; each of the others is a group of its own
 
 
 def fingerprints(events: DataFrame) -> DataFrame:
-    """The mart out of `events`. Runs jobs at once: what is near is found on the driver, among distinct fingerprints."""
-    # Looked at twice. Not cached: a cache would stay for as long as the session does.
+    """Return the mart for `events`. Runs jobs at once: groups are found on the driver, among distinct fingerprints."""
+    # Read twice. Not cached, because a cache would stay as long as the session.
     found = _distinct(events).localCheckpoint()
     most = found.orderBy(sf.desc("n"), "fingerprint").limit(COMPARED).select("fingerprint", "error_type", "frames")
     stacks = (Stack(row["fingerprint"], row["error_type"], row["frames"] or ()) for row in most.collect())
@@ -30,9 +30,9 @@ def fingerprints(events: DataFrame) -> DataFrame:
 
 
 def _distinct(events: DataFrame) -> DataFrame:
-    """A row for each fingerprint: `error_type` and `example` of its first failure, and its `frames`.
+    """Return a row for each fingerprint: `error_type` and `example` of its first failure, and its `frames`.
 
-    A failure that is told after a reconnect comes without frames: they are the first list of those that are longest.
+    A failure that is reported after a reconnect has no frames, so the frames are the first of the longest lists.
     """
     failures = events.where(f"{FAILED} AND error_fingerprint IS NOT NULL").select(
         sf.col("error_fingerprint").alias("fingerprint"),
@@ -43,7 +43,7 @@ def _distinct(events: DataFrame) -> DataFrame:
         sf.col("error_frames").alias("frames"),
         sf.coalesce(sf.size("error_frames"), sf.lit(-1)).alias("size"),
     )
-    # Numbers alone go through the big aggregation; texts are looked up afterwards, where they are few.
+    # The big aggregation contains numbers only; texts are looked up afterwards, when there are few rows.
     totals = _totals(failures)
     first = sf.col("ts_us") == sf.col("first_us")
     fullest = (sf.col("size") == sf.col("longest")) & (sf.col("ts_us") == sf.col("longest_us"))
@@ -61,7 +61,7 @@ def _distinct(events: DataFrame) -> DataFrame:
 
 
 def _totals(failures: DataFrame) -> DataFrame:
-    """How often a fingerprint came and when, how long its longest list of frames is, and when that came first."""
+    """Return how often and when a fingerprint occurred, and the length and first time of its longest list of frames."""
     sized = failures.groupBy("fingerprint", "size").agg(
         sf.count("*").alias("n"), sf.min("ts_us").alias("first_us"), sf.max("ts_us").alias("last_us")
     )

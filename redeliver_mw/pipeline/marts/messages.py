@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`messages`: a row for each history with at least one failure. Other marts are made of it."""
+"""Computes `messages`: a row for each history with at least one failure. Other marts are made from it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STEP: Final = ("delivery_count", "ts_us", "record_id", "outcome", "error_finger
 
 
 def messages(events: DataFrame) -> DataFrame:
-    """The mart out of `events`: one shuffle of what did not succeed at once.
+    """Return the mart for `events`. Messages without success at once are shuffled, once.
 
-    Its end is the last record that accepted or ended a message, else the last one: where a process died with the
-    count of failures, later attempts have lower numbers.
+    A history ends with the last record that accepted or ended a message, otherwise with the last record: if a process
+    died with the count of failures, later attempts have lower numbers.
     """
     failed, ran, spot = sf.col("failed"), sf.col("ran"), sf.col("place")
     grouped = (
@@ -51,7 +51,7 @@ def messages(events: DataFrame) -> DataFrame:
         sf.col("attempts").cast("int"),
         sf.col("failures").cast("int"),
         sf.col("first.ts_us").alias("first_us"),
-        # Its record is missing where the events begin behind it; the start of the first attempt stands for it.
+        # The record of the first attempt is missing if the events begin after it; the attempt's start replaces it.
         sf.expr("if(failure.delivery_count > 1, failure.first_attempt_us, failure.ts_us)").alias("first_failure_us"),
         sf.col("last_failure.ts_us").alias("last_failure_us"),
         sf.col("success.ts_us").alias("recovered_us"),
@@ -63,7 +63,8 @@ def messages(events: DataFrame) -> DataFrame:
 
 def _rows(events: DataFrame) -> DataFrame:
     return events.where(f"{TOLD} AND NOT {FIRST_TRY}").select(
-        sf.xxhash64(*HISTORY).alias("hash"),  # first among the keys: to sort compares a number, seldom three texts
+        # First among the keys, so that sorting compares a number, and seldom three texts.
+        sf.xxhash64(*HISTORY).alias("hash"),
         *HISTORY,
         place().alias("place"),
         sf.expr(ATTEMPT).alias("ran"),
@@ -78,6 +79,6 @@ def _rows(events: DataFrame) -> DataFrame:
 
 
 def _shown(step: Column) -> Column:
-    """An attempt without what it was sorted by, under the names of the mart."""
+    """Return an attempt without its sort keys, under the names of the mart."""
     names = {"delivery_count": "attempt", "error_fingerprint": "fingerprint"}
     return sf.struct(*(step[name].alias(names.get(name, name)) for name in _STEP if name != "record_id"))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`poison`: a row for each message that died at least once, over all its generations, and what became of it."""
+"""Computes `poison`: a row for each message dead-lettered at least once, over all generations, with its outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as sf
 
 from .attempts import ACCEPTED, ATTEMPT, DIED, FAILED, TOLD
 
-# The first that holds. What comes after a death has a higher generation: no clock is asked.
+# The first that holds. A record after a dead-lettering has a higher generation, so no clock is needed.
 _VERDICT: Final = """
 CASE
     WHEN accepted_in > died_in THEN 'healed'
@@ -23,7 +23,7 @@ END
 
 
 def poison(events: DataFrame) -> DataFrame:
-    """The mart out of `events`. Only records of messages that died are shuffled: they are found by a hash first."""
+    """Return the mart for `events`. Only records of dead-lettered messages are shuffled, after a filter by hash."""
     hashed = events.where(TOLD).withColumn("hash", sf.xxhash64("message_key"))
     dead = hashed.where(DIED).select("hash").distinct()
     rows = hashed.join(dead, "hash", "left_semi").select(
@@ -43,7 +43,7 @@ def poison(events: DataFrame) -> DataFrame:
     return (
         rows.groupBy("hash", "message_key")
         .agg(*_aggregates())
-        .where("died_in IS NOT NULL")  # a hash may be another message's, too
+        .where("died_in IS NOT NULL")  # another message may have the same hash
         .select(
             "message_key",
             "destination",

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`storms`: attempts in windows of ten seconds, and where retries are most of them for a while.
+"""Computes `storms`: attempts in windows of ten seconds, and times in which most attempts are retries.
 
-`counts` says what happened in each window, `states` makes storms of that. A stream uses the same two: see
+`counts` counts the attempts in each window, `states` finds the storms. A stream uses the same two functions: see
 `redeliver_mw.pipeline.storm_watch`.
 """
 
@@ -22,9 +22,10 @@ WINDOW_US: Final = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """A storm begins in a window with at least `enter_retries` of them and `enter_amplification`, or with no first
-    attempts at all; it ends in one with fewer than `leave_retries`, or less than `leave_amplification`.
+    """Defines when a storm begins and ends.
 
+    A storm begins in a window with at least `enter_retries` retries and `enter_amplification`, or with no first
+    attempts at all. It ends in a window with fewer than `leave_retries`, or less than `leave_amplification`. Raises
     ConfigError if a window could be both.
     """
 
@@ -44,12 +45,12 @@ USUAL: Final = Thresholds()
 
 
 def storms(events: DataFrame, thresholds: Thresholds = USUAL) -> DataFrame:
-    """The mart out of `events`."""
+    """Return the mart for `events`."""
     return states(counts(events), thresholds)
 
 
 def counts(events: DataFrame) -> DataFrame:
-    """`window_us, destination, attempts, first_attempts` of the windows that have an attempt."""
+    """Return `window_us, destination, attempts, first_attempts` of the windows that have an attempt."""
     return (
         singly(events)
         .groupBy("window_us", "destination")
@@ -58,7 +59,7 @@ def counts(events: DataFrame) -> DataFrame:
 
 
 def singly(events: DataFrame) -> DataFrame:
-    """The columns of `counts` for every attempt by itself, to be summed up."""
+    """Return the columns of `counts` for each single attempt, to be summed up."""
     return events.where(ATTEMPT).selectExpr(
         f"ts_us - pmod(ts_us, {WINDOW_US}) AS window_us",
         "destination",
@@ -68,10 +69,10 @@ def singly(events: DataFrame) -> DataFrame:
 
 
 def states(counted: DataFrame, thresholds: Thresholds = USUAL, *, known: str | None = None) -> DataFrame:
-    """The mart out of `counts`: a window keeps the state of the one before it, unless it begins or ends a storm.
+    """Return the mart for `counts`: a window keeps the state of the one before it, unless it begins or ends a storm.
 
-    Windows without an attempt have no row and are calm. `known` names a column of states that are settled already,
-    null in all other windows.
+    Windows without an attempt have no row and are calm. `known` names a column of states that are final already, null
+    in all other windows.
     """
     along = Window.partitionBy("destination").orderBy("window_us")
     retries = sf.col("attempts") - sf.col("first_attempts")
@@ -96,7 +97,7 @@ def states(counted: DataFrame, thresholds: Thresholds = USUAL, *, known: str | N
 
 
 def _turn(thresholds: Thresholds) -> Column:
-    """The state that a window begins; null where it keeps the one before."""
+    """Return the state that a window begins; null if the window keeps the state before it."""
     retries, amplification = sf.col("retries"), sf.col("amplification")
     begins = (retries >= thresholds.enter_retries) & sf.coalesce(
         amplification >= thresholds.enter_amplification, sf.lit(True)

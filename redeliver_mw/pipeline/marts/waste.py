@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`waste`: what was spent on messages that died all the same, and how much of it nobody could have hoped for."""
+"""Computes `waste`: the attempts spent on messages that were dead-lettered in the end, and how many were hopeless."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .attempts import DIED, NUMBERED, day
 
 _FAILURE: Final = ("destination", "fingerprint")
 
-# Each attempt of a history by itself, and as one those that are not in its array, booked at its end.
+# Each attempt of a history by itself, and as one row the attempts that are not in its array, at its end.
 _SPENT: Final = f"""
 concat(
     transform(history, step -> named_struct(
@@ -27,10 +27,10 @@ concat(
 
 
 def waste(messages: DataFrame) -> DataFrame:
-    """The mart out of `messages`.
+    """Return the mart for `messages`.
 
     A retry is hopeless if at its number and at every later one fewer than 1 in 100 succeed, of all messages of that
-    destination that failed first with that fingerprint, died or not, on whatever day. No first attempt is.
+    destination that failed first with that fingerprint, dead-lettered or not, on any day. A first attempt never is.
     """
     spent = messages.select(*_FAILURE, sf.expr(DIED).alias("died"), sf.explode(sf.expr(_SPENT)).alias("spent"))
     daily = (
