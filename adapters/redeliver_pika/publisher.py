@@ -26,7 +26,7 @@ from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.message import Outgoing
 from redeliver_pika.amqp.properties import RawProperties
 from redeliver_pika.connection import OpenConnection, PikaConnection
-from redeliver_pika.messages import frame_properties
+from redeliver_pika.messages import NAME_BYTES, frame_properties
 
 log = logging.getLogger("redeliver_mw.pika")
 
@@ -115,6 +115,9 @@ class Publisher:
 
     def publish(self, out: Outgoing, exchange: str, routing_key: str, answer: OnAnswer) -> None:
         """One answer comes for each call; not before the link is up."""
+        if len(routing_key.encode("utf-8", "replace")) > NAME_BYTES:  # pika raises only when it writes the frame
+            answer("refused", f"no queue can be called so: its name has more than {NAME_BYTES} bytes")
+            return
         try:
             properties = b"".join(frame_properties(out).encode())
         except ValueError as error:

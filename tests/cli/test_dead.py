@@ -197,6 +197,19 @@ def test_a_secret_in_what_a_stranger_wrote_as_source_or_error_is_not_shown(rabbi
 
 
 @pytest.mark.broker
+def test_a_source_that_no_queue_can_be_called_refuses_its_letter(rabbitmq: Broker, tmp_path: Path) -> None:
+    grave = "dlq.dead.long.names"
+    declare(rabbitmq, grave)
+    headers = {"redeliver_reason": "exhausted", "redeliver_original_destination": "x" * 300}
+    with connect(rabbitmq.url) as session:
+        session.publish(grave, b"one", headers)
+    done = redeliver(tmp_path, "dead", "replay", rabbitmq.url, grave, "--json")
+    assert "Traceback" not in done.stderr
+    assert [letter["outcome"] for letter in json.loads(done.stdout)["letters"]] == ["refused"]
+    take(rabbitmq, grave)
+
+
+@pytest.mark.broker
 def test_letters_go_back_as_they_were(letters: Broker, tmp_path: Path) -> None:
     one = asked(tmp_path, letters, "replay", "env:BROKER", DLQ, "--id", "copy-1")
     assert (one["replayed"], one["refused"], one["skipped"]) == (1, 0, 0)
