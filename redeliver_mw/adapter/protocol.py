@@ -105,15 +105,8 @@ class SupportsDelayedRelease(Adapter, Protocol):
         self, source: Destination, answer: Callable[[Capabilities | RedeliverError], None], /, *, declare: bool
     ) -> None: ...  # the capabilities of that source; `declare`: make the source if it is missing
     def postpone(
-        self,
-        delivery: Delivery,
-        marks: Mapping[str, str],
-        after: float,
-        /,
-        *,
-        written: Callable[[], None],
-        # release the delivery, uncounted, for `after` seconds; it returns with these headers in place of ours
-    ) -> None: ...
+        self, delivery: Delivery, marks: Mapping[str, str], after: float, /, *, written: Callable[[], None]
+    ) -> None: ...  # release uncounted for `after` seconds; the message returns with these headers in place of ours
 
 
 @runtime_checkable

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tells whether the broker's own limit can act on a message before our policy does (broker-limits). Pure.
 
-What we give back is given back uncounted where the broker can do that. What else comes back (a lost connection, a
-killed process, on some brokers everything that was prefetched with it) is counted, whatever became of the message
-here.
+A released message is not counted, if the broker supports that. A message that returns in any other way (a lost
+connection, a killed process; on some brokers everything that was prefetched with it) is counted, whatever its handler
+did.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from .delays import DelayOptions
 
 
 def limit_meant(read: BrokerLimit, told: int | None) -> BrokerLimit:
-    """What the broker says, else what the user does: `told` is the counted return that none survives, 0: no limit."""
+    """Return the limit that the broker reports, else the user's: `told` is the counted return that no message
+    survives, 0: no limit.
+    """
     if read.trust is not Trust.UNKNOWN or told is None:
         return read
     return replace(read, returns=told or None, spelled=f"broker_limit={told}", trust=Trust.DECLARED, why="")
@@ -30,7 +32,9 @@ def limit_meant(read: BrokerLimit, told: int | None) -> BrokerLimit:
 def check_limit(
     source: Destination, policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capabilities, limit: BrokerLimit
 ) -> None:
-    """ConfigError where the broker is sure to act first: what our failures alone give back reaches its limit."""
+    """Raise ConfigError if the broker is sure to act first: the returns that our failures alone cause reach its
+    limit.
+    """
     made = _returns_of(policy, ways, capabilities)
     if limit.trust is Trust.UNKNOWN or limit.returns is None or made < limit.returns:
         return
@@ -46,10 +50,10 @@ def check_limit(
 def limit_warning(
     source: Destination, policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capabilities, limit: BrokerLimit
 ) -> str:
-    """What to warn of, empty where there is nothing: the broker may act first, if connections are lost so often.
+    """Return a warning, or an empty text: the broker may act first if connections are lost often enough.
 
-    A limit that deletes is always worth a word; one that buries, or was told by the user, where a message can reach
-    it that our policy still redelivers.
+    A limit that deletes is always worth a warning. A limit that dead-letters, or that the user gave, is worth one if a
+    message can reach the limit while our policy still redelivers it.
     """
     if limit.trust is Trust.UNKNOWN or limit.returns is None:
         return ""
@@ -67,7 +71,7 @@ def limit_warning(
 
 
 def unknown(limits: Mapping[Destination, BrokerLimit], *, nack: bool) -> str:
-    """One warning of all limits that nobody knows; empty where there are none."""
+    """Return one warning about all unknown limits, or an empty text."""
     found = {source: limit for source, limit in limits.items() if limit.trust is Trust.UNKNOWN}
     if not found:
         return ""
@@ -81,7 +85,7 @@ def unknown(limits: Mapping[Destination, BrokerLimit], *, nack: bool) -> str:
 
 
 def unknown_delays(limits: Mapping[Destination, BrokerLimit]) -> str:
-    """One warning, with delay='nack', of all sources whose own delay of what is given back nobody knows."""
+    """Return one warning, with delay='nack', about all sources whose own delay of returned messages is unknown."""
     found = [str(source) for source, limit in limits.items() if limit.returned_after is None]
     if not found:
         return ""
@@ -92,7 +96,7 @@ def unknown_delays(limits: Mapping[Destination, BrokerLimit]) -> str:
 
 
 def _returns_of(policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capabilities) -> float:
-    """How often one message comes back counted by its failures alone, before the last of them. At least."""
+    """Return the minimum number of counted returns that a message's own failures cause before the last failure."""
     counts = not capabilities.released_uncounted or capabilities.trust.get("released") is Trust.UNKNOWN
     if ways.option != "nack" or ways.postpone is not None or not counts:
         return 0
@@ -102,7 +106,7 @@ def _returns_of(policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capa
 
 
 def _most_failures(policy: RedeliveryPolicy) -> int | None:
-    """At how many failures a message of any arm is dead; None if only the time says so in one of them."""
+    """Return the F at which a message of any arm is dead, or None if in one of them only the time ends it."""
     limits = [arm.policy.dead_after for arm in policy.apart]
     return None if None in limits else max(limit for limit in limits if limit is not None)
 

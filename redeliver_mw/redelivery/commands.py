@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs and the commands of the interceptor, as values, and the protocol of whoever executes the commands.
+"""Defines the inputs and the commands of the interceptor, as values, and the protocol of the commands' executor.
 
-`EventDispatcher` hands each command to a `CommandHandler`: that of an App's runner, a drop-in wrapper, a session or a
-simulation.
+`EventDispatcher` passes each command to a `CommandHandler`, which belongs to an App's runner, a drop-in wrapper, a
+session or a simulation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..message import Delivery, Destination, Outgoing, Past
 from .copies import Provenance, RetryTerms
 from .outbox import QueuedSend
 
-Token = int  # of one story
+Token = int  # of one tracked delivery
 
 
 # -- inputs ---------------------------------------------------------------------------------------
@@ -28,9 +28,10 @@ Token = int  # of one story
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """A delivery that may have a past: redelivered, or with headers of ours.
+    """Reports a delivery that may have history: redelivered, or with headers of ours.
 
-    `aside_us`: it is parked until then, for an earlier one's sake; microseconds since 1970. 0: it is not.
+    `aside_us`: the delivery is parked until then, because an earlier message of its key comes first; microseconds since
+    1970. 0: it is not parked.
     """
 
     delivery: Delivery
@@ -40,9 +41,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class HandlerSucceeded:
-    """A handler succeeded, of a delivery with a story or from a lost generation, or with `sends` of its own.
+    """Reports that a handler succeeded, for a tracked delivery, one of a lost generation, or one with `sends` of its
+    own.
 
-    `ran`: seconds it took.
+    `ran`: seconds that the handler took.
     """
 
     delivery: Delivery
@@ -53,7 +55,10 @@ class HandlerSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class HandlerFailed:
-    """A handler failed. `u` in [0, 1) seeds the drawing of the delay; `undecodable`: it never got to run."""
+    """Reports that a handler failed.
+
+    `u` in [0, 1) seeds the random delay; `undecodable`: the handler was not called.
+    """
 
     delivery: Delivery
     error: BaseException
@@ -62,12 +67,15 @@ class HandlerFailed:
     u: float
     ran: float = 0.0
     undecodable: bool = False
-    counted: bool = True  # False: it was tried to see whether the breaker can close
+    counted: bool = True  # False: the run was a test whether the breaker can close
 
 
 @dataclass(frozen=True, slots=True)
 class NotRun:
-    """It is not run, or not to the end: we stop, or its generation is over. It stays unsettled."""
+    """Reports that a delivery is not run, or not to the end, because we stop or its generation is over.
+
+    It stays unsettled.
+    """
 
     delivery: Delivery
     at: Moment
@@ -75,7 +83,7 @@ class NotRun:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """A timer of a story has run out."""
+    """Reports that the timer of a tracked delivery has fired."""
 
     token: Token
     at: Moment
@@ -83,20 +91,20 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class CopyAnswered:
-    """What became of one copy."""
+    """Reports the outcome of one copy."""
 
     token: Token
     copy_id: str
     ok: bool
     why: str
     at: Moment
-    silent: bool = False  # nobody knows whether the copy is there
-    unfit: bool = False  # it would be refused again, however often it is tried
+    silent: bool = False  # unknown whether the broker has the copy
+    unfit: bool = False  # the copy would be refused at every further try
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionAnswered:
-    """What became of a transaction."""
+    """Reports the outcome of a transaction."""
 
     token: Token
     verdict: TransferVerdict
@@ -106,14 +114,14 @@ class TransactionAnswered:
 
 @dataclass(frozen=True, slots=True)
 class SettleWritten:
-    """A story's settle is on its way."""
+    """Reports that the settlement of a tracked delivery was sent."""
 
     token: Token
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationLost:
-    """A generation is over. `running`: its deliveries that are still in a handler."""
+    """Reports that a generation is over. `running`: its deliveries that are still in a handler."""
 
     generation: int
     running: Sequence[Delivery] = ()
@@ -121,14 +129,16 @@ class GenerationLost:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRetired:
-    """The code cancelled a consumer: nothing of its generation is to be held, and what runs can still be settled."""
+    """Reports that the user's code cancelled a consumer: none of its deliveries may be held, and running ones can
+    still be settled.
+    """
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Nothing is to be held any more."""
+    """Reports that no delivery may be held any more."""
 
     at: Moment
 
@@ -153,14 +163,14 @@ Input = (
 
 @dataclass(frozen=True, slots=True)
 class RunHandler:
-    """Call the handler with this delivery."""
+    """Asks to call the handler with this delivery."""
 
     delivery: Delivery
 
 
 @dataclass(frozen=True, slots=True)
 class StartTimer:
-    """Feed `TimerFired(token)` after so many seconds; a new Wait for a token replaces the old one."""
+    """Asks to feed `TimerFired(token)` after this many seconds; a new timer for a token replaces the old one."""
 
     token: Token
     seconds: float
@@ -168,32 +178,34 @@ class StartTimer:
 
 @dataclass(frozen=True, slots=True)
 class CancelTimer:
-    """The timer of this token is not needed any more."""
+    """Asks to cancel the timer of this token."""
 
     token: Token
 
 
 @dataclass(frozen=True, slots=True)
 class PublishCopy:
-    """Publish this copy, or park it until `due_us` (microseconds since 1970), and feed its `CopyAnswered`."""
+    """Asks to publish this copy, or to park it until `due_us` (microseconds since 1970), and to feed its
+    `CopyAnswered`.
+    """
 
     token: Token
     out: Outgoing
     after: float
     due_us: int | None = None
-    terms: RetryTerms | None = None  # of a retry copy that is parked
+    terms: RetryTerms | None = None  # of a parked retry copy
 
 
 def copy_answered(c: PublishCopy, verdict: Verdict, why: str, at: Moment) -> CopyAnswered:
-    """Return what is to be fed for the answer to a `PublishCopy`."""
+    """Return the input to feed for the answer to a `PublishCopy`."""
     return CopyAnswered(c.token, c.out.copy_id, verdict == "ok", why, at, verdict == "silent", verdict == "unfit")
 
 
 @dataclass(frozen=True, slots=True)
 class PublishAndSettle:
-    """Publish these copies, each after so many seconds, and accept the original, as one transaction.
+    """Asks to publish these copies, each after its seconds, and to accept the original, as one transaction.
 
-    Then feed `TransactionAnswered`.
+    Afterwards `TransactionAnswered` is fed.
     """
 
     token: Token
@@ -203,10 +215,11 @@ class PublishAndSettle:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Give our word to the broker, then feed `SettleWritten(token)`.
+    """Asks to settle a delivery at the broker, and then to feed `SettleWritten(token)`.
 
-    With `marks` it is released for `after` seconds, and comes back with these headers; only where the plan's ways
-    have `postpone`. `returns`: it is accepted because a retry copy of it is kept, which comes again.
+    With `marks` the delivery is released for `after` seconds, and the message returns with these headers; only if the
+    plan's options have `postpone`. `returns`: the delivery is accepted because a retry copy of its message is stored,
+    which will be delivered again.
     """
 
     token: Token
@@ -227,7 +240,7 @@ def send_settlement(adapter: Adapter, c: Settle, written: Callable[[], None]) ->
 
 @dataclass(frozen=True, slots=True)
 class RecordAttempt:
-    """One attempt, told after the fact. Seconds, except where `_us` says otherwise."""
+    """Holds one attempt, reported after the fact. Seconds, except where `_us` says otherwise."""
 
     delivery: Delivery
     signature: Provenance
@@ -246,11 +259,11 @@ class RecordAttempt:
 
 @dataclass(frozen=True, slots=True)
 class PauseSource:
-    """Hand no message of this source to a handler until `ResumeSource`. Said once."""
+    """Asks to hand no message of this source to a handler until `ResumeSource`. Given once."""
 
     source: Destination
     reason: str
-    loud: bool = True  # a person may have to act; not for a full hold budget, which passes by itself
+    loud: bool = True  # a person may have to act; False for a full hold budget, which frees itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +273,7 @@ class ResumeSource:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Something for the log."""
+    """Asks to write a line to the log."""
 
     level: Literal["debug", "info", "warning", "error"]
     text: str
@@ -268,10 +281,11 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class OrderUpdate:
-    """Of an ordered source: what those that wait behind this delivery have to know.
+    """Tells the messages of an ordered source that wait behind this delivery what became of it.
 
-    `rests`: it will be run again here. Else it is over, or, where `returns` is not empty, comes again under that
-    message key, not before `not_before_us`. `left`: it was not settled, and is the broker's again.
+    `rests`: the message will be run again here. Otherwise the message is finished, or, if `returns` is not empty, it
+    will be delivered again under that message key, not before `not_before_us`. `left`: the delivery was not settled,
+    and the broker has the message again.
     """
 
     delivery: Delivery
@@ -297,7 +311,7 @@ Command = (
 
 
 class CommandHandler(Protocol):
-    """Executes commands. None of these methods blocks or raises."""
+    """Executes commands. No method blocks or raises."""
 
     def run(self, c: RunHandler, /) -> None: ...
     def wait(self, c: StartTimer, /) -> None: ...

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Retry copies and dead letters: what they carry, and that it fits. Pure.
+"""Makes retry copies and dead letters, and checks that they fit. Pure.
 
-A copy has the body byte for byte, the standard properties and the user's own headers, less those that bite
-when sent again (`Capabilities.strip`), plus ours: strings, in names of identifier characters, within a byte
-budget that the broker is known to accept.
+A copy has the body byte for byte, the standard properties and the user's own headers, without those that the broker
+would act on again (`Capabilities.strip`), plus ours: strings, in names of identifier characters, within a byte budget
+that the broker is known to accept.
 """
 
 from __future__ import annotations
@@ -28,26 +28,29 @@ from .interop import JMSJCA, jmsjca_dead_letter_headers
 from .outbox import QueuedSend, avoiding_broker_effects
 
 STATE_BYTES = 1024
-ERROR_BYTES = 2048  # of an error's text in a header; all of it goes to the journal
-SHORT_BYTES = 200  # of such a text when foreign headers leave little room
-ENTRY_BYTES = 8  # of framing, for each header
+ERROR_BYTES = 2048  # of an error's text in a header; the journal holds the full text
+SHORT_BYTES = 200  # of such a text if foreign headers leave little room
+ENTRY_BYTES = 8  # framing of each header
 COPY_ID_BYTES = len("redeliver_copy_id") + 32 + ENTRY_BYTES
 POLICY_BYTES = 512
 HISTORY = "redeliver_history"
-UNCOPYABLE = "redeliver_uncopyable"  # on a dead letter in limbo: why no copy of its message can be made
+UNCOPYABLE = "redeliver_uncopyable"  # on a dead letter in limbo: why its message cannot be copied
 DEAD_LETTER_REASONS = ("exhausted", "rejected", "fatal", "expired", "undecodable", "crashed")
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Who makes the copies, and under which policy: constant for one source of one consumer, but for messages that
-    bring a policy of their own along, or are in an arm."""
+    """Holds who makes the copies, and under which policy.
+
+    The values are constant for one source of one consumer, except for messages that bring a policy of their own, or are
+    in an arm.
+    """
 
     source: Destination
     app: str
     host: str
     policy_text: str  # of the policy that decides
-    policy_version: str  # of the one with all arms
+    policy_version: str  # of the policy with all arms
     language: str = ""  # the policy's
     arm: str | None = None  # None: the policy has no arms
     propensity: float | None = None  # the probability of that arm
@@ -55,38 +58,41 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class RetryTerms:
-    """Tells readers of the limbo's tables under which terms of its policy a parked message waits."""
+    """Holds the terms of the policy under which a parked message waits, for readers of the limbo's tables."""
 
-    delay: float  # seconds between its last failure and its next attempt
+    delay: float  # seconds from the last failure to the next attempt
     max_attempts: int  # 0: the policy never gives up
-    failure_port: str  # where its dead letters go, with commas between; empty: nowhere
+    failure_port: str  # the dead-letter targets, separated by commas; empty: none
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A verdict that sends something: copies to `targets`, each after `after` seconds; then settle the original.
+    """Holds a decision that sends messages: copies to `targets`, each after `after` seconds; then the original is
+    settled.
 
-    `outcome` and `reason` are the record's. `not_before_us` is set on retry copies only; `aside` on those that are
-    parked for the sake of an earlier message of their key. What was redirected because it expired `lives` for so many
-    seconds from `decided_us` on, or for ever, with `priority`.
+    `outcome` and `reason` are written to the record. `not_before_us` is set on retry copies only; `aside` on copies
+    that are parked because an earlier message of their key comes first. A message that is redirected because it expired
+    lives for `lives` seconds from `decided_us` on, or for ever, with `priority`.
     """
 
     outcome: str
     targets: tuple[Destination, ...]
     after: float = 0.0
-    parked: bool = False  # the copies are put into limbo, which sends them when they are due
+    parked: bool = False  # the copies go into limbo, which sends them when they are due
     reason: str = ""
     detail: str = ""
     not_before_us: int | None = None
     failure: Failure | None = None
     lives: float | None = None
-    priority: int | None = None  # None: its own
+    priority: int | None = None  # None: the message's own
     decided_us: int = 0
-    sends: tuple[QueuedSend, ...] = ()  # a success that sends: these, and no copies
+    sends: tuple[QueuedSend, ...] = ()  # messages sent by a successful handler; then there are no copies
     aside: bool = False
 
     def when(self, n: int) -> tuple[float, int | None]:
-        """Of its n-th copy: the seconds that the broker delays it, and from when on limbo may send it (0: at once)."""
+        """Return for the n-th copy the seconds that the broker delays it, and from when on limbo may send it (0: at
+        once).
+        """
         after, parked, due_us = self.after, self.parked, self.not_before_us
         if self.sends:
             sending = self.sends[n]
@@ -97,7 +103,7 @@ class Transfer:
 def copies_of(
     delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance, capabilities: Capabilities
 ) -> list[Outgoing]:
-    """One copy for each target. NotCopyable when an exact copy cannot be made or does not fit."""
+    """Return one copy for each target. Raises NotCopyable if an exact copy cannot be made or does not fit."""
     kept = _kept_headers(delivery, capabilities)
     ours, spare = _common(delivery, past, lineage, move, signature), {}
     if move.not_before_us is None:
@@ -108,7 +114,7 @@ def copies_of(
     else:
         ours["redeliver_not_before"] = iso(move.not_before_us)
         if past.expires_at_us is not None and (expires := iso_or_none(past.expires_at_us)) is not None:
-            ours["redeliver_expires_at"] = expires  # after the year 9999 is never
+            ours["redeliver_expires_at"] = expires  # a time after the year 9999 counts as never
     ours = _fit(delivery, ours, kept, capabilities, spare, past.history)
     ttl_us = None if move.lives is None else round(move.lives * 1e6)
     expires_at_us = None if ttl_us is None else move.decided_us + ttl_us
@@ -132,11 +138,11 @@ def limbo_letter(
     capabilities: Capabilities,
     why: str,
 ) -> Outgoing:
-    """Return the dead letter of a message of which no copy can be made, for a limbo: no header budget holds there.
+    """Return the dead letter of a message that cannot be copied, for a limbo, which has no header budget.
 
-    Its target is the source: released by hand, it goes back there as the message that it was (`as_it_was`). `why` no
-    copy can be made is its header `redeliver_uncopyable`. Its id is that of this verdict: the same message may become
-    a letter again.
+    The target of the letter is the source: if a person releases the letter, it goes back there as the original message
+    (`as_it_was`). The header `redeliver_uncopyable` holds `why` no copy can be made. The id is unique to this decision:
+    the same message may become a letter again.
     """
     source = signature.source
     ours = _common(delivery, past, lineage, move, signature) | {
@@ -155,7 +161,9 @@ def limbo_letter(
 
 
 def as_it_was(out: Outgoing) -> Outgoing:
-    """Return a parked message as it is to be published: a letter that was never copyable without our headers."""
+    """Return a parked message as it will be published: a letter of a message that cannot be copied loses our
+    headers.
+    """
     if UNCOPYABLE not in out.headers:
         return out
     return replace(out, headers={name: value for name, value in out.headers.items() if not name.startswith(PREFIX)})
@@ -164,9 +172,10 @@ def as_it_was(out: Outgoing) -> Outgoing:
 def release_annotations(
     delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance, capabilities: Capabilities
 ) -> dict[str, str]:
-    """What a message carries that is given back with a delay: as a retry copy would, but it is the same message.
+    """Return the headers for a message that is released with a delay: those of a retry copy, though the message is the
+    same.
 
-    NotCopyable when it does not fit.
+    Raises NotCopyable if they do not fit.
     """
     ours = _common(delivery, past, lineage, move, signature) | {"redeliver_hop": str(past.hop)}
     if move.not_before_us is not None:
@@ -183,16 +192,17 @@ def replay_copy(
     lineage: str,
     known_as: str | None = None,
 ) -> Outgoing:
-    """A dead letter on its way back to `source`, from which it was consumed: a new generation, without a past.
+    """Return a dead letter as it is replayed to `source`, from which it was consumed: a new generation, without
+    history.
 
-    `lineage` is for a letter that has none and nothing to make one of. `known_as` is the message's key where it was
-    consumed, for a letter of which that cannot be told any more: it goes elsewhere now, or has another body.
-    NotCopyable as for other copies.
+    `lineage` is for a letter without a lineage and without anything to derive one from. `known_as` is the message's key
+    at its source, for a letter from which the key can no longer be derived because it goes elsewhere now, or has
+    another body. Raises NotCopyable as for other copies.
     """
     here = Delivery(source, delivery.generation, delivery.tag, delivery.redelivered, delivery.native, delivery.reader)
     past, ours = read_history_headers(here), "redeliver_reason" in delivery.headers
     known = known_as or message_key(here, past) or lineage
-    past.generation += not ours  # of a letter of ours it is raised by reading it
+    past.generation += not ours  # for a letter of ours, reading has already raised it
     if ours and not past.original:
         past.original = {n: str(v) for n, v in delivery.headers.items() if n.startswith("redeliver_original_")}
     id_of_copy = copy_id(known, past.generation, past.hop + 1, source)
@@ -212,17 +222,19 @@ def replay_copy(
 
 
 def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[str]:
-    """The ids that `copies_of` gives to the copies for `targets`."""
+    """Return the ids that `copies_of` gives to the copies for `targets`."""
     return [copy_id(lineage, past.generation, past.hop + 1, target) for target in targets]
 
 
 def _kept_headers(delivery: Delivery, capabilities: Capabilities) -> dict[str, Any]:
-    """The user's own headers: not ours of the previous hop, not those that bite when sent again."""
+    """Return the user's own headers, without ours of the previous hop and without those that the broker would act on
+    again.
+    """
     return avoiding_broker_effects(delivery.headers, capabilities)
 
 
 def _common(delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance) -> dict[str, str]:
-    """What retry copies and dead letters both carry."""
+    """Return the headers that retry copies and dead letters share."""
     first = past.first_attempt_us
     ours = _originals(delivery, past, signature.source) | {
         "redeliver_failures": str(past.failures),
@@ -254,7 +266,7 @@ def _common(delivery: Delivery, past: Past, lineage: str, move: Transfer, signat
 
 
 def _last_error(delivery: Delivery) -> dict[str, str]:
-    """The error that the previous hop carried: an early copy moved on says the same as before."""
+    """Return the error that the previous hop carried, so that an early copy that is moved on keeps it."""
     names = ("redeliver_error_type", "redeliver_error_message", "redeliver_error_fingerprint")
     if not delivery.past.failures:
         return {}
@@ -262,9 +274,9 @@ def _last_error(delivery: Delivery) -> dict[str, str]:
 
 
 def _originals(delivery: Delivery, past: Past, source: Destination, *, routed: bool = True) -> dict[str, str]:
-    """Where the message was first seen, and as what; kept over any number of hops.
+    """Return where the message was first seen, and its first properties; kept over any number of hops.
 
-    Not `routed`: the way it came by is not its own, but that of the broker that dead-lettered it.
+    Without `routed`, the routing is not the message's own, but that of the broker that dead-lettered it.
     """
     properties, route = delivery.properties, delivery.reader.route(delivery.native) if routed else {}
     found: dict[str, Any] = {
@@ -280,7 +292,7 @@ def _originals(delivery: Delivery, past: Past, source: Destination, *, routed: b
 
 
 def iso_or_none(us: int) -> str | None:
-    """A producer may write any number as its timestamp."""
+    """Return the time as ISO 8601, or None: a producer may write any number as its timestamp."""
     try:
         return iso(us)
     except (ValueError, OverflowError, OSError):
@@ -307,16 +319,16 @@ def _dead_letter_headers(move: Transfer, signature: Provenance, capabilities: Ca
 
 
 def _fill(template: str, words: Mapping[str, str]) -> str:
-    """Not `str.format`: a cause or a name may contain braces."""
+    """Fill in a template. `str.format` is not used, because a cause or a name may contain braces."""
     return re.sub(r"\{(\w+)\}", lambda found: words.get(found[1], found[0]), template)
 
 
 def _state(state: Mapping[str, str]) -> str:
-    """The handler's strings as JSON within their budget; the ones that do not fit are left out, newest first."""
+    """Return the handler's strings as JSON within their budget; the newest ones that do not fit are left out."""
     kept: dict[str, str] = {}
     size = 0
     for key, value in state.items():
-        size += len(json.dumps({str(key): str(value)}))  # its braces are what the comma and the blank will be
+        size += len(json.dumps({str(key): str(value)}))  # the braces count for the comma and the space
         if size > STATE_BYTES:
             break
         kept[str(key)] = str(value)
@@ -331,9 +343,10 @@ def _fit(
     spare: Mapping[str, str],
     attempts: history.AttemptHistory = (),
 ) -> dict[str, str]:
-    """Our headers within what the broker takes beside the foreign ones: at need, texts are cut shorter.
+    """Return our headers within what the broker accepts beside the foreign ones; if needed, texts are cut shorter.
 
-    Those of `spare` go along where there is room for all of them, and the last `attempts` where that leaves any.
+    The headers in `spare` are added if there is room for all of them, and then the last `attempts` if there is room
+    left.
     """
     foreign = delivery.reader.headers_bytes(delivery.native) - sum(
         _size(name, value) for name, value in delivery.headers.items() if name not in kept
@@ -357,7 +370,7 @@ def _fit(
 
 
 def _size(name: str, value: object) -> int:
-    """Bytes of a header's name and text, never more than it takes on the wire; 0 for a number or a table."""
+    """Return the bytes of a header's name and text, never more than on the wire; 0 for a number or a table."""
     if isinstance(value, bytes):
         return len(name) + len(value)
     return len(name) + len(value.encode("utf-8", "replace")) if isinstance(value, str) else 0

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which way a delay is waited out: held here, given back, scheduled at the broker, or parked in limbo. Pure.
+"""Chooses how a delay is waited out: held here, released, scheduled at the broker, or parked in limbo. Pure.
 
-`delay_options` is asked once at start and refuses what this broker cannot do; `choose_delay` is asked for each rest.
+`delay_options` is called once at start and refuses what this broker cannot do; `choose_delay` is called for each delay.
 """
 
 from __future__ import annotations
@@ -18,41 +18,42 @@ from ..message import Destination
 Option = Literal["auto", "hold", "nack", "schedule", "park"]
 OPTIONS = ("auto", "hold", "nack", "schedule", "park")
 
-# For how many seconds yet no copy that is to wait so long can be scheduled for a source; asked from any thread.
+# For how many more seconds no copy with this delay can be scheduled for a source. Called from any thread.
 ScheduleWait = Callable[[Destination, float], float]
 
-HOLD_MAX = 10.0  # seconds that one hold may last (no-head-of-line-blocking)
-HOLD_MAX_ALONE = 1.0  # with a prefetch of one: nothing else runs meanwhile
+HOLD_MAX = 10.0  # the longest hold in seconds (no-head-of-line-blocking)
+HOLD_MAX_ALONE = 1.0  # with a prefetch of one, because nothing else runs meanwhile
 ACK_TIMEOUT_SHARE = 0.25  # of the broker's ack timeout
-APART_MOST = 8  # deliveries of one source that are kept here since no copy of them can be made
-GIVE_BACK_SHARE = 0.5  # of the broker's ack timeout: what cannot be copied goes back before it has passed
+APART_MOST = 8  # deliveries of one source that are kept here because they cannot be copied
+GIVE_BACK_SHARE = 0.5  # of the broker's ack timeout: a message that cannot be copied is released before this has passed
 PASSING_CURE = "consume a queue with a name of its own (no queues are made for one that the broker named), or "
 
 
 @dataclass(frozen=True, slots=True)
 class DelayOptions:
-    """What was checked at start for one source."""
+    """Holds what was checked at start for one source."""
 
     option: Option
-    budget: int  # deliveries that may be held at once
+    budget: int  # deliveries that may be held at the same time
     hold_max: float  # seconds, each
     schedule: ScheduleRange | None
     longest: float  # seconds, the policy's longest delay
-    postpone: ScheduleRange | None = None  # by giving back with a delay, at this source
-    limbo: bool = False  # is there one to park in?
-    returned_after: float = 0.0  # seconds for which the broker itself keeps back what is given back
-    spare: int | None = None  # of the budget, those that may be held for `hold_max`; any other for a second. None: all
-    apart: int = 0  # deliveries that may be kept here at once since no copy of them can be made
-    apart_beyond: int = 0  # of those places, the ones that lie beyond the budget
-    keep_at_most: float | None = None  # seconds that what cannot be copied is kept unsettled; None: without end
-    letters: bool = False  # is there a limbo for dead letters of which no copy can be made?
-    hold_in_line: float = 0.0  # seconds that a message may be held for which others of its key wait; 0: as any other
+    postpone: ScheduleRange | None = None  # by releasing with a delay, at this source
+    limbo: bool = False  # whether there is a limbo to park in
+    returned_after: float = 0.0  # seconds for which the broker itself delays a returned message
+    # places of the budget for holds of `hold_max`; other holds last at most a second. None: all places
+    spare: int | None = None
+    apart: int = 0  # deliveries that may be kept here at once because they cannot be copied
+    apart_beyond: int = 0  # those of these places that are beyond the budget
+    keep_at_most: float | None = None  # seconds that a message that cannot be copied is kept unsettled; None: no limit
+    letters: bool = False  # whether there is a limbo for dead letters that cannot be copied
+    hold_in_line: float = 0.0  # seconds of hold for a message for which others of its key wait; 0: as any other
 
     def in_line(self) -> DelayOptions:
         """Return these options for a message that has a place in the line of its key.
 
-        It is held for as long as the others may wait for it: a copy at the broker has no place that outlives us. What
-        the limbo keeps has one.
+        The message is held for as long as the others may wait for it, because a copy at the broker has no place that
+        survives this process. A copy in the limbo has one.
         """
         schedule = None if self.limbo else self.schedule
         return replace(self, hold_max=max(self.hold_max, self.hold_in_line), schedule=schedule)
@@ -61,9 +62,9 @@ class DelayOptions:
         """Return these options for a prefetch window that only the driver knows.
 
         - `window`: deliveries that the broker lets a consumer have unsettled, if that is known.
-        - `unsettled`: the most that were seen unsettled at once: a window that is not known is at least that large. Its
-          last place is taken for a second only, because healthy messages may have no other.
-        - `budget`: deliveries that may be held at once in a large window.
+        - `unsettled`: the most deliveries that were unsettled at once: an unknown window is at least that large. Its
+          last place is taken for a second only, because healthy messages may have no other place.
+        - `budget`: deliveries that may be held at the same time in a large window.
         """
         if window is None:
             held, spare = max(1, unsettled), max(0, unsettled - 1)
@@ -78,36 +79,37 @@ class DelayOptions:
 
 @dataclass(frozen=True, slots=True)
 class DelayChoice:
-    """One choice: the mechanism, the seconds of this hop, whether the subscription has to pause, and who waits."""
+    """Holds one choice: the mechanism, the seconds of this hop, whether the source has to pause, and who waits."""
 
     how: Mechanism
     seconds: float
     pause: bool = False
-    there: bool = False  # of a nack: the broker waits, with the message, and not we
+    there: bool = False  # for a nack: the broker waits with the message, instead of this process
 
 
 def schedules_at_once(_source: Destination, _seconds: float) -> float:
-    """Where what a scheduled copy waits in can be trusted as soon as it is there."""
+    """Return 0: scheduled copies wait in queues that can be trusted as soon as they exist."""
     return 0.0
 
 
 def hold_budget(prefetch: int) -> int:
-    """Half of the prefetch window, so that healthy messages keep the other half; one for a prefetch of one."""
+    """Return half of the prefetch window, so that healthy messages keep the other half; 1 for a prefetch of one."""
     return max(1, prefetch // 2)
 
 
 def places_apart(prefetch: int) -> tuple[int, int]:
-    """Return how many deliveries may be kept that cannot be copied, and how many of these places no held one may have.
+    """Return how many deliveries that cannot be copied may be kept, and how many of these places are closed to held
+    ones.
 
-    At most half of what the hold budget leaves of the prefetch window: healthy messages keep the other half. A window
-    of two has one place for both, a window of one has none.
+    These are at most half of what the hold budget leaves of the prefetch window: healthy messages keep the other half.
+    A window of two has one place for both, a window of one has none.
     """
     beyond = min(APART_MOST, (prefetch - hold_budget(prefetch)) // 2)
     return (max(1, beyond) if prefetch > 1 else 0), beyond
 
 
 def hold_limit(prefetch: int, ack_timeout: float | None) -> float:
-    """How long one hold may last, in seconds."""
+    """Return how long one hold may last, in seconds."""
     limit = HOLD_MAX if prefetch > 1 else HOLD_MAX_ALONE
     return min(limit, ack_timeout * ACK_TIMEOUT_SHARE) if ack_timeout else limit
 
@@ -125,7 +127,7 @@ def delay_options(
     limbo: bool = False,
     returned_after: float = 0.0,
 ) -> DelayOptions:
-    """What may be chosen from for `source`. PolicyError when the policy's longest delay cannot be had safely."""
+    """Return the options for `source`. Raises PolicyError if the policy's longest delay is not possible safely."""
     if option not in OPTIONS:
         raise ConfigError(f"delay={option!r} is unknown", cure=f"Choose one of {', '.join(OPTIONS)}")
     if option == "park" and not limbo:
@@ -168,7 +170,7 @@ def delay_options(
 
 
 def _reach(schedule: ScheduleRange | None, longest: float) -> ScheduleRange | None:
-    """Only the rungs that this policy can make use of: no others are declared."""
+    """Return only the rungs that this policy can use: no others are declared."""
     if schedule is None or not schedule.rungs:
         return schedule
     rungs = tuple(rung for rung in schedule.rungs if rung <= longest)
@@ -193,16 +195,15 @@ def _check_nack(here: str, capabilities: Capabilities, exclusive: bool) -> None:
 def choose_delay(
     rest: float, ways: DelayOptions, *, room: bool, nackable: bool, copyable: bool = True, postponable: bool = False
 ) -> DelayChoice:
-    """How the next `rest` seconds are waited out.
+    """Return how the next `rest` seconds are waited out.
 
-    `room`: the hold budget has a place. `nackable`: the message is known by an id that survives its return.
-    `copyable`: an exact copy can be made. `postponable`: it can be given back with a delay, as far as that is to be
-    had here.
+    `room`: the hold budget has a free place. `nackable`: the message has an id that survives its return. `copyable`: an
+    exact copy can be made. `postponable`: the message can be released with a delay, if that is available here.
     """
     away = ways.postpone.hop(rest) if ways.postpone is not None and postponable else 0.0
     if away > 0 and (ways.option == "nack" or rest > ways.hold_max or not room):
         return DelayChoice("nack", away, there=True)
-    before = rest - ways.returned_after  # what the broker adds is part of the delay
+    before = rest - ways.returned_after  # the broker's own delay is part of the delay
     if ways.option == "nack" and nackable and ways.postpone is None and before >= 0 and rest <= ways.hold_max:
         return DelayChoice("nack", before, pause=not room)
     if ways.option == "park" and copyable and rest > 0:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads the `redeliver_*` headers of our copies. Pure.
 
-The count F rides on copies as `redeliver_failures` and is good only together with `redeliver_failures_for` =
-this source and without `redeliver_reason`. A message with a reason is a dead letter that a stranger's tool
-sent back: it starts again at F = 0, one generation later. A broker's own counter is never asked.
+Copies carry the count F as `redeliver_failures`. It is valid only together with `redeliver_failures_for` = this source
+and without `redeliver_reason`. A message with a reason is a dead letter that another tool sent back: it starts again at
+F = 0, one generation later. A broker's own counter is never used.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from . import history
 
 PREFIX = "redeliver_"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MOST_COUNTED = 2**31 - 2**20  # that a header is believed: counting goes on from there, in the journal's 32 bits
+# the largest count that is believed: counting continues from there, in the journal's 32 bits
+MOST_COUNTED = 2**31 - 2**20
 
 
 def read_history_headers(delivery: Delivery) -> Past:
-    """What a delivery's own headers say of earlier attempts here. Headers of another source count for nothing."""
+    """Return what a delivery's own headers record of earlier attempts here. Headers of another source are ignored."""
     headers = delivery.headers
     if not any(name.startswith(PREFIX) for name in headers):
         return Past()
@@ -58,7 +59,7 @@ def read_history_headers(delivery: Delivery) -> Past:
 
 
 def iso(us: int) -> str:
-    """Microseconds as ISO 8601 in UTC."""
+    """Return microseconds since 1970 as ISO 8601 in UTC."""
     return (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
@@ -68,7 +69,7 @@ def _text(headers: dict[str, Any], name: str) -> str:
 
 
 def _int(headers: dict[str, Any], name: str) -> int:
-    """A decimal from 0 to MOST_COUNTED; whatever else a stranger wrote there is 0."""
+    """Return a decimal from 0 to MOST_COUNTED; any other text is 0."""
     text = _text(headers, name)
     return min(int(text), MOST_COUNTED) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
@@ -83,7 +84,9 @@ def _time(headers: dict[str, Any], name: str) -> int | None:
 
 
 def due_now(headers: Mapping[str, Any], now_us: int) -> dict[str, Any]:
-    """The headers of a copy that goes out now, though it says a later date: it was made due by hand."""
+    """Return the headers of a copy that is sent now although its date is later, because somebody made it due by
+    hand.
+    """
     due_us = _time(dict(headers), "not_before")
     return dict(headers) if due_us is None or due_us <= now_us else {**headers, "redeliver_not_before": iso(now_us)}
 

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The last attempts of a message, as they ride on its copies: one JSON property within a budget. Pure.
+"""Reads and writes the last attempts of a message, which its copies carry as one JSON property within a budget. Pure.
 
 `[{"t":"2026-01-02T03:04:05.000Z","f":"0123456789abcdef","h":"host1","d":1.5}, …]`, oldest first: when the attempt
-failed, the failure's fingerprint, on which host, and the rest in seconds that followed; the last one of a dead
-letter was followed by none. It is written anew on each copy, never appended to.
+failed, the failure's fingerprint, on which host, and the delay in seconds that followed; no delay follows the last
+attempt of a dead letter. The property is written anew on each copy, never appended to.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ AttemptHistory = tuple[Attempt, ...]
 
 
 def added(history: AttemptHistory, at_us: int, fingerprint: str, host: str) -> AttemptHistory:
-    """With one more attempt, which failed at `at_us` (microseconds since 1970)."""
+    """Return the history with one more attempt, which failed at `at_us` (microseconds since 1970)."""
     return (*history, Attempt(at_us, fingerprint, host, None))[-KEPT:]
 
 
 def rested(history: AttemptHistory, delay: float) -> AttemptHistory:
-    """The last attempt is followed by a rest of `delay` seconds."""
+    """Return the history with a delay of `delay` seconds after the last attempt."""
     return (*history[:-1], history[-1]._replace(delay=delay)) if history else history
 
 
 def written(history: AttemptHistory, room: int = HISTORY_BYTES) -> str:
-    """ASCII of at most `room` bytes, and of 2 KiB; the oldest are left out. Empty when not even the last one fits."""
+    """Return the history as ASCII of at most `room` bytes and 2 KiB, without the oldest attempts; empty if the last
+    one does not fit.
+    """
     items = [json.dumps(_item(attempt), separators=(",", ":")) for attempt in history[-KEPT:]]
     while items and len(",".join(items)) + 2 > min(room, HISTORY_BYTES):
         del items[0]
@@ -44,7 +46,9 @@ def written(history: AttemptHistory, room: int = HISTORY_BYTES) -> str:
 
 
 def read(text: str) -> AttemptHistory:
-    """The other way round. What is not of this form, or longer than we write, tells nothing: it is a stranger's."""
+    """Return the history in a text; empty if the text is not of this form, or is longer than ours, and so is not
+    ours.
+    """
     if not 0 < len(text) <= HISTORY_BYTES:
         return ()
     try:

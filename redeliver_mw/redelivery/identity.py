@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Computes the keys by which a message, a redelivery of it and its copies are known. Pure.
+"""Computes the keys that identify a message, its redeliveries and its copies. Pure.
 
-A message without an id is known by its *twin key*: everything about it that survives a redelivery. Identical messages
-share that key and are interchangeable as far as counts go.
+A message without an id is identified by its *twin key*: everything about the message that survives a redelivery.
+Identical messages share that key and are interchangeable as far as counts go.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination, Identity, Past, SupportsTwins
 
 _HALF = 16  # bytes of a digest, for each of its parts
-TWIN = "x"  # with which a twin key begins; the keys of messages with an id are hexadecimal
+TWIN = "x"  # prefix of a twin key; the keys of messages with an id are hexadecimal
 TWIN_CHARS = 32
 
 
 def message_key(delivery: Delivery, past: Past) -> str | None:
-    """The message's own id across copies: its lineage, or a hash; None when it has nothing to be known by."""
+    """Return the message's own id across copies: its lineage, or a hash; None if nothing identifies it."""
     return past.lineage or own_key(delivery)
 
 
 def own_key(delivery: Delivery) -> str | None:
-    """The key that a message has before any copy of it; a delivery is hashed once."""
+    """Return the key that a message has before any copy of it; a delivery is hashed once."""
     if delivery.own_key is None:
         delivery.own_key = key_of(str(delivery.destination), delivery.identity, delivery.body)
     return delivery.own_key
 
 
 def key_of(source: str, identity: Identity, body: bytes) -> str | None:
-    """The key of a message without a past; `source` is its destination, kind and all."""
+    """Return the key of a message without history; `source` is the full name of its destination, with its kind."""
     if identity.message_id is None:
         return None
     seed = f"{source}\0{identity.message_id!r}\0{identity.timestamp_us!r}"
@@ -42,7 +42,7 @@ def key_of(source: str, identity: Identity, body: bytes) -> str | None:
 
 
 def twin_key(delivery: Delivery, capabilities: Capabilities) -> str:
-    """Return what identical messages without an id have in common: all that a redelivery brings back unchanged."""
+    """Return what identical messages without an id have in common: everything that a redelivery does not change."""
     reader, native = delivery.reader, delivery.native
     if _knows_twins(type(reader)):
         rest, headers = cast(SupportsTwins, reader).twin(native)
@@ -72,22 +72,27 @@ def _knows_twins(reader: type[object]) -> bool:
 
 
 def ledger_key(key: str, past: Past) -> str:
-    """One hop of one generation of one message."""
+    """Return the key of one hop of one generation of one message."""
     return f"{key}/{past.generation}/{past.hop}"
 
 
 def digest(delivery: Delivery) -> bytes:
-    """Tells two messages apart that carry the same lineage (a handler forwarded its headers): of id, and of body."""
+    """Return a digest of id and body, to tell messages apart that carry the same lineage (a handler forwarded its
+    headers).
+    """
     seed = repr(delivery.identity.message_id).encode("utf-8", "backslashreplace")
     return b"".join(hashlib.sha256(part).digest()[:_HALF] for part in (seed, delivery.body))
 
 
 def same_body(one: bytes, other: bytes) -> bool:
-    """Of two digests. ActiveMQ gives a copy that was sent twice two ids, but it is one copy."""
+    """Return whether two digests have the same body.
+
+    ActiveMQ gives a copy that was sent twice two ids, but it is one copy.
+    """
     return one[_HALF:] == other[_HALF:]
 
 
 def copy_id(lineage: str, generation: int, hop: int, target: Destination) -> str:
-    """The id of one copy: the same on every try of it, never that of another copy (exact-copies)."""
+    """Return the id of one copy: the same on every try of the copy, never that of another copy (exact-copies)."""
     seed = f"{lineage}\0{generation}\0{hop}\0{target}"
     return hashlib.sha256(seed.encode("utf-8", "backslashreplace")).hexdigest()[:32]

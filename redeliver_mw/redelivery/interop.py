@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a system reads from a message and writes on it, beside its policy; done where the policy is in its language.
+"""Reads from a message, and writes on it, what another system would, if the policy is in that system's language.
 
 - **jmsjca**: a handler reads `_JMSJCA_RedeliveryCount`, and may set `_JMSJCA_RedeliveryHandling`,
   `_JMSJCA_UserRollbackData…` and `_JMSJCA_StopMessageDelivery`; a moved message carries `_JMSJCA_…` and
@@ -23,19 +23,19 @@ from ..message import Delivery, Destination
 from ..policy import RedeliveryPolicy
 from ..redaction import clean, redact, trim_utf8
 
-JMSJCA = ("_JMSJCA_", "JMS_Sun_JMSJCA_")  # the name of a property of a moved message, and its older one
+JMSJCA = ("_JMSJCA_", "JMS_Sun_JMSJCA_")  # the name of a property of a moved message, and the older name
 HANDLING = "_JMSJCA_RedeliveryHandling"
 ROLLBACK_DATA = "_JMSJCA_UserRollbackData"
 STOP = "_JMSJCA_StopMessageDelivery"
 COUNT = "_JMSJCA_RedeliveryCount"
-DELIVERY_TIME = "JMS_BEA_DeliveryTime"  # milliseconds since 1970, where its sender gave WebLogic one
+DELIVERY_TIME = "JMS_BEA_DeliveryTime"  # milliseconds since 1970, if the sender gave WebLogic a time
 TRACE_BYTES = 2048
 OWN_POLICIES = ("jmsjca", "weblogic")  # the languages in which a handler or a sender may change the policy of a message
-LINE_BYTES = 8192  # of an expired message's log line
+LINE_BYTES = 8192  # of the log line of an expired message
 
 
 def own_policy(policy: RedeliveryPolicy, delivery: Delivery, state: Mapping[str, str]) -> RedeliveryPolicy:
-    """The policy of this one message: what its handler or its sender set, where the language knows of that."""
+    """Return the policy of this one message, with what its handler or sender set, if the language supports that."""
     if policy.language == "jmsjca" and (text := state.get(HANDLING)) is not None:
         return _handling(text) or policy
     if policy.language == "weblogic":
@@ -44,7 +44,7 @@ def own_policy(policy: RedeliveryPolicy, delivery: Delivery, state: Mapping[str,
 
 
 def _senders(policy: RedeliveryPolicy, delivery: Delivery) -> RedeliveryPolicy:
-    from ..policy.formats.weblogic import reader  # loaded where such a policy has been read
+    from ..policy.formats.weblogic import reader  # already loaded if such a policy has been read
 
     if (limit := _whole(_headers(delivery).get(reader.SENDERS_LIMIT))) is not None:
         return reader.with_senders_limit(policy, limit)
@@ -52,16 +52,19 @@ def _senders(policy: RedeliveryPolicy, delivery: Delivery) -> RedeliveryPolicy:
 
 
 def is_dated(policy: RedeliveryPolicy, delivery: Delivery) -> bool:
-    """Has its sender given it a delivery date? In other languages than Patch Bay's the headers are not looked at."""
+    """Return whether the sender gave the message a delivery date.
+
+    Only Patch Bay's language reads the headers for this.
+    """
     if policy.language != "patchbay":
         return False
-    from ..policy.formats.patchbay import reader  # loaded where such a policy has been read
+    from ..policy.formats.patchbay import reader  # already loaded if such a policy has been read
 
     return reader.DELIVERY_DATE in _headers(delivery)
 
 
 def rest_until_due(policy: RedeliveryPolicy, delivery: Delivery, now: float) -> float:
-    """Seconds until the sender's delivery date, 0 without one; `now` is wall time, seconds since 1970."""
+    """Return the seconds until the sender's delivery date, 0 without one; `now` is wall time, seconds since 1970."""
     if not is_dated(policy, delivery):
         return 0.0
     from ..policy.formats.patchbay import reader
@@ -77,9 +80,10 @@ def jmsjca_dead_letter_headers(
     failure: Failure | None,
     original: Mapping[str, str],
 ) -> dict[str, str]:
-    """What JMSJCA writes on a message that it moves: each property under its name and its older one, none empty.
+    """Return the headers that JMSJCA writes on a moved message: each property under its new and old name, none empty.
 
-    As strings, which a JMS client may read as numbers. `original` holds `redeliver_original_*` as first seen.
+    The values are strings, which a JMS client may read as numbers. `original` holds `redeliver_original_*` as first
+    seen.
     """
     if language != "jmsjca":
         return {}
@@ -104,7 +108,7 @@ def jmsjca_dead_letter_headers(
 
 
 def expired_line(policy: RedeliveryPolicy, delivery: Delivery) -> str:
-    """What is logged of an expired message that is dropped; empty where the policy does not ask for it."""
+    """Return the log line for an expired message that is dropped; empty if the policy does not ask for one."""
     if policy.expiry.action != "log":
         return ""
     properties = {**delivery.headers, "JMSXDeliveryCount": delivery.past.failures + 1}
@@ -114,19 +118,19 @@ def expired_line(policy: RedeliveryPolicy, delivery: Delivery) -> str:
 
 
 class JmsjcaProperties:
-    """The properties by which a handler speaks to JMSJCA: `delivery.headers["_JMSJCA_…"]`, while it runs.
+    """Offers the properties through which a handler talks to JMSJCA: `delivery.headers["_JMSJCA_…"]`, while it runs.
 
-    `begin` before a run and `ended` after it, on the thread of that run. Between them the handler reads
-    `_JMSJCA_RedeliveryCount` (an int, F before this run) and what it kept, and may set: a redelivery string for
-    this message from now on, strings to keep between attempts, a true value to stop the delivery of messages.
-    What it set is its `state` afterwards, and rides on copies as that does; the headers are as they were.
+    `begin` is called before a run and `ended` after it, on the thread of that run. Between them the handler reads
+    `_JMSJCA_RedeliveryCount` (an int, F before this run) and the strings that it kept, and may set: a redelivery string
+    for this message from now on, strings to keep between attempts, a true value to stop the delivery of messages. The
+    values that it set are its `state` afterwards, and copies carry them like any state; the headers are restored.
     """
 
     def __init__(self) -> None:
         self._before: dict[Delivery, dict[str, Any]] = {}
 
     def __bool__(self) -> bool:
-        """Whether any run is under way."""
+        """Return whether any run is in progress."""
         return bool(self._before)
 
     def begin(self, delivery: Delivery) -> None:
@@ -139,7 +143,7 @@ class JmsjcaProperties:
             headers.update((n, text) for n, text in delivery.past.state.items() if n.startswith(JMSJCA[0]))
 
     def ended(self, delivery: Delivery) -> tuple[bool, str]:
-        """Whether the handler asked to stop, and what is wrong with the string that it set, if anything is."""
+        """Return whether the handler asked to stop, and what is wrong with the string that it set, if anything is."""
         if (before := self._before.pop(delivery, None)) is None:
             return False, ""
         headers = _headers(delivery)
@@ -155,7 +159,7 @@ class JmsjcaProperties:
 
 
 def _headers(delivery: Delivery) -> dict[str, Any]:
-    """Those that cannot be read say nothing: whoever asks here must not raise."""
+    """Return the headers, or none if they cannot be read, because the callers must not raise."""
     try:
         return delivery.headers
     except Exception:
@@ -173,7 +177,7 @@ def _handling(text: str) -> RedeliveryPolicy | None:
 def _jms_headers(delivery: Delivery, policy: RedeliveryPolicy) -> dict[str, object]:
     """Return the standard headers and WebLogic's own by their JMS names, as far as they are known here.
 
-    Times are in milliseconds. A message that was not sent for later has the time of its sending as JMSDeliveryTime.
+    Times are in milliseconds. JMSDeliveryTime is the time of sending for a message that was sent without a delay.
     """
     p = delivery.properties
     sent = None if p.timestamp_us is None else p.timestamp_us // 1000
@@ -199,7 +203,7 @@ def _text(value: object) -> str:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number as the broker hands it over: STOMP knows only text."""
+    """Return a whole number as the broker passes it: STOMP has only text."""
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
     if isinstance(value, str):

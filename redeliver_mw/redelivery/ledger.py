@@ -3,11 +3,11 @@
 """Remembers messages that the broker still holds: their failures, decisions and confirmed copies. Pure.
 
 While the broker keeps the original of a message, the ledger holds F, the not-before, the decision and the confirmed
-targets. `headers.py` reads what our copies carry instead. A broker's own counter is never asked (own-count).
+targets. `headers.py` reads what our copies carry instead. A broker's own counter is never used (own-count).
 
-An entry of a message without an id is claimed, with its count, history and lineage, by the next redelivery that has the
-same twin key (see `identity.py`); never while its own delivery lives, and never with a decision, a confirmed copy or an
-end.
+The next redelivery with the same twin key (see `identity.py`) claims the entry of a message without an id, with its
+count, history and lineage. An entry is never claimed while its own delivery lives, nor once it has a decision, a
+confirmed copy or an end.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from .states import State
 
 NO_COPIES: Mapping[str, Outgoing] = MappingProxyType({})
 NO_REFUSALS: Mapping[str, str] = MappingProxyType({})
-CLAIM_MARGIN_US = 1_800_000_000  # beyond the longest delay, where the broker tells no ack timeout: half an hour
-LEDGER_SIZE = 10_000  # entries a ledger keeps; the one used longest ago goes first, which can only lower a count
+CLAIM_MARGIN_US = 1_800_000_000  # beyond the longest delay, if the broker reports no ack timeout: half an hour
+LEDGER_SIZE = 10_000  # entries in a ledger; the least recently used one is removed first, which can only lower a count
 
 
 class Ledger(Protocol):
-    """Keeps an entry for each message of which the broker keeps the original. Implemented by `MemoryLedger`."""
+    """Keeps an entry for each message whose original is at the broker. Implemented by `MemoryLedger`."""
 
-    back: set[str]  # keys of what went back to the broker
+    back: set[str]  # keys of messages that the broker has again
 
     def find(self, key: str, /) -> LedgerEntry | None: ...
     def open(self, key: str, make: Callable[[], LedgerEntry], /) -> LedgerEntry: ...
@@ -47,31 +47,34 @@ class Ledger(Protocol):
     def claim(self, twin: str, oldest_us: int, /) -> LedgerEntry | None: ...
     def awaits_twin(self, twin: str, /) -> bool: ...
     def save(self, key: str, /) -> None: ...  # its entry has changed
-    def over(self, key: str, /) -> None: ...  # its settle is written: another process need not know of it
+    def over(self, key: str, /) -> None: ...  # its settlement is written: no other process needs the entry
 
 
 @dataclass(slots=True)
 class LedgerEntry:
-    """Holds what the ledger knows of one message at one hop. Written by one interceptor at a time."""
+    """Holds what the ledger knows about one message at one hop. Written by one interceptor at a time."""
 
     lineage: str
     past: Past
-    digest: bytes  # of body and message id: a shortcut is taken only for the very same message
-    transfer: Transfer | None = None  # that was decided on, once its first copy went out
-    confirmed: frozenset[str] = frozenset()  # copy ids
-    done: bool = False  # our settle was given: a redelivery is settled at once
-    apart: bool = False  # a transaction failed: its copies are sent first, and settled after
+    digest: bytes  # of body and message id: only the identical message is settled without a run
+    transfer: Transfer | None = None  # the decision, once its first copy was sent
+    confirmed: frozenset[str] = frozenset()  # ids of confirmed copies
+    done: bool = False  # the settlement was decided: a redelivery is settled at once
+    apart: bool = False  # a transaction failed: its copies are sent first, and the original is settled afterwards
     doubted: bool = False  # a transaction was lost with its link: another one is tried, once
-    failure: Failure | None = None  # the last one, without its traceback, for a copy that is made after a redelivery
-    crashed: bool = False  # a process died while it, and nothing else, was in a handler: not counted yet
-    stranded: bool = False  # it was said that no copy of it can be made, and that it stays unsettled
+    # the last failure, without its traceback, for a copy that is made after a redelivery
+    failure: Failure | None = None
+    crashed: bool = False  # a process died while only this message was in a handler: not counted yet
+    stranded: bool = False  # it was logged that the message cannot be copied, and that it stays unsettled
     tracked: TrackedDelivery | None = None  # the live delivery, so that a fresh twin is never taken for a redelivery
-    returns: bool = False  # done, by a retry copy that comes again
+    returns: bool = False  # done, by a retry copy that will be delivered
 
     def is_unclaimed(self, oldest_us: int) -> bool:
-        """Return whether a redelivery of an identical message may take its count over: one that failed since then.
+        """Return whether the redelivery of an identical message may take over the count of this entry, which failed
+        since then.
 
-        Also what is stranded, whenever it failed: it is given back again and again, and is not to be run again.
+        This includes stranded messages, whenever they failed: they are released again and again, and must not be run
+        again.
         """
         counts = self.past.failures > 0 or self.past.not_before_us is not None or self.crashed
         decided = self.done or bool(self.confirmed) or (self.transfer is not None and not self.stranded)
@@ -79,16 +82,16 @@ class LedgerEntry:
         return counts and not decided and self.tracked is None and recent
 
     def finish(self) -> None:
-        """Its end is decided: only that is remembered, in few bytes."""
+        """Note that the end is decided, and keep only that, in few bytes."""
         self.done, self.past = True, Past()
         self.transfer, self.failure, self.confirmed = None, None, frozenset()
 
 
 @dataclass(slots=True, eq=False)
 class TrackedDelivery:
-    """Holds the state of one delivery with a past. Seconds on the monotonic clock, except where `_us` says otherwise.
+    """Holds the state of one tracked delivery. Seconds on the monotonic clock, except where `_us` says otherwise.
 
-    `state` is changed by `Effects.step` alone, by the table in `states.py`.
+    Only `Effects.step` changes `state`, by the table in `states.py`.
     """
 
     token: int
@@ -101,31 +104,31 @@ class TrackedDelivery:
     entry: LedgerEntry | None
     ledger: Ledger  # of its source
     budget: HoldBudget  # of its source
-    nameless: bool = False  # without an id: its redelivery claims its count, and nothing else of it
-    expected: bool = False  # it went back to the broker before, and has come again
+    nameless: bool = False  # without an id: its redelivery claims its count, and nothing else
+    expected: bool = False  # the broker had the message again, and has delivered it again
     how: Mechanism = "hold"
-    due: float = 0.0  # when its delay is over
-    seconds: float = 0.0  # of this hold, or at the broker
-    marks: Mapping[str, str] | None = None  # that it is given back with
+    due: float = 0.0  # when the delay is over
+    seconds: float = 0.0  # of this hold, or of the delay at the broker
+    marks: Mapping[str, str] | None = None  # headers with which the message is released
     transfer: Transfer | None = None
     outs: Mapping[str, Outgoing] = field(default_factory=lambda: NO_COPIES)  # copy id -> copy
-    wave: frozenset[str] = frozenset()  # sent, at the last try
-    open: frozenset[str] = frozenset()  # sent, not answered
+    wave: frozenset[str] = frozenset()  # copies sent at the last try
+    open: frozenset[str] = frozenset()  # copies sent and not answered
     confirmed: frozenset[str] = frozenset()
     tries: int = 0
     why: str = ""  # the last refusal
     refusals: Mapping[str, str] = field(default_factory=lambda: NO_REFUSALS)  # copy id -> its own last refusal
-    doubt: bool = False  # a copy was not answered: it may be there
+    doubt: bool = False  # a copy was not answered: the broker may have it
     copyable: bool = True
-    whole: bool = True  # a limbo can keep it
-    letter: bool = False  # its dead letter, of which no copy can be made, is on its way into limbo
-    since: float = 0.0  # when it was seen first
+    whole: bool = True  # a limbo can store the message
+    letter: bool = False  # the dead letter of a message that cannot be copied is being put into limbo
+    since: float = 0.0  # when the delivery was first seen
     failure: Failure | None = None
     draft: RecordAttempt | None = None  # of an attempt that is not over yet
 
     @property
     def is_retry(self) -> bool:
-        """Return whether what is sent for it is a retry copy."""
+        """Return whether the copies sent for the delivery are retry copies."""
         return self.transfer is not None and self.transfer.outcome == "redelivered"
 
     def has_room(self, options: DelayOptions) -> bool:
@@ -138,18 +141,18 @@ class TrackedDelivery:
         self.budget.take(self.token, apart=not shared)
 
     def save(self) -> None:
-        """Let the ledger keep what was done, as far as it keeps anything."""
+        """Let the ledger store the changes, if it stores any."""
         if self.key is not None and self.entry is not None:
-            ended = self.state is State.SETTLED and self.entry.done  # what was released is not over
+            ended = self.state is State.SETTLED and self.entry.done  # a released delivery is not over
             (self.ledger.over if ended else self.ledger.save)(self.key)
 
     def expect_return(self) -> None:
-        """Note that the broker has the message again, and may hand it out without a mark that says so."""
+        """Note that the broker has the message again, and may deliver it without marking it as redelivered."""
         if self.key is not None and self.entry is not None and not self.entry.done:
             self.ledger.back.add(self.key)
 
     def end_entry(self) -> None:
-        """Let the ledger remember that the end is decided, and nothing else."""
+        """Let the ledger remember only that the end is decided."""
         if self.entry is not None:
             self.entry.returns = self.is_retry
             self.entry.finish()
@@ -157,11 +160,11 @@ class TrackedDelivery:
 
 
 class MemoryLedger:
-    """The ledger of one process, broker and source. Outlives connections; bounded."""
+    """Is the ledger of one process, broker and source. Outlives connections; bounded."""
 
     def __init__(self, size: int = LEDGER_SIZE) -> None:
         self._size = size
-        self.back: set[str] = set()  # keys of what went back to the broker, which may hand it out without a mark
+        self.back: set[str] = set()  # keys of messages that the broker has again, and may deliver without a mark
         self._entries: OrderedDict[str, LedgerEntry] = OrderedDict()
         self._twins: dict[str, set[str]] = {}  # twin key -> keys of entries of messages without an id
         self._lock = threading.Lock()
@@ -170,7 +173,7 @@ class MemoryLedger:
         return len(self._entries)
 
     def find(self, key: str, /) -> LedgerEntry | None:
-        """The entry of `key`, or None."""
+        """Return the entry of `key`, or None."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is not None:
@@ -178,7 +181,7 @@ class MemoryLedger:
             return entry
 
     def open(self, key: str, make: Callable[[], LedgerEntry], /) -> LedgerEntry:
-        """The entry of `key`, made when there is none."""
+        """Return the entry of `key`, made if there is none."""
         with self._lock:
             entry = self._entries.get(key)
             if entry is None:
@@ -201,18 +204,19 @@ class MemoryLedger:
     def claim(self, twin: str, oldest_us: int, /) -> LedgerEntry | None:
         """Return the entry with the highest count that a redelivered message with this twin key takes over, or None.
 
-        `oldest_us`: when it must have failed at the earliest. The caller's delivery is its owner from then on.
+        `oldest_us`: the earliest time of failure for an entry to be taken over, in microseconds since 1970. The
+        caller's delivery owns the entry from then on.
         """
         with self._lock:
             keys = self._twins.get(twin, ())
             over = [key for key in keys if self._entries[key].done]
-            for key in over:  # nobody asks for them again
+            for key in over:  # no delivery asks for these entries again
                 self._twins[twin].discard(key)
             found = [entry for key in keys if (entry := self._entries[key]).is_unclaimed(oldest_us)]
             return max(found, key=lambda entry: entry.past.failures + entry.crashed, default=None)
 
     def awaits_twin(self, twin: str, /) -> bool:
-        """Return whether a message with this twin key went back to the broker."""
+        """Return whether the broker has a message with this twin key again."""
         with self._lock:
             return any(key in self.back for key in self._twins.get(twin, ()))
 
@@ -222,10 +226,10 @@ class MemoryLedger:
             self._gone(key)
 
     def save(self, key: str, /) -> None:
-        """Its entry has changed."""
+        """Note that the entry of `key` has changed."""
 
     def over(self, key: str, /) -> None:
-        """Its settle is written: nobody but this process will ever ask for it."""
+        """Note that the settlement of `key` is written: only this process will ever need the entry."""
 
 
 _ledgers: dict[tuple[str, Destination], MemoryLedger] = {}
@@ -242,12 +246,15 @@ def ledger_of(scope: str, source: Destination) -> MemoryLedger:
 
 
 def count_failure(past: Past, ttl_us: int | None, at_us: int, ran: float, error: str, *, counted: bool) -> None:
-    """Note a failure in `past`: at `at_us`, after `ran` seconds. Not `counted`: the handler only asked for a rest."""
+    """Note a failure in `past`: at `at_us`, after `ran` seconds.
+
+    Without `counted`, the handler only asked for a delay.
+    """
     first = at_us - round(ran * 1e6)
     past.failures += counted
     past.first_attempt_us = past.first_attempt_us or first
     if past.expires_at_us is None and ttl_us is not None:
-        past.expires_at_us = first + ttl_us  # at the latest: how long it lay in its queue nobody tells
+        past.expires_at_us = first + ttl_us  # at the latest: how long the message was in its queue is unknown
     if counted:
         past.first_failed_us = past.first_failed_us or at_us
     past.last_failed_us = at_us

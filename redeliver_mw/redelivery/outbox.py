@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a handler sends: kept until it has succeeded, and thrown away when it has not.
+"""Keeps what a handler sends until the handler has succeeded, and discards it if the handler fails.
 
-Everything that can be known to be wrong with a message is said where it is sent, in the handler: once the handler has
-succeeded, a message that can never go out would keep its source waiting.
+Every error that can be known is raised where the message is sent, in the handler: once the handler has succeeded, a
+message that can never be sent would keep its source waiting.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ PROPERTIES = frozenset(
     }
 )
 HIGHEST_PRIORITY = 255
-HEADER_BYTES = 1024  # of the header budget, which what we add may take
+HEADER_BYTES = 1024  # of the header budget, for the headers that we add
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueuedSend:
-    """One message, and when it goes out."""
+    """Holds one message, and when it is sent."""
 
     out: Outgoing
-    after: float = 0.0  # seconds, of the broker's own delay
-    parked: bool = False  # it waits in limbo instead
-    due_us: int | None = None  # not before, microseconds since 1970; None: at once
+    after: float = 0.0  # seconds of the broker's own delay
+    parked: bool = False  # the message waits in limbo instead
+    due_us: int | None = None  # not before this time, microseconds since 1970; None: at once
 
     def decided(self, at_us: int) -> QueuedSend:
-        """The handler has succeeded now: delays begin."""
+        """Return the message with its delay counted from now, the success of the handler."""
         return replace(self, due_us=at_us + round(self.after * 1e6)) if self.after else self
 
     def later(self, at_us: int, smallest: float) -> QueuedSend:
-        """What is left of its delay now: nothing, or what is not below the `smallest` that the broker knows."""
+        """Return the message with its remaining delay: 0, or at least the `smallest` delay that the broker has."""
         if self.due_us is None:
             return self
         rest = (self.due_us - at_us) / 1e6
@@ -58,13 +58,13 @@ class QueuedSend:
 
 @dataclass(frozen=True, slots=True)
 class SendRules:
-    """What can be sent from here."""
+    """Holds what can be sent from here."""
 
     capabilities: Capabilities
     limbo: bool = False
 
     def sending(self, out: Outgoing, after: float) -> QueuedSend:
-        """Who delays it: the broker, else the limbo. ConfigError where nobody can."""
+        """Return the message with what delays it: the broker, else the limbo. Raises ConfigError if neither can."""
         schedule = self.capabilities.schedule
         if not after:
             return QueuedSend(out)
@@ -84,8 +84,8 @@ class Outbox(list[Any]):
 
     A bare list, because one is created for each message; `outbox_for` binds it to its rules.
 
-    `send` from any thread, `close` by who ran the handler. Appending is atomic: what stands before the None goes out,
-    and nothing else.
+    `send` is called on any thread, `close` by the code that ran the handler. Appending is atomic: exactly the messages
+    before the None are sent.
     """
 
     __slots__ = ()
@@ -100,7 +100,7 @@ class Outbox(list[Any]):
         after: float,
         properties: Mapping[str, Any],
     ) -> None:
-        """ConfigError for what cannot be sent, and when the run is over."""
+        """Queue a message. Raises ConfigError if it cannot be sent, and if the run is over."""
         target = Destination.parse(destination)
         where = str(target)
         if None in self:
@@ -119,10 +119,10 @@ class Outbox(list[Any]):
         self._keep(self.terms.sending(out, float(after)), where)
 
     def close(self) -> tuple[QueuedSend, ...]:
-        """What was sent until now; a later `send` is an error."""
+        """Return the messages sent so far; a later `send` is an error."""
         self.append(None)
         if self[0] is None:
-            return ()  # as for most messages
+            return ()  # the usual case
         return tuple(self[: self.index(None)])
 
     def _keep(self, sending: QueuedSend, where: str) -> None:
@@ -132,7 +132,7 @@ class Outbox(list[Any]):
 
 
 def outbox_for(terms: SendRules) -> type[Outbox]:
-    """The kind of outbox of one consumer."""
+    """Return the class of outbox for one consumer."""
     return type("Outbox", (Outbox,), {"__slots__": (), "terms": terms})
 
 
@@ -140,7 +140,7 @@ CLOSED = Outbox((None,))
 
 
 class ClosedOutbox:
-    """In the place of an outbox, for a time: nothing can be sent, and `why`."""
+    """Takes the place of an outbox for a time: nothing can be sent, for the reason `why`."""
 
     def __init__(self, why: str, cure: str) -> None:
         self._why, self._cure = why, cure
@@ -155,10 +155,11 @@ class ClosedOutbox:
 def sends_of(
     delivery: Delivery, past: Past, lineage: str, sends: Sequence[QueuedSend], capabilities: Capabilities
 ) -> list[Outgoing]:
-    """What a handler sent, as it goes out when `delivery`, the latest of its message, is settled.
+    """Return what a handler sent, in the form in which it is sent when `delivery`, the latest of its message, is
+    settled.
 
-    Each is known by an id of its own, which is its message id, too, where the handler gave it none: the same when the
-    handler is run again and sends the same, and never that of anything else.
+    Each message has an id of its own, which is also its message id unless the handler gave it one. The id is the same
+    if the handler is run again and sends the same, and never that of any other message.
     """
     outs = []
     for n, sending in enumerate(sends):
@@ -171,7 +172,7 @@ def sends_of(
 
 
 def avoiding_broker_effects(headers: Mapping[str, Any], capabilities: Capabilities) -> dict[str, Any]:
-    """Headers less ours and those that bite when they are sent again."""
+    """Return headers without ours and without those that the broker would act on when they are sent again."""
     biting = (PREFIX, *capabilities.strip_prefixes)
     marks = capabilities.death_marks
     return {
@@ -185,8 +186,10 @@ def avoiding_broker_effects(headers: Mapping[str, Any], capabilities: Capabiliti
 
 
 def _id(lineage: str, generation: int, n: int, out: Outgoing) -> str:
-    """Of the n-th message that a handler sends. What is in it is part of its id: another run may send something else,
-    and nobody may take that for the same."""
+    """Return the id of the n-th message that a handler sends.
+
+    The content is part of the id: another run may send something else, which must not be taken for the same message.
+    """
     said = repr((lineage, generation, n, str(out.target), dict(out.headers), out.properties))
     return hashlib.sha256(said.encode("utf-8", "backslashreplace") + b"\0" + out.body).hexdigest()[:32]
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Why sources are paused, and what was said of it. Pure."""
+"""Tracks why sources are paused, and what was logged about it. Pure."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ LIMBO = "limbo"
 
 
 class SourcePauses:
-    """A source is paused while there is a cause for it: a delivery that nobody takes, or a full hold budget.
+    """Pauses a source while there is a cause: a delivery that no target accepts, or a full hold budget.
 
-    It is said when it begins and when it becomes serious. While a target, or limbo, goes on failing, retries that are
-    run again here end the pause and begin another: of what has failed all the time nothing is said a second time.
+    Logs when a pause begins and when it needs attention. A target, or limbo, that keeps failing is logged once, even if
+    retries that run again here end the pause briefly.
     """
 
     def __init__(self) -> None:
-        self.paused: dict[Destination, dict[object, bool]] = {}  # cause -> whether it is grave
+        self.paused: dict[Destination, dict[object, bool]] = {}  # cause -> whether it needs attention
         self._said: defaultdict[Destination, set[frozenset[object]]] = defaultdict(set)
 
     def halt(
         self, source: Destination, cause: object, reason: str, *, loud: bool = True, of: Sequence[object] = ()
     ) -> Sequence[Command]:
-        """One more cause. `of`: those that it is about; by default the cause itself."""
+        """Add a cause. `of`: the targets or deliveries that it is about; by default the cause itself."""
         causes, about = self.paused.setdefault(source, {}), frozenset(of or (cause,))
         found: Sequence[Command] = ()
         if not causes or (loud and not any(causes.values())):
@@ -38,7 +38,7 @@ class SourcePauses:
         return found
 
     def lift(self, source: Destination, cause: object) -> Sequence[Command]:
-        """That cause is no more."""
+        """Remove a cause."""
         causes = self.paused.get(source, {})
         if causes.pop(cause, None) is None:
             return ()
@@ -49,10 +49,10 @@ class SourcePauses:
         return (ResumeSource(source),)
 
     def works(self, one: object) -> None:
-        """A target, or limbo, takes copies: when it does not the next time, that is news."""
+        """Note that a target, or limbo, accepts copies, so that its next failure is logged again."""
         for said in self._said.values():
             said -= {about for about in said if one in about}
 
     def causes(self, source: Destination) -> frozenset[bool]:
-        """Whether there is a grave one, and whether there is another one."""
+        """Return True in the set if a cause needs attention, and False if there is another cause."""
         return frozenset(self.paused.get(source, {}).values())

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tells what `App.health()` says of connections, and what of it keeps an App from being ready."""
+"""Reports the state of connections for `App.health()`, and which of it keeps an App from being ready."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..message import Destination
 
 
 def connection_health(adapter: Adapter) -> dict[str, dict[str, Any]]:
-    """Return for each connection, by its role, plain values; nothing of an adapter that does not tell."""
+    """Return plain values for each connection, by its role; empty for an adapter that does not report them."""
     reports = adapter.connection_reports() if isinstance(adapter, SupportsConnectionReports) else ()
     return {report.role: _plain(report) for report in reports}
 
 
 def not_subscribed(adapter: Adapter, source: Destination, connections: Mapping[str, Any]) -> str:
-    """Return why a source is not subscribed to: no connection, or what the broker says of the source."""
+    """Return why a source is not subscribed to: there is no connection, or the broker's objection to the source."""
     if isinstance(adapter, SupportsConnectionReports) and (trouble := adapter.source_trouble(source)):
         return trouble
     if any(not one["connected"] for one in connections.values()):
@@ -28,7 +28,8 @@ def not_subscribed(adapter: Adapter, source: Destination, connections: Mapping[s
 
 
 def not_ready(health: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what keeps an App from being ready, by its `health()`: `what` and `why` of each; empty: it is ready.
+    """Return what keeps an App from being ready, by its `health()`: `what` and `why` of each cause; empty: the App is
+    ready.
 
     Sources that the application itself, or a breaker, has paused are no obstacle.
     """

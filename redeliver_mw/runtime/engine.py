@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Puts an App's parts together and starts them: connect, check everything, only then consume.
+"""Puts an App's parts together and starts them: connect, check everything, and only then consume.
 
-What cannot work is found here, before the first message: a delay that this broker cannot do, a dead-letter
-target that is missing or is the source itself, a queue that is not there.
+Whatever cannot work is found here, before the first message: a delay that this broker cannot do, a dead-letter target
+that is missing or is the source itself, a missing queue.
 """
 
 from __future__ import annotations
@@ -51,12 +51,13 @@ if TYPE_CHECKING:
     from ..limbo.service import LimboService
 
 log = logging.getLogger("redeliver_mw")
-START_TIMEOUT = 60.0  # seconds for connecting, checking and subscribing, each
-LOOK = 0.1  # seconds after which a start sees that it was given up: a signal does not wake who waits for a lock
+START_TIMEOUT = 60.0  # seconds, each for connecting, checking and subscribing
+# seconds after which a start notices that it was given up: a signal does not wake a thread that waits for a lock
+LOOK = 0.1
 
 
 class Engine:
-    """One start of an App, to its stop."""
+    """Runs one start of an App, until its stop."""
 
     def __init__(
         self,
@@ -73,8 +74,8 @@ class Engine:
     ) -> None:
         self.adapter, self._specs, self._policies = adapter, specs, policies
         self._settings, self._clock = settings, StepWatchingClock(clock)
-        self._drive = drive  # of a hand-driven test: does all there is to do; None: threads do it
-        self._crew_type = crew  # None: by the handler's kind
+        self._drive = drive  # runs everything that is due, in a hand-driven test; None: threads do this
+        self._crew_type = crew  # None: chosen by the handler's kind
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None, healthy=settings.journal_healthy)
         self._failures = FailureLog(self._clock) if settings.log_failures else None
         self._changed = threading.Condition()
@@ -84,20 +85,23 @@ class Engine:
         self._given_up = False
         self._loop_thread: LoopThread | None = None
         self._asking = BrokerQueries(adapter, self._changed, self._await)
-        self._able: Mapping[Destination, SourceCapabilities] = {}  # what can be done at each source
+        self._able: Mapping[Destination, SourceCapabilities] = {}  # the capabilities of each source
         self._renewal: PolicyReloader | None = None
         self._keeper: LimboService | None = None
         self._gate: CrashSafetyGate | None = None
         self.runner: Runner | None = None
         self.guard: BreakerGuard | None = None
         self.crews: dict[Destination, WorkerPool] = {}
-        self._generations: dict[Destination, int] = {}  # of the sources that are consumed
+        self._generations: dict[Destination, int] = {}  # of the consumed sources
         self.started = False
 
     # -- start ------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Returns when every source is consumed. ConfigError, PolicyError, BrokerError: nothing was started then."""
+        """Connect and check; return when every source is consumed.
+
+        Raises ConfigError, PolicyError or BrokerError, with nothing started.
+        """
         try:
             self.adapter.start(self)
             self._await(lambda: self._capabilities is not None, "connect")
@@ -123,7 +127,7 @@ class Engine:
         warn_of_limits(plans.values(), self._able)
 
     def give_up(self) -> None:
-        """Let a start that is under way raise StartGivenUp. Safe in a signal handler."""
+        """Make a start that is under way raise StartGivenUp. Safe in a signal handler."""
         self._given_up = True
 
     def _abilities(self, capabilities: Capabilities) -> Mapping[Destination, SourceCapabilities]:
@@ -143,7 +147,7 @@ class Engine:
     def _open_limbo(self) -> LimboService | None:
         if self._settings.limbo is None:
             return None
-        from ..limbo.service import LimboService as Opened  # it brings SQLAlchemy along
+        from ..limbo.service import LimboService as Opened  # imports SQLAlchemy
 
         keeper = Opened(
             self._settings.limbo,
@@ -213,7 +217,7 @@ class Engine:
         return usher
 
     def _ledgers(self, plans: Mapping[Destination, SourcePlan]) -> Mapping[Destination, Ledger]:
-        """What outlives connections; with `crash_safe` also this process."""
+        """Return the ledgers, which outlive connections; with `crash_safe` they also survive this process."""
         if not self._settings.crash_safe or self._settings.limbo is None:
             scope = ledger_scope_of(self.adapter)
             return {source: ledger.ledger_of(scope, source) for source in plans}
@@ -255,7 +259,10 @@ class Engine:
         self.adapter.subscribe(subscription)
 
     def _await(self, done: Callable[[], bool], what: str) -> None:
-        """Until `done()`, or the adapter has said that it cannot be had."""
+        """Wait until `done()`.
+
+        Raises the adapter's error, StartGivenUp, or BrokerUnavailable after START_TIMEOUT seconds.
+        """
         if self._drive is not None:
             self._drive()
         until = time.monotonic() + START_TIMEOUT
@@ -309,14 +316,16 @@ class Engine:
             self._changed.notify_all()
 
     def look_at_limbo(self) -> None:
-        """Let a hand-driven limbo see what somebody has changed in its tables by SQL."""
+        """Let a hand-driven limbo notice changes that SQL has made to its tables."""
         if self._keeper is not None:
             self._keeper.look()
 
     # -- stop -------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> StopReport:
-        """Finish what is in hand, at most `timeout` seconds; then everything unsettled is the broker's again."""
+        """Finish running handlers, in at most `timeout` seconds; afterwards the broker has all unsettled messages
+        again.
+        """
         begun = self._clock.now().mono
         runner = self.runner
         assert runner is not None
@@ -342,7 +351,7 @@ class Engine:
         self._recorder.close(2.0)
 
     def health(self) -> dict[str, Any]:
-        """For probes: plain values."""
+        """Return plain values for probes."""
         runner = self.runner
         stopping = runner is not None and runner.stopping
         connections = connection_health(self.adapter)

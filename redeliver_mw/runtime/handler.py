@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A registered handler, and the plan that comes of it, its policy, the App's settings and what its broker can do."""
+"""Holds a registered handler, and makes a plan of it, its policy, the App's settings and its broker's capabilities."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class HandlerSpec:
-    """One registered handler."""
+    """Holds one registered handler."""
 
     source: Destination
     fn: Callable[..., Any]
@@ -35,7 +35,7 @@ class HandlerSpec:
     decode: Callable[[bytes], Any] | None = None
     selector: str = ""
     order: Order | None = None
-    batch: int | None = None  # None: it is called with one delivery
+    batch: int | None = None  # None: it is called with one delivery at a time
 
     @property
     def is_async(self) -> bool:
@@ -43,7 +43,7 @@ class HandlerSpec:
 
 
 def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, able: SourceCapabilities) -> SourcePlan:
-    """ConfigError where the broker cannot do what handler, policy and settings ask for."""
+    """Return the plan. Raises ConfigError if the broker cannot do what handler, policy and settings ask for."""
     capabilities = able.capabilities
     if spec.selector and not capabilities.selectors:
         raise ConfigError(
@@ -78,7 +78,7 @@ def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, 
 
 
 def ordered(spec: HandlerSpec, plan: SourcePlan, settings: Settings, able: SourceCapabilities) -> Order:
-    """The handler's order by key as its source allows it. ConfigError where it does not."""
+    """Return the handler's order by key as its source allows it. Raises ConfigError if the source does not allow it."""
     assert spec.order is not None
     parks = plan.ways.limbo and not settings.crash_safe
     return spec.order.at(spec.source, able.capabilities, able.ack_timeout, parks=parks)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`/live` and `/ready` over HTTP, for whatever looks after this process, such as Kubernetes.
+"""Serves `/live` and `/ready` over HTTP, for whatever watches this process, such as Kubernetes.
 
 `/live` answers 200 as long as this process answers at all. `/ready` answers 200, or 503 with what is not ready. One
-daemon thread serves all clients; one that is slow, or says nothing, keeps none of the others waiting.
+daemon thread serves all clients; a slow or silent client does not delay the others.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from ..errors import ConfigError, RedeliverError
 log = logging.getLogger("redeliver_mw")
 
 OPTION = "--health"
-PATIENCE = 5.0  # seconds for a client's request, and for taking the answer
-MOST_CLIENTS = 64  # at a time; with one more the one that has come first is dropped
+PATIENCE = 5.0  # seconds to read a client's request, and to send the answer
+MOST_CLIENTS = 64  # at a time; with one more the oldest is dropped
 MOST_BYTES = 8192  # of a request
 _CURE = "Write HOST:PORT, such as 127.0.0.1:8080, or 0.0.0.0:8080 for Kubernetes"
 
-NotReady = Callable[[], Sequence[Mapping[str, Any]]]  # what keeps it from being ready; empty: nothing
+NotReady = Callable[[], Sequence[Mapping[str, Any]]]  # returns what keeps the process from being ready; empty: nothing
 
 
 class HealthAddress(NamedTuple):
-    """Names where to listen."""
+    """Names the address to listen at."""
 
     host: str
     port: int
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Take `HOST:PORT` apart; an IPv6 host stands in brackets. ConfigError for anything else."""
+        """Parse `HOST:PORT`; an IPv6 host is in brackets. Raises ConfigError for any other text."""
         host, colon, port = text.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         if not colon or not bare or (":" in bare and bare == host) or not (port.isascii() and port.isdigit()):
@@ -55,9 +55,11 @@ class HealthAddress(NamedTuple):
 
 @contextlib.contextmanager
 def serving_health(address: HealthAddress | None, not_ready: NotReady) -> Iterator[None]:
-    """Answer inside of this, by `not_ready`, which is called on the server's thread. None: nothing is served.
+    """Serve inside of this context, and answer with `not_ready`, which is called on the server's thread. None: no
+    server.
 
-    ConfigError for an address that is not of this machine; RedeliverError for a port that cannot be had.
+    Raises ConfigError for an address that does not belong to this machine; RedeliverError for a port that is not
+    available.
     """
     if address is None:
         yield
@@ -75,24 +77,24 @@ class HealthServer:
 
     def __init__(self, address: HealthAddress, not_ready: NotReady) -> None:
         self._address, self._not_ready = address, not_ready
-        self._clients: dict[asyncio.Task[Any], None] = {}  # the first that came stands first
+        self._clients: dict[asyncio.Task[Any], None] = {}  # oldest first
         self._loop: asyncio.AbstractEventLoop | None = None
         self._over: asyncio.Event
-        self._unreadable = False  # logged
+        self._unreadable = False  # whether this was logged
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Listen. ConfigError, RedeliverError."""
+        """Listen. Raises ConfigError, RedeliverError."""
         listener = _listener(self._address)
         self._thread = threading.Thread(target=self._run, args=(listener,), name="redeliver-health", daemon=True)
         self._thread.start()
         log.info("health at http://%s/live and /ready", self._address)
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         loop, thread = self._loop, self._thread
         if loop is not None and thread is not None:
-            with contextlib.suppress(RuntimeError):  # it has ended
+            with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(self._over.set)
             thread.join(1.0)
 
@@ -151,7 +153,7 @@ class HealthServer:
     def _obstacles(self) -> list[Mapping[str, Any]]:
         try:
             found = list(self._not_ready())
-        except Exception:  # a fault of ours: whoever asks is told that it is not known
+        except Exception:  # an error of ours: the client learns that the state is unknown
             if not self._unreadable:
                 self._unreadable = True
                 log.exception("the health of this process cannot be read")

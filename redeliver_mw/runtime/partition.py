@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of several processes of one App consumes what. Each works it out for itself, and all come to the same."""
+"""Assigns sources to the processes of an App. Every process computes the same assignment without coordination."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from .settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class ProcessShare:
-    """Process `index` (from 0) of `of`."""
+    """Identifies process `index` (from 0) of `of`."""
 
     index: int
     of: int
 
     @property
     def name(self) -> str:
-        """For people, who count from 1."""
+        """Return the name for people, who count from 1."""
         return f"process {self.index + 1}"
 
 
 class Partition(NamedTuple):
-    """What one process consumes, and how many processes have anything to consume."""
+    """Holds what one process consumes, and how many processes have any source to consume."""
 
     ours: set[Destination]
     processes: int
@@ -37,7 +37,9 @@ class Partition(NamedTuple):
 def partition_sources(
     specs: Iterable[HandlerSpec], share: ProcessShare, settings: Settings, capabilities: Capabilities
 ) -> Partition:
-    """A source that one process at a time must have is given to one, in turn; the others are everybody's."""
+    """Assign each source that only one process may consume to one process, in turn; every process consumes the
+    others.
+    """
     specs = list(specs)
     alone = sorted((s.source for s in specs if _is_alone(s, settings, capabilities)), key=str)
     shared = {spec.source for spec in specs} - {*alone}
@@ -46,7 +48,10 @@ def partition_sources(
 
 
 def _is_alone(spec: HandlerSpec, settings: Settings, capabilities: Capabilities) -> bool:
-    """Order by key is kept within a process; a count that stands in one's memory is known to nobody else when the
-    message goes back; and some brokers give a durable subscription to one consumer."""
+    """Return whether only one process at a time may consume a source.
+
+    Order by key is kept within a process; a count in the memory of one process is unknown to the others when the
+    message is released; and some brokers give a durable subscription to one consumer only.
+    """
     subscribed = spec.source.kind == "topic" and not capabilities.shares_subscriptions
     return spec.order is not None or settings.delay == "nack" or subscribed

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What plans need of a broker, and of each other. Pure."""
+"""Checks what plans need of a broker, and of each other. Pure."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from ..redelivery.plan import SourcePlan
 
 
 def targets_of(plans: Iterable[SourcePlan]) -> set[Destination]:
-    """Every place that a dead letter could go to."""
+    """Return every destination that a dead letter could go to."""
     return {target.resolve(plan.source) for plan in plans for target in plan.policy.places}
 
 
 def check_together(plans: Mapping[Destination, SourcePlan]) -> None:
-    """ConfigError where a dead letter would come back under the policy that has just given it up."""
+    """Raise ConfigError if a dead letter would come back under the policy that has just given it up."""
     check_policies({source: plan.policy for source, plan in plans.items()})
 
 
 def check_policies(by_source: Mapping[Destination, RedeliveryPolicy]) -> None:
-    """The same of policies alone, whichever process consumes their sources."""
+    """Check policies alone in the same way, whichever process consumes their sources."""
     for source, whole in by_source.items():
         for target, policy in _letters_of(source, whole):
             if target in by_source and policy in _arms_of(by_source[target]):
@@ -35,7 +35,7 @@ def check_policies(by_source: Mapping[Destination, RedeliveryPolicy]) -> None:
 
 
 def _letters_of(source: Destination, whole: RedeliveryPolicy) -> Iterator[tuple[Destination, RedeliveryPolicy]]:
-    """Where dead letters could go to, and under which policy, that of an arm, they have died."""
+    """Yield where dead letters could go to, and under which policy, that of an arm, they were dead-lettered."""
     for policy in _arms_of(whole):
         for target in policy.places:
             yield target.resolve(source), policy
@@ -46,7 +46,7 @@ def _arms_of(policy: RedeliveryPolicy) -> list[RedeliveryPolicy]:
 
 
 def ladder_of(plan: SourcePlan) -> float:
-    """The longest delay in seconds that scheduled copies must be able to wait; 0: none are sent."""
+    """Return the longest delay in seconds that scheduled copies must support; 0: none are sent."""
     return plan.policy.longest_delay if plan.ways.schedule else 0.0
 
 

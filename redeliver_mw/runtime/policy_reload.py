@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Policy files that change while an App runs: looked at once a second, refused or taken whole.
+"""Reloads policy files that change while an App runs: checked once a second, refused or applied as a whole.
 
-A new version goes the way of the first: it is parsed, each plan that comes of it is checked, the broker is asked
-about what is new in it. Only then it holds, for what arrives from then on: each delivery keeps the plan that held
-when it arrived. All of this happens on the adapter's thread, but for the parsing, which may take a while.
+A new version is treated like the first: the file is parsed, each plan that follows from it is checked, the broker is
+asked about everything new in it. Only then does the version apply, to messages that arrive from then on: each delivery
+keeps the plan that applied when it arrived. All of this happens on the adapter's thread, except for the parsing, which
+may take a while.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from .policy_findings import FindingRules
 log = logging.getLogger("redeliver_mw")
 LOOK_EVERY = 1.0  # seconds
 ERROR_BYTES = 4096  # of an error's text in a record
-NAMED = 5  # sources that a log line names
+NAMED = 5  # sources that a log line lists
 
 About = Destination | SourcePlan  # a dead-letter target, or a plan whose copies wait longer than before
 ReloadQuestion = tuple[About, Callable[[OnAnswer], object]]
@@ -43,17 +44,21 @@ ReloadAnswer = tuple[About, Verdict, str]
 
 @dataclass(frozen=True, slots=True)
 class ActivePlans:
-    """What the start has set up, and a renewal changes: `plans` and `ladders` (seconds) by source."""
+    """Holds what the start has set up, and a reload changes: `plans` and `ladders` (seconds) by source."""
 
     plans: dict[Destination, SourcePlan]
     ladders: dict[Destination, float]
-    plan: Callable[[HandlerSpec, RedeliveryPolicy], SourcePlan]  # ConfigError for a policy that cannot be had
-    declare: bool  # dead-letter targets that are missing
+    # raises ConfigError for a policy that is not possible here
+    plan: Callable[[HandlerSpec, RedeliveryPolicy], SourcePlan]
+    declare: bool  # make missing dead-letter targets
     rules: FindingRules
 
 
 class PolicyReloader:
-    """Watches the files among the policies of `specs`. `aside`: read on a thread of its own, else at once."""
+    """Watches the files among the policies of `specs`.
+
+    `aside`: files are read on a separate thread, otherwise at once.
+    """
 
     def __init__(
         self,
@@ -72,9 +77,9 @@ class PolicyReloader:
         for spec in specs:
             if isinstance(spec.policy, PolicyFile):
                 self._files.setdefault(spec.policy, []).append(spec)
-        self._busy: set[PolicyFile] = set()  # being read, or asked about
+        self._busy: set[PolicyFile] = set()  # being read, or checked with the broker
         self._unasked: dict[PolicyFile, Reading] = {}  # the broker did not answer
-        self._refused: dict[PolicyFile, str] = {}  # the content that was wrong last
+        self._refused: dict[PolicyFile, str] = {}  # the content that was refused last
         self._stopped = False
 
     def start(self) -> None:
@@ -82,10 +87,10 @@ class PolicyReloader:
             self._adapter.call_later(LOOK_EVERY, self._look)
 
     def stop(self) -> None:
-        """Nothing is renewed any more; what is being read comes to nothing. Any thread."""
+        """Stop reloading; a file that is being read is ignored. Thread-safe."""
         self._stopped = True
 
-    # -- a look, and what comes of it: on the adapter's thread ---------------------------------------
+    # -- checking a file, and what follows: on the adapter's thread ------------------------------------
 
     def _look(self) -> None:
         if self._stopped:
@@ -117,7 +122,7 @@ class PolicyReloader:
         self._busy.add(file)
         try:
             threading.Thread(target=read, name="redeliver-policy-file", daemon=True).start()
-        except RuntimeError as error:  # no more threads: the next look tries again
+        except RuntimeError as error:  # no more threads are available: the next check tries again
             self._busy.discard(file)
             log.debug("%s: %s", file, error)
 
@@ -148,12 +153,12 @@ class PolicyReloader:
             self._apply(file, reading, fresh)
 
     def _findings(self, file: PolicyFile, reading: Reading) -> list[str]:
-        """Return what is to be logged of a new version. ConfigError if it cannot be read, or is refused."""
+        """Return what is to be logged about a new version. Raises ConfigError if it cannot be read, or is refused."""
         sources = [spec.source for spec in self._files[file]]
         return self._stage.rules.check(_policies_in(reading), sources, str(file))
 
     def _fresh(self, file: PolicyFile, reading: Reading) -> dict[Destination, SourcePlan]:
-        """A plan for each source whose policy is another now. ConfigError tells of all that cannot be had."""
+        """Return a plan for each source whose policy changes. Raises ConfigError about all that are not possible."""
         policies = _policies_in(reading)
         fresh: dict[Destination, SourcePlan] = {}
         wrong: list[RedeliverError] = []
@@ -174,7 +179,7 @@ class PolicyReloader:
     # -- what the broker is asked -------------------------------------------------------------------
 
     def _too_short(self, plan: SourcePlan) -> bool:
-        """Its copies would wait in something that nobody has made yet."""
+        """Return whether its copies would wait in helper queues that do not exist yet."""
         rungs = plan.ways.schedule.rungs if plan.ways.schedule is not None else ()
         return bool(rungs) and rungs[-1] > self._stage.ladders[plan.source]
 
@@ -188,7 +193,7 @@ class PolicyReloader:
             )
 
     def _questions(self, fresh: dict[Destination, SourcePlan]) -> list[ReloadQuestion]:
-        """About dead-letter targets that are new, and plans for whose delays more has to be made."""
+        """Return questions about new dead-letter targets, and about plans whose delays need more helper queues."""
         questions: list[ReloadQuestion] = [
             (target, partial(self._adapter.check, target, declare=self._stage.declare))
             for target in targets_of(fresh.values()) - targets_of(self._stage.plans.values())
@@ -220,7 +225,7 @@ class PolicyReloader:
         if wrong:
             self._refuse(file, reading, _all_of(wrong))
         elif any(verdict == "silent" for _, verdict, _ in answers):
-            self._unasked[file] = reading  # the next look asks again
+            self._unasked[file] = reading  # the next check asks again
         else:
             self._consider(file, reading, asked=True)
 
@@ -284,12 +289,12 @@ class PolicyReloader:
 
 
 def _policies_in(reading: Reading) -> PolicyMap:
-    """Return the policies of a new version. ConfigError if it could not be read."""
+    """Return the policies of a new version. Raises ConfigError if it could not be read."""
     if reading.policies is None:
         raise reading.error or PolicyError("it cannot be read")
     return reading.policies
 
 
 def _all_of(errors: list[RedeliverError]) -> RedeliverError:
-    """One error that tells of all."""
+    """Return one error that reports all of them."""
     return errors[0] if len(errors) == 1 else PolicyError("; ".join(str(error) for error in errors))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""An App's options: what they may be, and where else than in arguments they may stand."""
+"""Defines an App's options, their allowed values, and where else than in arguments they may be given."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SUBSCRIPTION_CHARACTERS = frozenset(string.ascii_letters + string.digits + ".-_"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """An App's options that do not belong to one handler."""
+    """Holds an App's options that do not belong to one handler."""
 
     app_name: str
     delay: Option = "auto"
@@ -39,16 +39,16 @@ class Settings:
     ack_timeout: float | None = None
     seed: int | None = None  # of the jitter; for tests
     limbo: str | None = None  # the URL of its database
-    limbo_delivery_retry: int | None = None  # how often a target may refuse what comes out of limbo
+    limbo_delivery_retry: int | None = None  # how often a target may refuse a message from limbo
     crash_safe: bool = False
     breaker: Breaker | None = None
     journal_healthy: Healthy = "all"
     log_failures: bool = True
     finding_rules: FindingRules = field(default_factory=FindingRules)
-    broker_limit: int | None = None  # the counted return that none survives; 0: there is no limit
+    broker_limit: int | None = None  # the counted return that no message survives; 0: there is no limit
 
     def __post_init__(self) -> None:
-        """ConfigError for what they may not be."""
+        """Raise ConfigError for values that are not allowed."""
         one_of("delay", self.delay, OPTIONS)
         one_of("declare", self.declare, DECLARE)
         log_failures_option(self.log_failures)
@@ -68,9 +68,9 @@ class Settings:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """`[tool.redeliver.app]` of a TOML file, and over it what the environment says. A missing file says nothing.
+    """Return `[tool.redeliver.app]` of a TOML file, overridden by the environment. A missing file counts as empty.
 
-    TOML has no Path: a policy that is a file's name is one, beside the TOML file unless it is absolute.
+    TOML has no Path: a policy that is the name of a file becomes a path, beside the TOML file unless it is absolute.
     """
     try:
         table = tomllib.loads(path.read_text("utf-8"))
@@ -108,7 +108,7 @@ def whole(name: str, value: Any) -> int:
 
 
 def subscribed(source: Destination, subscription: str | None) -> Destination:
-    """The source with its subscription. ConfigError for a topic without one, and for a queue with one."""
+    """Return the source with its subscription. Raises ConfigError for a topic without one, and for a queue with one."""
     name = subscription or source.subscription
     if source.kind == "topic" and not name:
         raise ConfigError(
@@ -128,7 +128,7 @@ def subscribed(source: Destination, subscription: str | None) -> Destination:
 
 
 def check_order(order: Order, source: Destination, settings: Settings) -> None:
-    """ConfigError for an order by key that these settings do not allow."""
+    """Raise ConfigError for an order by key that these settings do not allow."""
 
     def wrong(what: str, cure: str) -> ConfigError:
         return ConfigError(what, where=str(source), cure=cure)
@@ -142,7 +142,7 @@ def check_order(order: Order, source: Destination, settings: Settings) -> None:
 
 
 def check_batch(batch: object, source: Destination, prefetch: int) -> None:
-    """ConfigError for a batch that can never be."""
+    """Raise ConfigError for a batch that can never be filled."""
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise ConfigError(f"batch={batch!r} is no whole number from 1 on", where=str(source), cure="Write batch=50")
     if batch > prefetch:
@@ -157,9 +157,9 @@ class PolicyResolver:
     """Finds the policy of a handler: the URL's, else its own, else the one of its `@redeliver` mark, else the App's.
 
     - `in_url`: the file that the broker URL names, or nothing.
-    - `strict`: what a reader warns of is a PolicyError.
+    - `strict`: a reader's warning is a PolicyError.
 
-    Raises ConfigError for what is no policy.
+    Raises ConfigError for a value that is not a policy.
     """
 
     def __init__(self, in_url: str | None, of_app: AnyPolicy | None, *, strict: bool = False) -> None:
@@ -175,7 +175,7 @@ class PolicyResolver:
     def _meant(self, policy: AnyPolicy) -> RedeliveryPolicy | PolicyMap | PolicyFile:
         """Return the policy that was given.
 
-        A file is read once however often it is named, so that all who name it change together.
+        A file is read once however often it is named, so that all handlers that name it change together.
         """
         if isinstance(policy, str):
             return load_policies(policy, strict=self._strict)

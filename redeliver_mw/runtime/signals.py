@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`run_until_signal`: an App on the main thread of a process, until SIGTERM or SIGINT."""
+"""Provides `run_until_signal`: runs an App on the main thread of a process, until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ log = logging.getLogger("redeliver_mw")
 
 
 class Stoppable(Protocol):
-    """What is needed of an App."""
+    """Is the part of an App that is needed here."""
 
     @property
     def place(self) -> str: ...
@@ -33,7 +33,7 @@ class Stoppable(Protocol):
 
 
 class StopRequest:
-    """The end of a run, asked for. Any thread; safe in a signal handler."""
+    """Requests the end of a run. Thread-safe, and safe in a signal handler."""
 
     def __init__(self, app: Stoppable) -> None:
         self._app = app
@@ -41,29 +41,29 @@ class StopRequest:
         self.starting = True
 
     def stop(self) -> None:
-        """Finish what is in hand; a start is given up."""
+        """Finish running handlers; a start is given up."""
         if self.starting:
             self._app.give_up()
         self.wanted.set()
 
     def hurry(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         self._app.hurry()
         self.stop()
 
 
 class ParentProcess(Protocol):
-    """Who has started this process, with others, and tells all of them when to end."""
+    """Is the process that has started this process, with others, and tells all of them when to end."""
 
-    def watch(self, ending: StopRequest, /) -> None: ...  # it may be over already
+    def watch(self, ending: StopRequest, /) -> None: ...  # the request may already be there
     def started(self) -> None: ...
 
 
 def run_until_signal(app: Stoppable, handle_signals: bool, boss: ParentProcess | None = None) -> StopReport:
-    """Start, wait, stop. A signal during the start gives it up; a second one lets the stop wait no longer.
+    """Start, wait, stop. A signal during the start gives up the start; a second signal makes the stop wait no longer.
 
-    With a boss only the boss says so: the same signal may have come to both, and to each process by itself.
-    Signals are Python's to hand out on the main thread only: on another one they are left alone.
+    With a boss, only the boss requests the end: the same signal may have reached both, and each process separately.
+    Python delivers signals on the main thread only: on another thread they are left alone.
     """
     ending = StopRequest(app)
     before: dict[int, Any] = {}
@@ -81,7 +81,7 @@ def run_until_signal(app: Stoppable, handle_signals: bool, boss: ParentProcess |
         app.start()
         ending.starting = False
         if boss is not None:
-            boss.started()  # before the line below: whoever reads it may kill this process at once
+            boss.started()  # before the line below: a reader of that line may kill this process at once
         log.info("consuming %s at %s", ", ".join(map(str, app.sources)), app.place)
         while not ending.wanted.wait(0.5) and not app.is_over:
             pass

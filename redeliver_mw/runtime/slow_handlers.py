@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A warning of handlers that take so long that the broker may take their message back."""
+"""Warns about handlers that take so long that the broker may take their message back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("redeliver_mw")
 
 
 def watch_handlers(runner: Runner, adapter: Adapter, clock: Clock, ack_timeouts: Mapping[Destination, float]) -> None:
-    """Warn once of a handler that has run for half the broker's ack timeout, in seconds, of its source."""
+    """Warn once about a handler that has run for half of its source's ack timeout, in seconds."""
     every = min(ack_timeouts.values()) / 8
     seen: dict[Delivery, Moment] = {}
     warned: set[Delivery] = set()

@@ -1,7 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of an adapter at a start, before anything is consumed: what can be done at each source, what the
-broker itself does there, whether every dead-letter target is there."""
+"""Asks an adapter at a start, before anything is consumed, about each source and each dead-letter target.
+
+The questions are what each source supports, what the broker itself does with its messages, and whether the target
+exists.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,10 @@ FoundCapabilities = TypeVar("FoundCapabilities")
 
 
 class BrokerQueries:
-    """One question for each thing, all at once; then their answers are waited for.
+    """Asks one question for each item, all at once; then waits for the answers.
 
-    `changed` guards what the adapter's threads tell; `wait(done, what)` returns when `done()`, or raises.
+    `changed` guards the answers that come on the adapter's threads; `wait(done, what)` returns when `done()`, or
+    raises.
     """
 
     def __init__(self, adapter: Adapter, changed: Condition, wait: Callable[[Callable[[], bool], str], None]) -> None:
@@ -63,8 +67,10 @@ def source_capabilities(
     broker_limit: int | None,
     ack_timeout: float | None,
 ) -> dict[Destination, SourceCapabilities]:
-    """Of each source. Raises what the broker says against one of them. What the user told is used where it is not
-    read (`broker_limit`), or always (`ack_timeout`)."""
+    """Return the capabilities of each source. Raises the broker's objection to one of them.
+
+    The user's values are used if the broker's cannot be read (`broker_limit`), or always (`ack_timeout`).
+    """
     sources = list(sources)
     able = _capabilities(asking, capabilities, sources, declare=declare)
     found = {}
@@ -106,7 +112,7 @@ def _log_once(limit: BrokerLimit) -> str:
 
 
 def warn_of_limits(plans: Iterable[SourcePlan], able: Mapping[Destination, SourceCapabilities]) -> None:
-    """Warn once, at start, of what the broker may do before our policy is asked, as far as that is known."""
+    """Warn once, at start, about what the broker may do before our policy acts, as far as that is known."""
     plans = list(plans)
     for plan in plans:
         one = able[plan.source]
@@ -121,7 +127,9 @@ def warn_of_limits(plans: Iterable[SourcePlan], able: Mapping[Destination, Sourc
 
 
 def warn_of_order(plans: Iterable[SourcePlan], *, crash_safe: bool) -> None:
-    """Log, once for each source whose order by key has no limbo to remember it, what the end of this process costs."""
+    """Log, once for each source whose order by key has no limbo to remember it, what is lost at the end of this
+    process.
+    """
     for plan in plans:
         ways = plan.ways
         if not plan.ordered or ways.limbo:
@@ -142,7 +150,7 @@ def warn_of_order(plans: Iterable[SourcePlan], *, crash_safe: bool) -> None:
 
 
 def check_targets(asking: BrokerQueries, plans: Mapping[Destination, SourcePlan], *, declare: bool) -> None:
-    """Every place that a dead letter could go to must be there, or is made. ConfigError, DestinationMissing."""
+    """Check that every destination of a dead letter exists, or make it. Raises ConfigError, DestinationMissing."""
     check_together(plans)
 
     def ask(target: Destination, answer: Callable[[tuple[Verdict, str]], None]) -> None:

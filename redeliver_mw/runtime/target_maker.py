@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A dead-letter target that somebody deletes while an App runs is made again, as it was made at the start."""
+"""Makes a dead-letter target again, as at the start, if somebody deletes it while an App runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .policy_checks import targets_of
 
 log = logging.getLogger("redeliver_mw")
 
-REST = 5.0  # seconds between two looks at a target
+REST = 5.0  # seconds between two checks of a target
 
 
 class TargetMaker:
-    """Looks at a dead-letter target that has refused a copy, and has it declared if it is not there. Any thread."""
+    """Checks a dead-letter target that has refused a copy, and declares it if it does not exist. Thread-safe."""
 
     def __init__(self, adapter: Adapter, plans: Mapping[Destination, SourcePlan], clock: Clock) -> None:
         self._adapter, self._plans, self._clock = adapter, plans, clock
@@ -28,7 +28,7 @@ class TargetMaker:
         self._looked: dict[Destination, float] = {}  # monotonic
 
     def refused(self, target: Destination) -> None:
-        """A copy for this target was refused, for whatever reason. Does not wait."""
+        """Note that a copy for this target was refused, for whatever reason. Does not wait."""
         if target not in targets_of(self._plans.values()):
             return
         now = self._clock.now().mono

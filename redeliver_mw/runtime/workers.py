@@ -3,7 +3,7 @@
 """Runs handlers: on threads, on an event loop, in a loop that pulls, or in a hand-driven test.
 
 A `WorkerPool` serves one source. It takes deliveries from its queue, runs the handler, and tells its `PoolListener` how
-each run ended. It knows nothing of policies.
+each run ended. The pool does not know policies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .handler import HandlerSpec
 
 @dataclass(slots=True)
 class DeliveryBatch:
-    """Deliveries that are handled as one, and what the handler is given: those, or `(decoded, delivery)` for each."""
+    """Holds deliveries that are handled as one, and the handler's input: these, or `(decoded, delivery)` for each."""
 
     deliveries: list[Delivery] = field(default_factory=list)
     items: list[Any] = field(default_factory=list)
@@ -36,7 +36,7 @@ class DeliveryBatch:
 
 
 class PoolListener(Protocol):
-    """Who hears of runs. Called on the worker's thread; `begin` says whether to run at all."""
+    """Learns of runs. Called on the worker's thread; `begin` returns whether to run at all."""
 
     def begin(self, delivery: Delivery, /) -> bool: ...
     def ended(self, delivery: Delivery, error: BaseException | None, /) -> None: ...
@@ -45,13 +45,13 @@ class PoolListener(Protocol):
 
 
 class WorkerPool:
-    """The queue of one source, and how it is worked off. `put`, `pause`, `resume` and `stop` from any thread."""
+    """Runs the handler for the queue of one source. `put`, `pause`, `resume` and `stop` are thread-safe."""
 
     def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
         self.spec, self._boss = spec, boss
         self._queue: deque[Delivery] = deque()
         self.paused = False
-        self._pauses: set[str] = set()  # by whom
+        self._pauses: set[str] = set()  # names of those who paused it
         self.stopping = False
 
     @property
@@ -59,7 +59,7 @@ class WorkerPool:
         return len(self._queue)
 
     def put(self, batch: Sequence[Delivery], *, first: bool = False) -> None:
-        """Hand deliveries over; `first`: before all others."""
+        """Add deliveries; `first`: before all others."""
         if first:
             self._queue.extendleft(reversed(batch))
         else:
@@ -68,11 +68,11 @@ class WorkerPool:
 
     @property
     def paused_by(self) -> frozenset[str]:
-        """Return who has paused it and not resumed it; an empty name is the application."""
+        """Return who has paused the pool and not resumed it; an empty name is the application."""
         return frozenset(self._pauses)
 
     def pause(self, by: str = "") -> None:
-        """Begin no delivery until everybody who paused it has resumed it."""
+        """Begin no delivery until everyone who paused the pool has resumed it."""
         self._pauses |= {by}
         self.paused = True
 
@@ -83,17 +83,17 @@ class WorkerPool:
             self._wake(self.spec.workers)
 
     def stop(self) -> None:
-        """No further delivery is begun."""
+        """Begin no further delivery."""
         self.stopping = True
         self._wake(self.spec.workers)
 
     def take_waiting(self) -> list[Delivery]:
-        """Whatever was not begun; for a stop."""
+        """Return all deliveries that were not begun; called for a stop."""
         taken = []
         while self._queue:
             try:
                 taken.append(self._queue.popleft())
-            except IndexError:  # a worker was quicker
+            except IndexError:  # a worker was faster
                 break
         return taken
 
@@ -101,7 +101,7 @@ class WorkerPool:
     def _wake(self, n: int) -> None: ...
 
     def _arguments(self, delivery: Delivery) -> tuple[Any, ...]:
-        """What the handler is called with: the delivery, behind the decoded body if `decode=` is given."""
+        """Return the handler's arguments: the delivery, after the decoded body if `decode=` is given."""
         decode = self.spec.decode
         if decode is None:
             return (delivery,)
@@ -111,8 +111,11 @@ class WorkerPool:
             raise Undecodable(error) from error
 
     def _gather(self, first: Delivery) -> DeliveryBatch:
-        """Up to `batch` deliveries of what waits, begun. One that has failed before comes alone: so a sick message
-        costs its neighbours one attempt, and not their lives."""
+        """Return up to `batch` waiting deliveries, begun.
+
+        A delivery that has failed before comes alone, so that a failing message costs its neighbours one attempt and
+        never dead-letters them.
+        """
         batch = DeliveryBatch()
         self._begin(batch, first)
         while batch.size < (self.spec.batch or 1) and not (first.failures or self.paused or self.stopping):
@@ -167,7 +170,9 @@ class WorkerPool:
 
 
 class ThreadPool(WorkerPool):
-    """Plain handlers: `workers` daemon threads, so that one that never returns cannot keep the process."""
+    """Runs plain handlers on `workers` daemon threads, so that a handler that never returns cannot keep the process
+    alive.
+    """
 
     def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
         super().__init__(spec, boss)
@@ -180,7 +185,7 @@ class ThreadPool(WorkerPool):
             threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _wake(self, n: int) -> None:
-        # Read without the lock: a worker that goes idle looks into the queue again once it has the lock.
+        # Read without the lock: a worker that becomes idle checks the queue again once it has the lock.
         if self._idle:
             with self._condition:
                 self._condition.notify(n)
@@ -204,7 +209,7 @@ class ThreadPool(WorkerPool):
 
 
 class InlinePool(WorkerPool):
-    """A hand-driven test: deliveries run on the caller's thread, as they come."""
+    """Runs deliveries on the caller's thread as they arrive, for a hand-driven test."""
 
     def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
         super().__init__(spec, boss)
@@ -228,7 +233,10 @@ class InlinePool(WorkerPool):
 
 
 class PullPool(WorkerPool):
-    """No workers: a loop pulls deliveries and says how each ended. `next`, `done`, `leave` by that loop's thread."""
+    """Has no workers: a loop pulls deliveries and reports how each ended.
+
+    `next`, `done`, `leave` are called on its thread.
+    """
 
     def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
         super().__init__(spec, boss)
@@ -240,7 +248,7 @@ class PullPool(WorkerPool):
             self._condition.notify_all()
 
     def next(self, timeout: float | None) -> Delivery | None:
-        """The next delivery, begun; None when there is none within `timeout` seconds or the crew is stopped."""
+        """Return the next delivery, begun; None if there is none within `timeout` seconds or the pool is stopped."""
         while True:
             with self._condition:
                 ready = self._condition.wait_for(lambda: self.stopping or (self._queue and not self.paused), timeout)
@@ -252,7 +260,7 @@ class PullPool(WorkerPool):
                 return delivery
 
     def enter(self, delivery: Delivery) -> None:
-        """Put it in hand for `current_delivery()`."""
+        """Make the delivery the one that `current_delivery()` returns."""
         self._in_hand[delivery] = set_delivery(delivery)
 
     def done(self, delivery: Delivery, error: BaseException | None) -> None:
@@ -260,7 +268,7 @@ class PullPool(WorkerPool):
         self._boss.ended(delivery, error)
 
     def leave(self, delivery: Delivery) -> None:
-        """It was neither handled nor failed: it stays unsettled."""
+        """Leave a delivery unsettled that was neither handled nor failed."""
         if delivery in self._in_hand:
             self._take(delivery)
             self._boss.cancelled(delivery)
@@ -281,12 +289,12 @@ class LoopThread:
         self._thread.start()
 
     def stop(self, timeout: float) -> None:
-        """Cancel what still runs and end the loop."""
+        """Cancel the running tasks and end the loop."""
         done: Future[None] = asyncio.run_coroutine_threadsafe(self._cancel_all(), self.loop)
         try:
             done.result(timeout)
         except TimeoutError:
-            return  # a task that will not be cancelled: its thread is a daemon
+            return  # a task cannot be cancelled; its thread is a daemon
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(timeout)
         if not self._thread.is_alive():
@@ -343,7 +351,7 @@ class AsyncPool(WorkerPool):
                 raise
             self._boss.ended(delivery, error)
             if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
-                return  # a failure like any other; the loop goes on
+                return  # a failure like any other; the loop continues
         else:
             reset(token)
             self._boss.ended(delivery, None)
