@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A plan's files, as Spark's tasks write them: rows come sorted, each file is synced and hashed where it is written."""
+"""Writes a plan's files in Spark's tasks: rows arrive sorted, and each file is synced and hashed where it is
+written.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,10 @@ _LEFT_OUT: Final = pa.schema([("dl_id", pa.string()), ("why", pa.string()), ("de
 
 @contextlib.contextmanager
 def small_batches(spark: SparkSession) -> Iterator[None]:
-    """Spark hands letters to Python by ten thousand, however large they are; in the block it also looks at bytes."""
+    """Limit Spark's batches for Python by bytes as well while the block runs.
+
+    Otherwise Spark hands over ten thousand letters at a time, however large they are.
+    """
     before = spark.conf.get(_BATCH, None)
     spark.conf.set(_BATCH, str(_BATCH_BYTES))
     try:
@@ -67,16 +72,16 @@ def small_batches(spark: SparkSession) -> Iterator[None]:
 
 
 def write_letters(root: str, letters: DataFrame, buckets: int, schema: pa.Schema = LETTERS) -> list[PlanFile]:
-    """Rows of `schema` with their `bucket`: a file for each bucket that has any, by `position`. OSError."""
+    """Write a file for each bucket that has rows, by `position`; rows have `schema` and a `bucket`. Raises OSError."""
     parted = letters.repartition(buckets, "bucket").sortWithinPartitions("bucket", "position")
     return _run(parted, partial(_write_letters, root, schema))
 
 
 def write_left_out(root: str, left_out: DataFrame) -> PlanFile:
-    """`dl_id`, `why` and `detail`, in one file. OSError."""
+    """Write `dl_id`, `why` and `detail` into one file. Raises OSError."""
     ordered = left_out.repartition(1).sortWithinPartitions("why", "dl_id")
     files = _run(ordered, partial(_write_left_out, root))
-    # Without any row some Sparks start no task.
+    # Without any row some versions of Spark start no task.
     return files[0] if files else _file(root, LEFT_OUT, iter(()), _LEFT_OUT)
 
 
@@ -109,7 +114,7 @@ def _reported(root: str, files: Iterator[PlanFile]) -> Iterator[pa.RecordBatch]:
 
 
 def _by_bucket(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, Iterator[pa.Table]]]:
-    """For each bucket its rows, which have to be taken before the next one is asked for."""
+    """Yield each bucket and its rows, which have to be read before the next bucket is requested."""
     parts = (part for batch in batches for part in _parts(pa.Table.from_batches([batch])))
     waiting = next(parts, None)
 

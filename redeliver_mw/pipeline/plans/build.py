@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The letters of a plan are chosen, changed, put in order and written.
+"""Chooses, changes, orders and writes the letters of a plan.
 
-What is decided is written down before it is used: a condition or a transform that answers differently each time is
-asked once. Only the first and the last step read bodies, and the transform's.
+Each decision is written to a file before it is used: so a condition or a transform that gives different results each
+time is evaluated once. Only the first and the last step read bodies, and the step of the transform.
 
-Letters are ordered by the hash of their group, and within a group by their death: any first part of the order is a
-fair sample of the plan. A bucket holds whole groups, so it keeps their order by itself. Nothing is sorted in one
-place: the hashes' range is cut into slices, which are sorted each for itself, and counted.
+Letters are ordered by the hash of their group, and within a group by the time of their dead-lettering: any first part
+of the order is a fair sample of the plan. A bucket holds whole groups, so each bucket keeps their order by itself.
+Nothing is sorted in one place: the hashes' range is divided into slices, which are sorted and counted separately.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .plan_file import ABOUT, PlanFile, path_of
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-_TOLD: Final = 5  # of what a transform raised
+_TOLD: Final = 5  # errors of a transform that are kept
 _SENT_NAMES: Final = [column.split()[0] for column in SENT.split(", ")]
 _BUCKET_PLACE: Final = "plan_id STRING, folder STRING, bucket INT"
 _SHOWN: Final = "dl_id STRING, shown BINARY"
@@ -54,7 +54,7 @@ _MADE: Final = pa.schema(
         ("detail", pa.string()),
     ]
 )
-_A_SLICE: Final = 100_000  # letters, about
+_A_SLICE: Final = 100_000  # letters, approximately
 _MOST_SLICES: Final = 4096
 _SMALL_BUCKET: Final = 64  # letters: so few are not worth a file and a task of their own
 _BUCKET: Final = 100_000
@@ -64,7 +64,7 @@ _MOST_BUCKETS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class BuiltPlan:
-    """What a plan says of its letters."""
+    """Holds the results that go into a plan's description."""
 
     letters: int
     buckets: int
@@ -79,7 +79,7 @@ class BuiltPlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanBuild:
-    """One plan in the making. `letters`: all that might be asked for, rows of DEAD_LETTERS."""
+    """Builds one plan. `letters`: all letters that may be chosen, rows of DEAD_LETTERS."""
 
     spark: SparkSession
     files: Files
@@ -89,7 +89,7 @@ class PlanBuild:
     tell: Callable[[str], None]
 
     def all(self) -> BuiltPlan:
-        """From the condition to the files, which are synced."""
+        """Do all steps, from the condition to the files, which are synced."""
         self.tell("choosing letters")
         fates, made = self._kept("decided", self._decided()), None
         if self.wish.changes:
@@ -130,7 +130,7 @@ class PlanBuild:
         return decide(chosen, everything, sent, self.wish.max_generation)
 
     def _kept(self, name: str, frame: DataFrame) -> DataFrame:
-        """The same rows, from a file: whatever made them is not asked again."""
+        """Return the same rows, from a file, so that their source is not evaluated again."""
         path = self.files.url(f"{WORK}/{name}")
         frame.write.parquet(path)
         return self.spark.read.schema(frame.schema).parquet(path)
@@ -140,7 +140,7 @@ class PlanBuild:
         return going.select(*READ).mapInArrow(partial(run_changes, self.wish.changes), MADE)
 
     def _whole(self, ranked: DataFrame, made: DataFrame | None) -> DataFrame:
-        """Rows of PLAN, and the bucket of each."""
+        """Return rows of PLAN, and the bucket of each."""
         from pyspark.sql import functions as sf
 
         places = ranked.select("dl_id", "target", "edited_body", "edits", "bucket", "rank", "position")
@@ -157,7 +157,7 @@ class PlanBuild:
         return whole.select("bucket", *LETTERS.names)
 
     def _without_bodies(self, whole: DataFrame, ranked: DataFrame) -> DataFrame:
-        """What a reader has packed may have the body in it, too."""
+        """Remove bodies, and the packed letter, which may contain the body, too."""
         from pyspark.sql import functions as sf
 
         bare = whole.withColumn("letter", sf.lit(None).cast("BINARY"))
@@ -175,7 +175,7 @@ class PlanBuild:
 
 
 def _with_changes(fates: DataFrame, made: DataFrame) -> DataFrame:
-    """What the changes say of a letter goes before what was known of it."""
+    """Return the decisions; the result of the changes for a letter replaces the earlier decision."""
     from pyspark.sql import functions as sf
 
     renamed = {name: f"_{name}" for name in ("target", "edited_body", "edits", "why", "detail")}
@@ -202,10 +202,10 @@ def _left_out(groups: Iterable[Row]) -> dict[str, int]:
 
 
 def sent_back(spark: SparkSession, lake: Lake) -> DataFrame:
-    """Return the letters that replays have sent back already, as the ledgers of their plans say: rows of SENT.
+    """Return the letters that replays have sent back already, from the ledgers of their plans: rows of SENT.
 
-    A broker has confirmed each. LakeError where a plan that was replayed is gone: with it went what is known of its
-    letters.
+    A broker has confirmed each. Raises LakeError if a plan that was replayed is gone, because its ledger is gone with
+    it.
     """
     begun = all_begun(lake.files)
     places = [(one.plan_id, one.folder, bucket) for one in begun for bucket in sorted(_tries(lake, one))]
@@ -225,7 +225,7 @@ def _tries(lake: Lake, begun: StartedReplay) -> dict[int, list[str]]:
 
 
 def _confirmed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over buckets: their letters that are confirmed."""
+    """Yield the confirmed letters of buckets. Called by Spark's `mapInArrow`."""
     for batch in batches:
         for place in batch.to_pylist():
             paths = ledger.tries(place["folder"]).get(place["bucket"], [])
@@ -239,20 +239,23 @@ def _confirmed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def run_changes(changes: LetterTransform, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over READ: rows of MADE."""
+    """Yield rows of MADE for rows of READ. Called by Spark's `mapInArrow`."""
     for batch in batches:
         yield pa.RecordBatch.from_pylist([changes.made_of(row) for row in batch.to_pylist()], schema=_MADE)
 
 
 def run_redaction(redact: Redact, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over READ: rows of _SHOWN."""
+    """Yield rows of _SHOWN for rows of READ. Called by Spark's `mapInArrow`."""
     for batch in batches:
         shown = [_shown(redact, row) for row in batch.to_pylist()]
         yield pa.RecordBatch.from_arrays([batch["dl_id"], pa.array(shown, pa.binary())], names=["dl_id", "shown"])
 
 
 def _shown(redact: Redact, row: Mapping[str, Any]) -> bytes | None:
-    """Nothing where the function raises, or gives what is no body: what cannot be redacted is not shown."""
+    """Return the redacted body; None if the function raises or returns no body.
+
+    A body that cannot be redacted is not shown.
+    """
     try:
         found = redact(letter_in(row))
     except (Exception, SystemExit):
@@ -263,22 +266,22 @@ def _shown(redact: Redact, row: Mapping[str, Any]) -> bytes | None:
 
 
 def buckets_for(letters: int) -> int:
-    """As many that each publisher gets some, and not so many that most are all but empty; at least one."""
+    """Return a number of buckets, at least one: enough for all publishers, but without many nearly empty buckets."""
     small, large = -(-letters // _SMALL_BUCKET), -(-letters // _BUCKET)
     return max(1, min(_USUAL_BUCKETS, small), min(_MOST_BUCKETS, large))
 
 
 def rank(letters: DataFrame, count: int, buckets: int, *, ordered: bool) -> DataFrame:
-    """`letters` with `bucket` and `position`, both INT, and `rank`, BIGINT from 0.
+    """Return `letters` with `bucket` and `position`, both INT, and `rank`, BIGINT from 0.
 
-    They have `dl_id`, which is theirs alone, `dead_us`, `message_key` and `group_id`; `ordered` makes letters of one
-    group id a group. `count` is how many they are, about.
+    The letters have a unique `dl_id`, and `dead_us`, `message_key` and `group_id`; with `ordered`, letters of one group
+    id are a group. `count` is their approximate number.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as sf
 
     bits = max(1, min(_MOST_SLICES, count // _A_SLICE).bit_length())
-    # The highest bits, so that the slices are in the hashes' order; it is that of unsigned numbers.
+    # The highest bits, so that the slices are in the order of the hashes as unsigned numbers.
     hashed = letters.withColumn("_hash", sf.xxhash64(_group(ordered))).withColumn(
         "_slice", sf.shiftrightunsigned("_hash", 64 - bits).cast("INT")
     )
@@ -294,7 +297,10 @@ def rank(letters: DataFrame, count: int, buckets: int, *, ordered: bool) -> Data
 
 
 def _group(ordered: bool) -> Column:
-    """Return what orders a letter. Its kinds are told apart, so that a key is never taken for a group."""
+    """Return the key that orders a letter.
+
+    The kinds of keys are distinct, so that a message key never equals a group id.
+    """
     from pyspark.sql import functions as sf
 
     alone = sf.coalesce(sf.concat(sf.lit("k"), "message_key"), sf.concat(sf.lit("d"), "dl_id"))
@@ -302,7 +308,7 @@ def _group(ordered: bool) -> Column:
 
 
 def _offsets(hashed: DataFrame) -> DataFrame:
-    """Return how many letters stand before each slice. There are a few thousand slices at most."""
+    """Return how many letters come before each slice. There are a few thousand slices at most."""
     from pyspark.sql import functions as sf
 
     spark = hashed.sparkSession

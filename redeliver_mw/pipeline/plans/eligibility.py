@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which of the letters that were asked for go back, and why the others do not: DataFrame to DataFrame, no bodies.
+"""Decides which of the chosen letters go back, and why the others do not. DataFrame to DataFrame, without bodies.
 
-Of one message, which has one key on its broker, the last death is sent: that of the highest generation, then the
-latest. All letters of the lake are looked at for that, also those that were not asked for.
+Of one message, which has one key on its broker, only the last dead letter is sent: the one of the highest generation,
+then the latest. All letters of the lake are compared for that, not only the chosen ones.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ WHY: Final = {
 }
 _STOPPING: Final = (PROBLEM, LIFETIME, FAILED)
 _NARROW: Final = ("dl_id", "broker", "dialect", "message_key", "group_id", "dead_us")
-_MADE: Final = ("target", "edited_body", "edits")  # as it is without any change
+_MADE: Final = ("target", "edited_body", "edits")  # the values of a letter without any change
 LEFT_OUT: Final = "dl_id STRING, why STRING, detail STRING"
 SENT: Final = "dl_id STRING, broker STRING, message_key STRING, generation INT"
 
 
 def decide(asked: DataFrame, everything: DataFrame, sent: DataFrame, max_generation: int) -> DataFrame:
-    """`dl_id`, what orders and what counts the letters, `why` (null: it goes) and `detail`.
+    """Return `dl_id`, the columns that order and count the letters, `why` (null: the letter goes) and `detail`.
 
     `asked` and `everything` are rows of DEAD_LETTERS, one for each `dl_id`; `sent` has the columns of SENT: letters
     that a broker has confirmed to a replay.
@@ -82,9 +82,10 @@ def decide(asked: DataFrame, everything: DataFrame, sent: DataFrame, max_generat
 
 
 def held_back(decided: DataFrame) -> DataFrame:
-    """The same, where the order of groups is kept: what stands behind a letter that cannot go does not go either.
+    """Return the decisions for a plan that keeps the order of groups: letters behind one that cannot go do not go
+    either.
 
-    A letter that is left out on purpose, by a transform or because its message went already, holds nothing back.
+    A letter that is left out on purpose, by a transform or because its message went already, holds back no others.
     """
     from pyspark.sql import functions as sf
 
@@ -106,7 +107,7 @@ def _generation() -> Column:
 
 
 def _problem() -> Column:
-    """What the drain has said, or what the letter lacks."""
+    """Return the problem that the drain noted, or that the letter has by itself."""
     from pyspark.sql import functions as sf
 
     return sf.coalesce(

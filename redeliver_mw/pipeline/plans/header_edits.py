@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is changed in every letter of a plan, as `--set` and `--unset` say it. No Spark in here.
+"""Applies the same changes to every letter of a plan, as given by `--set` and `--unset`. No Spark.
 
 ::
 
     --set header.NAME=VALUE    a header, as a text
     --set body.PATH=VALUE      in a body that is a JSON object: PATH is names, and numbers of list items, with dots
-                               between them; VALUE is JSON, and what is no JSON is a text
-    --set to=queue:NAME        where it is sent
+                               between them; VALUE is JSON, or a text if it is no valid JSON
+    --set to=queue:NAME        the letter's target
     --unset header.NAME        the header is removed
-    --unset body.PATH          the same of a name in the body
+    --unset body.PATH          the name in the body is removed
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CURE_UNSET: Final = "Write header.NAME or body.PATH"
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`place`: `header`, `body` or `to`. `path`: the header's name, or the names in the body."""
+    """Describes one change. `place`: `header`, `body` or `to`. `path`: the header's name, or the names in the body."""
 
     place: str
     path: tuple[str, ...]
@@ -38,12 +38,15 @@ class Edit:
 
 
 def parse_edits(given: Sequence[str], removed: Sequence[str] = ()) -> tuple[Edit, ...]:
-    """ConfigError for what is no edit."""
+    """Return the edits of the options. Raises ConfigError for an invalid edit."""
     return (*(_parsed(one) for one in given), *(_removal(one) for one in removed))
 
 
 def edited(letter: Letter, edits: Sequence[Edit]) -> Letter:
-    """The letter with all of them done, one after the other. ValueError where its body is not what they need."""
+    """Return the letter with all edits applied in order.
+
+    Raises ValueError if an edit does not fit the letter's body.
+    """
     in_body = [edit for edit in edits if edit.place == "body"]
     if in_body:
         letter = letter.changed(json=_in_body(letter, in_body))
@@ -101,7 +104,10 @@ def _index(items: list[Any], name: str, way: str) -> int:
 
 
 def _exact(text: str) -> float:
-    """A number that would come out as another one, written again, is refused: what nobody named stays as it was."""
+    """Return the number in a text. Raises ValueError for a number that would change when it is written again.
+
+    Parts of the body that no edit names must stay unchanged.
+    """
     value = float(text)
     if Decimal(text) != Decimal(repr(value)):
         raise ValueError(f"its body has a number that cannot be written again exactly: {text[:40]}")

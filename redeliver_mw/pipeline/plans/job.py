@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A plan is asked for, made and frozen."""
+"""Makes and freezes a plan."""
 
 from __future__ import annotations
 
@@ -47,20 +47,22 @@ def plan(
     redact: str | Redact | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> Plan:
-    """Freezes which of the lake's dead letters go back, in a folder that is empty or not there yet.
+    """Freeze the choice of the lake's dead letters that go back, in a folder that is empty or missing.
 
-    Letters that died from `since` on and before `until`, for which `where` and the other conditions hold. `edits` and
-    `removals` are written as for `--set` and `--unset`; `transform` is a function over a `Letter`, or names one.
-    `ordered` keeps letters of one group id in the order of their deaths. A message that was replayed `max_generation`
-    times is left out. `buckets` files at most are written, as many as publishers can share the work.
+    Chooses letters dead-lettered from `since` on and before `until`, for which `where` and the other conditions hold.
+    `edits` and `removals` are written as for `--set` and `--unset`; `transform` is a function over a `Letter`, or names
+    one. `ordered` keeps letters of one group id in the order in which they were dead-lettered. A message that was
+    replayed `max_generation` times is left out. At most `buckets` files are written, as many as publishers can share
+    the work.
 
-    Without `bodies` the plan has none: a replay takes them from the lake, which has to have them still. `redact` is a
-    function over a `Letter`, or names one, and gives what the plan shows of the body, which goes back as it is.
+    Without `bodies` the plan contains no bodies: a replay takes them from the lake, which must still have them.
+    `redact` is a function over a `Letter`, or names one, and returns the text that the plan shows in place of the body,
+    which goes back unchanged.
 
-    `progress` is called with what is being done now.
+    `progress` is called with the current step.
 
-    ConfigError for what cannot be meant, LakeError, SparkError. After an error no plan is there. What a transform
-    raised is no error of this: those letters are in `left_out`, and the first in `errors`.
+    Raises ConfigError for invalid options, LakeError, SparkError. After an error there is no plan. An exception of the
+    transform is no error of this function: those letters are in `left_out`, and the first exceptions in `errors`.
     """
     from .bucket_files import small_batches
     from .build import PlanBuild

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A dead letter as a transform gets it, and gives it back. No Spark in here.
+"""Defines a dead letter as a transform receives and returns it. No Spark.
 
 ::
 
@@ -28,12 +28,12 @@ _OPEN: Final = {"body", "headers", "target"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Letter:
-    """One letter. What may be changed is `body`, `headers` and `target`; everything else tells of it.
+    """Holds one letter. A transform may change `body`, `headers` and `target`; all other fields describe the letter.
 
-    `destination` and `target` are a queue's name, or `topic:NAME::SUBSCRIPTION`: where it was consumed from, and where
-    it will be sent, which is the same at first. `headers` are texts here, whatever they are on the wire; those
-    that nobody changes go out as they were. `failures`: how often its handler failed. `generation`: how often it has
-    been replayed. `dead_us`: when it died, microseconds since 1970.
+    `destination` and `target` are a queue's name, or `topic:NAME::SUBSCRIPTION`: the message's source, and the letter's
+    target, which are the same at first. `headers` are texts here, whatever their types on the wire; headers without a
+    change go out with their original types. `failures`: how often the handler has failed. `generation`: how often the
+    letter has been replayed. `dead_us`: when the message was dead-lettered, in microseconds since 1970.
     """
 
     dl_id: str
@@ -56,11 +56,11 @@ class Letter:
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; UnicodeDecodeError where it is not."""
+        """Return the body as UTF-8. Raises UnicodeDecodeError if it is not valid UTF-8."""
         return self.body.decode("utf-8")
 
     def json(self) -> Any:
-        """The body as JSON; ValueError where it is none."""
+        """Return the body as JSON. Raises ValueError if it is not valid JSON."""
         return _json.loads(self.body)
 
     def changed(
@@ -71,9 +71,9 @@ class Letter:
         headers: Mapping[str, Value] | None = None,
         target: str | None = None,
     ) -> Letter:
-        """The same letter with another body, as it is or to be written as JSON, and another target.
+        """Return the same letter with another body, given as it is or as a JSON value, and another target.
 
-        `headers` are set beside those it has; None removes one.
+        `headers` are added to the existing headers; None removes one.
         """
         if json is not _UNTOUCHED:
             if body is not None:
@@ -96,9 +96,9 @@ Redact = Callable[[Letter], bytes | str | None]
 
 
 def header_edits(before: Letter, after: Letter) -> dict[str, Value]:
-    """What is to be set, and as None removed, to make the headers of one those of the other.
+    """Return the headers to set, and with None those to remove, to turn the headers of `before` into those of `after`.
 
-    TypeError, ValueError for what may not be changed, or is nothing that a header can be.
+    Raises TypeError or ValueError for a header that may not be changed, or a value that no header can have.
     """
     for one in fields(Letter):
         if one.name not in _OPEN and getattr(before, one.name) != getattr(after, one.name):
@@ -114,7 +114,10 @@ def header_edits(before: Letter, after: Letter) -> dict[str, Value]:
 
 
 def checked_target(target: object) -> str:
-    """As the lake spells it. TypeError, ConfigError, ValueError for what no message is sent back to."""
+    """Return the target in the lake's spelling.
+
+    Raises TypeError, ConfigError or ValueError for a target to which no message can be sent back.
+    """
     if not isinstance(target, str):
         raise TypeError(f"a target is a text, not {target!r}")
     found = Destination.parse(target)

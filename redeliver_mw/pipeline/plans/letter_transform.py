@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A letter through the user's edits and transform: once, and it is not lost by what they raise. No Spark in here."""
+"""Applies the user's edits and transform to a letter, once. An exception does not lose the letter. No Spark."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ READ: Final = (
     "error_type",
     "error_fingerprint",
 )
-# `body` and its hash are null where the body was not changed.
+# `body` and its hash are null if the body was not changed.
 MADE: Final = (
     "dl_id STRING, target STRING, body BINARY, body_sha256 STRING, edited_body BOOLEAN, edits STRING, why STRING, "
     "detail STRING"
 )
 _NAMES: Final = tuple(column.split()[0] for column in MADE.split(", "))
-_LONG: Final = 300  # characters that are kept of what was raised
+_LONG: Final = 300  # characters that are kept of an exception's text
 
 
 @dataclass(frozen=True, slots=True)
 class LetterTransform:
-    """What is done to each letter: first the edits, in their order, then the transform.
+    """Changes each letter: first the edits, in their order, then the transform.
 
-    With the bodies in the lake none can be changed: what was changed is nowhere but in the plan.
+    If the bodies stay in the lake, no body can be changed, because a changed body is stored in the plan only.
     """
 
     edits: tuple[Edit, ...] = ()
@@ -59,7 +59,7 @@ class LetterTransform:
         return bool(self.edits) or self.transform is not None
 
     def made_of(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """A row of MADE. Whatever the user's code raises is told in it."""
+        """Return a row of MADE, which contains the error if the user's code raises one."""
         before = letter_in(row)
         try:
             after: Letter | None = edited(before, self.edits)
@@ -71,13 +71,13 @@ class LetterTransform:
             if made["edited_body"] and self.bodies == "lake":
                 raise ValueError("its body was changed, and the plan holds no bodies")
             return made
-        except (Exception, SystemExit) as error:  # theirs: a letter that it does not suit is no reason to stop
+        except (Exception, SystemExit) as error:  # the user's code: one letter with an error is no reason to stop
             what = " ".join(f"{type(error).__name__}: {error}".split())
             return _left_out(before, FAILED, redact(what)[:_LONG])
 
 
 def letter_in(row: Mapping[str, Any]) -> Letter:
-    """The letter of a row with the columns READ, as a function of the user's gets it."""
+    """Return the letter of a row with the columns READ, as a user's function receives it."""
     given = {name: row[name] for name in READ if name != "original_destination"}
     for name in ("failures", "generation"):
         given[name] = given[name] or 0

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan's options mean, as far as that can be told without Spark."""
+"""Checks a plan's options as far as possible without Spark."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MOST_BUCKETS: Final = 99_999
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """The options of `plan`, checked. `edits` as they were given, those of `--unset` with a minus before them."""
+    """Holds the checked options of `plan`. `edits` as they were given, those of `--unset` with a minus before them."""
 
     asked: str | None
     span: TimeRange
@@ -56,7 +56,7 @@ def plan_options(
     bodies: bool = True,
     redact: str | Redact | None = None,
 ) -> PlanOptions:
-    """ConfigError for what cannot be meant. `transform` and `redact` are imported."""
+    """Return the checked options. Raises ConfigError if they are invalid. `transform` and `redact` are imported."""
     if max_generation < 1:
         cure = f"Give 1 or more; {MAX_GENERATION} is usual"
         raise ConfigError(f"{max_generation} replays are none", where="--max-generation", cure=cure)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The folder in which a plan is made: one maker at a time, and never over a plan that is there."""
+"""Prepares the folder in which a plan is made: for one maker at a time, and never over an existing plan."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from .plan_file import ABOUT, LEFT_OUT, LETTERS
 
 WORK: Final = "_work"
 _LOCK: Final = "_plan.lock"
-_OURS: Final = {LETTERS, LEFT_OUT, WORK, _LOCK, f"_new-{ABOUT}"}  # what a maker that was killed leaves
+_OURS: Final = {LETTERS, LEFT_OUT, WORK, _LOCK, f"_new-{ABOUT}"}  # the files that a killed maker may leave
 
 
 @contextlib.contextmanager
 def new_folder(folder: str | os.PathLike[str]) -> Iterator[Files]:
-    """Empty, and nobody else's in the block; what was made in it goes if the block raises.
+    """Yield the folder, empty and reserved while the block runs; its contents are removed if the block raises.
 
-    ConfigError if a plan or something else is in it; LakeError if it cannot be written to, or another process makes a
-    plan in it.
+    Raises ConfigError if a plan or something else is in the folder; LakeError if the folder is not writable, or another
+    process makes a plan in it.
     """
     files = files_at(folder, "plan")
     with told(files.url()):
         _check(files)
         os.makedirs(files.url(), exist_ok=True)
         with files.locked(_LOCK, "plan"):
-            _check(files)  # it may have been made meanwhile
+            _check(files)  # another process may have made a plan meanwhile
             _clear(files)
             try:
                 yield files
             except BaseException:
-                # A task may still be at it: what it leaves is no plan, and goes when one is made here.
+                # A task may still be running: its files are no plan, and are removed when a plan is made here.
                 with contextlib.suppress(OSError):
                     _clear(files)
                     files.remove(_LOCK)
@@ -47,7 +47,7 @@ def new_folder(folder: str | os.PathLike[str]) -> Iterator[Files]:
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
-    """ConfigError where no plan can be made."""
+    """Raise ConfigError if no plan can be made in the folder."""
     files = files_at(folder, "plan")
     with told(files.url()):
         _check(files)

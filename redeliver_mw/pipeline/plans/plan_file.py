@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A plan in its folder: which letters go back, in which order, with what changed; frozen. No Spark in here.
+"""Reads and writes a frozen plan in its folder: the letters that go back, their order, and their changes. No Spark.
 
 ::
 
-    plan.json                       written last; what it says is hashed, and names the hash of every other file
+    plan.json                       written last; hashed, and contains the hash of every other file
     letters/bucket-00000.parquet    the table PLAN, by `position`
     left_out.parquet                dl_id, why, detail: the letters that were asked for and are not in the plan
 
 A plan may leave the bodies in the lake: then `body` is null, or redacted for people to read, and `letter` is null.
-What a replay adds (`ledger/`, `report.json`, its lock) is no part of the plan.
+Files that a replay adds (`ledger/`, `report.json`, its lock) are no part of the plan.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Bodies = Literal["plan", "lake"]
 
 @dataclass(frozen=True, slots=True)
 class PlanFile:
-    """A file of a plan, its path relative to the plan's folder."""
+    """Describes a file of a plan; its path is relative to the plan's folder."""
 
     path: str
     rows: int
@@ -48,19 +48,19 @@ class PlanFile:
 
     @property
     def bucket(self) -> int:
-        """The number of the bucket that it holds."""
+        """Return the number of the bucket in this file."""
         return int(os.path.basename(self.path).removeprefix("bucket-").removesuffix(".parquet"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a plan says of itself. Times in `_us` are microseconds since 1970, UTC.
+    """Describes a plan. Times in `_us` are microseconds since 1970, UTC.
 
-    `letters` are in `buckets` files at most: a bucket without letters has none. `bodies` says where theirs are.
-    `destinations`, `brokers` and `dialects` count the letters by where they go and where they lay; `left_out` counts
-    those that were asked for and are not in it, by why (docs/plan.md lists the words). `edits` are those of `--set`,
-    and with a minus before them those of `--unset`, as they were given. `errors` are the first that a transform raised,
-    each behind the dl_id of its letter.
+    `letters` are in `buckets` files at most: a bucket without letters has none. `bodies` says where their bodies are.
+    `destinations`, `brokers` and `dialects` count the letters by target, broker and dialect; `left_out` counts the
+    letters that were asked for and are not in the plan, by reason (docs/plan.md lists the words). `edits` are those of
+    `--set`, and with a minus before them those of `--unset`, as they were given. `errors` are the first exceptions of a
+    transform, each after the dl_id of its letter.
     """
 
     folder: str
@@ -88,12 +88,12 @@ class Plan:
 
 
 def path_of(bucket: int) -> str:
-    """Where the letters of a bucket are, relative to the plan's folder."""
+    """Return the path of a bucket's letters, relative to the plan's folder."""
     return f"{LETTERS}/bucket-{bucket:05d}.parquet"
 
 
 def freeze(files: Files, plan: Plan) -> Plan:
-    """Writes `plan.json`, with its hash; all other files of the plan have to be there, and synced. OSError."""
+    """Write `plan.json`, with its hash; all other files of the plan must exist and be synced. Raises OSError."""
     about = _to_json(plan)
     about["sha256"] = _hash(about)
     files.publish(ABOUT, json.dumps(about, indent=2).encode())
@@ -101,10 +101,10 @@ def freeze(files: Files, plan: Plan) -> Plan:
 
 
 def read_plan(folder: str | os.PathLike[str], *, check_files: bool = True) -> Plan:
-    """The plan that is frozen in a folder.
+    """Return the frozen plan in a folder.
 
-    ConfigError if there is none, if it is of a newer release, or if anything of it was changed since it was frozen;
-    without `check_files` only what `plan.json` says is looked at. LakeError if it cannot be read.
+    Raises ConfigError if there is none, if it comes from a newer release, or if any file was changed since it was
+    frozen; without `check_files` only `plan.json` is checked. Raises LakeError if the plan cannot be read.
     """
     files = files_at(folder, "plan")
     where = files.url()
@@ -126,7 +126,7 @@ def read_plan(folder: str | os.PathLike[str], *, check_files: bool = True) -> Pl
 
 
 def hash_of(files: Files, path: str) -> tuple[int, str]:
-    """Bytes and SHA-256 of a file. OSError."""
+    """Return the size in bytes and the SHA-256 of a file. Raises OSError."""
     digest, size = hashlib.sha256(), 0
     with open(files.url(path), "rb", buffering=0) as file:
         while part := file.read(_AT_ONCE):
@@ -164,7 +164,10 @@ def _changed(what: str, folder: str, name: str) -> ConfigError:
 
 
 def _hash(about: Mapping[str, Any]) -> str:
-    """Of all that `plan.json` says but the hash itself; that has the hashes of the other files in it."""
+    """Return the hash of `plan.json` except the hash itself.
+
+    It covers the other files, whose hashes are in `plan.json`.
+    """
     said = {name: value for name, value in about.items() if name != "sha256"}
     return hashlib.sha256(json.dumps(said, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which letters are asked for: one Spark SQL condition, from options and from what the user writes himself.
+"""Builds the condition for the chosen letters: one Spark SQL text, from options and from a condition that the user
+writes.
 
-Options become SQL, so that a plan says in one text what was asked, and means what it says.
+Options become SQL, so that one text in the plan describes the choice completely.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _CURE: Final = "Write a condition in Spark SQL, such as \"error_type = 'TimeoutError' AND failures >= 3\""
-# What a condition may stumble over in a row that it was not made for.
+# Errors of Spark that come from a row's value and not from the condition's syntax.
 _OF_A_VALUE: Final = re.compile(
     r"\[(CAST_INVALID_INPUT|CAST_OVERFLOW|DIVIDE_BY_ZERO|ARITHMETIC_OVERFLOW|INVALID_ARRAY_INDEX\w*|INVALID_INDEX\w*|"
     r"MAP_KEY_DOES_NOT_EXIST|CANNOT_PARSE_TIMESTAMP|INVALID_EXTRACT_\w+|MALFORMED_\w+)[^\]]*\] ([^\n]+)"
@@ -31,14 +32,14 @@ _QUOTED: Final = re.compile(
     r"`(?P<name>[^`]*)`|\b[rR](?:'[^']*'|\"[^\"]*\")|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL
 )
 _COMMENT: Final = re.compile(r"--|/\*")
-# Spark puts variables of the session, the process and its environment in their place before it reads a condition.
+# Spark replaces variables of the session, the process and its environment before it reads a condition.
 _VARIABLE: Final = re.compile(r"\$\{")
-# Functions that call a class of Java's, the clause that makes a name of a text, and queries, which may run a script.
+# Functions that call a Java class, the clause that makes a name from a text, and queries, which may run a script.
 _FOREIGN: Final = re.compile(
     r"\b(?P<function>(?:try_)?reflect|java_method|identifier)\s*\(|\b(?P<word>select|table|using)\b", re.IGNORECASE
 )
 _CALL: Final = re.compile(r"(?P<place>(?:\w+\s*\.\s*)*)(?P<name>\w+)\s*\(")
-_OWN: Final = ("", "builtin", "system.builtin")  # where Spark's own functions are
+_OWN: Final = ("", "builtin", "system.builtin")  # the places of Spark's own functions
 _REFLECTION: Final = ("CallMethodViaReflection", "TryReflect")
 _TAIL: Final = re.compile(r"\s*(SQLSTATE: \w+.*|;.*)$", re.DOTALL)
 
@@ -51,10 +52,10 @@ def condition(
     headers: Mapping[str, str] | None = None,
     min_attempts: int | None = None,
 ) -> str | None:
-    """All of them hold; of several destinations or fingerprints one. None: every letter. ConfigError.
+    """Return the condition under which all options hold; None: every letter. Raises ConfigError.
 
-    A destination is `queue:NAME`, `topic:NAME::SUBSCRIPTION`, `topic:NAME` with whatever subscription, or only a name,
-    which is a queue's or a topic's.
+    One of several destinations or fingerprints has to match. A destination is `queue:NAME`, `topic:NAME::SUBSCRIPTION`,
+    `topic:NAME` with any subscription, or only a name, which may be a queue's or a topic's.
     """
     parts = [_any(_of_destination(name) for name in destinations)] if destinations else []
     if fingerprints:
@@ -71,7 +72,9 @@ def condition(
 
 
 def check_condition(spark: SparkSession, where: str) -> None:
-    """ConfigError for what is no condition over the columns of DEAD_LETTERS, or calls what is not Spark's own."""
+    """Raise ConfigError for a text that is no condition over the columns of DEAD_LETTERS, or calls a function not of
+    Spark's own.
+    """
     from pyspark.errors import PySparkException
 
     empty = spark.createDataFrame([], schemas.DEAD_LETTERS)
@@ -81,21 +84,21 @@ def check_condition(spark: SparkSession, where: str) -> None:
                 _refuse_parsed(spark, where)
             else:
                 _refuse_users_functions(spark, where)
-            _ = empty.where(where).schema  # over Connect nothing is looked at before
+            _ = empty.where(where).schema  # over Connect nothing is checked before this line
     except PySparkException as error:
         raise _told(error, where, empty.columns) from None
 
 
 def _bare(where: str) -> str:
-    """Return the condition with its texts emptied, and its quoted names without quotes and odd characters."""
+    """Return the condition with its texts emptied, and its quoted names without quotes and unusual characters."""
     return _QUOTED.sub(lambda quoted: re.sub(r"\W", "_", quoted["name"]) if quoted["name"] else "''", where)
 
 
 def _refuse_foreign(where: str) -> None:
     """Raise ConfigError for a condition that runs code outside of Spark SQL, or hides a part of itself.
 
-    A condition may come from somebody else than whoever runs it. This is what its text tells, before Spark is started;
-    `check_condition` asks Spark's parser.
+    A condition may come from another person than the one who runs it. This function checks the text, before Spark is
+    started; `check_condition` asks Spark's parser.
     """
     bare = _bare(where)
     if found := _COMMENT.search(bare):
@@ -111,7 +114,7 @@ def _refuse_foreign(where: str) -> None:
 
 
 def _pairs(bare: str) -> bool:
-    """Say whether no bracket closes one that stands outside of the condition."""
+    """Return whether the brackets pair up, so that none closes a bracket outside of the condition."""
     depth = 0
     for bracket in re.findall(r"[()]", bare):
         depth += 1 if bracket == "(" else -1
@@ -128,7 +131,7 @@ def _foreign(name: str, where: str) -> ConfigError:
 def _refuse_parsed(spark: SparkSession, where: str) -> None:
     """Raise ConfigError for a condition with a query, a name made of a text, or a function that is not Spark's own.
 
-    It is what Spark's parser makes of the condition that counts, so no spelling hides a call; nothing of it is run.
+    Checks the result of Spark's parser, so that no spelling can hide a call. Nothing of the condition is run.
     """
     session: Any = spark
     state = session._jsparkSession.sessionState()
@@ -148,7 +151,7 @@ def _refuse_parsed(spark: SparkSession, where: str) -> None:
 
 
 def _classes(node: Any) -> Iterator[str]:
-    """The names of the class of a node of Spark's, and of those that it extends."""
+    """Yield the names of the class of a Spark node, and of its superclasses."""
     kind = node.getClass()
     while kind is not None:
         yield kind.getSimpleName()
@@ -156,7 +159,7 @@ def _classes(node: Any) -> Iterator[str]:
 
 
 def _refuse_function(session: Any, parts: Sequence[str], where: str) -> None:
-    """Raise ConfigError unless Spark's own functions have this one. The analysis tells of one that is not there."""
+    """Raise ConfigError unless the function is Spark's own. Spark's analysis reports functions that do not exist."""
     from pyspark.errors import AnalysisException
 
     *place, name = parts
@@ -172,7 +175,7 @@ def _refuse_function(session: Any, parts: Sequence[str], where: str) -> None:
 
 
 def _refuse_users_functions(spark: SparkSession, where: str) -> None:
-    """Raise ConfigError for a function that somebody has defined: over Connect there is no parser to ask."""
+    """Raise ConfigError for a function that a user has defined: over Connect there is no parser to ask."""
     users = {row[0].lower().rpartition(".")[2] for row in spark.sql("SHOW USER FUNCTIONS").collect()}
     for call in _CALL.finditer(_bare(where)):
         place = re.sub(r"\s", "", call["place"]).removesuffix(".").lower()
@@ -182,7 +185,7 @@ def _refuse_users_functions(spark: SparkSession, where: str) -> None:
 
 @contextmanager
 def blamed_on(where: str | None) -> Iterator[None]:
-    """A value that the condition cannot bear is the condition's fault, and not Spark's."""
+    """Turn errors of Spark about a value that the condition cannot process into a ConfigError about the condition."""
     try:
         with _unlogged():
             yield
@@ -199,7 +202,7 @@ def blamed_on(where: str | None) -> Iterator[None]:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Spark writes some errors to stderr by itself, with a traceback, before it raises them."""
+    """Silence the logger with which Spark writes some errors to stderr, with a traceback, before it raises them."""
     from pyspark.logger import PySparkLogger
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
@@ -243,6 +246,9 @@ def _any(parts: Iterator[str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """A text in Spark SQL, as it is unless `spark.sql.parser.escapedStringLiterals` is set, and without variables."""
+    """Return a text as a Spark SQL literal, without variables.
+
+    Correct unless `spark.sql.parser.escapedStringLiterals` is set.
+    """
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("${", "\\u0024{")
     return f"'{escaped}'"

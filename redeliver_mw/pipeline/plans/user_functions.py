@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Functions that a user names, found and sent along to the tasks. No Spark is loaded by importing this."""
+"""Loads functions that a user names, and ships them to the tasks. Importing this module loads no Spark."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Function = TypeVar("Function", bound=Callable[[Letter], object])
 
 
 def load_function(given: str | Function | None, option: str) -> Function | None:
-    """The function that `MODULE:FUNCTION` names. ConfigError where it is none, whatever the module does."""
+    """Return the function that `MODULE:FUNCTION` names.
+
+    Raises ConfigError if there is no such function, whatever error the module raises.
+    """
     if given is None:
         return None
     if not isinstance(given, str):
@@ -47,7 +50,7 @@ def load_function(given: str | Function | None, option: str) -> Function | None:
 
 
 def ship(function: Callable[[Letter], object] | None) -> None:
-    """From now on the function's module goes to the tasks with it: executors need not have the file."""
+    """Ship the function's module to the tasks from now on, because executors need not have the file."""
     from pyspark import cloudpickle
 
     name = getattr(function, "__module__", None)

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A batch of copies to the broker: many on their way at once, at a rate, each with the broker's answer.
+"""Sends a batch of copies to the broker: many at once, at a limited rate, each with the broker's answer.
 
-Copies of one `chain` go one after the other, each when the one before it is confirmed; what comes behind one that
-is not is held back.
+Copies of one `chain` go one after the other, each when the one before it is confirmed. If a copy is not confirmed, the
+copies behind it are held back.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .ledger import LedgerAnswer
 from .rate_limit import RateLimit
 from .sync_connection import SyncConnection
 
-PATIENCE: Final = 60.0  # seconds without any answer, longer than adapters wait for one: the broker takes nothing
-ENDING: Final = 10.0  # seconds for the answers that closing brings
+PATIENCE: Final = 60.0  # seconds without any answer, longer than adapters wait for one: the broker accepts nothing
+ENDING: Final = 10.0  # seconds for the answers that come with closing
 SILENT: Final = "no answer"
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingLetter:
-    """One letter of a batch. `chain`: those of the same one keep their order; empty: it is in none."""
+    """Holds one letter of a batch. `chain`: letters with the same chain keep their order; empty: no order."""
 
     position: int
     out: Outgoing
@@ -38,9 +38,9 @@ class OutgoingLetter:
 
 @dataclass(slots=True)
 class SendResult:
-    """What became of a batch: the ledger's answer, of which `unsent` were `held` back behind one that was not taken.
+    """Holds the result of a batch: the ledger's answer; of `unsent`, `held` letters waited behind one that was refused.
 
-    `error` is why the line is of no use any more; `lost` why some have no answer though it is.
+    `error` is why the connection is no longer usable; `lost` why some letters have no answer although it is.
     """
 
     answer: LedgerAnswer = field(default_factory=LedgerAnswer)
@@ -50,13 +50,13 @@ class SendResult:
 
 
 class BatchPublisher:
-    """Sends batches over a line, at a pace. For one thread."""
+    """Sends batches over a connection, at a limited rate. Not thread-safe."""
 
     def __init__(self, line: SyncConnection, pace: RateLimit, *, patience: float = PATIENCE) -> None:
         self._line, self._pace, self._patience = line, pace, patience
 
     def send(self, letters: Sequence[OutgoingLetter]) -> SendResult:
-        """Each letter has a place in what this returns, whatever happens. Raises nothing of the broker's."""
+        """Send letters. Each has a place in the result, whatever happens. Does not raise errors of the broker."""
         batch = _Batch(letters)
         try:
             self._send(batch)
@@ -93,7 +93,7 @@ class BatchPublisher:
         self._line.adapter.publish(letter.out, answer)
 
     def _end(self, batch: _Batch) -> None:
-        """Closing the line brings an answer for each that is on its way; after that nothing can confirm it."""
+        """Close the connection, which answers each copy that is not answered; after that nothing can be confirmed."""
         self._line.close()
         deadline = time.monotonic() + ENDING
         while batch.flying:
@@ -101,11 +101,11 @@ class BatchPublisher:
                 if not self._line.step(deadline - time.monotonic()):
                     return
             except RedeliverError:
-                pass  # the one that is known
+                pass  # the known one
 
 
 class _Batch:
-    """The letters of a batch, and where each of them is."""
+    """Tracks the letters of a batch."""
 
     def __init__(self, letters: Sequence[OutgoingLetter]) -> None:
         self.sent = SendResult()
@@ -135,7 +135,7 @@ class _Batch:
             self.sent.lost = why or SILENT
 
     def close(self) -> None:
-        """Whatever has no answer gets one: silence for what was given to the broker."""
+        """Give each letter without an answer one: `silent` for copies that were given to the broker."""
         answer = self.sent.answer
         answer.silent |= self.flying.keys()
         if self.flying:

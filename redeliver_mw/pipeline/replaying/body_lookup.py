@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Bodies that a plan has left in the lake, lent to its publishers for as long as a run takes.
+"""Copies bodies that a plan has left in the lake for its publishers, for the duration of a run.
 
-They lie in `LAKE/replays/PLAN_ID.bodies/`, in files like those of the plan, by position.
+The bodies are in `LAKE/replays/PLAN_ID.bodies/`, in files like those of the plan, by position.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _LENT: Final = pa.schema([("position", pa.int32()), ("body", pa.binary()), ("letter", pa.binary())])
-_AT_ONCE: Final = 256  # rows that are read at a time: bodies may be large
+_AT_ONCE: Final = 256  # rows that are read at a time, because bodies may be large
 
 
 @contextmanager
 def lent(spark: SparkSession, plan: Plan) -> Iterator[str]:
-    """The folder with the bodies, in the block; empty for a plan that has its own. LakeError, OSError."""
+    """Yield the folder with the bodies; empty for a plan that contains its bodies. Raises LakeError, OSError."""
     if plan.bodies == "plan":
         yield ""
         return
     lake, place = Lake(plan.lake), f"{FOLDER}/{plan.plan_id}{BODIES}"
-    lake.files.remove(place)  # of a run that was killed
+    lake.files.remove(place)  # left by a run that was killed
     try:
         with small_batches(spark):
             write_letters(lake.files.url(place), _bodies(spark, plan, lake), plan.buckets, _LENT)
@@ -46,7 +46,7 @@ def lent(spark: SparkSession, plan: Plan) -> Iterator[str]:
 
 
 def _bodies(spark: SparkSession, plan: Plan, lake: Lake) -> DataFrame:
-    """A row for each letter of the plan, without a body where the lake has it no more."""
+    """Return a row for each letter of the plan, without a body if the lake no longer has it."""
     from pyspark.sql import functions as sf
 
     paths = [os.path.join(plan.folder, file.path) for file in plan.files]
@@ -57,7 +57,7 @@ def _bodies(spark: SparkSession, plan: Plan, lake: Lake) -> DataFrame:
 
 
 def borrowed(folder: str, bucket: int) -> Callable[[Row], Row]:
-    """Gives rows of a bucket, asked for in order of their positions, with what was lent. OSError."""
+    """Return a function that adds bodies to rows of a bucket, called in order of their positions. Raises OSError."""
     if not folder:
         return lambda row: row
     rows = _read(os.path.join(folder, path_of(bucket)))
@@ -76,6 +76,6 @@ def _read(path: str) -> Iterator[Row]:
 
 
 def _same(found: Row, row: Row) -> bool:
-    """Whether it is the body that was planned."""
+    """Return whether the body is the planned one."""
     body = found["body"]
     return body is not None and hashlib.sha256(body).hexdigest() == row["body_sha256"]

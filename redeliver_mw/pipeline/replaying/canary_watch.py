@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of the letters that were sent back: seen in the consumers' journal, or in the dead-letter queues.
+"""Watches the letters that were sent back, in the consumers' journal or in the dead-letter queues.
 
-A journal tells which messages were handled and which died again. A queue tells how many died: by the replay's id where
-the broker can be looked into, else by how much it grew, whoever filled it.
+A journal records which messages were handled and which were dead-lettered again. A queue shows only the number: by the
+replay's id if the broker can be browsed, otherwise by the queue's growth, whatever the cause.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ...message import Destination
 from ..errors import lake_error
 from .sync_connection import SyncConnection
 
-LOOKED_INTO: Final = 10_000  # letters of a queue that are looked at; a longer one is only counted
+LOOKED_INTO: Final = 10_000  # letters of a queue that are browsed; a longer queue is only counted
 _DIED: Final = {"dead_lettered", "discarded"}
 _DECIDED: Final = _DIED | {"accepted", "kept"}
 _HEAD, _TAIL = ("_", ""), (".open", "")
@@ -27,18 +27,18 @@ _HEAD, _TAIL = ("_", ""), (".open", "")
 
 @dataclass(frozen=True, slots=True)
 class CanarySeen:
-    """Since the last `mark`: how many have died again, and of how many the end is known (None: that is not told)."""
+    """Counts since the last `mark`: letters dead-lettered again, and those with a known end (None: not recorded)."""
 
     died: int
     decided: int | None
 
 
 class CanaryWatch(Protocol):
-    """Every method may raise RedeliverError."""
+    """Watches letters. Every method may raise RedeliverError."""
 
     @property
     def names(self) -> frozenset[str] | None:
-        """The keys of all messages of this replay that died again; None where they are not told."""
+        """Return the keys of all messages of this replay that were dead-lettered again; None if they are not known."""
 
     def mark(self) -> None: ...
     def look(self) -> CanarySeen: ...
@@ -46,7 +46,9 @@ class CanaryWatch(Protocol):
 
 
 class JournalWatch:
-    """The journal of the consumers, those segments included that are being written. ConfigError if it is not there.
+    """Watches the consumers' journal, including segments that are being written.
+
+    Raises ConfigError if it does not exist.
 
     Only segments that were written to since `since_us` are read, each byte once.
     """
@@ -84,7 +86,7 @@ class JournalWatch:
                 if stem.startswith("seg-") and stem.endswith(".jsonl"):
                     self._segment(os.path.join(self._folder, name), stem)
         except FileNotFoundError:
-            return  # it got its readable name since it was listed: the next look finds it
+            return  # renamed since it was listed: the next look finds it
         except OSError as error:
             raise lake_error(error, self._folder) from error
 
@@ -107,7 +109,7 @@ class JournalWatch:
         try:
             said = json.loads(line)
         except ValueError:
-            return  # `compact` puts it into quarantine
+            return  # `compact` moves it into quarantine
         if not isinstance(said, dict) or said.get("replay_id") != self._plan_id:
             return
         if said.get("outcome") in _DECIDED:
@@ -117,7 +119,7 @@ class JournalWatch:
 
 
 class QueueWatch:
-    """The dead-letter queues that the letters came from, over a connection of its own."""
+    """Watches the dead-letter queues that the letters came from, over a connection of its own."""
 
     def __init__(self, url: str, queues: Collection[Destination], plan_id: str) -> None:
         self._queues, self._plan_id = queues, plan_id
@@ -134,14 +136,14 @@ class QueueWatch:
 
     def look(self) -> CanarySeen:
         grown = sum(max(0, self._count(queue) - self._marked.get(queue, 0)) for queue in self._queues)
-        self._most = max(self._most, grown)  # who takes letters out meanwhile does not heal them
+        self._most = max(self._most, grown)  # a program that removes letters meanwhile must not reduce the number
         return CanarySeen(self._most, None)
 
     def close(self) -> None:
         self._line.close()
 
     def _count(self, queue: Destination) -> int:
-        """Letters of this replay, as far as that can be told."""
+        """Return the number of letters of this replay, as far as it is known."""
         try:
             if self._line.adapter.capabilities.browse == "copy":
                 found = self._line.browse(queue, LOOKED_INTO)
@@ -149,4 +151,4 @@ class QueueWatch:
                     return sum(one.headers.get("redeliver_replay_id") == self._plan_id for one in found)
             return self._line.depth(queue)
         except DestinationMissing:
-            return 0  # nobody has died yet
+            return 0  # the queue does not exist before its first letter

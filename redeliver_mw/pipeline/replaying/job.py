@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`replay`: a plan is looked at, or sent back: a canary first, then the rest, until all is confirmed or it is to stop.
+"""Runs `replay`: looks at a plan, or sends it back, first a canary, then the rest, until all is confirmed or it must
+stop.
 
-The driver decides and watches; publishers, one Spark task each, send. What is true of a letter stands in the ledger
-alone, so whatever dies, the next run goes on from there.
+The driver decides and watches; publishers, one Spark task each, send. The state of each letter is in the ledger only,
+so after any crash the next run continues from there.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ def replay(
     stop: threading.Event | None = None,
     progress: Progress | None = None,
 ) -> Replayed:
-    """Sends the letters of the plan in `folder` that no run before has sent; without `execute` it only looks.
+    """Send the letters of the plan in `folder` that no earlier run has sent; without `execute`, only look.
 
-    `rate`: messages a second of all publishers together. `canary` (a number, or "1%") go first, and are waited for, up
-    to `wait` seconds. `stop_at` (0.2, or "20%"): it stops when a larger share dies again, as `journal`, the folder of
-    the consumers', or the dead-letter queues tell. `batch` letters are in doubt at most when a publisher dies. `stop`,
-    when set, ends it in good order.
+    `rate`: messages per second of all publishers together. `canary` (a number, or "1%") letters go first, and their end
+    is awaited for up to `wait` seconds. `stop_at` (0.2, or "20%"): the replay stops when a larger share is
+    dead-lettered again, as seen in `journal`, the folder of the consumers' journal, or in the dead-letter queues. At
+    most `batch` letters are in doubt when a publisher dies. `stop`, when set, ends the replay in good order.
 
-    ConfigError for what cannot be meant, LakeError if another replay of this plan is at work, its ledger is damaged or
-    its disk full, BrokerError, SparkError. What was sent before an error is in the ledger: run it again.
+    Raises ConfigError for invalid options, LakeError if another replay of this plan is running, its ledger is damaged
+    or its disk full, BrokerError, SparkError. Letters sent before an error are in the ledger: run the replay again.
     """
     wanted = ReplayOptions(
         rate=rate,
@@ -74,7 +75,7 @@ def replay(
 
     refuse_speculation(spark)
     where = files_at(folder, "plan")
-    plan_for(folder, url)  # says best what is no plan, before a lock is laid there
+    plan_for(folder, url)  # gives the best error message for a folder without a plan, before a lock is created there
     with told(where.url()), where.locked(LOCK, "replay"):
         plan = plan_for(folder, url)
         found = standing(plan)
@@ -86,7 +87,7 @@ def replay(
 
 
 def look(folder: str | os.PathLike[str], url: str) -> Replayed:
-    """What there is to send, and whether its targets are there: connects to the broker, and needs no Spark."""
+    """Return what is left to send, and whether its targets exist: connects to the broker, and needs no Spark."""
     from .outcomes import standing
 
     plan = plan_for(folder, url)

@@ -1,17 +1,19 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of a replay: which letters of its plan were sent, and what the broker said. Read, written, and followed.
+"""Records which letters of a plan were sent, and the broker's answers: the ledger of a replay.
+
+Reads, writes and follows it.
 
 ::
 
-    PLAN/ledger/bucket-00000.RUN-xxxxxx.jsonl     one file a bucket and try; lines are added, never changed
+    PLAN/ledger/bucket-00000.RUN-xxxxxx.jsonl     one file per bucket and try; lines are added, never changed
     {"ledger": 1, "plan": …, "bucket": 0, "run": …, "host": …, "pid": …, "at_us": …, "crc": …}
     {"intent": "0-499", "at_us": …, "crc": …}                on the disk before the first of them is sent
     {"done": "0-498", "refused": {"NO_ROUTE": "499"}, …}     when all of them are answered
 
-A letter is *confirmed* if any try says so. In *doubt* is what was meant to be sent and has no answer: its publisher
-was killed, or the broker was silent. `crc` is that of the line without it. With an intent the room for its answer is
-reserved, so that a full disk is met before anything is sent, and not after.
+A letter is *confirmed* if any try has its confirm. A letter is in *doubt* if it was about to be sent and has no answer:
+its publisher was killed, or the broker was silent. `crc` is the checksum of the line without it. With an intent the
+space for its answer is reserved, so that a full disk is noticed before anything is sent, and not after.
 """
 
 from __future__ import annotations
@@ -35,23 +37,26 @@ from ..manifests import now_us
 
 VERSION: Final = 1
 FOLDER: Final = "ledger"
-WHYS: Final = 16  # different reasons that one answer tells; what is refused for others has the last one
+WHYS: Final = 16  # different reasons in one answer; further refused letters get the last reason
 WHY_BYTES: Final = 240  # of a reason as JSON
 PATIENCE: Final = 10.0
 _AGAIN: Final = 0.05  # seconds between two tries to get the lock
-_FRAME: Final = 512  # bytes of a line beside its positions and reasons
+_FRAME: Final = 512  # bytes of a line without its positions and reasons
 _RESERVE: Final = 16 << 10  # bytes that are reserved at a time, if the disk has them
 _OTHER: Final = "refused, for one more reason than are told apart"
 _NOT_RESERVING: Final = {errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS}
 _RANGES: Final = re.compile(r"[0-9]{1,10}(?:-[0-9]{1,10})?(?:,[0-9]{1,10}(?:-[0-9]{1,10})?)*")
-_WIDEST: Final = 11  # characters that a position takes at most, its comma included
+_WIDEST: Final = 11  # maximum characters of a position, with its comma
 
 LedgerLine = Mapping[str, Any]
 
 
 @dataclass(slots=True)
 class LedgerAnswer:
-    """What became of a batch, by position. `unsent` was never given to the broker, `silent` nobody knows of."""
+    """Holds the results of a batch, by position.
+
+    `unsent` were never given to the broker; for `silent` no result is known.
+    """
 
     confirmed: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
@@ -61,29 +66,33 @@ class LedgerAnswer:
 
 @dataclass(slots=True)
 class LedgerRecord:
-    """What all tries say of the letters of one bucket, by position: each is in one of the three, or in none."""
+    """Sums up all tries for the letters of one bucket, by position: each letter is in one of the three sets, or in
+    none.
+    """
 
     confirmed: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
     doubt: set[int] = field(default_factory=set)
-    _fresh: set[int] = field(default_factory=set)  # of those that were intended last: which were in no doubt before
+    _fresh: set[int] = field(default_factory=set)  # letters of the last intent that were not in doubt before
 
     def intend(self, positions: set[int]) -> None:
-        """They are on their way: what was said of them before is to be said anew."""
+        """Note that letters are about to be sent, which makes their earlier results void."""
         self._fresh = positions - self.doubt
         self.doubt |= positions
         for position in positions:
             self.refused.pop(position, None)
 
     def add(self, answer: LedgerAnswer) -> None:
-        """Of those that were intended last."""
+        """Add the results of the last intent."""
         self.confirmed |= answer.confirmed
         self.refused.update(answer.refused)
         self.doubt |= answer.silent
         self.doubt -= answer.confirmed | answer.refused.keys() | (answer.unsent & self._fresh)
 
     def settle(self) -> LedgerRecord:
-        """A confirmed letter stays that, whatever another try says of it."""
+        """Return the record after giving confirms priority: a confirmed letter stays confirmed, whatever another try
+        found.
+        """
         self.doubt -= self.confirmed
         for position in self.refused.keys() & self.confirmed:
             del self.refused[position]
@@ -91,7 +100,7 @@ class LedgerRecord:
 
 
 def tries(folder: str) -> dict[int, list[str]]:
-    """The files of a plan's ledger by bucket, in no order. OSError."""
+    """Return the files of a plan's ledger by bucket, in no order. Raises OSError."""
     place = os.path.join(folder, FOLDER)
     found: dict[int, list[str]] = {}
     for name in os.listdir(place) if os.path.isdir(place) else ():
@@ -102,7 +111,7 @@ def tries(folder: str) -> dict[int, list[str]]:
 
 
 def read(paths: Collection[str], plan_id: str) -> LedgerRecord:
-    """What these tries at one bucket say. LakeError for a file that is damaged; OSError."""
+    """Return the record of these tries for one bucket. Raises LakeError for a damaged file, and OSError."""
     told = LedgerRecord()
     for lines in sorted((list(_lines(path, plan_id)) for path in paths), key=_begun):
         for line in lines[1:]:
@@ -114,7 +123,7 @@ def read(paths: Collection[str], plan_id: str) -> LedgerRecord:
 
 
 def parsed(line: bytes) -> LedgerLine | None:
-    """A whole line; None if it is damaged."""
+    """Return a whole line; None if it is damaged."""
     body, mark, crc = line.rpartition(b',"crc":"')
     if not mark or crc != b'%08x"}' % zlib.crc32(body):
         return None
@@ -123,7 +132,7 @@ def parsed(line: bytes) -> LedgerLine | None:
 
 
 def answer_of(line: LedgerLine) -> LedgerAnswer:
-    """What a line with `done` says. ValueError for positions that are none."""
+    """Return the answer of a line with `done`. Raises ValueError for invalid positions."""
     refused = {position: why for why, text in line.get("refused", {}).items() for position in positions_in(text)}
     unsent, silent = (positions_in(line.get(name, "")) for name in ("unsent", "silent"))
     return LedgerAnswer(positions_in(line["done"]), refused, unsent, silent)
@@ -134,15 +143,18 @@ def _begun(lines: list[LedgerLine]) -> int:
 
 
 def _lines(path: str, plan_id: str) -> Iterator[LedgerLine]:
-    """The lines of a file. The last one may be torn, of a process or a machine that died: then it says nothing."""
+    """Yield the lines of a file.
+
+    The last line may be torn after a crash of the process or machine; then it is ignored.
+    """
     with open(path, "rb") as file:
-        content = file.read().rstrip(b"\0")  # room that was reserved
+        content = file.read().rstrip(b"\0")  # remove space that was reserved
     whole, _, _torn = content.rpartition(b"\n")
     lines = whole.split(b"\n") if whole else []
     for number, line in enumerate(lines, 1):
         said = parsed(line)
         if said is None and number == len(lines) and b"\0" in line:
-            return  # a power cut keeps blocks of a line in any order
+            return  # after a power cut any blocks of a line may be missing
         if said is None or ("ledger" in said) != (number == 1):
             raise _damaged(path, f"line {number} is damaged")
         if number == 1 and (said["ledger"] != VERSION or said["plan"] != plan_id):
@@ -156,16 +168,16 @@ def _damaged(path: str, what: str) -> LakeError:
 
 
 def line_of(said: Mapping[str, object]) -> bytes:
-    """The line that says this, with its newline."""
+    """Return the line for these values, with its newline."""
     body = json.dumps(said, separators=(",", ":")).encode()[:-1]
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
 
 class BucketAttempt:
-    """Makes one try at one bucket, in one process. `before` is what earlier tries say. Not for several threads.
+    """Makes one try at one bucket, in one process. `before` is the record of earlier tries. Not thread-safe.
 
-    LakeError if another process is at this bucket for `patience` seconds more, as two of them would send the same
-    letters, and if what an earlier one wrote is damaged. Every method may raise OSError.
+    Raises LakeError if another process works on this bucket for `patience` seconds more, because two processes would
+    send the same letters, and if an earlier file is damaged. Every method may raise OSError.
     """
 
     def __init__(self, folder: str, plan_id: str, bucket: int, run: str, *, patience: float = PATIENCE) -> None:
@@ -183,7 +195,10 @@ class BucketAttempt:
         self._end = self._reserved = 0
 
     def intend(self, positions: Collection[int]) -> None:
-        """They are about to be sent: on the disk when this returns, with room for the answer. Else send nothing."""
+        """Note letters that are about to be sent: on the disk when this returns, with space for the answer.
+
+        If this raises, send nothing.
+        """
         line = line_of({"intent": as_ranges(positions), "at_us": now_us()})
         if new := self._fd < 0:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o640)
@@ -197,7 +212,7 @@ class BucketAttempt:
             sync(os.path.dirname(self._path))
 
     def answer(self, answer: LedgerAnswer) -> None:
-        """Note what became of the letter intended last. It is on the disk before the next is sent, and at the end."""
+        """Note the results of the last intent. They are on the disk before the next letter is sent, and at the end."""
         whys: dict[str, list[int]] = {}
         for position, why in answer.refused.items():
             cut = _cut(why)
@@ -211,7 +226,7 @@ class BucketAttempt:
         self._append(line_of(line | {"at_us": now_us()}))
 
     def close(self) -> None:
-        """Gives back the room that was not used, and lets others at this bucket. May be called twice."""
+        """Give back the space that was not used, and release the bucket. May be called twice."""
         fd, lock, self._fd, self._lock = self._fd, self._lock, -1, -1
         try:
             if fd >= 0:
@@ -223,7 +238,7 @@ class BucketAttempt:
                     os.close(one)
 
     def _reserve(self, size: int) -> None:
-        """Room for `size` bytes more, and where there is enough for some more."""
+        """Reserve `size` more bytes, and some more if the disk has enough."""
         if self._end + size <= self._reserved:
             return
         for wanted in (max(size, _RESERVE), size):
@@ -249,7 +264,7 @@ def _cut(why: str) -> str:
 
 
 def _room(positions: int) -> int:
-    """Bytes that the answer of so many takes at most."""
+    """Return the maximum number of bytes that the answer for so many positions takes."""
     return positions * _WIDEST + (WHYS + 1) * (WHY_BYTES + 8) + _FRAME
 
 
@@ -259,11 +274,11 @@ def _allocate(fd: int, offset: int, size: int) -> None:
     except OSError as error:
         if error.errno not in _NOT_RESERVING:
             raise
-        os.pwrite(fd, bytes(size), offset)  # a file system that reserves by being written to
+        os.pwrite(fd, bytes(size), offset)  # for a file system that reserves space by writing
 
 
 def _locked(place: str, patience: float) -> int:
-    """The lock that goes with this process. A publisher whose job was given up may take a moment to end."""
+    """Return the lock, which ends with this process. A publisher of an abandoned job may take a moment to end."""
     fd = os.open(place, os.O_RDWR | os.O_CREAT, 0o640)
     deadline = time.monotonic() + patience
     try:
@@ -287,9 +302,9 @@ def _lock(fd: int) -> bool:
 
 
 class ReplayProgress:
-    """Counts what a run has confirmed and refused so far, and how long its phases were at it.
+    """Counts the letters that a run has confirmed and refused so far, and the duration of its phases.
 
-    `first_us` and `last_us` are the first intent and the last answer of the phase that is under way.
+    `first_us` and `last_us` are the first intent and the last answer of the current phase.
     """
 
     def __init__(self, folder: str, run: str) -> None:
@@ -298,11 +313,11 @@ class ReplayProgress:
         self.confirmed = self.refused = 0
         self.first_us: int | None = None
         self.last_us: int | None = None
-        self._phases_us = 0  # of phases that are over
+        self._phases_us = 0  # of finished phases
 
     @property
     def seconds(self) -> float:
-        """Return the time from first letter to last answer, of all phases together: what lies between is no part."""
+        """Return the time from first letter to last answer, summed over the phases, without the time between them."""
         return (self._phases_us + self._phase_us) / 1e6
 
     @property
@@ -310,13 +325,13 @@ class ReplayProgress:
         return 0 if self.first_us is None or self.last_us is None else max(0, self.last_us - self.first_us)
 
     def begin_phase(self) -> None:
-        """Begin to count the time anew: the canary, or what follows it. OSError."""
+        """Begin the count of time for a new phase: the canary, or what follows it. Raises OSError."""
         self.look()
         self._phases_us += self._phase_us
         self.first_us = self.last_us = None
 
     def look(self) -> None:
-        """Reads what is new. OSError."""
+        """Read the new lines. Raises OSError."""
         for name in os.listdir(self._place) if os.path.isdir(self._place) else ():
             if f".{self._run}-" in name and name.endswith(".jsonl"):
                 self._file(os.path.join(self._place, name))
@@ -343,7 +358,10 @@ class ReplayProgress:
 
 
 def as_ranges(positions: Collection[int]) -> str:
-    """Return them as text, `0-499,503`: short where they follow each other. Ascending, each once; empty for none."""
+    """Return positions as text, `0-499,503`, with ranges for consecutive positions.
+
+    Ascending, each once; empty for none.
+    """
     parts: list[list[int]] = []
     for position in sorted(set(positions)):
         if parts and parts[-1][1] == position - 1:
@@ -354,7 +372,7 @@ def as_ranges(positions: Collection[int]) -> str:
 
 
 def positions_in(text: str) -> set[int]:
-    """Return the positions that `as_ranges` has written. ValueError for any other text."""
+    """Return the positions of a text from `as_ranges`. Raises ValueError for any other text."""
     if not text:
         return set()
     if not isinstance(text, str) or not _RANGES.fullmatch(text):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How a replay is to be done: checked, before anything is connected to."""
+"""Checks the options of a replay, before any connection is made."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PERCENT: Final = re.compile(r"\s*([0-9]{1,3}(?:\.[0-9]{1,6})?)\s*%\s*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayOptions:
-    """What `replay` was asked for, in its words."""
+    """Holds the options of `replay`, as given."""
 
     rate: float | None = None
     canary: Size | None = None
@@ -50,7 +50,7 @@ class ReplayOptions:
 
     @property
     def share(self) -> float:
-        """`stop_at`, from 0 to 1. ConfigError."""
+        """Return `stop_at` as a number from 0 to 1. Raises ConfigError."""
         given = self.stop_at
         share = _percent(given) if isinstance(given, str) else given
         if share is None or not 0 <= share <= 1:
@@ -58,7 +58,7 @@ class ReplayOptions:
         return share
 
     def canary_of(self, letters: int) -> int | None:
-        """How many of so many letters are the canary, at least one; None: there is to be none. ConfigError."""
+        """Return the number of letters in the canary, at least one; None without a canary. Raises ConfigError."""
         given = self.canary
         if given is None:
             return None

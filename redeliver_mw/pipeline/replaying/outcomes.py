@@ -1,12 +1,12 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What became of each letter of a plan: its ledger beside its files. On the driver, a bucket at a time.
+"""Computes the outcome of each letter of a plan from its ledger and its files. On the driver, a bucket at a time.
 
 | outcome | is |
 |---|---|
 | `replayed` | confirmed by the broker |
-| `refused` | not taken, `why`; it is tried again by the next run |
-| `held back` | an earlier one of its group was refused |
+| `refused` | not accepted, for the reason `why`; the next run tries it again |
+| `held back` | an earlier letter of its group was refused |
 | `in doubt` | it may have been sent: a publisher died, or the broker did not answer; the next run sends it again |
 | `left` | not sent |
 """
@@ -46,7 +46,10 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(slots=True)
 class ReplayStanding:
-    """How far a plan is. `remaining` are the letters of each bucket that are not confirmed; `whys` those refused."""
+    """Sums up the state of a plan.
+
+    `remaining` are the letters of each bucket that are not confirmed; `whys` those refused.
+    """
 
     words: Counter[str] = field(default_factory=Counter)
     targets: Counter[tuple[str, str]] = field(default_factory=Counter)  # by target and outcome
@@ -61,7 +64,7 @@ class ReplayStanding:
 
 
 def standing(plan: Plan) -> ReplayStanding:
-    """Of all letters. LakeError for a damaged ledger; OSError."""
+    """Return the state of all letters. Raises LakeError for a damaged ledger, and OSError."""
     found = ReplayStanding()
     for bucket, table, words, whys in _buckets(plan):
         targets = table["target"].to_pylist()
@@ -75,7 +78,9 @@ def standing(plan: Plan) -> ReplayStanding:
 
 
 def first_letters(plan: Plan, number: int) -> tuple[int, dict[int, int]]:
-    """The first `number` letters that are not confirmed: the rank below which they are, and how many in each bucket."""
+    """Return the first `number` letters that are not confirmed: the rank that they are below, and how many in each
+    bucket.
+    """
     found: list[tuple[int, int]] = []
     for bucket, table, words, _ in _buckets(plan):
         ranks = zip(table["rank"].to_pylist(), words, strict=True)
@@ -85,15 +90,15 @@ def first_letters(plan: Plan, number: int) -> tuple[int, dict[int, int]]:
 
 
 def unsent(plan: Plan) -> Iterator[list[str]]:
-    """The `dl_id`s that are not confirmed, a bucket at a time."""
+    """Yield the `dl_id`s that are not confirmed, a bucket at a time."""
     for _, table, words, _ in _buckets(plan):
         yield [dl_id for dl_id, word in zip(table["dl_id"].to_pylist(), words, strict=True) if word != "replayed"]
 
 
 def looked_at(plan: Plan) -> dict[str, dict[str, str | None]]:
-    """Of letters that were sent and lie in their queue still: by queue, each `dl_id` and the hash of its body.
+    """Return letters that were sent and only looked at when drained, so are still in their queue.
 
-    None stands for the hash of a body that was edited: what it was before is not in the plan.
+    By queue, each `dl_id` and the hash of its body; None if the body was edited, as the plan lacks the original hash.
     """
     found: dict[str, dict[str, str | None]] = {}
     for file in plan.files:
@@ -107,9 +112,11 @@ def looked_at(plan: Plan) -> dict[str, dict[str, str | None]]:
 
 
 def write(plan: Plan, died: Collection[str] | None) -> None:
-    """Puts the outcome of each letter into PLAN/outcomes.parquet. `died`: the keys of those that died again.
+    """Write the outcome of each letter to PLAN/outcomes.parquet.
 
-    OSError; what was there before stays then.
+    `died`: the keys of those that were dead-lettered again.
+
+    Raises OSError; then an existing file stays unchanged.
     """
     final = os.path.join(plan.folder, FILE)
     new = os.path.join(plan.folder, f"_new-{FILE}")
@@ -129,7 +136,7 @@ def write(plan: Plan, died: Collection[str] | None) -> None:
 
 
 def _buckets(plan: Plan) -> Iterator[tuple[int, pa.Table, list[str], list[str | None]]]:
-    """Of each bucket the rows without their bodies, the outcome of each, and why."""
+    """Yield each bucket's rows without their bodies, the outcome of each, and the reason."""
     tries = ledger.tries(plan.folder)
     for file in plan.files:
         yield _bucket(plan, file.bucket, _COLUMNS, tries.get(file.bucket, ()))

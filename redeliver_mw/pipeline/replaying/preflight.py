@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What has to be right before a letter is sent: the plan, the broker, the targets, Spark."""
+"""Checks the plan, the broker, the targets and Spark before a letter is sent."""
 
 from __future__ import annotations
 
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
     from .outcomes import ReplayStanding
 
 SENT: Final = "replayed"
-_PLANNING_US: Final = 86_400_000_000  # longer than a plan is in the making; what it knew of then is not in it
-PUBLISHERS: Final = 2  # unless more are asked for, or fewer can be had
+_PLANNING_US: Final = 86_400_000_000  # longer than the making of a plan, which does not include what was sent meanwhile
+PUBLISHERS: Final = 2  # unless more are requested, or fewer are possible
 
 
 def plan_for(folder: str | os.PathLike[str], url: str) -> Plan:
-    """The plan, unchanged since it was frozen, whose letters this broker's driver sends. ConfigError, LakeError."""
+    """Return the plan, unchanged since it was frozen, whose letters this broker's driver can send.
+
+    Raises ConfigError, LakeError.
+    """
     dialect = parse_url(url).dialect
     if dialect == "memory":
         what = "a memory broker lives in one process, and publishers are others"
@@ -43,14 +46,14 @@ def plan_for(folder: str | os.PathLike[str], url: str) -> Plan:
 
 
 def missing_targets(line: SyncConnection, found: ReplayStanding) -> dict[str, str]:
-    """The targets of letters that are not sent, which take no messages as far as the broker tells, and why."""
+    """Return the targets of unsent letters that accept no messages, as far as the broker reports, and why."""
     wanted = sorted({target for target, word in found.targets if word != SENT})
     told = {target: line.check(Destination.parse(target)) for target in wanted}
     return {target: why for target, why in told.items() if why}
 
 
 def refuse_missing(missing: Mapping[str, str], found: ReplayStanding, line: SyncConnection) -> None:
-    """DestinationMissing if there are any."""
+    """Raise DestinationMissing if targets are missing."""
     if not missing:
         return
     target, why = next(iter(missing.items()))
@@ -64,7 +67,10 @@ def refuse_missing(missing: Mapping[str, str], found: ReplayStanding, line: Sync
 
 
 def refuse_sent_elsewhere(plan: Plan) -> None:
-    """What another replay has sent since this plan was made would go twice. ConfigError, LakeError, OSError."""
+    """Raise an error for letters that another replay has sent since this plan was made: they would be sent twice.
+
+    Raises ConfigError, LakeError, OSError.
+    """
     others = [one for one in all_begun(files_at(plan.lake)) if one.plan_id != plan.plan_id]
     sent = {dl_id: one.plan_id for one in others if _wrote_since(one, plan.created_us) for dl_id in _ids(one)}
     if not sent:
@@ -88,7 +94,7 @@ def _ids(begun: StartedReplay) -> Iterator[str]:
 
 
 def refuse_other_broker(line: SyncConnection, plan: Plan, owners: Collection[str]) -> None:
-    """Letters that were only looked at lie in their broker still: nobody but that one can be told of their end."""
+    """Raise ConfigError for another broker than the owner's, as letters only looked at can be removed only there."""
     here = line.adapter.broker
     if "broker" in owners and set(plan.brokers) != {here}:
         what = f"its letters still lie at {', '.join(sorted(plan.brokers))}, and this is {here}"
@@ -96,17 +102,20 @@ def refuse_other_broker(line: SyncConnection, plan: Plan, owners: Collection[str
 
 
 def refuse_speculation(spark: SparkSession) -> None:
-    """A second copy of a publisher would be a second copy of its letters."""
+    """Raise ConfigError if speculation is on: a second copy of a publisher would send its letters a second time."""
     if spark.conf.get("spark.speculation", "false") == "true":
         what = "a replay with speculative execution would send letters twice"
         raise ConfigError(what, where="spark.speculation", cure="Say --conf spark.speculation=false")
 
 
 def publishers_for(spark: SparkSession, asked: int | None, buckets: int) -> int:
-    """How many there are to be, each with a slot of its own, else the rate were not held. ConfigError."""
+    """Return the number of publishers, each with a slot of its own, because otherwise the rate would not be kept.
+
+    Raises ConfigError.
+    """
     from pyspark.sql import functions as sf
 
-    # How many tasks Spark runs at a time, which a session over Connect does not say of itself.
+    # How many tasks Spark runs at a time, which a session over Connect does not report by itself.
     slots = spark.range(100_000).select(sf.spark_partition_id()).distinct().count()
     if asked is not None and asked > slots:
         what = f"{asked} publishers, and Spark runs {slots} tasks at a time"

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The publishers of a run: each a Spark task that sends the letters of its buckets and writes down the answers.
+"""Runs the publishers of a replay: each is a Spark task that sends the letters of its buckets and records the answers.
 
-`PublisherTask` is what they are told, `PublisherJob` waits for them on the driver, `BucketPublisher` is one of them.
+`PublisherTask` holds their instructions, `PublisherJob` waits for them on the driver, `BucketPublisher` is one of them.
 
-A batch is written down as intended, sent, and its answers written down. Whatever ends the publisher, only letters of
+A batch is recorded as intended, then sent, then its answers are recorded. Whatever ends the publisher, only letters of
 that one batch are in doubt; they are sent again, as the same copies.
 """
 
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 REPORT: Final = "report STRING"
 AGAIN: Final = "Run it again: it goes on where it was"
-REFUSED_IN_A_ROW: Final = 100  # then nothing more is tried: it would be refused, too
-_BATCH_BYTES: Final = 8 << 20  # of bodies that are on their way at once
+REFUSED_IN_A_ROW: Final = 100  # after that no further letter is tried, because it would probably be refused, too
+_BATCH_BYTES: Final = 8 << 20  # of bodies in one batch of copies
 
-COLUMNS: Final = (  # of a plan's letters, as far as a copy needs them
+COLUMNS: Final = (  # the columns of a plan's letters that a copy needs
     "position",
     "rank",
     "dl_id",
@@ -65,10 +65,10 @@ COLUMNS: Final = (  # of a plan's letters, as far as a copy needs them
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublisherTask:
-    """Holds what the publishers of a run have to know: number n sends the letters of the buckets in `shares[n]`.
+    """Holds the instructions for a run's publishers: publisher n sends the letters of the buckets in `shares[n]`.
 
-    Only letters whose rank is below `below` go (None: all), at `rate` a second for each publisher (None: as many as
-    can be), `batch` of them at a time. `bodies` is the folder where they are, if not in the plan.
+    Only letters whose rank is below `below` go (None: all), at `rate` per second for each publisher (None: no limit),
+    `batch` of them at a time. `bodies` is the folder with the bodies, if they are not in the plan.
     """
 
     folder: str
@@ -89,18 +89,18 @@ class PublisherTask:
 
 
 def stop(work: PublisherTask, why: str) -> None:
-    """Let all publishers of the run end in good order. OSError."""
+    """Let all publishers of the run end in good order. Raises OSError."""
     with open(work.stop_file, "w", encoding="utf-8") as file:
         file.write(why)
 
 
 def to_text(error: RedeliverError | None) -> str:
-    """How a publisher ended: the error that ended it, or none. What it sent is in the ledger."""
+    """Return how a publisher ended: its error as text, or none. The ledger records the letters that were sent."""
     return json.dumps(None if error is None else [type(error).__name__, error.what, error.where, error.cure])
 
 
 def read_report(text: str) -> RedeliverError | None:
-    """Return what `to_text` wrote."""
+    """Return the error that `to_text` wrote."""
     said = json.loads(text)
     return None if said is None else _error(*said)
 
@@ -111,7 +111,7 @@ def _error(name: str, what: str, where: str, cure: str) -> RedeliverError:
 
 
 class PublisherJob:
-    """The publishers as a Spark job, in a thread of its own."""
+    """Runs the publishers as a Spark job, in a thread of its own."""
 
     def __init__(self, spark: SparkSession, work: PublisherTask) -> None:
         self._spark, self._work = spark, work
@@ -126,17 +126,17 @@ class PublisherJob:
             number = len(self._work.shares)
             numbers = self._spark.range(0, number, 1, number)
             self._sent = numbers.mapInArrow(partial(run_publishers, self._work), REPORT).collect()
-        except BaseException as error:  # raised by `errors`, in the thread that waits for it
+        except BaseException as error:  # raised by `errors`, in the thread that waits for the job
             self._error = error
             with suppress(OSError):
-                stop(self._work, "the job was given up")  # what is left of it ends, too
+                stop(self._work, "the job was given up")  # so that the remaining publishers end, too
 
     def over(self, timeout: float) -> bool:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
     def end(self) -> None:
-        """Whatever ended the driver's wait: the publishers end in good order."""
+        """End the publishers in good order, whatever ended the driver's wait."""
         if self._thread.is_alive():
             with suppress(OSError):
                 stop(self._work, "the driver ends")
@@ -154,7 +154,7 @@ class PublisherJob:
 
 
 def shares_of(letters: Mapping[int, int], publishers: int) -> list[list[int]]:
-    """The buckets of each publisher: the largest first, each to who has least."""
+    """Return the buckets of each publisher: the largest first, each to the publisher with the fewest letters."""
     shares: list[list[int]] = [[] for _ in range(publishers)]
     sizes = [0] * publishers
     for bucket, number in sorted(letters.items(), key=lambda one: (-one[1], one[0])):
@@ -165,7 +165,7 @@ def shares_of(letters: Mapping[int, int], publishers: int) -> list[list[int]]:
 
 
 def run_publishers(work: PublisherTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For `mapInArrow` over the publishers' numbers: how each has ended."""
+    """Yield how each publisher with these numbers has ended. Called by Spark's `mapInArrow`."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             error = BucketPublisher(work).run(number)
@@ -173,14 +173,17 @@ def run_publishers(work: PublisherTask, batches: Iterator[pa.RecordBatch]) -> It
 
 
 class BucketPublisher:
-    """One publisher of a run, with a connection of its own."""
+    """Sends the letters of one publisher's buckets, over a connection of its own."""
 
     def __init__(self, work: PublisherTask) -> None:
         self._work = work
         self._in_a_row = 0  # refused since the last confirm
 
     def run(self, number: int) -> RedeliverError | None:
-        """All its buckets, until the end or until it is to stop. Gives the error that ended it and so all others."""
+        """Send all its buckets, until the end or a stop.
+
+        Return the error that ended this publisher and so all others.
+        """
         work = self._work
         ended: RedeliverError | None = None
         try:
@@ -203,7 +206,7 @@ class BucketPublisher:
         return os.path.exists(self._work.stop_file)
 
     def _stop_others(self, why: str) -> None:
-        with suppress(OSError):  # the same disk, most likely: they meet it by themselves
+        with suppress(OSError):  # most likely the same disk, so the other publishers meet the error themselves
             stop(self._work, why)
 
     def _bucket(self, bucket: int, line: SyncConnection, courier: BatchPublisher) -> None:
@@ -220,7 +223,7 @@ class BucketPublisher:
             ledger.close()
 
     def _judge(self, sent: SendResult) -> None:
-        """Raises what ends the publisher."""
+        """Raise the error that ends the publisher, if there is one."""
         answer = sent.answer
         if sent.error is not None:
             raise sent.error
@@ -232,16 +235,19 @@ class BucketPublisher:
 
 
 class _Sending:
-    """The batches of one bucket."""
+    """Sends the batches of one bucket."""
 
     def __init__(
         self, work: PublisherTask, ledger: BucketAttempt, line: SyncConnection, courier: BatchPublisher
     ) -> None:
         self._work, self._ledger, self._line, self._courier = work, ledger, line, courier
-        self._blocked: set[str] = set()  # chains of which a letter was refused: what is behind it waits for it
+        self._blocked: set[str] = set()  # chains with a refused letter: the letters behind it wait
 
     def batch(self, rows: list[Row]) -> Iterator[SendResult]:
-        """Sends them, those whose answer a lost link took away once more. The ledger knows before this yields."""
+        """Send rows, and once more those whose answers were lost with a connection.
+
+        The ledger contains each result before it is yielded.
+        """
         letters, refused = self._letters(rows)
         silent = 0
         while letters or refused:
@@ -263,7 +269,7 @@ class _Sending:
         return letter.chain in self._blocked
 
     def _letters(self, rows: list[Row]) -> tuple[list[OutgoingLetter], dict[int, str]]:
-        """The copies, and why there is none of the others."""
+        """Return the copies, and the reasons for rows without a copy."""
         work, letters, refused = self._work, [], {}
         for row in rows:
             if (chain := chain_of(row, work.ordered)) in self._blocked:
@@ -277,7 +283,7 @@ class _Sending:
 
 
 def _batches(work: PublisherTask, bucket: int, confirmed: set[int]) -> Iterator[list[Row]]:
-    """The rows of a bucket that are to be sent, in their order, as many as may be on their way at once."""
+    """Yield the rows of a bucket that are to be sent, in their order, as many as may be unconfirmed at once."""
     rows: list[Row] = []
     size, whole = 0, borrowed(work.bodies, bucket)
     with pq.ParquetFile(os.path.join(work.folder, path_of(bucket))) as file:
@@ -311,12 +317,12 @@ def _of_disk(error: OSError, folder: str) -> RedeliverError:
 
 
 def chain_of(row: Row, ordered: bool) -> str:
-    """Return what has to go in order with it; empty for a letter by itself."""
+    """Return the chain of a row, whose letters have to go in order; empty for a letter by itself."""
     return (row["group_id"] or "") if ordered else ""
 
 
 def letter_of(row: Row, plan_id: str, ordered: bool, adapter: Adapter) -> OutgoingLetter:
-    """NotCopyable for what cannot be sent exactly."""
+    """Return the letter of a row. Raises NotCopyable if it cannot be sent exactly."""
     if row["letter"] is None or row["body"] is None:
         raise NotCopyable("its body is neither in the plan nor, as it was planned, in the lake")
     edits = None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A rate that is held: a token bucket, empty at the start. Pure but for the clock that it is given."""
+"""Limits a rate with a token bucket that is empty at the start. Pure except for the clock that it is given."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-SLACK: Final = 1.0  # seconds that a publisher may be behind and catch up: an answer waited for, a slow disk
+SLACK: Final = 1.0  # seconds that a publisher may be late and catch up, after a slow answer or a slow disk
 
 
 class RateLimit:
-    """At most `rate` messages a second (None: as many as can be), and never more than `SLACK` of it at once."""
+    """Allows at most `rate` messages per second (None: no limit), and never more than `SLACK` seconds' worth at
+    once.
+    """
 
     def __init__(self, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = rate, clock
         self._tokens = 0.0
-        self._at: float | None = None  # when tokens were counted last; the time before the first one does not count
+        self._at: float | None = None  # when tokens were counted last; the time before the first message does not count
 
     def take(self) -> float:
-        """0.0, and the next message may go; else the seconds until it may, and nothing was taken."""
+        """Return 0.0 if the next message may go now; otherwise the seconds until it may, with no token taken."""
         if self._rate is None:
             return 0.0
         now = self._clock()

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The replays that a lake knows of: `LAKE/replays/PLAN_ID.json`, there before the first letter is sent.
+"""Lists the replays of a lake's letters: `LAKE/replays/PLAN_ID.json`, written before the first letter is sent.
 
-A plan's folder holds its ledger; this says where it is, so that no letter is planned again that was sent back.
+A plan's folder holds its ledger; this file holds the folder's path, so that letters sent back are not planned again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from ..plans.plan_file import Plan, path_of
 from . import ledger
 
 FOLDER: Final = "replays"
-BODIES: Final = ".bodies"  # ends the name of a folder with what a replay has borrowed
-LOCK: Final = "_replay.lock"  # in the plan's folder, while a replay is at work
+BODIES: Final = ".bodies"  # ends the name of a folder with the bodies that a replay has copied
+LOCK: Final = "_replay.lock"  # in the plan's folder, while a replay is running
 
 
 @dataclass(frozen=True, slots=True)
 class StartedReplay:
-    """A replay that was begun: its plan, and the plan's folder, which has to stay where it is."""
+    """Describes a replay that was begun: its plan, and the plan's folder, which has to stay where it is."""
 
     plan_id: str
     folder: str
@@ -35,7 +35,7 @@ class StartedReplay:
 
 
 def register(plan: Plan, now_us: int) -> StartedReplay:
-    """Writes it down, if it is not there yet, and gives what is there. OSError; LakeError if it is damaged."""
+    """Write the entry if it does not exist, and return the entry. Raises OSError; LakeError if the entry is damaged."""
     files = files_at(plan.lake)
     path = f"{FOLDER}/{plan.plan_id}.json"
     begun = StartedReplay(plan.plan_id, plan.folder, plan.letters, now_us)
@@ -51,13 +51,16 @@ def register(plan: Plan, now_us: int) -> StartedReplay:
 
 
 def all_begun(lake: Files) -> list[StartedReplay]:
-    """Those of a lake, by plan id. OSError; LakeError for one that cannot be read."""
+    """Return all replays of a lake, by plan id. Raises OSError; LakeError if an entry cannot be read."""
     names = [entry.name for entry in lake.entries(FOLDER) if entry.name.endswith(".json") and entry.name[0] not in "._"]
     return [_read(lake, f"{FOLDER}/{name}") for name in names]
 
 
 def sent_letters(begun: StartedReplay) -> Iterator[list[str]]:
-    """The `dl_id`s that the replay has sent back, a bucket at a time. OSError; LakeError for a damaged ledger."""
+    """Yield the `dl_id`s that the replay has sent back, a bucket at a time.
+
+    Raises OSError; LakeError for a damaged ledger.
+    """
     import pyarrow.parquet as pq
 
     for bucket, paths in sorted(ledger.tries(begun.folder).items()):
@@ -69,7 +72,10 @@ def sent_letters(begun: StartedReplay) -> Iterator[list[str]]:
 
 
 def remove_borrowed(lake: Files) -> None:
-    """Bodies that were lent to replays which were killed. One that is at work keeps its own. OSError, LakeError."""
+    """Remove bodies that were copied for replays which were killed. A running replay keeps its own.
+
+    Raises OSError, LakeError.
+    """
     for entry in lake.entries(FOLDER):
         if entry.is_folder and entry.name.endswith(BODIES):
             begun = _read(lake, f"{FOLDER}/{entry.name.removesuffix(BODIES)}.json")

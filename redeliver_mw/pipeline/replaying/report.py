@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay tells in the end: `Replayed`, which is also PLAN/report.json. No pyarrow in here."""
+"""Defines the result of a replay, `Replayed`, which is also PLAN/report.json. Imports no pyarrow."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ ReplayVerdict = Literal["passed", "failed", "undecided", "not taken"]
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """The letters that went first: how many, how many died again within `waited` seconds, and what came of it.
+    """Describes the letters that went first: number, how many were dead-lettered again within `waited` seconds, and
+    verdict.
 
-    `decided` is how many had come to their end, where a journal told; None: only deaths were seen.
+    `decided` is how many had ended, if a journal was read; None: only dead letters were seen.
     """
 
     letters: int
@@ -33,14 +34,14 @@ class Canary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replayed:
-    """How far a replay is. `executed`: something was to be sent; else it was only looked at.
+    """Sums up a replay. `executed`: letters were to be sent; otherwise the plan was only looked at.
 
     `letters` are in the plan: `replayed` are confirmed, of all runs together, the others `refused`, `held_back` behind
-    a refused one of their group, `in_doubt`, or `left`. `sent` were confirmed by this run in `seconds`, in which the
-    wait for what becomes of a canary is not counted. `died_again` is what was seen of that in this run; None: nobody
-    looked. `stopped` says why it ended before all letters had been tried; empty if it did not. `peeked`: letters were
-    only looked at when they were drained; `removed` is how many of those came off their queue. `refusals` count them by
-    target and reason.
+    a refused letter of their group, `in_doubt`, or `left`. `sent` were confirmed by this run in `seconds`, which
+    excludes the wait for the canary. `died_again` is how many were seen dead-lettered again in this run; None: not
+    watched. `stopped` gives the reason that the run ended before all letters had been tried; empty if it did not.
+    `peeked`: letters were only looked at when they were drained; `removed` is how many of those came off their queue.
+    `refusals` count refused letters by target and reason.
     """
 
     plan_id: str
@@ -62,21 +63,21 @@ class Replayed:
     removed: int | None = None
     targets: dict[str, dict[str, int]] = field(default_factory=dict)
     refusals: list[tuple[str, str, int]] = field(default_factory=list)
-    missing: dict[str, str] = field(default_factory=dict)  # targets that take nothing, and why
+    missing: dict[str, str] = field(default_factory=dict)  # targets that accept nothing, and why
 
     @property
     def whole(self) -> bool:
-        """Every letter of the plan is confirmed."""
+        """Return whether every letter of the plan is confirmed."""
         return self.replayed == self.letters
 
     @property
     def rate(self) -> float:
-        """Confirmed messages a second, in this run."""
+        """Return the confirmed messages per second, in this run."""
         return self.sent / self.seconds if self.seconds else 0.0
 
 
 def standing_told(done: Replayed, found: ReplayStanding, missing: Mapping[str, str] | None = None) -> Replayed:
-    """With what became of the letters until now."""
+    """Return the result with the present outcomes of the letters."""
     targets: dict[str, dict[str, int]] = {}
     for (target, word), number in sorted(found.targets.items()):
         targets.setdefault(target, {})[word] = number
@@ -97,7 +98,7 @@ def standing_told(done: Replayed, found: ReplayStanding, missing: Mapping[str, s
 
 
 def to_json(done: Replayed) -> dict[str, Any]:
-    """For programs: durations are float seconds, `_s`."""
+    """Return the result for programs: durations are float seconds, `_s`."""
     said = asdict(done)
     said["seconds_s"] = said.pop("seconds")
     said["rate"] = round(done.rate, 3)
@@ -108,5 +109,5 @@ def to_json(done: Replayed) -> dict[str, Any]:
 
 
 def publish(folder: str, done: Replayed) -> None:
-    """Puts it into PLAN/report.json. OSError."""
+    """Write PLAN/report.json. Raises OSError."""
     files_at(folder, "plan").publish("report.json", json.dumps(to_json(done), indent=2).encode())

@@ -1,8 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a replay on the driver: starts and watches publishers, and stops them if too many letters die again.
+"""Runs a replay on the driver: starts and watches publishers, and stops them if too many letters are dead-lettered
+again.
 
-At its end letters that were only looked at come off the queue in which they still lie.
+At its end letters that were only looked at are removed from the queue that still holds them.
 """
 
 from __future__ import annotations
@@ -38,15 +39,15 @@ from .report import Canary, Replayed, ReplayVerdict
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-POLL: Final = 0.25  # seconds between two looks at the publishers
-LOOK: Final = 2.0  # seconds between two looks at what dies again, and as often as ten times what a look takes
-JUDGED: Final = 100  # letters that must be sent before the share of those that died again means something
-WINDOW: Final = 10_000  # letters in hand at once: those that stay are in hand until the end
-_ORDINAL: Final = re.compile(r"([0-9a-f]{32})-[0-9]+")  # of letters that are alike in all that makes the id
+POLL: Final = 0.25  # seconds between two checks of the publishers
+LOOK: Final = 2.0  # seconds between two looks at the letters, or ten times the duration of a look if that is longer
+JUDGED: Final = 100  # letters that must be sent before the share of those dead-lettered again is meaningful
+WINDOW: Final = 10_000  # letters in hand at once: letters that stay are in hand until the end
+_ORDINAL: Final = re.compile(r"([0-9a-f]{32})-[0-9]+")  # in ids of letters with equal contents
 
 
 class ReplayRun:
-    """One run, which holds the plan's lock."""
+    """Runs one replay, which holds the plan's lock."""
 
     def __init__(
         self,
@@ -66,13 +67,13 @@ class ReplayRun:
             plan_id=plan.plan_id, executed=True, letters=plan.letters, replayed=self._before.confirmed
         )
         self._watch: CanaryWatch | None = None
-        self._bodies = ""  # where they are if not in the plan
+        self._bodies = ""  # the folder with the bodies if they are not in the plan
         self._marked = 0  # letters of this run that were confirmed when the watch was marked
         self._seen = CanarySeen(0, None)
         self._next_look = 0.0
 
     def run(self) -> Replayed:
-        """Until all is tried, or it is to stop. What comes to pass stands in report.json, whatever this raises."""
+        """Run until all letters are tried, or until a stop. The result is in report.json, whatever this raises."""
         remaining = {bucket: number for bucket, number in self._before.remaining.items() if number}
         if not remaining:
             self._remove()
@@ -96,11 +97,11 @@ class ReplayRun:
     def _phases(self, letters: int) -> None:
         if self._canary(letters):
             self._send(None, {b: n for b, n in outcomes.standing(self._plan).remaining.items() if n})
-            with suppress(RedeliverError):  # all is sent: what dies from now on is for others to see
+            with suppress(RedeliverError):  # all letters are sent, so a watch that fails now stops nothing
                 self._look()
 
     def _remove(self) -> None:
-        """Letters that were only looked at are taken off their queue once they are where they belong."""
+        """Remove letters that were only looked at from their queue, after their copies were confirmed."""
         if "broker" in self._before.owners:
             self._tell("taking them off their queue")
             self._done = replace(self._done, removed=remove_confirmed(self._plan, self._url))
@@ -108,7 +109,10 @@ class ReplayRun:
     # -- a phase: some letters through all publishers ---------------------------------------------------
 
     def _send(self, below: int | None, letters: Mapping[int, int]) -> None:
-        """The letters of these buckets whose rank is below that. Ends early when it is to stop, and says so."""
+        """Send the letters of these buckets whose rank is below `below`.
+
+        Ends early, with the reason, if the run must stop.
+        """
         number = publishers_for(self._spark, self._wanted.publishers, len(letters))
         rate = None if self._wanted.rate is None else self._wanted.rate / number
         batch = self._wanted.batch if rate is None else max(1, min(self._wanted.batch, int(rate)))
@@ -146,13 +150,15 @@ class ReplayRun:
         if self._ending.is_set():
             return "interrupted"
         if time.monotonic() >= self._next_look:
-            with suppress(RedeliverError):  # what the publishers meet they say themselves
+            with suppress(RedeliverError):  # the publishers report their errors themselves
                 self._look()
             return self._too_many(self._tally.confirmed - self._marked, JUDGED)
         return ""
 
     def _too_many(self, sent: int, least: int) -> str:
-        """Why it is to stop, if too many of those that were sent have died again."""
+        """Return why the run must stop, if too many of the sent letters were dead-lettered again; otherwise an empty
+        text.
+        """
         died, share = self._seen.died, self._wanted.share
         if sent < least or died <= share * sent:
             return ""
@@ -161,7 +167,7 @@ class ReplayRun:
     # -- the canary -------------------------------------------------------------------------------------
 
     def _canary(self, letters: int) -> bool:
-        """Sends it and waits for what becomes of it. Whether the rest may follow."""
+        """Send the canary and wait for its outcome. Return whether the rest may follow."""
         number = self._wanted.canary_of(letters)
         if number is None:
             return True
@@ -186,7 +192,10 @@ class ReplayRun:
         return verdict == "passed"
 
     def _judged(self, sent: int) -> ReplayVerdict:
-        """As soon as it is clear, and when the time is over. In a queue only deaths are seen: no news is good news."""
+        """Return the verdict as soon as it is clear, or when the time is over.
+
+        A queue shows only letters that are dead-lettered again: if none is seen, the canary passes.
+        """
         deadline = time.monotonic() + self._wanted.wait
         while True:
             over = time.monotonic() >= deadline
@@ -207,7 +216,7 @@ class ReplayRun:
             if self._ending.wait(pause):
                 return "undecided"
 
-    # -- what is seen, and told ---------------------------------------------------------------------------
+    # -- observations and reports -------------------------------------------------------------------------
 
     def _watching(self, begun_us: int) -> CanaryWatch:
         if self._wanted.journal is not None:
@@ -222,7 +231,7 @@ class ReplayRun:
 
     @property
     def _died(self) -> int:
-        """In all phases of this run."""
+        """Return the number dead-lettered again in all phases of this run."""
         return (self._done.died_again or 0) + self._seen.died
 
     def _look(self) -> None:
@@ -240,7 +249,7 @@ class ReplayRun:
             self._progress(what, self._before.confirmed + self._tally.confirmed, self._plan.letters)
 
     def _told(self) -> Replayed:
-        """The report, in its place in the plan's folder."""
+        """Return the report, after writing it to the plan's folder."""
         self._tally.look()
         looked = self._watch is not None
         done = replace(
@@ -257,9 +266,9 @@ class ReplayRun:
 def remove_confirmed(plan: Plan, url: str) -> int:
     """Take letters that were only looked at off their queue once they are confirmed at their target; return how many.
 
-    Each queue is consumed once. A letter is accepted only if it is one that the ledger has confirmed, told by its
-    `dl_id` and by what it is; in doubt it stays, as do all others, which go back to the broker in the end. BrokerError;
-    those that stay are told by the next run.
+    Each queue is consumed once. A letter is accepted only if the ledger has confirmed it, recognised by its `dl_id` and
+    by its contents. In doubt the letter stays, as do all others, which go back to the broker in the end. Raises
+    BrokerError; the next run reports the letters that stay.
     """
     gone = 0
     for dlq, sent in outcomes.looked_at(plan).items():
@@ -274,11 +283,11 @@ def remove_confirmed(plan: Plan, url: str) -> int:
 
 
 class _Originals:
-    """The `LetterStore` of a queue whose letters were sent: it keeps, so to say, what their target has."""
+    """Serves as the `LetterStore` of a queue whose letters were sent: a letter counts as kept if its target has it."""
 
     def __init__(self, adapter: Adapter, queue: Destination, sent: dict[str, str | None]) -> None:
         self._adapter, self._queue = adapter, queue
-        self._sent = sent  # dl_id -> hash of the body, None where it was edited
+        self._sent = sent  # dl_id -> hash of the body, None if it was edited
         self._alike: dict[str, list[str]] = {}
         for dl_id in sent:
             if found := _ORDINAL.fullmatch(dl_id):
@@ -300,11 +309,11 @@ class _Originals:
         try:
             rows.add(letter)
         except NotCopyable:
-            return False  # it was never looked at
+            return False  # never looked at
         return True
 
     def _taken(self, dl_id: str, body_sha256: str, known_by: str) -> bool:
-        """Return whether it is one that was sent. Each counts once; a copy of ours is the same one again."""
+        """Return whether the letter was sent. Each counts once; a copy of ours is the same letter each time."""
         if known_by == "copy" and dl_id in self._sent and self._sent[dl_id] in (None, body_sha256):
             return True
         for one in (dl_id, *self._alike.get(dl_id, ())):

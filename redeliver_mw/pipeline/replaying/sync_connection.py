@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A connection to the broker for one thread that asks and waits: what its adapter answers is put in a line for it."""
+"""Connects one thread to the broker for synchronous questions: answers of the adapter are queued for that thread."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ...adapter.registry import adapter_for
 from ...errors import BrokerError, BrokerUnavailable, RedeliverError
 from ...message import Delivery, Destination
 
-CONNECTED_IN: Final = 60.0  # seconds; an adapter goes on trying for as long as it is let
-ANSWERED_IN: Final = 45.0  # seconds for a question, above what adapters wait themselves
+CONNECTED_IN: Final = 60.0  # seconds; an adapter itself would try without end
+ANSWERED_IN: Final = 45.0  # seconds for a question, more than adapters wait themselves
 LAST_WORDS: Final = 5.0  # seconds for a clean end
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ ConnectionStep = Callable[[], None]
 
 
 class SyncConnection:
-    """An adapter and its `Sink`; a context manager. `open` raises BrokerError, ConfigError."""
+    """Wraps an adapter, as its `Sink`; a context manager. `open` raises BrokerError, ConfigError."""
 
     def __init__(self, url: str) -> None:
         self.adapter = adapter_for(url)
@@ -46,15 +46,18 @@ class SyncConnection:
         return self
 
     def close(self) -> None:
-        """What is not answered then gets its answer: `unsent` or `silent`."""
+        """Close the connection. Copies without an answer then get one: `unsent` or `silent`."""
         self.adapter.close(LAST_WORDS)
 
     def post(self, step: ConnectionStep) -> None:
-        """From any thread: the thread that waits does this next."""
+        """Queue a step for the thread that waits. Any thread."""
         self._steps.put(step)
 
     def step(self, timeout: float) -> bool:
-        """Do what has come, the first of it; False if nothing does within `timeout` seconds. Raises what failed."""
+        """Do the first queued step; return False if none comes within `timeout` seconds.
+
+        Raises the error if the connection failed.
+        """
         try:
             step = self._steps.get(timeout=timeout) if timeout > 0 else self._steps.get_nowait()
         except Empty:
@@ -65,7 +68,9 @@ class SyncConnection:
         return True
 
     def check(self, target: Destination) -> str:
-        """Why messages cannot be sent to a target; empty if they can, as far as the broker tells before."""
+        """Return why messages cannot be sent to a target; empty if they can, as far as the broker reports in
+        advance.
+        """
 
         def ask(answer: Callable[[tuple[Verdict, str]], None]) -> None:
             self.adapter.check(target, lambda verdict, why: answer((verdict, why)), declare=False)
@@ -76,7 +81,7 @@ class SyncConnection:
         return "" if verdict == "ok" else why or "the broker refuses it"
 
     def depth(self, source: Destination) -> int:
-        """Messages ready in a queue. BrokerError."""
+        """Return the number of messages ready in a queue. Raises BrokerError."""
 
         def ask(answer: Callable[[int | RedeliverError], None]) -> None:
             self.adapter.depth(source, answer)
@@ -84,7 +89,7 @@ class SyncConnection:
         return _or_raise(self._ask(ask))
 
     def browse(self, source: Destination, limit: int) -> Sequence[Delivery]:
-        """Up to `limit` messages, left where they are. BrokerError."""
+        """Return up to `limit` messages, left in their queue. Raises BrokerError."""
 
         def ask(answer: Callable[[Sequence[Delivery] | RedeliverError], None]) -> None:
             self.adapter.browse(source, limit, answer)

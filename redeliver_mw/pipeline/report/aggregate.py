@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Marts cut down to what the page reads of them, so that what is collected does not grow with the lake.
+"""Reduces marts to the rows that the page needs, so that the collected data does not grow with the lake.
 
-Each a pure DataFrame -> DataFrame; what comes out are the rows of `facts.Rows`.
+Each function is a pure DataFrame -> DataFrame; the results are the rows of `facts.MartRows`.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from .failures import TEXT
 from .letters import SICK
 from .storms import WINDOW_S
 
-FAILURES_SEEN: Final = 64  # of a policy's decisions, those after so many failures are looked at one by one
+FAILURES_SEEN: Final = 64  # a policy's decisions after up to this many failures are examined one by one
 _FAILURE: Final = ("destination", "fingerprint")
 _WINDOW_US: Final = WINDOW_S * 1_000_000
 
 
 def outcomes(messages: DataFrame) -> DataFrame:
-    """How many histories ended how."""
+    """Return how many histories ended with each outcome."""
     return messages.groupBy("outcome").agg(sf.count("*").alias("n"))
 
 
 def recovery(recovery: DataFrame) -> DataFrame:
-    """`recovery` over all days: as many rows as there are bins in use, whatever the number of messages."""
+    """Return `recovery` over all days: as many rows as there are bins in use, for any number of messages."""
     keys = (*_FAILURE, "policy_version", "lo_bin", "hi_bin")
     return recovery.groupBy(*keys).agg(sf.sum("n").alias("n"))
 
 
 def waste(waste: DataFrame) -> DataFrame:
-    """`waste` over all days."""
+    """Return `waste` over all days."""
     names = ("attempts", "handler_us", "hopeless_attempts")
     return waste.groupBy(*_FAILURE).agg(*(sf.try_sum(name).alias(name) for name in names))
 
 
 def fingerprints(fingerprints: DataFrame) -> DataFrame:
-    """With as much of each example as is kept."""
+    """Return `fingerprints`, each example cut to the length that the page keeps."""
     return fingerprints.withColumn("example", sf.substring("example", 1, TEXT + 1))
 
 
 def attempt_curve(curve: DataFrame) -> DataFrame:
-    """Repeated attempts over all days; those that have no column of their own are one."""
+    """Return repeated attempts over all days; attempts without a column of their own are combined."""
     number = sf.least("attempt", sf.lit(COLUMNS + 1)).alias("attempt")
     repeated = curve.where("attempt > 1").select("destination", "error_type", number, "n", "n_accepted")
     return repeated.groupBy("destination", "error_type", "attempt").agg(
@@ -54,14 +54,14 @@ def attempt_curve(curve: DataFrame) -> DataFrame:
 
 
 def sick(poison: DataFrame) -> DataFrame:
-    """The messages that the page shows: in one order, whatever Spark makes of ties."""
+    """Return the messages that the page shows, in an order without ties."""
     return (
         poison.where("verdict <> 'healed'").orderBy(sf.desc("attempts"), sf.desc("replays"), "message_key").limit(SICK)
     )
 
 
 def verdicts(poison: DataFrame) -> DataFrame:
-    """How many messages have each verdict."""
+    """Return how many messages have each verdict."""
     return poison.groupBy("verdict").agg(sf.count("*").alias("n"))
 
 
@@ -76,12 +76,14 @@ def by_reason(flow: DataFrame) -> DataFrame:
 
 
 def span(storms: DataFrame) -> DataFrame:
-    """One row: the first window and the last; nulls if there is none."""
+    """Return one row: the first window and the last; nulls if there is none."""
     return storms.agg(sf.min("window_us").alias("first_us"), sf.max("window_us").alias("last_us"))
 
 
 def buckets(storms: DataFrame, width_s: int) -> DataFrame:
-    """Windows of all destinations, summed up in steps of `width_s` seconds; `last_us` is the last window of each."""
+    """Return windows of all destinations, summed in steps of `width_s` seconds; `last_us` is the last window of
+    each.
+    """
     step = sf.expr(f"window_us - pmod(window_us, {width_s * 1_000_000})")
     return (
         storms.groupBy(step.alias("step"))
@@ -96,7 +98,7 @@ def buckets(storms: DataFrame, width_s: int) -> DataFrame:
 
 
 def episodes(storms: DataFrame) -> DataFrame:
-    """A row for each storm: stormy windows of one destination with no window between them that is calm, or missing."""
+    """Return a row for each storm: stormy windows of one destination without a calm or missing window between them."""
     along = Window.partitionBy("destination").orderBy("window_us")
     begins = sf.coalesce(sf.col("window_us") - sf.lag("window_us").over(along) > _WINDOW_US, sf.lit(True))
     numbered = storms.where("state = 'storm'").withColumn("storm", sf.sum(begins.cast("int")).over(along))
@@ -114,17 +116,17 @@ def episodes(storms: DataFrame) -> DataFrame:
 
 
 def reasons(messages: DataFrame) -> DataFrame:
-    """How many messages of each failure ended for which reason, and the type of its error."""
+    """Return how many messages of each failure ended for which reason, and the type of its error."""
     return messages.groupBy("fingerprint", "reason").agg(
         sf.min("error_type").alias("error_type"), sf.count("*").alias("n")
     )
 
 
 def policies(events: DataFrame) -> DataFrame:
-    """Which policies decided on failures at each destination: how often, when last, and what after which failure.
+    """Return which policies decided on failures at each destination: how often, when last, and the decisions.
 
-    `seen` has an item for each of the first numbers of failures after which something hung on the number: how often
-    the message was `redelivered`, after delays from `least_us` to `most_us` before jitter, and how often it was
+    `seen` has an item for each of the first numbers of failures for which the decision depended on the number: how
+    often the message was `redelivered`, after delays from `least_us` to `most_us` before jitter, and how often it was
     `exhausted`.
     """
     decided = events.where("outcome IN ('redelivered', 'dead_lettered', 'discarded', 'kept')")
@@ -149,7 +151,7 @@ def policies(events: DataFrame) -> DataFrame:
 
 
 def clocks(clocks: DataFrame) -> DataFrame:
-    """A row for each host and state: the least offset and the greatest, and the greatest error."""
+    """Return a row for each host and state: the smallest offset and the largest, and the largest error."""
     return clocks.groupBy("host", "state").agg(
         sf.min("offset_us").alias("offset_us"),
         sf.max("offset_us").alias("most_us"),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which repeated attempts still pay: from rows of the mart `attempt_curve`, summed over the days. Pure."""
+"""Finds which repeated attempts are worthwhile, from rows of the mart `attempt_curve`, summed over the days. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ COLUMNS: Final = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Chance:
-    """How often the attempt with this number was made, and succeeded; Wilson bounds at 95 %."""
+    """Counts how often the attempt with this number was made, and succeeded; Wilson bounds at 95 %."""
 
     attempt: int
     n: int
@@ -30,7 +30,7 @@ class Chance:
 
 @dataclass(frozen=True, kw_only=True)
 class AttemptLine:
-    """Attempts at messages that had failed with this type of error before; empty: with none that is known."""
+    """Holds attempts at messages that had failed with this type of error before; empty: with none that is known."""
 
     destination: str
     error_type: str
@@ -40,7 +40,7 @@ class AttemptLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Attempts:
-    """The kinds of error with most repeated attempts; how many others there are."""
+    """Holds the kinds of error with most repeated attempts, and the number of others."""
 
     lines: tuple[AttemptLine, ...]
     others: int
@@ -50,7 +50,7 @@ def attempts(curve: Iterable[Mapping[str, Any]]) -> Attempts:
     sums: dict[tuple[str, str], dict[int, tuple[int, int]]] = defaultdict(dict)
     for row in curve:
         if row["attempt"] < 2:
-            continue  # nothing had failed before the first
+            continue  # nothing had failed before the first attempt
         line = sums[row["destination"], row["error_type"] or ""]
         n, accepted = line.get(row["attempt"], (0, 0))
         line[row["attempt"]] = n + row["n"], accepted + row["n_accepted"]

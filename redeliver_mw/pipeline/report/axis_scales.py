@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a value lies on an axis, and which values are written under it. Pure; pixels are floats, times in seconds."""
+"""Computes where a value is on an axis, and which values are labelled. Pure; pixels are floats, times in seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY: Final = 86400.0
 # Steps of a time axis; beyond the last, months.
 _STEPS: Final = (1, 10, 30, 60, 300, 900, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 86400, 2 * 86400, 7 * 86400)
 _MONTHS: Final = (1, 3, 6, 12, 24, 60, 120, 600)
-# What is written under an axis of spans from nothing to years: as many as there is room for.
+# Labels of an axis for time spans from nothing to years: as many as fit.
 _FINE: Final = (
     0.001,
     0.003,
@@ -56,7 +56,9 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """A line from `low` at pixel `start` to `high` at pixel `end`; with `log`, by ratios, and `low` is above 0."""
+    """Maps values from `low` at pixel `start` to `high` at pixel `end`; `log` scales by ratios, and needs `low` above
+    0.
+    """
 
     low: float
     high: float
@@ -65,7 +67,7 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Its pixel; what lies outside is at the nearer end."""
+        """Return the pixel of a value; a value outside gets the nearer end."""
         value = min(max(value, self.low), self.high)
         if self.high <= self.low:
             return self.start
@@ -76,7 +78,7 @@ class Scale:
         return self.start + part * (self.end - self.start)
 
     def thinned(self, ticks: Iterable[Tick], gap: float) -> list[Tick]:
-        """Those ticks in reach that are at least `gap` pixels apart."""
+        """Return ticks on the scale that are at least `gap` pixels apart."""
         kept: list[Tick] = []
         for tick in ticks:
             inside = self.low <= tick.value <= self.high
@@ -86,7 +88,7 @@ class Scale:
 
 
 def rounds(highest: float, most: int) -> list[float]:
-    """From 0 in equal round steps, at most `most`, until `highest` is reached: 1, 2, 2.5 or 5 times a power of ten."""
+    """Return equal round steps from 0 to `highest`, at most `most`: 1, 2, 2.5 or 5 times a power of ten."""
     if highest <= 0:
         return [0.0, 1.0]
     power = 10.0 ** (math.floor(math.log10(highest / most)))
@@ -95,7 +97,7 @@ def rounds(highest: float, most: int) -> list[float]:
 
 
 def spans(scale: Scale, gap: float) -> list[Tick]:
-    """Round time spans on a scale of ratios, at least `gap` pixels apart."""
+    """Return round time spans on a scale of ratios, at least `gap` pixels apart."""
     for ladder in (_FINE, _COARSE):
         ticks = [Tick(span, duration(span)) for span in ladder if scale.low <= span <= scale.high]
         if len(scale.thinned(ticks, gap)) == len(ticks) > 0:
@@ -104,7 +106,7 @@ def spans(scale: Scale, gap: float) -> list[Tick]:
 
 
 def times(low: float, high: float, most: int) -> list[Tick]:
-    """At most `most` round moments in UTC between two: hours as `09:05`, days as `4 Mar`, months as `Mar`."""
+    """Return at most `most` round moments in UTC: hours as `09:05`, days as `4 Mar`, months as `Mar`."""
     for step in _STEPS:
         if (high - low) / step < most:
             return _even_times(low, high, step)
@@ -116,7 +118,10 @@ def times(low: float, high: float, most: int) -> list[Tick]:
 
 
 def bucket(seconds: float, most: int) -> int:
-    """The least round width, a multiple of ten seconds, of which at most `most` cover `seconds` wherever they begin."""
+    """Return the smallest round width, a multiple of ten seconds, of which at most `most` cover `seconds`.
+
+    The widths cover `seconds` for any starting point.
+    """
     ladder = (10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 3 * 3600, 6 * 3600, 12 * 3600)
     for width in ladder:
         if seconds / width + 1 <= most:
@@ -125,7 +130,7 @@ def bucket(seconds: float, most: int) -> int:
 
 
 def steps(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The corners of a curve that keeps each value until the next point."""
+    """Return the corners of a curve that keeps each value until the next point."""
     corners = list(points[:1])
     for (_, before), (x, y) in pairwise(points):
         corners += [(x, before), (x, y)] if y != before else []

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The back-test asked for the page: for each destination the policy in use, others like it, and the best. No Spark."""
+"""Asks the back-test for the page: for each destination the policy in use, similar ones, and the best. No Spark."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from ..schemas import Row
 from .failures import Key
 
 DESTINATIONS: Final = 12  # those with most failed messages
-_SELDOM: Final = 0.05  # a policy that decided less often than this part of the most frequent one is not the usual one
-_DELAY_WITHIN: Final = 0.02  # a delay of the records and one of the text are the same to this part,
-_DELAY_WITHIN_S: Final = 0.001  # or to this many seconds
+# A policy with fewer decisions than this share of the most frequent one's is not the usual policy.
+_SELDOM: Final = 0.05
+_DELAY_WITHIN: Final = 0.02  # a delay in the records equals one in the text within this share,
+_DELAY_WITHIN_S: Final = 0.001  # or within this many seconds
 
 CUT_OFF: Final = f"its text in the journal is cut off after {TEXT_LIMIT} characters"
 NO_TEXT: Final = "the journal has a name or a description of it, and no text that can be read"
@@ -38,16 +39,17 @@ PoliciesInUse = RedeliveryPolicy | PolicyMap
 
 
 class Compared(NamedTuple):
-    """Rows as `facts.Rows` takes them."""
+    """Holds rows as `facts.MartRows` takes them."""
 
     backtest: list[Row]
     choices: list[Row]
 
 
 class ToldPolicies(NamedTuple):
-    """Holds what the journal tells of the policies in use, by destination.
+    """Holds the policies in use, by destination, as the journal records them.
 
-    `policies` are those of which it has all; `untold` says of the others why not, as the end of a sentence.
+    `policies` are those that are recorded completely; `untold` gives the reason for each of the others, as the end of a
+    sentence.
     """
 
     policies: dict[str, RedeliveryPolicy]
@@ -55,7 +57,7 @@ class ToldPolicies(NamedTuple):
 
 
 def in_use(rows: Iterable[Row]) -> dict[str, RedeliveryPolicy]:
-    """Return the policy that each destination has, as far as the journal spells it. `rows` as of `told_in_use`."""
+    """Return the policy of each destination that the journal spells out. `rows` as of `told_in_use`."""
     return told_in_use(rows).policies
 
 
@@ -63,9 +65,10 @@ def told_in_use(rows: Iterable[Row]) -> ToldPolicies:
     """Read the policy that each destination has from its records.
 
     `rows`: `destination`, `policy` (its text), `policy_version`, `policy_arm`, how many failures it decided (`n`), when
-    last (`last_us`), and `seen`, what it decided after a number of failures. It is the latest of those that decided
-    often. Its text counts if it is whole: if the version that this release computes of it is that of the records, or,
-    since another release may have computed that one, if the records did what the text says.
+    last (`last_us`), and `seen`, its decisions after each number of failures. The policy in use is the latest of those
+    that decided often. Its text counts if it is complete: if the version that this release computes for the text is
+    that of the records, or, because another release may have computed that version, if the decisions in the records are
+    those of the text.
     """
     by_place: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
@@ -87,7 +90,7 @@ def _usual(ways: Sequence[Row]) -> Row:
 
 
 def untold_among(destinations: Iterable[str], told: ToldPolicies) -> list[Row]:
-    """Say of which of these destinations the policy in use is not known, and why: rows of `facts.MartRows.untold`."""
+    """Return the destinations whose policy in use is not known, and why: rows of `facts.MartRows.untold`."""
     return [
         {"destination": place, "why": told.untold.get(place, "the journal has no record of its decisions")}
         for place in destinations
@@ -102,9 +105,9 @@ def compared(
     progress: Callable[[str, int, int], None] | None = None,
     evidence: LakeEvidence = NOTHING_ELSE,
 ) -> Compared:
-    """Return, where most messages failed, each candidate's row, and which of them is in use and which is best.
+    """Return each candidate's row where most messages failed, which candidate is in use, and which is best.
 
-    Of the objectives the first counts for which something is better than what is in use; if there is none, the first.
+    The first objective with a better candidate than the policy in use counts; if there is none, the first objective.
     """
     backtest: list[Row] = []
     choices: list[Row] = []
@@ -113,7 +116,7 @@ def compared(
         if progress is not None:
             progress(f"comparing policies for {place}", number, len(places))
         given = policies.get(place)
-        # Those it is compared with have no arms either.
+        # The policies to compare with have no arms either.
         like = given.resolve(place).alone if given is not None else RedeliveryPolicy()
         present = Candidate(redact(like.text), like)
         found = search(history, present, like, objectives[0], destination=place)
@@ -124,7 +127,7 @@ def compared(
 
 
 def estimates(history: History, wanted: Iterable[Key]) -> list[Row]:
-    """The most likely curves of these failures, point by point."""
+    """Return the most likely curves of these failures, as points."""
     curves = history.curves
     lines = {group: number for number, group in enumerate(curves.groups)}
     return [
@@ -171,7 +174,7 @@ def _busiest(history: History) -> list[str]:
 
 
 def _read(row: Row) -> RedeliveryPolicy | str:
-    """Return the policy of a record, or why its text cannot be taken for all of it."""
+    """Return the policy of a record, or why its text is not known to be complete."""
     text = row["policy"]
     if len(text) >= TEXT_LIMIT and text.endswith("..."):
         return CUT_OFF
@@ -190,9 +193,9 @@ def _read(row: Row) -> RedeliveryPolicy | str:
 
 
 def _otherwise(policy: RedeliveryPolicy, seen: Row) -> str:
-    """What the records did after so many failures that the policy would not do; empty if there is nothing.
+    """Return what most records did after a number of failures that the policy would not do; empty if there is nothing.
 
-    A handler may have asked for a longer delay, or not to be counted, so it is what most of them did.
+    Single records may differ, because a handler may have asked for a longer delay, or not to be counted.
     """
     failures, redelivered, exhausted = seen["failures"], seen["redelivered"], seen["exhausted"]
     if redelivered > exhausted and policy.stop.met(failures, 0.0):
@@ -212,6 +215,6 @@ def _is_delay(policy: RedeliveryPolicy, seen: Row) -> bool:
 
 
 def _bears_out(policy: RedeliveryPolicy, seen: Row) -> bool:
-    """Whether the records show that it is this policy, and not only one that does nothing else."""
+    """Return whether the records prove this policy, rather than only not contradicting it."""
     ended = seen["exhausted"] and policy.stop.met(seen["failures"], 0.0)
     return bool(ended or (seen["redelivered"] and seen["least_us"] is not None))

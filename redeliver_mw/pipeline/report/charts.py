@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures: facts in, SVG out. Pure; `name` is each picture's own on the page, `width` in pixels."""
+"""Draws the pictures: facts to SVG. Pure; `name` is unique for each picture on the page, `width` in pixels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _LANE: Final = 26
 
 
 def healing_curve(name: str, healing: RecoveryCurve, title: str, width: int = 336, height: int = 180) -> Markup | None:
-    """How much of a failure has healed by when. None where nothing was seen: no message was tried a second time."""
+    """Draw which share of a failure's messages had recovered by each time.
+
+    None if no message was tried a second time.
+    """
     points = healing.curve
     if not points:
         return None
@@ -43,7 +46,7 @@ def healing_curve(name: str, healing: RecoveryCurve, title: str, width: int = 33
 
 
 def storm_chart(name: str, storms: Storms, width: int) -> Markup:
-    """Attempts over time, first ones and repeated ones on top of each other; below, a lane of storms a destination."""
+    """Draw attempts over time, first and repeated ones stacked; below, a lane of storms for each destination."""
     left = 150 if width > 600 else 44
     lanes = _lanes(storms.storms)
     lane = _LANE if width > 600 else _LANE + LINE
@@ -74,7 +77,7 @@ def storm_chart(name: str, storms: Storms, width: int) -> Markup:
 
 
 def flow_chart(name: str, flow: Flow, width: int, height: int = 200) -> Markup | None:
-    """Dead letters that came upwards, those that were sent back downwards. None without any."""
+    """Draw new dead letters upwards, and those sent back downwards. None without any."""
     if not flow.bars or not (flow.came or flow.left):
         return None
     first_s, span_s = flow.bars[0].start_s, flow.bars[0].days * 86400.0
@@ -106,7 +109,9 @@ def flow_chart(name: str, flow: Flow, width: int, height: int = 200) -> Markup |
 
 
 def bar(part: float, inner: float, width: int = 200) -> Markup:
-    """A bar of a table, `part` of `width`, of which `inner` is marked; the cells beside it say the numbers."""
+    """Draw a bar for a table, `part` of `width`, of which `inner` is marked; the cells beside it contain the
+    numbers.
+    """
     whole = max(part * width, 1.0)
     return tag(
         "svg",
@@ -133,7 +138,7 @@ def _told(healing: RecoveryCurve) -> str:
 
 
 def _per(highest: float) -> tuple[float, str]:
-    """The unit of time in which a rate, given per second, has a number that can be read."""
+    """Return the unit of time in which a rate per second is a readable number."""
     for seconds, unit in ((1.0, "second"), (60.0, "minute"), (3600.0, "hour")):
         if highest * seconds >= 3:
             return seconds, unit
@@ -141,14 +146,14 @@ def _per(highest: float) -> tuple[float, str]:
 
 
 def _starts(storms: Storms) -> list[float]:
-    """The beginning of every bucket, those without an attempt as well."""
+    """Return the beginning of every bucket, including those without an attempt."""
     first = storms.buckets[0].start_s
     last = storms.buckets[-1].start_s
     return [first + number * storms.width_s for number in range(round((last - first) / storms.width_s) + 1)]
 
 
 def _lanes(storms: Iterable[Storm]) -> list[list[Storm]]:
-    """The storms of each destination; the one with the worst storm first."""
+    """Return the storms of each destination; the destination with the worst storm first."""
     lanes: dict[str, list[Storm]] = {}
     for storm in storms:
         lanes.setdefault(storm.destination, []).append(storm)

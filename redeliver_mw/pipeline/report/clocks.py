@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the hosts' clocks, from rows of `clocks` and `messages`, and the sentences that say it. Pure."""
+"""Describes the hosts' clocks in facts and sentences, from rows of `clocks` and `messages`. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .markup import foreign
 from .units import count, duration, share
 
 NAMED: Final = 5  # hosts that a sentence names
-DOUBTFUL: Final = 0.01  # the share of histories in disorder from which on it is said
+DOUBTFUL: Final = 0.01  # the share of histories in disorder above which the page mentions it
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostOffset:
-    """A host whose clock was off, and whose times are corrected: ahead by `least_s` to `most_s`, below 0 behind."""
+    """Describes a host whose clock was off and is corrected: ahead by `least_s` to `most_s`; below 0: behind."""
 
     host: str
     least_s: float
@@ -28,8 +28,11 @@ class HostOffset:
 
 @dataclass(frozen=True, kw_only=True)
 class Clocks:
-    """`corrected`: those furthest off first. `unknown`: hosts whose clock is not known at some time. `disorder`: of
-    `histories` with several attempts, those whose times contradict each other."""
+    """Sums up the clocks of all hosts.
+
+    `corrected`: those furthest off first. `unknown`: hosts whose clock is not known at some time. `disorder`:
+    histories, of `histories` with several attempts, whose times contradict each other.
+    """
 
     hosts: int = 0
     corrected: tuple[HostOffset, ...] = ()
@@ -39,12 +42,12 @@ class Clocks:
 
     @property
     def doubtful(self) -> bool:
-        """Whether so many histories are in disorder that shares of what heals may be wrong."""
+        """Return whether so many histories are in disorder that the shares of recovered messages may be wrong."""
         return self.disorder > 0 and self.disorder >= DOUBTFUL * self.histories
 
 
 def clocks(rows: Iterable[Row], order: Iterable[Row]) -> Clocks:
-    """`rows` are those of `clocks`, or these summed up by host and state; `order` has `histories` and `disorder`."""
+    """Return the facts. `rows`: `clocks`, or its sums by host and state; `order` has `histories` and `disorder`."""
     offsets: dict[str, list[Row]] = {}
     hosts, unknown = set[str](), set[str]()
     for row in rows:
@@ -65,12 +68,12 @@ def clocks(rows: Iterable[Row], order: Iterable[Row]) -> Clocks:
 
 
 def told(clocks: Clocks) -> list[str]:
-    """Sentences for a person on call; none where all is well."""
+    """Return sentences for a person on call; none if all clocks are well."""
     return [*_corrected(clocks.corrected), *_disorder(clocks)]
 
 
 def cure(clocks: Clocks) -> str:
-    """What to do about it; empty where there is nothing to do."""
+    """Return the cure; empty if there is nothing to do."""
     if clocks.corrected:
         return f"Keep {_clocks([one.host for one in clocks.corrected])} in step, with NTP or chrony."
     return "Keep the clocks of all hosts in step, with NTP or chrony." if clocks.doubtful else ""
@@ -111,7 +114,7 @@ def _far(one: HostOffset) -> str:
 
 
 def _clocks(hosts: Sequence[str]) -> str:
-    """`the clock of a`, `the clocks of a, b and 3 other hosts`."""
+    """Return `the clock of a`, `the clocks of a, b and 3 other hosts`."""
     names = [foreign(host, 60) for host in hosts[:NAMED]]
     if len(hosts) > NAMED:
         names.append(f"{count(len(hosts) - NAMED)} other {'host' if len(hosts) == NAMED + 1 else 'hosts'}")

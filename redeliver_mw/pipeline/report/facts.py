@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What the page says, as plain data: built from rows of the marts and of the back-test, lists of dicts. No Spark.
+"""Computes the page's contents as plain data from rows of the marts and of the back-test, lists of dicts. No Spark.
 
-What a page cannot show is summed up and said: of each list the first so many, and what the others come to. Names
-ending in `_s` are float seconds; points in time count from 1970, UTC. Texts are strangers', cut to a length.
+Long lists are shortened: each has its first items, and the sums of the others. Names ending in `_s` are float seconds;
+points in time count from 1970, UTC. Texts come from other programs, and are cut to a length.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEAD: Final = frozenset({"dead_lettered", "discarded"})
 
 @dataclass(frozen=True, kw_only=True)
 class MartRows:
-    """What is read from the lake: rows of the marts as they are, or summed over what the page does not ask for.
+    """Holds the rows read from the lake: rows of the marts, or sums over columns that the page does not need.
 
     `outcomes` is `messages` counted: `outcome` and `n`. `episodes` is `storms` from the beginning of each storm to its
     end: `destination`, `first_us`, `end_us`, `attempts`, `retries`, `peak`. `verdicts` is `poison` counted: `verdict`
@@ -58,7 +58,9 @@ class MartRows:
 
 @dataclass(frozen=True, kw_only=True)
 class UntoldPolicy:
-    """Says why it is not known which policy is in use at a destination, so that nothing can be called better there."""
+    """Gives the reason that a destination's policy in use is not known, so that no policy can be called better
+    there.
+    """
 
     destination: str
     why: str
@@ -66,7 +68,10 @@ class UntoldPolicy:
 
 @dataclass(frozen=True, kw_only=True)
 class Totals:
-    """Messages and attempts. `failed`: at least once; those healed, died, or are `open`: not at their end yet."""
+    """Counts messages and attempts.
+
+    `failed`: at least once; these recovered, were dead-lettered, or are `open`: not ended.
+    """
 
     messages: int
     attempts: int
@@ -78,7 +83,7 @@ class Totals:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The whole page. `made_s` is when it was made."""
+    """Holds the contents of the whole page. `made_s` is when it was made."""
 
     lake: str
     made_s: float
@@ -93,7 +98,7 @@ class Facts:
     clocks: Clocks
 
     def as_json(self) -> dict[str, Any]:
-        """The same numbers under the same names."""
+        """Return the same numbers under the same names."""
         return asdict(self)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The ways of failing, those that cost most first: from rows of `recovery`, `waste` and `fingerprints`. Pure."""
+"""Ranks the kinds of failures by cost, from rows of `recovery`, `waste` and `fingerprints`. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .healing import Interval, Likely, RecoveryCurve, interval, recovery_curve
 Key = tuple[str, str]  # destination, fingerprint
 
 SHOWN: Final = 20
-TEXT: Final = 400  # letters kept of a stranger's text
+TEXT: Final = 400  # characters kept of another program's text
 
 
 @dataclass(frozen=True, kw_only=True)
 class Waste:
-    """Attempts at messages that died; `hopeless`: those of them that nobody could have hoped for."""
+    """Counts attempts at messages that were dead-lettered; `hopeless`: attempts without a real chance."""
 
     attempts: int = 0
     handler_s: float = 0.0
@@ -36,11 +36,14 @@ class Waste:
 
 @dataclass(frozen=True, kw_only=True)
 class FailureGroup:
-    """One way of failing at one destination. `error` is an example of it, `alike` how many failures are near it."""
+    """Describes one kind of failure at one destination.
+
+    `error` is an example, `alike` the number of similar failures.
+    """
 
     number: int  # its place on the page, from 1
     destination: str
-    fingerprint: str  # empty where there was no error
+    fingerprint: str  # empty if there was no error
     error: str
     alike: int
     first_s: float | None
@@ -51,7 +54,7 @@ class FailureGroup:
 
 @dataclass(frozen=True, kw_only=True)
 class Others:
-    """The failures for which the page has no room."""
+    """Sums up the failures that do not fit on the page."""
 
     failures: int
     messages: int
@@ -63,7 +66,7 @@ class Others:
 class Failures:
     shown: tuple[FailureGroup, ...]
     others: Others | None
-    messages: int  # of all, as are the next two
+    messages: int  # this and the next two count all failures
     healed: int
     waste: Waste
 
@@ -71,7 +74,7 @@ class Failures:
 def failures(
     recovery: Iterable[Row], waste: Iterable[Row], fingerprints: Iterable[Row], estimates: Iterable[Row]
 ) -> Failures:
-    """All of them: the first SHOWN by what they wasted, the others summed up. `estimates`: `after_s`, `healed`."""
+    """Return all failures: the first SHOWN by waste, the others summed up. `estimates`: `after_s`, `healed`."""
     intervals, wasted = _intervals(recovery), _wasted(waste)
     known = {row["fingerprint"]: row for row in fingerprints}
     groups = Counter(row["group"] for row in known.values())
@@ -94,13 +97,13 @@ def failures(
 
 
 def text(words: str | None) -> str:
-    """A stranger's text as far as it is kept."""
+    """Return another program's text, cut to the kept length."""
     words = words or ""
     return words if len(words) <= TEXT else words[: TEXT - 1] + "…"
 
 
 def _intervals(recovery: Iterable[Row]) -> dict[Key, list[Interval]]:
-    """Summed over days and policies, so that their number depends on the bins alone."""
+    """Return intervals summed over days and policies, so that their number depends on the bins alone."""
     sums: dict[Key, Counter[tuple[int, int | None]]] = defaultdict(Counter)
     for row in recovery:
         sums[_key(row)][row["lo_bin"], row["hi_bin"]] += row["n"]
@@ -124,7 +127,7 @@ def _key(row: Row) -> Key:
 
 
 def _rank(key: Key, healed: RecoveryCurve, wasted: Waste) -> tuple[object, ...]:
-    """What wasted most first; then what left most messages behind; the names make the order the same every time."""
+    """Return the sort key: most waste first; then most messages not recovered; then the names, for a stable order."""
     return -wasted.handler_s, -wasted.attempts, healed.healed - healed.messages, -healed.messages, key
 
 

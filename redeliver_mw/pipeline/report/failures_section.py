@@ -1,6 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the page on failures: which there are and when they heal, which attempts pay, what was wasted."""
+"""Renders the page's sections on failures: the kinds, when they recover, which attempts are worthwhile, and the
+waste.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from .units import count, duration, share, short
 
 CURVES: Final = 9
 BARS: Final = 10
-_SHADES: Final = (0.01, 0.1, 0.3, 0.6)  # from these shares on a cell is one shade darker
+_SHADES: Final = (0.01, 0.1, 0.3, 0.6)  # a cell is one shade darker from each of these shares on
 
 
 def failing(failures: Failures) -> Markup:
-    """The failures as a table, and how those with something to show healed."""
+    """Render the failures as a table, and recovery curves for those with data."""
     if not failures.shown:
         return section("failures", "What fails", "Nothing failed.")
     ways = len(failures.shown) + (failures.others.failures if failures.others else 0)
@@ -40,7 +42,7 @@ def failing(failures: Failures) -> Markup:
 
 
 def paying(attempts: Attempts) -> Markup | None:
-    """How often the second, third, … attempt succeeds, coloured. None if nothing was tried twice."""
+    """Render how often the second, third, … attempt succeeds, coloured. None if no message was tried twice."""
     if not attempts.lines:
         return None
     lead = (
@@ -60,7 +62,7 @@ def paying(attempts: Attempts) -> Markup | None:
 
 
 def wasting(failures: Failures) -> Markup | None:
-    """Where handler time went that bought nothing. None if no message died."""
+    """Render the handler time that had no use. None if no message was dead-lettered."""
     costly = [one for one in failures.shown if one.waste.attempts][:BARS]
     if not costly:
         return None

@@ -1,10 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""When messages heal, from rows of the mart `recovery`: what is certain, what is possible, and the verdict. Pure.
+"""Computes when messages recover, from rows of the mart `recovery`: certain and possible shares, and the verdict. Pure.
 
-A journal says of a message only that it recovered between its last failure and its success, or that nobody tried
-after its last failure. So at each time two shares are exact: those that had certainly recovered, and those that may
-have. Both get the Wilson bound that lies outside, at 95 %: what is certain at least, what is possible at most.
+A journal shows of a message only that it recovered between its last failure and its success, or that there was no
+attempt after its last failure. So at each time two shares are exact: messages that had certainly recovered, and
+messages that may have recovered. Both get the outer Wilson bound, at 95 %: the lower bound for certain, the upper bound
+for possible recoveries.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from ..time_bins import lower_edge
 
 RecoveryVerdict = Literal["never", "untried", "seldom", "mixed", "heals", "unsure"]
 
-POINTS: Final = 60  # of a curve; more would not be seen
+POINTS: Final = 60  # of a curve; more would not be visible
 _Z: Final = 1.959963984540054
 _NEVER, _SELDOM, _HEALS, _WIDE = 0.05, 0.20, 0.80, 0.30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Interval:
-    """`messages` that recovered later than `after_s` and not later than `by_s`; None: nobody has seen it."""
+    """Counts `messages` that recovered later than `after_s` and not later than `by_s`; None: no success was seen."""
 
     after_s: float
     by_s: float | None
@@ -36,7 +37,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
-    """`after_s` seconds after the first failure: shares of all messages, with the bounds for chance."""
+    """Gives shares of all messages `after_s` seconds after the first failure, with the bounds for chance."""
 
     after_s: float
     certain: float
@@ -47,7 +48,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Likely:
-    """The back-test's estimate: `healed` is the share that recovers within `after_s`."""
+    """Holds the back-test's estimate: `healed` is the share that recovers within `after_s`."""
 
     after_s: float
     healed: float
@@ -55,23 +56,23 @@ class Likely:
 
 @dataclass(frozen=True, kw_only=True)
 class RecoveryCurve:
-    """How the messages of one failure recovered; times in seconds since a message's first failure."""
+    """Describes how the messages of one failure recovered; times in seconds since a message's first failure."""
 
     messages: int
     healed: int
-    retried: int  # of those, how many were tried again at all
-    lo: float  # Wilson bounds at 95 % of the share that healed
+    retried: int  # how many of the messages were tried again at all
+    lo: float  # Wilson bounds at 95 % of the share that recovered
     hi: float
-    half_s: float | None  # by then half of those that healed had been seen to
+    half_s: float | None  # by then half of those that recovered had succeeded
     most_s: float | None  # by then 95 % of them
-    watched_s: float  # the longest after which a message was tried
+    watched_s: float  # the longest time after which a message was tried
     verdict: RecoveryVerdict
     curve: tuple[Point, ...]
     likely: tuple[Likely, ...]  # within the time of `curve`; empty without an estimate
 
 
 def wilson(hits: float, of: float) -> tuple[float, float]:
-    """The 95 % bounds of a share that was seen `hits` times `of` so many; of none: all is possible."""
+    """Return the 95 % bounds of a share that was seen `hits` times in `of`; 0 to 1 if `of` is 0."""
     if of <= 0:
         return 0.0, 1.0
     share, square = hits / of, _Z * _Z
@@ -82,13 +83,13 @@ def wilson(hits: float, of: float) -> tuple[float, float]:
 
 
 def interval(lo_bin: int, hi_bin: int | None, messages: int) -> Interval:
-    """A row of `recovery`. Bins have a width: what is said to be certain is certain for all of it."""
+    """Return the interval of a row of `recovery`. A bin has a width: a certain bound is certain for all of the bin."""
     by_s = None if hi_bin is None else lower_edge(hi_bin + 1) / 1e6
     return Interval(after_s=lower_edge(lo_bin) / 1e6, by_s=by_s, messages=messages)
 
 
 def recovery_curve(intervals: Sequence[Interval], likely: Iterable[Likely] = ()) -> RecoveryCurve:
-    """All that the page says of one failure's messages; without messages, all is zero."""
+    """Return the page's facts on one failure's messages; without messages, all are zero."""
     curve = _curve(intervals)
     messages = sum(one.messages for one in intervals)
     healed = sum(one.messages for one in intervals if one.by_s is not None)
@@ -110,7 +111,7 @@ def recovery_curve(intervals: Sequence[Interval], likely: Iterable[Likely] = ())
 
 
 def verdict(messages: int, healed: int, retried: int) -> RecoveryVerdict:
-    """What the counts allow to say, in one word."""
+    """Return the verdict that the counts allow, in one word."""
     if retried == 0:
         return "untried"
     lo, hi = wilson(healed, messages)
@@ -133,7 +134,7 @@ def _by_when(intervals: Sequence[Interval], healed: int, part: float) -> float |
 
 
 def _seen(likely: Iterable[Likely], curve: Sequence[Point]) -> tuple[Likely, ...]:
-    """The estimate as far as it tells of times at which something was seen."""
+    """Return the estimate for times for which there are observations."""
     inside = sorted((one for one in likely if curve and one.after_s <= curve[-1].after_s), key=lambda one: one.after_s)
     wanted = set(_thinned([one.after_s for one in inside if one.after_s > 0]))
     return tuple(one for one in inside if one.after_s in wanted)
@@ -157,17 +158,17 @@ def _curve(intervals: Sequence[Interval]) -> tuple[Point, ...]:
 
 
 def _thinned(edges: Sequence[float]) -> list[float]:
-    """At most POINTS of them, the first and the last among them, spread evenly over the ratios between."""
+    """Return at most POINTS edges, including the first and the last, spread evenly by ratio."""
     if len(edges) <= POINTS:
         return list(edges)
-    first = math.log(edges[0])  # a ratio of two edges may be larger than any float, its logarithm is not
+    first = math.log(edges[0])  # a ratio of two edges may overflow a float, its logarithm does not
     growth = (math.log(edges[-1]) - first) / (POINTS - 1)
     cells = {math.ceil((math.log(edge) - first) / growth - 1e-9): edge for edge in edges}
     return list(cells.values())
 
 
 class _Sums:
-    """How many messages there are until a time, and before it."""
+    """Counts messages until a time, and before it."""
 
     def __init__(self, numbers: Iterable[tuple[float, int]]) -> None:
         ordered = sorted(numbers)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a lake: its marts are read through Spark, the back-test is asked, the page is written."""
+"""Makes the report of a lake: reads its marts through Spark, asks the back-test, and writes the page."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def report(
     until: TimeBound | None = None,
     progress: Progress | None = None,
 ) -> Facts:
-    """What the page says of a lake, from the days `since` then and before `until`.
+    """Return the page's facts for a lake, from the days `since` then and before `until`.
 
-    `policies` are those in use; without them they are read from the journal's records where these spell them whole.
-    `objective` is what a policy is recommended for, by default the first of OBJECTIVES for which there is a better one.
-    ConfigError for a lake that is none and for a time that is no day's beginning, LakeError if its marts are not there
-    yet, SparkError if Spark gives up.
+    `policies` are those in use; without them they are read from the journal's records where these spell them out.
+    `objective` is the aim for which a policy is recommended, by default the first of OBJECTIVES for which there is a
+    better one. Raises ConfigError if the path is no lake and for a time that is no day's beginning, LakeError if its
+    marts do not exist yet, SparkError if Spark gives up.
     """
     days = whole_days(since, until)
     place = lake if isinstance(lake, Lake) else Lake(lake)
@@ -83,9 +83,9 @@ def report(
 def told_policies(
     spark: SparkSession, lake: Lake | MartSet, *, since: TimeBound | None = None, until: TimeBound | None = None
 ) -> ToldPolicies:
-    """Return the policy of each destination as far as the records spell it, and why not where they do not.
+    """Return the policy of each destination as far as the records spell it out, and the reason where they do not.
 
-    Errors as of `report`.
+    Raises the errors of `report`.
     """
     from . import aggregate
 
@@ -95,7 +95,10 @@ def told_policies(
 
 
 def write(known: Facts, out: str | os.PathLike[str]) -> int:
-    """Writes the page; its bytes. It is there as a whole, or what was there before is. ConfigError, LakeError."""
+    """Write the page atomically, and return its size in bytes.
+
+    After an error an existing page stays unchanged. Raises ConfigError, LakeError.
+    """
     path = check_out(out)
     content = page(known).encode()
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
@@ -109,7 +112,7 @@ def write(known: Facts, out: str | os.PathLike[str]) -> int:
 
 
 def check_out(out: str | os.PathLike[str]) -> Path:
-    """ConfigError where no file can be."""
+    """Return the path. Raises ConfigError if no file can be written there."""
     path = Path(out)
     if path.is_dir() or not path.parent.is_dir():
         what = "this is a folder" if path.is_dir() else "there is no such folder"
@@ -118,7 +121,7 @@ def check_out(out: str | os.PathLike[str]) -> Path:
 
 
 class _Marts:
-    """The marts of one run within some days, cut down and collected."""
+    """Reads the marts of one run within some days, reduced and collected."""
 
     def __init__(self, spark: SparkSession, marts: MartSet, days: TimeRange, progress: Progress) -> None:
         self._spark, self._marts, self._days, self._progress = spark, marts, days, progress
@@ -149,14 +152,14 @@ class _Marts:
         )
 
     def known(self) -> LakeHistory:
-        """What the back-test is asked about. ConfigError if nothing failed."""
+        """Return the data for the back-test. Raises ConfigError if nothing failed."""
         from ..backtest import lake_input  # it reads through `aggregate`
 
         self._progress("reading histories", 0, 0)
         return lake_input.known(self._spark, self._marts, since=self._days.since_us, until=self._days.until_us)
 
     def policies(self) -> ToldPolicies:
-        """Those in use, as far as the records tell."""
+        """Return the policies in use, as far as the records show them."""
         self._progress("reading policies", 0, 0)
         return told_policies(self._spark, self._marts, since=self._days.since_us, until=self._days.until_us)
 
@@ -168,7 +171,7 @@ class _Marts:
         return frame
 
     def _timed(self, name: str) -> DataFrame:
-        """By when a message was tried last, or a window began."""
+        """Return the mart's rows in the range, by the time of a message's last attempt, or of a window's beginning."""
         frame, column = self._marts.mart(self._spark, name), "window_us" if name == "storms" else "last_us"
         for bound, sign in zip(self._days, (">=", "<"), strict=True):
             if bound is not None:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Dead letters that came and went, and messages that do not get well. Pure.
+"""Counts dead letters that came and went, and messages that do not recover. Pure.
 
 From rows of the marts `dead_letter_flow` and `poison`.
 """
@@ -17,14 +17,14 @@ from ..schemas import Row
 from .failures import text
 
 LINES: Final = 12
-DAYS: Final = 100  # beyond them a bar is a week
+DAYS: Final = 100  # for more days each bar is a week or longer
 SICK: Final = 10
 DAY: Final = 86400
 
 
 @dataclass(frozen=True, kw_only=True)
 class FlowBar:
-    """The dead letters of `days` days from `start_s` on: those that came, and those that were sent back."""
+    """Counts the dead letters of `days` days from `start_s` on: new ones, and those sent back."""
 
     start_s: float
     days: int
@@ -43,20 +43,20 @@ class FlowLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """Bars by time, those in which nothing happened left out; lines by how many came."""
+    """Holds bars by time, without empty ones, and lines in order of new dead letters."""
 
     came: int
     left: int
     bars: tuple[FlowBar, ...]
     lines: tuple[FlowLine, ...]
-    others: int  # lines that are not shown
+    others: int  # number of lines that are not shown
     others_came: int
     others_left: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class RetryingMessage:
-    """A message that does not get well."""
+    """Describes a message that does not recover."""
 
     message_key: str
     destination: str
@@ -70,15 +70,17 @@ class RetryingMessage:
 
 @dataclass(frozen=True, kw_only=True)
 class Poison:
-    """Those with most attempts that are not well; and how many messages have each verdict."""
+    """Lists the messages with most attempts that did not recover, and counts messages by verdict."""
 
     messages: tuple[RetryingMessage, ...]
     verdicts: Mapping[str, int]
 
 
 def flow(by_day: Iterable[Row], by_reason: Iterable[Row]) -> Flow:
-    """The bars from `by_day`, all else from `by_reason`: rows of the mart, or sums that kept `day`, and `destination`
-    and `reason`."""
+    """Return bars from `by_day`, and all else from `by_reason`.
+
+    Rows are those of the mart, or sums that kept `day`, and `destination` and `reason`.
+    """
     sums: dict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
     oldest: dict[tuple[str, str], int] = {}
     for row in by_reason:
@@ -109,7 +111,10 @@ def flow(by_day: Iterable[Row], by_reason: Iterable[Row]) -> Flow:
 
 
 def poison(rows: Iterable[Row], verdicts: Iterable[Row]) -> Poison:
-    """`rows`: those with most attempts are enough. `verdicts`: rows of `verdict` and `n`, of all of them."""
+    """Return the messages.
+
+    `rows`: those with most attempts suffice. `verdicts`: rows of `verdict` and `n`, of all messages.
+    """
     ranked = sorted(
         (row for row in rows if row["verdict"] != "healed"),
         key=lambda row: (-row["attempts"], -row["replays"], row["message_key"]),
@@ -134,7 +139,7 @@ def _sick(row: Row) -> RetryingMessage:
 
 
 def _bars(rows: Iterable[Row]) -> tuple[FlowBar, ...]:
-    """A bar a day; of a long time, a bar for as many days as it takes."""
+    """Return a bar for each day; for a long time, a bar for several days."""
     came: Counter[int] = Counter()
     left: Counter[int] = Counter()
     for row in rows:
@@ -156,5 +161,5 @@ def _bars(rows: Iterable[Row]) -> tuple[FlowBar, ...]:
 
 
 def _day(day: date) -> int:
-    """Days since 1970."""
+    """Return the days since 1970."""
     return (day - date(1970, 1, 1)).days

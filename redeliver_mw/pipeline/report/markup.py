@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Elements of HTML and SVG, escaped by construction: text is text unless it is `Markup` already.
+"""Builds elements of HTML and SVG, escaped by construction: text is text unless it is `Markup` already.
 
-What comes from records was written by strangers. `foreign` makes it harmless to look at, too: what would steer the
-page or the eye (control characters, marks that turn the direction of writing, what has no width) is spelled out.
+Contents of records were written by other programs. `foreign` makes them harmless to look at, too: characters that would
+affect the page or the reader's view (control characters, marks that change the direction of writing, characters without
+a width) are spelled out.
 
     >>> tag("b", "1 < 2", class_="big")
     '<b class="big">1 &lt; 2</b>'
@@ -18,29 +19,32 @@ from typing import Final
 
 _SPELLED: Final = frozenset({"Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp"})
 _BLANKS: Final = str.maketrans({"\n": " ", "\r": " ", "\t": " "})
-_MARKS: Final = 3  # combining marks on one letter; with more of them a word climbs over the lines around it
+_MARKS: Final = 3  # combining marks on one letter; more of them would overlap the lines around
 
 
 class Markup(str):
-    """Text that is markup already."""
+    """Is text that is markup already."""
 
     __slots__ = ()
 
 
 def tag(name: str, /, *children: str | None, **attributes: object) -> Markup:
-    """One element. Of an attribute's name a trailing `_` is left off, other `_` are `-`; None leaves it out."""
+    """Return one element.
+
+    A trailing `_` of an attribute's name is dropped, other `_` become `-`; None omits the attribute.
+    """
     inside = join(children)
     head = name + "".join(_attribute(key, value) for key, value in attributes.items())
     return Markup(f"<{head}>{inside}</{name}>" if inside or name not in _EMPTY else f"<{head}/>")
 
 
 def join(parts: Iterable[str | None], between: str = "") -> Markup:
-    """Markup as it is, text escaped, None left out."""
+    """Join parts: markup is kept, text is escaped, None is omitted."""
     return Markup(_safe(between).join(_safe(part) for part in parts if part is not None))
 
 
 def foreign(text: str, limit: int = 160) -> str:
-    """A stranger's text on one line, at most `limit` characters and what it takes to spell out those that steer."""
+    """Return another program's text on one line, at most `limit` characters plus the escapes of control characters."""
     found, marks = [], 0
     for letter in text[: limit + 1].translate(_BLANKS):
         category = unicodedata.category(letter)
@@ -52,11 +56,13 @@ def foreign(text: str, limit: int = 160) -> str:
 
 
 def stranger(text: str, limit: int = 80) -> Markup:
-    """The same as an element with a direction of its own: it cannot turn the words around it."""
+    """Return another program's text as an element with a direction of its own, which cannot affect the text around
+    it.
+    """
     return tag("bdi", foreign(text, limit))
 
 
-# void in HTML, or without children in our SVG: written so that a parser of XML takes them, too
+# void in HTML, or without children in our SVG: written so that an XML parser accepts them, too
 _EMPTY: Final = frozenset({"meta", "br", "col", "circle", "line", "path", "polygon", "polyline", "rect", "stop"})
 
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The page: one file of HTML that needs nothing else, no script and no network.
+"""Renders the page: one HTML file without scripts, network access or other files.
 
-Its style is named by its hash in a Content-Security-Policy that allows nothing besides, so that a mistake of ours
-cannot become a stranger's script.
+A Content-Security-Policy allows only the page's style, by its hash, so that a mistake of ours cannot let another
+program's text run as a script.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_STEPS: Final = 8
 
 
 def page(facts: Facts) -> str:
-    """The whole page, well-formed also as XML but for its first line."""
+    """Return the whole page, well-formed also as XML except for its first line."""
     style = _style()
     policy = f"default-src 'none'; style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
     head = tag(
@@ -100,7 +100,7 @@ def _tiles(facts: Facts) -> Markup:
 
 
 def _todo(facts: Facts) -> Markup | None:
-    """What a person on call does about it, the most worth first."""
+    """Render the steps for a person on call, the most valuable first."""
     steps = todo(facts)
     if not steps:
         return None
@@ -125,14 +125,14 @@ def _hash(style: str) -> str:
 
 @dataclass(frozen=True)
 class ReportStep:
-    """`what` to do, and `why`."""
+    """Describes `what` to do, and `why`."""
 
     what: Markup
     why: str
 
 
 def todo(facts: Facts) -> list[ReportStep]:
-    """Return what a person on call does about all this: a few lines, those worth most first; none if all is well."""
+    """Return the steps for a person on call: a few lines, the most valuable first; none if there is nothing to do."""
     steps = [
         *_clocks(facts),
         *_hopeless(facts),
@@ -145,7 +145,7 @@ def todo(facts: Facts) -> list[ReportStep]:
 
 
 def _clocks(facts: Facts) -> Iterator[ReportStep]:
-    """Clocks first: what else is said is no surer than the times are."""
+    """Yield steps about clocks, which come first, because all other results depend on the times."""
     if cure := clocks.cure(facts.clocks):
         yield ReportStep(join([cure]), clocks.told(facts.clocks)[0])
 
@@ -174,7 +174,7 @@ def _policies(facts: Facts) -> Iterator[ReportStep]:
 
 
 def _untold(facts: Facts) -> Iterator[ReportStep]:
-    """Where the policy in use is not known nothing can be called better, so the reader has to name it."""
+    """Yield a step that asks the reader for policies in use that are not known: nothing can be called better there."""
     by_why: dict[str, list[str]] = defaultdict(list)
     for one in facts.untold:
         by_why[one.why].append(one.destination)

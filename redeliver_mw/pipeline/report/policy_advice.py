@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What another policy would have done, and which to take: from rows of the back-test. Pure.
+"""Compares other policies and recommends one, from rows of the back-test. Pure.
 
-A destination has one policy, so only rows count that are about all failures of a destination. Where the back-test
-tells of single failures alone, they are put together: shares and means by their messages; of times the longest, which
+A destination has one policy, so only rows for all failures of a destination count. Where the back-test has rows for
+single failures only, they are combined: shares and means are weighted by messages; of times the longest is taken, which
 is a bound for the whole.
 """
 
@@ -25,20 +25,20 @@ AdviceKind = Literal["change", "stay", "guess", "unknown", "none"]
 
 DESTINATIONS: Final = 6
 FRONT: Final = 8  # candidates with a letter of their own
-DOTS: Final = 300  # others in the picture
+DOTS: Final = 300  # other candidates in the picture
 TRIED: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class AdviceCandidate:
-    """One policy at one destination; what it would have done with the messages that failed there.
+    """Describes one policy at one destination, with its predicted results for the messages that failed there.
 
     `heals` is the share of them that would have recovered, between `heals_lo` and `heals_hi`. Times in seconds since a
-    message's first failure; None where nothing is known. `unseen`: the share of them whose fate is decided at times at
-    which nothing was ever tried; `extrapolated` if that is too much to rely on the other numbers.
+    message's first failure; None if not known. `unseen`: the share of them whose result depends on times at which
+    nothing was ever tried; `extrapolated` if that share is too large to rely on the other numbers.
     """
 
-    letter: str  # on the page; empty for those that are dots only
+    letter: str  # on the page; empty for candidates that are only dots
     policy: str
     messages: int
     heals: float
@@ -46,8 +46,8 @@ class AdviceCandidate:
     heals_hi: float
     dies: float
     attempts: float  # for each message
-    wasted: float  # attempts at messages that died, all of them
-    half_s: float | None  # by then at least half of those that heal have
+    wasted: float  # attempts at messages that were dead-lettered, all of them
+    half_s: float | None  # by then at least half of those that recover have recovered
     most_s: float | None  # by then at least 95 % of them
     unseen: float
     extrapolated: bool
@@ -55,14 +55,17 @@ class AdviceCandidate:
 
     @property
     def dead(self) -> float:
-        """Messages that would have died."""
+        """Return the number of messages that would have been dead-lettered."""
         return self.dies * self.messages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """The back-test put to the test: of the `messages` under one policy the share `observed` healed within `within_s`
-    seconds, and from the histories of other policies `predicted` was foretold. `wrong`: by more than chance."""
+    """Compares the back-test with observations.
+
+    Of the `messages` under one policy the share `observed` recovered within `within_s` seconds; `predicted` was the
+    share computed from the histories of other policies. `wrong`: the two differ by more than chance.
+    """
 
     policy_version: str
     messages: int
@@ -74,8 +77,11 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentToTry:
-    """An arm that goes on `until_s` seconds after the first failure, as a policy file; `messages` have to fail until a
-    difference shows, which takes `days`; at most the share `gain_most` of the messages would recover besides."""
+    """Describes an arm that goes on until `until_s` seconds after the first failure, as a policy file.
+
+    `messages` have to fail until a difference is visible, which takes `days`; at most the share `gain_most` of the
+    messages would recover in addition.
+    """
 
     toml: str
     until_s: float
@@ -86,25 +92,28 @@ class ExperimentToTry:
 
 @dataclass(frozen=True, kw_only=True)
 class Advice:
-    """For one destination: `change` to `best`; `stay` with `today`: none that history can judge is better; `guess`:
-    `best` tries when nothing was tried yet; `unknown`: whether `best` is better is not known, or nothing may be
-    advised, for the `reasons`; `none`: nothing is best."""
+    """Recommends a policy for one destination, by its kind.
+
+    `change` to `best`; `stay` with `today`: no policy that history can judge is better; `guess`: `best` tries at times
+    at which nothing was tried yet; `unknown`: it is not known whether `best` is better, or no advice is possible, for
+    the `reasons`; `none`: there is no best.
+    """
 
     destination: str
     kind: AdviceKind
     messages: int
     today: AdviceCandidate | None
     best: AdviceCandidate | None
-    front: tuple[AdviceCandidate, ...]  # with letters, by attempts; `today` and `best` are among them
-    dots: tuple[tuple[float, float], ...]  # attempts and share of deaths of others
+    front: tuple[AdviceCandidate, ...]  # with letters, by attempts; includes `today` and `best`
+    dots: tuple[tuple[float, float], ...]  # attempts and share of dead-lettered messages of the others
     candidates: int  # of all
-    objective: str  # what `best` was chosen for, in words; may be empty
-    tried: tuple[Tried, ...]  # how right the back-test was here, where that can be known; the wrong ones first
+    objective: str  # the aim for which `best` was chosen, in words; may be empty
+    tried: tuple[Tried, ...]  # how accurate the back-test was here, where that is known; the wrong ones first
     confidence: Confidence = "not known"
-    reasons: tuple[str, ...] = ()  # why nothing is advised
-    weak: tuple[str, ...] = ()  # what the advice takes for granted
-    figures: tuple[Figure, ...] = ()  # what was looked for that would weaken it
-    results: tuple[PolicyResult, ...] = ()  # what each policy and arm came to by itself, where there are several
+    reasons: tuple[str, ...] = ()  # why there is no advice
+    weak: tuple[str, ...] = ()  # what the advice assumes
+    figures: tuple[Figure, ...] = ()  # results of checks that could weaken the advice
+    results: tuple[PolicyResult, ...] = ()  # the results of each policy and arm by itself, if there are several
     changes: tuple[ColumnChange, ...] = ()
     experiment: ExperimentToTry | None = None
 
@@ -114,12 +123,12 @@ class Advice:
 
 
 def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = ()) -> tuple[Advice, ...]:
-    """Those destinations first at which most would be saved.
+    """Return the advice, first for destinations where most messages would be saved.
 
-    `choices` says which candidate each has, and should have: `destination`, `today`, `best`, None where that is not
-    known, and `objective`, what `best` was chosen for; and what the back-test thinks of that: `confidence`, `withheld`,
-    `reasons`, `weak`, `figures`, `results`, `changes` and `experiment`. `checks` are the back-test's own,
-    `destination` beside what `Tried` has.
+    `choices` says which candidate each destination has, and should have: `destination`, `today`, `best`, None if not
+    known, and `objective`, the aim for which `best` was chosen; and the back-test's assessment: `confidence`,
+    `withheld`, `reasons`, `weak`, `figures`, `results`, `changes` and `experiment`. `checks` are the back-test's own:
+    `destination` and the fields of `Tried`.
     """
     chosen = {row["destination"]: row for row in choices}
     tried: dict[str, list[Tried]] = defaultdict(list)
@@ -136,7 +145,7 @@ def advise(rows: Iterable[Row], choices: Iterable[Row], checks: Iterable[Row] = 
 
 
 def saved(advice: Advice) -> float:
-    """Dead letters that would not be there; below 0, more of them."""
+    """Return the number of dead letters that would be avoided; below 0: additional ones."""
     if advice.kind == "unknown":
         return 0.0
     return advice.today.dead - advice.best.dead if advice.today and advice.best else 0.0
@@ -172,7 +181,7 @@ def _advice(destination: str, policies: Mapping[str, Sequence[Row]], choice: Row
 
 
 def _together(policy: str, rows: Sequence[Row]) -> AdviceCandidate:
-    """One candidate at one destination, over all the failures there."""
+    """Return one candidate at one destination, over all the failures there."""
     rows = [row for row in rows if row["error_fingerprint"] is None] or rows
     messages = sum(row["messages"] for row in rows)
 
@@ -210,14 +219,16 @@ def _tried(row: Row) -> Tried:
 
 
 def _longest(rows: Sequence[Row], name: str) -> float | None:
-    """None where one of them is not known: then nothing bounds the whole."""
+    """Return the longest time; None if one of them is not known, because then nothing bounds the whole."""
     times = [row[name] for row in rows]
     return None if not times or None in times else max(times)
 
 
 def _worth_having(judged: Iterable[AdviceCandidate], today: AdviceCandidate | None) -> list[AdviceCandidate]:
-    """The Pareto front, but for what is quick only because it gives up on all that heals later: more messages die than
-    today, and another lets fewer die with fewer attempts."""
+    """Return the Pareto front, without candidates that are fast only because they give up early.
+
+    Such a candidate dead-letters more messages than today, and another dead-letters fewer with fewer attempts.
+    """
     least, found = math.inf, []
     for one in sorted((one for one in judged if one.pareto), key=lambda one: (one.attempts, one.dies)):
         if one.dies <= least or (today is not None and one.dies <= today.dies):
@@ -227,9 +238,9 @@ def _worth_having(judged: Iterable[AdviceCandidate], today: AdviceCandidate | No
 
 
 def _lettered(front: Sequence[AdviceCandidate], kept: Sequence[AdviceCandidate]) -> tuple[AdviceCandidate, ...]:
-    """At most FRONT, evenly from the one with fewest attempts to the one with most, and with them those of `kept`.
+    """Return at most FRONT candidates, evenly from the fewest attempts to the most, in addition to those of `kept`.
 
-    Of those that come to the same, the first of `kept`, or the one that is told in fewest words.
+    Of candidates with equal numbers, the first of `kept`, or the one with the shortest text.
     """
     alike = {_numbers(one): one for one in sorted(front, key=lambda one: (-len(one.policy), one.policy))}
     alike = {numbers: one for numbers, one in alike.items() if numbers not in {_numbers(one) for one in kept}}
@@ -243,7 +254,7 @@ def _lettered(front: Sequence[AdviceCandidate], kept: Sequence[AdviceCandidate])
 
 
 def _numbers(one: AdviceCandidate) -> tuple[float | None, ...]:
-    """As exact as a person compares them."""
+    """Return the numbers with the precision with which a person compares them."""
     most_s = None if one.most_s is None else float(f"{one.most_s:.2g}")
     return round(one.attempts, 2), round(one.dies, 3), most_s
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The part of the page on what to change: a policy for each destination, and what others would have done."""
+"""Renders the section on what to change: a policy for each destination, and the results that others would have had."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _advice(index: int, one: Advice) -> Markup:
 
 
 def _results(advice: Advice) -> Markup | None:
-    """Return what each policy came to by itself: it stands above whatever is estimated."""
+    """Render the results of each policy by itself, above all estimates."""
     if not advice.results:
         return None
     columns = (
@@ -84,7 +84,7 @@ def _results(advice: Advice) -> Markup | None:
 
 
 def _figures(advice: Advice) -> Markup | None:
-    """Return what was looked for that would weaken the advice."""
+    """Render the results of checks that could weaken the advice."""
     if not advice.figures:
         return None
     columns = (Column("looked for", "name"), Column("found", "name"), Column("", "name"))
@@ -103,7 +103,7 @@ def _figures(advice: Advice) -> Markup | None:
 
 
 def _taken(one: Advice) -> list[Markup]:
-    """The policy to take, and the one it takes the place of."""
+    """Render the policy to use, and the one that it replaces."""
     verb = {"stay": "keep", "guess": "try"}.get(one.kind, "take")
     best = None if one.kind == "unknown" and one.reasons else one.best
     if one.kind == "unknown":
@@ -155,7 +155,7 @@ def _candidates(advice: Advice) -> Markup | None:
 
 
 def _letter(one: AdviceCandidate, advice: Advice) -> Markup:
-    """Marked as it is in the picture."""
+    """Render a candidate's letter with the mark that it has in the picture."""
     if advice.best is not None and one.letter == advice.best.letter:
         return number(one.letter, "best")
     return number(one.letter, "today" if advice.today is not None and one.letter == advice.today.letter else "")
@@ -177,9 +177,9 @@ def _key() -> Markup:
 
 
 def pareto_chart(name: str, advice: Advice, width: int, height: int = 300) -> Markup | None:
-    """Draw what each candidate policy costs, to the right, against how many messages die, upwards.
+    """Draw the cost of each candidate policy, to the right, against the number of messages dead-lettered, upwards.
 
-    None without a candidate. The labels are the letters of the table; what has no room for its own has none.
+    None without a candidate. The labels are the letters of the table; a candidate without room has no label.
     """
     if not advice.front:
         return None
@@ -216,7 +216,7 @@ def _label(one: AdviceCandidate, advice: Advice) -> str:
 
 
 def _front(x: Scale, y: Scale, front: Sequence[AdviceCandidate]) -> list[tuple[float, float]]:
-    """The least deaths that can be had for so many attempts, a step at each policy."""
+    """Return the minimum of dead letters for each number of attempts, with a step at each policy."""
     least, corners = 2.0, []
     for one in sorted(front, key=lambda one: (one.attempts, one.dies)):
         if one.dies < least:
@@ -226,7 +226,7 @@ def _front(x: Scale, y: Scale, front: Sequence[AdviceCandidate]) -> list[tuple[f
 
 
 def _mark(x: float, y: float, one: AdviceCandidate, advice: Advice) -> Markup:
-    """A square is what is used today; hollow is what would try later than anything was tried."""
+    """Draw a mark: a square for the policy used today; hollow for one that would try later than anything was tried."""
     told = tag("title", f"{one.letter}: {one.attempts:.2f} attempts, {share(one.dies)} die")
     class_ = "mark guessed" if one.extrapolated else "mark"
     if advice.best and one.policy == advice.best.policy:

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences on what to change: which policy, what it saves, what it costs, and how sure that is. Pure."""
+"""Writes the sentences on what to change: which policy, its gains and costs, and how certain they are. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .policy_advice import Advice, AdviceCandidate, Tried, saved
 from .sentences import many
 from .units import count, duration, share
 
-_SLOWER = 1.5  # times as long until 95 % are back is a cost
+_SLOWER = 1.5  # this factor on the time until 95 % have recovered counts as a cost
 
 
 def title(advice: Advice) -> str:
-    """What to do, in a few words."""
+    """Return what to do, in a few words."""
     match advice.kind:
         case "change":
             return "change the policy"
@@ -27,7 +27,7 @@ def title(advice: Advice) -> str:
 
 
 def told(advice: Advice) -> list[str]:
-    """One sentence each: what would happen, what it costs, how sure it is."""
+    """Return sentences on the predicted result, the cost, and the certainty."""
     best, today = advice.best, advice.today
     if best is None:
         return [_nothing(advice)]
@@ -49,7 +49,7 @@ def told(advice: Advice) -> list[str]:
 
 
 def sure(advice: Advice) -> str:
-    """Return how much of it is known; empty where nothing is advised."""
+    """Return how much of the advice is known; empty if there is no advice."""
     best = advice.best
     if best is None:
         return ""
@@ -95,7 +95,7 @@ def _weak(advice: Advice) -> list[str]:
 
 
 def _bounds(advice: Advice) -> list[str]:
-    """Return between which bounds gains and costs lie."""
+    """Return the bounds of gains and costs."""
     messages = advice.messages
     parts = []
     if (one := advice.change("dead_letter_share")) is not None:
@@ -118,7 +118,7 @@ def _seconds(number: float) -> str:
 
 
 def gain(advice: Advice) -> str:
-    """What the change is good for, and what that costs, in a few words."""
+    """Return the gain of the change and its costs, in a few words."""
     best, today = advice.best, advice.today
     if best is None or today is None:
         return ""
@@ -135,7 +135,7 @@ def gain(advice: Advice) -> str:
 
 
 def _nothing(advice: Advice) -> str:
-    """Why there is no advice."""
+    """Return why there is no advice."""
     if advice.today is None:
         return "It is not known which policy is in use here, so none can be called better."
     if advice.today.extrapolated:
@@ -175,7 +175,7 @@ def _times(today: AdviceCandidate | None, best: AdviceCandidate) -> list[str]:
 
 
 def _test(one: Tried) -> str:
-    """How right the back-test was where it could be tried out."""
+    """Return how accurate the back-test was where it could be tested."""
     policy = foreign(one.policy_version, 40) or "without a version"
     messages = f"{share(one.predicted)} of {many(one.messages, 'message')} under policy {policy}"
     apart = "more than chance allows" if one.wrong else "no more than chance allows"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The sentences of the page, for a person on call. Pure."""
+"""Writes the sentences of the page, for a person on call. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERDICTS: Final[dict[RecoveryVerdict, str]] = {
     "untried": "never tried again",
     "unsure": "too few to tell",
 }
-# What became of messages that died at least once: of one of them, and of several.
+# The outcomes of messages dead-lettered at least once: for one of them, and for several.
 ENDS: Final = {
     "healed": ("healed when sent back", "healed when sent back"),
     "open": ("on its way again", "are on their way again"),
@@ -34,7 +34,7 @@ NO_ERROR: Final = "no error was recorded"
 
 
 def many(number: int, noun: str, plural: str = "") -> str:
-    """`1 message`, `2,000 messages`."""
+    """Return a number with its noun: `1 message`, `2,000 messages`."""
     return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
 
 
@@ -43,14 +43,14 @@ def were(number: int) -> str:
 
 
 def period(facts: Facts) -> str:
-    """From when to when, in UTC."""
+    """Return the first and the last time, in UTC."""
     if facts.storms is None:
         return "no attempts"
     return f"{moment(facts.storms.first_s)} to {moment(facts.storms.end_s)} UTC"
 
 
 def headline(facts: Facts) -> str:
-    """The whole page in one sentence or two."""
+    """Return the whole page in one sentence or two."""
     totals = facts.totals
     if not totals.messages:
         return "This lake holds no attempts yet."
@@ -69,12 +69,12 @@ def empty_cure() -> str:
 
 
 def failure_name(failure: FailureGroup) -> str:
-    """What it is called; a stranger's words."""
+    """Return the failure's name, from another program's texts."""
     return failure.error.strip() or (failure.fingerprint and f"failure {failure.fingerprint}") or NO_ERROR
 
 
 def told(failure: FailureGroup) -> str:
-    """One failure: how many, what became of them, and by when."""
+    """Return the text on one failure: how many messages, their outcomes, and by when."""
     healing = failure.healing
     messages = many(healing.messages, "message")
     if not healing.messages:

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts over time, and the storms among them: from rows of the mart `storms`. Pure.
+"""Counts attempts over time, and lists the storms, from rows of the mart `storms`. Pure.
 
-A bucket is a round number of the mart's windows; there are at most BUCKETS, whatever the span.
+A bucket is a round number of the mart's windows; there are at most BUCKETS, for any span.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class Bucket:
 
 @dataclass(frozen=True, kw_only=True)
 class Storm:
-    """From its first window's beginning to its last one's end. `peak`: attempts to each first one, at the worst."""
+    """Describes a storm from the beginning of its first window to the end of its last.
+
+    `peak`: the highest ratio of attempts to first attempts.
+    """
 
     number: int  # by retries, the most first, from 1
     destination: str
@@ -42,10 +45,10 @@ class Storm:
 
 @dataclass(frozen=True, kw_only=True)
 class Storms:
-    first_s: float  # the first window's beginning
-    end_s: float  # the last one's end
+    first_s: float  # the beginning of the first window
+    end_s: float  # the end of the last window
     width_s: float  # of a bucket
-    buckets: tuple[Bucket, ...]  # by time; those in which nothing happened are left out
+    buckets: tuple[Bucket, ...]  # by time; empty buckets are left out
     first_attempts: int
     retries: int
     storms: tuple[Storm, ...]  # by number
@@ -54,7 +57,7 @@ class Storms:
 
 
 def storms(windows: Sequence[Row], episodes: Sequence[Row]) -> Storms | None:
-    """None if there was no attempt at all. `last_us`, where a row has it: several windows are summed up in it."""
+    """Return the storms; None if there was no attempt at all. `last_us`, if present: the row sums several windows."""
     if not windows:
         return None
     first_s = min(row["window_us"] for row in windows) / 1e6

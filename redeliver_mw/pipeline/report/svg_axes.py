@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What all the pictures are made of: a frame with its words, axes, paths, and labels that keep off each other. Pure.
+"""Provides the parts of all pictures: a frame with its texts, axes, paths, and labels that do not overlap. Pure.
 
 A picture is drawn at the size at which it is shown, in pixels, so that its letters are as large as the page's. Colours
-are the page's: an element says by its class what it is.
+come from the page's style: an element's class says what the element is.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Box(NamedTuple):
 
 
 class Anchor(NamedTuple):
-    """A mark that wants a label; the first get the best places."""
+    """Is a mark that needs a label; the first anchors get the best places."""
 
     x: float
     y: float
@@ -46,7 +46,7 @@ class Anchor(NamedTuple):
 
 @dataclass(frozen=True)
 class Label:
-    """Where the label of `anchor` went; `far`: so far off that a line has to lead there."""
+    """Places the label of `anchor`; `far`: so far away that a line has to lead there."""
 
     anchor: Anchor
     box: Box
@@ -54,7 +54,7 @@ class Label:
 
 
 def picture(name: str, width: int, height: float, title: str, told: str, parts: Iterable[str]) -> Markup:
-    """A whole drawing. `name` is its own on the page; `title` and `told` say in words what it shows."""
+    """Return a whole drawing. `name` is unique on the page; `title` and `told` describe the drawing in words."""
     return tag(
         "svg",
         tag("title", title, id=f"{name}-title"),
@@ -74,7 +74,7 @@ def text(x: float, y: float, words: str, class_: str = "note", anchor: str | Non
 
 
 def bottom_axis(scale: Scale, ticks: Sequence[Tick], top: float, bottom: float) -> Markup:
-    """Hair lines from `top` to `bottom` at each tick, the words under them kept inside of the axis' ends."""
+    """Draw thin lines from `top` to `bottom` at each tick, and labels below, inside of the axis' ends."""
     parts: list[str] = []
     for tick in ticks:
         x, half = scale(tick.value), len(tick.label) * LETTER / 2
@@ -88,7 +88,7 @@ def bottom_axis(scale: Scale, ticks: Sequence[Tick], top: float, bottom: float) 
 
 
 def left_axis(scale: Scale, ticks: Sequence[Tick], left: float, right: float) -> Markup:
-    """Hair lines across at each tick, the words to the left of them."""
+    """Draw thin lines across at each tick, and labels to the left."""
     parts: list[str] = []
     for tick in ticks:
         y = scale(tick.value)
@@ -104,12 +104,15 @@ def line(points: Sequence[tuple[float, float]], class_: str) -> Markup:
 
 
 def area(upper: Sequence[tuple[float, float]], lower: Sequence[tuple[float, float]], class_: str) -> Markup:
-    """What lies between two lines that run the same way."""
+    """Draw the area between two lines that run in the same direction."""
     return tag("path", d=_path([*upper, *reversed(lower)]) + "Z", class_=class_)
 
 
 def place(anchors: Sequence[Anchor], bounds: Box) -> list[Label]:
-    """Labels that meet neither each other nor any mark. What finds no room has none: a table says it, too."""
+    """Return labels that overlap neither each other nor any mark.
+
+    An anchor without room has no label, because a table contains the same data.
+    """
     marks = [Box(a.x - a.radius, a.y - a.radius, a.x + a.radius, a.y + a.radius) for a in anchors]
     placed: list[Label] = []
     for anchor in anchors:
@@ -122,7 +125,7 @@ def place(anchors: Sequence[Anchor], bounds: Box) -> list[Label]:
 
 
 def labels(placed: Iterable[Label], class_: str = "label") -> Markup:
-    """The words of `place`, and lines to those that stand apart."""
+    """Draw the texts of `place`, and lines to distant labels."""
     parts: list[str] = []
     for label in placed:
         middle = (label.box.left + label.box.right) / 2
@@ -134,14 +137,14 @@ def labels(placed: Iterable[Label], class_: str = "label") -> Markup:
 
 
 def shortened(words: str, pixels: float) -> str:
-    """As much of a stranger's text as goes into so many pixels, made harmless."""
+    """Return another program's text, cut to fit into `pixels`, and made harmless."""
     letters = max(int(pixels / LETTER), 2)
     harmless = foreign(words, letters)
     return harmless if len(harmless) <= letters else harmless[: letters - 1] + "…"
 
 
 def _places(anchor: Anchor) -> Iterable[tuple[Box, bool]]:
-    """Where a label may go, the best first: beside its mark, above, below, in the corners, then further off."""
+    """Return places for a label, the best first: beside its mark, above, below, in the corners, then further away."""
     wide = len(anchor.text) * LETTER + 6
     for far in (0.0, 14.0, 28.0, 44.0, 62.0):
         gap = anchor.radius + 3 + far

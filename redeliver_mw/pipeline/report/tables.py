@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Sections, tables and the small pieces between them, as HTML."""
+"""Renders sections, tables and the small pieces between them, as HTML."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .markup import Markup, join, tag
 from .units import duration
 
 Cell = str | None
-NONE: Final = "-"  # in a cell
+NONE: Final = "-"  # in a cell without a value
 
 
 class Column(NamedTuple):
     name: str
-    class_: str | None = None  # `num`: numbers, set to the right
+    class_: str | None = None  # `num`: numbers, right-aligned
 
 
 def section(name: str, title: str, lead: str, *parts: Cell) -> Markup:
-    """A part of the page, to which `#name` leads."""
+    """Render a section of the page, which `#name` links to."""
     return tag("section", tag("h2", title), tag("p", lead, class_="lead"), *parts, id=name)
 
 
@@ -29,17 +29,20 @@ def note(words: str) -> Markup:
 
 
 def number(shown: object, class_: str = "") -> Markup:
-    """The number of a failure or a storm, the letter of a policy."""
+    """Render the number of a failure or a storm, or the letter of a policy."""
     return tag("span", str(shown), class_=f"no {class_}".strip())
 
 
 def when(seconds: float | None) -> str:
-    """A time span for a cell."""
+    """Return a time span for a cell."""
     return NONE if seconds is None else duration(seconds)
 
 
 def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]], class_: str = "stack") -> Markup:
-    """On a narrow screen a `stack` shows each row as a block, each cell under its column's name."""
+    """Render a table.
+
+    On a narrow screen a `stack` shows each row as a block, each cell under its column's name.
+    """
     head = tag("tr", *(tag("th", column.name, class_=column.class_, scope="col") for column in columns))
     body = [tag("tr", *(_cell(cell, column) for cell, column in zip(cells, columns, strict=True))) for cells in rows]
     whole = tag(
@@ -49,18 +52,18 @@ def table(caption: str, columns: Sequence[Column], rows: Iterable[Sequence[Cell]
 
 
 def both(draw: Callable[[str, int], Markup | None], name: str, wide: int, narrow: int = 328) -> Markup | None:
-    """A picture twice, for a wide screen and for a narrow one, so that its letters keep their size."""
+    """Render a picture twice, for a wide screen and for a narrow one, so that its letters keep their size."""
     pictures = [(draw(f"{name}-{class_}", width), class_) for width, class_ in ((wide, "wide"), (narrow, "narrow"))]
     return join(tag("figure", picture, class_=class_) for picture, class_ in pictures if picture) or None
 
 
 def key(*entries: tuple[Markup, str]) -> Markup:
-    """What the colours of a picture mean."""
+    """Render the key to the colours of a picture."""
     return tag("ul", *(tag("li", swatch, words) for swatch, words in entries), class_="key")
 
 
 def swatch(class_: str, kind: str = "area") -> Markup:
-    """A little of what is explained: an `area`, a `line`, a `dot` or a `square`."""
+    """Render a sample of a mark in the key: an `area`, a `line`, a `dot` or a `square`."""
     shapes = {
         "area": tag("rect", x=0, y=1, width=14, height=10, class_=class_),
         "line": tag("line", x1=0, x2=14, y1=6, y2=6, class_=class_),

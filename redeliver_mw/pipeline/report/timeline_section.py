@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of the page on what happens over time: clocks, storms, dead letters, messages that do not get well."""
+"""Renders the page's sections on events over time: clocks, storms, dead letters, messages that do not recover."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STORMS: Final = 10
 
 
 def timing(known: Clocks) -> Markup | None:
-    """What is wrong with the clocks that all times are told by. None where nothing is."""
+    """Render the problems of the clocks on which all times depend. None if there are none."""
     lines = clocks.told(known)
     if not lines:
         return None
@@ -28,7 +28,7 @@ def timing(known: Clocks) -> Markup | None:
 
 
 def storming(storms: Storms | None) -> Markup | None:
-    """None if nothing was attempted."""
+    """Render storms. None if there was no attempt."""
     if storms is None:
         return None
     colours = key((swatch("first"), "first attempts"), (swatch("again"), "repeated attempts; below, storms"))
@@ -37,7 +37,7 @@ def storming(storms: Storms | None) -> Markup | None:
 
 
 def lettering(flow: Flow, poison: Poison, failures: Failures) -> Markup:
-    """Dead letters over time and by reason; messages that do not get well."""
+    """Render dead letters over time and by reason, and messages that do not recover."""
     if not flow.lines:
         return section("letters", "Dead letters", sentences.flow_told(flow))
     chart = both(lambda name, width: flow_chart(name, flow, width), "flow-chart", 526)
