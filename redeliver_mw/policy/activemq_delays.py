@@ -33,8 +33,9 @@ _MOST, _LEAST = 2**63 - 1, -(2**63)
 
 @dataclass(frozen=True)
 class ActiveMQDelays(Backoff):
-    """Computes delays from `initial`, `delay` and `cap` in milliseconds; `multiplier` None: no growth; `cap` None: no
-    cap.
+    """Computes delays from `initial`, `delay` and `cap` in milliseconds.
+
+    `multiplier` None means no growth, `cap` None no cap.
 
     A multiplier of 1 or less is no growth, and without growth there is no cap. `factor` 0.15 is up to 15 per cent of
     jitter; its sign does not matter.
@@ -57,8 +58,9 @@ class ActiveMQDelays(Backoff):
         object.__setattr__(self, "factor", abs(self.factor))
 
     def following(self, previous: int, share: float = 0.0) -> int:
-        """Return the delay after `previous`, in milliseconds; `share`, -1 to 1, is the part of the jitter that is
-        applied.
+        """Return the delay after `previous`, in milliseconds.
+
+        `share`, -1 to 1, is the part of the jitter that is applied.
         """
         delay = self._grown(previous)
         return _cut(delay + delay * (self.factor * share)) if self.factor else delay

@@ -82,9 +82,7 @@ class Backoff(ABC):
 
     @staticmethod
     def exponential(initial: float = 1.0, multiplier: float = 2.0, cap: float | None = None) -> Backoff:
-        """Return a back-off of `initial` seconds, then each time `multiplier` (may be a fraction) times as long, at
-        most `cap`.
-        """
+        """Return a back-off of `initial` seconds, each next one `multiplier` times as long, at most `cap`."""
         growth = Exponential(initial, multiplier)
         return growth if cap is None else growth.capped(cap)
 

@@ -30,8 +30,9 @@ class Target:
 
     @classmethod
     def parse(cls, text: str | Target | Destination) -> Target:
-        """Return the target for `NAME`, `queue:NAME`, `topic:NAME` or `same:NAME`. Raises PolicyError for any other
-        text.
+        """Return the target for `NAME`, `queue:NAME`, `topic:NAME` or `same:NAME`.
+
+        Raises PolicyError for any other text.
         """
         if isinstance(text, Target):
             return text

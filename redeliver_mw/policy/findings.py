@@ -60,8 +60,9 @@ def _spoken_for(policies: PolicyMap) -> Iterator[MapEntry]:
 
 
 def findings_at(source: Destination, policies: PolicyMap) -> list[str]:
-    """Return the findings in policies, and in the policy of one source; one possible finding is that no entry is for
-    it.
+    """Return the findings in policies, and in the policy of one source.
+
+    One possible finding is that no entry is for the source.
 
     A source called `$` stands for any source, which needs no entry.
     """
@@ -77,9 +78,7 @@ def hot_loops(sources: Iterable[Destination], policies: RedeliveryPolicy | Polic
 
 
 def doubts(sources: Iterable[Destination], policies: RedeliveryPolicy | PolicyMap) -> list[str]:
-    """Return what the reader of policies found, and each source that an entry was perhaps meant for, but does not
-    match.
-    """
+    """Return what the reader of policies found, and each source that an entry perhaps should match, but does not."""
     found = [] if isinstance(policies, RedeliveryPolicy) else list(policies.warnings)
     for one in sources:
         if meant := meant_for(one, policies):

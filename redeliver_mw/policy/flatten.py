@@ -38,8 +38,9 @@ class Flat(NamedTuple):
 
 
 def flattened(policies: PolicyMap) -> Flat:
-    """Return a map with the same answer for every name and kind, with `match="best"` and whole policies, the widest
-    pattern first.
+    """Return a map with the same answer for every name and kind.
+
+    The map has `match="best"` and whole policies, the widest pattern first.
     """
     plain, lost = _without_partial(policies)
     parts = apart(plain.entries, plain.syntax)
@@ -226,8 +227,9 @@ class _Examples:
         self._spare = next(word for size in range(1, len(taken) + 2) if (word := "x" * size) not in taken)
 
     def of(self, pattern: Pattern, kind: DestinationKind) -> str | None:
-        """Return None if there is no such name of that kind: the patterns inside this one match everything that it
-        matches.
+        """Return a name that this pattern matches, and no other does except for those that contain it.
+
+        The result is None if the patterns inside this one match every name of that kind that it matches.
         """
         words = [self._spare if word == "*" else word for word in pattern.words]
         if not pattern.rest:

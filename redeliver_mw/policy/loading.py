@@ -95,7 +95,7 @@ _NOTHING = " \t\r\n\f\v\ufeff\0"  # characters that a text may be full of withou
 _HALF = re.compile("[\ud800-\udfff]")  # a text with one of these cannot be sent or hashed
 _INCLUDES = "http://www.w3.org/2001/XInclude"  # in a broker.xml of Artemis that is split into several files
 _PROPERTIES = re.compile(r"^\s*a[A-Za-z]{7,24}\.", re.MULTILINE)  # addressSettings, perhaps misspelt
-_NO_PROPERTIES = (b"JMSJCA.", b"jms.redeliveryPolicy.", b"</")  # in a file with the ending .properties
+_NO_PROPERTIES = (b"JMSJCA.", b"jms.redeliveryPolicy.", b"</")  # in a .properties file, these show another language
 _ODD_OPTION = re.compile(r"\bJMSJCA\s*\.\s*redelivery_?handling\s*[=:]", re.IGNORECASE)
 _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
 _PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy|properties)|[~.]{0,2}/[\w./~-]+")
@@ -253,8 +253,9 @@ def detect(text: str) -> str:
 
 
 def _has_misspelt_option(text: str) -> bool:
-    """Return whether a URL has an option that is nearly one of ActiveMQ's. The reader of ActiveMQ reports its
-    spelling.
+    """Return whether a URL has an option that is nearly one of ActiveMQ's.
+
+    The reader of ActiveMQ reports its spelling.
     """
     if "://" not in text or "jms." not in text.lower():
         return False

@@ -93,8 +93,9 @@ def parse_texts_with(parser: TextParser) -> None:
 
 @dataclass(frozen=True, init=False)
 class RedeliveryPolicy:
-    """Defines how often and how slowly a message is retried, and where it goes in the end. Frozen, compared by value,
-    thread-safe.
+    """Defines how often and how slowly a message is retried, and where it goes in the end.
+
+    Frozen, compared by value, thread-safe.
 
     - `dead_after`: dead at this F (>= 1), None: never; or a known stop of tenacity.
     - `backoff`: seconds, a sequence of them (the last repeats), a `Backoff`, or a known wait of tenacity.
@@ -290,8 +291,9 @@ class RedeliveryPolicy:
 
     @property
     def goes_on(self) -> bool:
-        """Return whether a message can fail for ever without an end, in any arm: not if some F or some time is the
-        last.
+        """Return whether a message can fail for ever without an end, in any arm.
+
+        It cannot if some F or some time is the last.
         """
         endless = self.on_dead == "keep" or not self.stop.met(_VERY_OFTEN, math.inf)
         return endless or any(arm.policy.goes_on for arm in self.arms)
@@ -330,8 +332,9 @@ class RedeliveryPolicy:
         return None if self.dead_after is None else self.dead_after - 1
 
     def _of_group(self, failures: int, elapsed: float, group: BaseExceptionGroup[BaseException]) -> Decision:
-        """Return the decision for a group, which depends on its leaves: any rejected or fatal one ends it, and the
-        longest request to wait counts.
+        """Return the decision for a group, which depends on its leaves.
+
+        Any rejected or fatal leaf ends the retries, and the longest request to wait counts.
 
         A group is ignored only if all leaves are. A rule that names the group itself applies to all of them.
         """

@@ -63,8 +63,9 @@ class PolicyFile:
         return self.policies.resolve(name, kind)
 
     def look(self) -> Look:
-        """Return `changed` once the file looks the same twice, until the change is `noted`: before that it may be half
-        written.
+        """Return `changed` once the file looks the same twice, until the change is `noted`.
+
+        Before that the file may be half written.
 
         Returns `gone`, once, for a file that does not exist, or cannot be accessed any more.
         """

@@ -98,8 +98,7 @@ def hold_budget(prefetch: int) -> int:
 
 
 def places_apart(prefetch: int) -> tuple[int, int]:
-    """Return how many deliveries that cannot be copied may be kept, and how many of these places are closed to held
-    ones.
+    """Return the places for deliveries that cannot be copied, and how many of these are closed to held ones.
 
     These are at most half of what the hold budget leaves of the prefetch window: healthy messages keep the other half.
     A window of two has one place for both, a window of one has none.

@@ -37,8 +37,9 @@ class Diagnostics:
         self._warnings[text] = error
 
     def nearest(self, word: str, allowed: Iterable[str]) -> str | None:
-        """Return `nearest()` as long as its result will be shown: among the names of a long file the search takes
-        long.
+        """Return `nearest()` if its result will be shown, otherwise None.
+
+        Among the names of a long file the search takes long.
         """
         return nearest(word, allowed) if len(self._errors) < SHOWN else None
 

@@ -27,8 +27,9 @@ Candidate = TypeVar("Candidate")
 
 @dataclass(frozen=True)
 class Rests:
-    """Holds all delays of a policy before jitter, in milliseconds; beyond WALKED the last delay stands for the
-    others.
+    """Holds all delays of a policy before jitter, in milliseconds.
+
+    Beyond WALKED the last delay stands for the others.
     """
 
     delays: tuple[int, ...]
@@ -87,8 +88,7 @@ def rests_of(policy: RedeliveryPolicy) -> Rests:
 
 
 def one_delay(policy: RedeliveryPolicy, most: int | None = None) -> tuple[int, list[str]]:
-    """Return the one delay, in milliseconds, of a language that has only one, and what it does not express of the
-    policy.
+    """Return the one delay, in milliseconds, for a language that has only one, and what is lost.
 
     `most`: the number of attempts that the language can express; with fewer of them the total time is kept.
     """

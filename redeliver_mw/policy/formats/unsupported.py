@@ -67,9 +67,7 @@ def of_messages(policy: RedeliveryPolicy, target: str) -> list[str]:
 
 
 def of_redirected(policy: RedeliveryPolicy) -> list[str]:
-    """Return what a redirected message loses in a language in which the message lives for ever and keeps its
-    priority.
-    """
+    """Return what a redirected message loses in a language that gives it endless life and keeps its priority."""
     expiry, lost = policy.expiry, []
     if expiry.time_to_live is not None:
         lost.append(f"expiry redirect for {expiry.time_to_live:g} s: there the message never expires")
@@ -84,8 +82,9 @@ def limit(policy: RedeliveryPolicy) -> int | None:
 
 
 def last_failure(policy: RedeliveryPolicy) -> int | None:
-    """Return the F that is followed by no delay, or, for a message that is kept, by no delay of its own; None if there
-    is none.
+    """Return the F that is followed by no delay, or None.
+
+    For a message that is kept, this is the F that is followed by no delay of its own.
 
     If only time is an end, this is the F at which the time is over if handlers take no time.
     """

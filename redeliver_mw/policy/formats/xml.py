@@ -86,8 +86,9 @@ class Element:
 
 
 def parse(text: str, *, doctype: bool = False) -> Element:
-    """Return the root element of an XML text. Raises PolicyError with line and column if the text is invalid, or
-    refused.
+    """Return the root element of an XML text.
+
+    Raises PolicyError with line and column if the text is invalid, or refused.
 
     `doctype`: a document type is allowed. It is skipped: no file and no address that it names is read.
     """

@@ -63,8 +63,9 @@ class ActiveMQOptions:
         return ActiveMQDelays(self.initial_delay, self.delay, growth, cap, self.factor if self.collision else 0.0)
 
     def policy(self, native: str) -> RedeliveryPolicy:
-        """Return the policy as a client has it: dead-lettered to the shared queue, and checked again when a message
-        arrives.
+        """Return the policy as a client has it.
+
+        Dead letters go to the shared queue, and the limit is checked again when a message arrives.
         """
         return RedeliveryPolicy(
             self.dead_after,

@@ -17,8 +17,9 @@ _ESCAPED = re.compile(r"&(?:amp;|#38;|#x26;)+", re.IGNORECASE)  # & as in XML, p
 
 
 def read_url(url: str, report: ReportProblem, where: str = "") -> tuple[ActiveMQOptions, str]:
-    """Return the options of a URL, and their original spelling without the rest of the URL, which may hold a
-    password.
+    """Return the options of a URL, and their original spelling.
+
+    The spelling leaves out the rest of the URL, which may hold a password.
     """
     given: dict[str, str] = {}
     kept: list[str] = []

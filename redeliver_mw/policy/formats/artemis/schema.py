@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Defines which elements are allowed where in Artemis' `broker.xml`, `hornetq-configuration.xml` and WildFly's
-`standalone.xml`.
+"""Defines which elements are allowed where in Artemis' and its relatives' configuration files.
+
+The files are `broker.xml`, `hornetq-configuration.xml`, and WildFly's `standalone.xml`.
 
 The lists are those of Artemis 2.44's own schema, and what HornetQ 2.4 and JBoss Messaging 2 have in addition.
 """

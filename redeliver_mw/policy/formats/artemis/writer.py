@@ -165,9 +165,7 @@ def _addresses(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> lis
 
 
 def _is_written_alike(entry: MapEntry, chosen: MapEntry) -> bool:
-    """Return whether the policy of an entry is written in the same way as another's, as far as that makes a
-    difference.
-    """
+    """Return whether two policies are written in the same way, as far as that makes a difference."""
     mine, other = (_fields(one, False, []) for one in (entry, chosen))
     return _evened(mine, entry.pattern) == _evened(other, entry.pattern)
 

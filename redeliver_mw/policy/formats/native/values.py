@@ -66,8 +66,9 @@ _COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def stop(given: object) -> Stop:
-    """Return the stop for `7`, `"never"`, `{ failures = 7, seconds = 3600 }` (the first of them), `{ any = […] }`,
-    `{ all = […] }`.
+    """Return the stop for a number, a word or a table.
+
+    These are `7`, `"never"`, `{ failures = 7, seconds = 3600 }` (the first of them), `{ any = […] }`, `{ all = […] }`.
     """
     if given == "never":
         return AfterFailures(None)
@@ -108,7 +109,9 @@ def backoff(given: object) -> Backoff:
 
 
 def target(given: object) -> Target:
-    """Return the target for `"queue:NAME"`, `"topic:NAME"`, `"same:NAME"`, `"NAME"`, or `{ kind = "queue", name =
+    """Return the target for a text or a table.
+
+    The texts are `"queue:NAME"`, `"topic:NAME"`, `"same:NAME"` and `"NAME"`; the table is `{ kind = "queue", name =
     "NAME" }`.
     """
     if isinstance(given, str):
@@ -131,8 +134,9 @@ def targets(given: object) -> tuple[Target, ...]:
 
 
 def condition(given: object) -> Condition:
-    """Return the condition for `true`, `"package.Error"`, a list of names, or a table with `type`, `message`,
-    `pattern`, `not`, `any`, `all`.
+    """Return the condition for `true`, `"package.Error"`, a list of names, or a table.
+
+    The keys of a table are `type`, `message`, `pattern`, `not`, `any`, `all`.
     """
     if isinstance(given, bool):
         return Always(given)
@@ -156,7 +160,9 @@ def condition(given: object) -> Condition:
 
 
 def expiry(given: object) -> Expiry:
-    """Return the expiry for `"dead-letter"`, `"discard"`, `{ action = "redirect", target = … }` or `{ action =
+    """Return the expiry for a word or a table.
+
+    The words are `"dead-letter"` and `"discard"`; the tables `{ action = "redirect", target = … }` and `{ action =
     "log", log = … }`.
     """
     table = {"action": given} if isinstance(given, str) else _table(given, "an action, or a table with one")

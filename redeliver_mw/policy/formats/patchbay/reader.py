@@ -74,8 +74,9 @@ class _Sink:
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
-    """Return the policies of a file, one for each input destination. Raises one PolicyError that lists everything that
-    is wrong.
+    """Return the policies of a file, one for each input destination.
+
+    Raises one PolicyError that lists everything that is wrong.
 
     `strict` refuses elements that are unknown or out of place, and more attempts than the original's tables can count.
     """
