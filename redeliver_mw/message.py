@@ -232,7 +232,7 @@ class Delivery:
         self.native = native  # the driver's own message
         self.reader = reader
         self.failures = 0  # F before this run
-        self.own_key: str | None = None  # the result of `counting.own_key`, once that was called
+        self.own_key: str | None = None  # the result of `identity.own_key`, once that was called
         self.known = False  # the interceptor tracks this delivery
         self.in_line = False  # other messages of its key wait for this one, or this one for them
         self.outbox: Any = None  # the outbox of the current run; None if there was no run

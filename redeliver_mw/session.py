@@ -88,7 +88,9 @@ class Session:
         limbo: str | None = None,
         log_failures: bool = True,
     ) -> Iterator[Pulled]:
-        """Yield deliveries under a policy, by default the URL's; held deliveries are yielded again in the same loop.
+        """Yield deliveries under a policy; held deliveries are yielded again in the same loop.
+
+        The policy of the URL, if there is one, takes the place of `policy`.
 
         Ends after `timeout` seconds without a delivery (None: never). Leaving the loop leaves the rest unsettled.
         Messages parked in `limbo`, the URL of a database, are published while a loop or an App of this `app_name` runs.

@@ -329,7 +329,7 @@ def _fill(template: str, words: Mapping[str, str]) -> str:
 
 
 def _state(state: Mapping[str, str]) -> str:
-    """Return the handler's strings as JSON within their budget; the newest ones that do not fit are left out."""
+    """Return the handler's strings as JSON within their budget; those that do not fit are left out, newest first."""
     kept: dict[str, str] = {}
     size = 0
     for key, value in state.items():

@@ -24,7 +24,7 @@ ScheduleWait = Callable[[Destination, float], float]
 HOLD_MAX = 10.0  # the longest hold in seconds (no-head-of-line-blocking)
 HOLD_MAX_ALONE = 1.0  # with a prefetch of one, because nothing else runs meanwhile
 ACK_TIMEOUT_SHARE = 0.25  # of the broker's ack timeout
-APART_MOST = 8  # deliveries of one source that are kept here because they cannot be copied
+APART_MOST = 8  # the most deliveries of one source that are kept here because they cannot be copied
 GIVE_BACK_SHARE = 0.5  # of the broker's ack timeout: a message that cannot be copied is released before this has passed
 PASSING_CURE = "consume a queue with a name of its own (no queues are made for one that the broker named), or "
 
