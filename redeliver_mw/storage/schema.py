@@ -176,8 +176,8 @@ parked = Table(
 )
 
 # Knowledge about messages whose original is still at a broker. `run`: the program that handles the message, or handled
-# it last; `mark`: how the message runs, as in `crash_safety.isolation`. A line without failures and mark is of no use and
-# may be removed.
+# it last; `mark`: how the message runs, as in `crash_safety.isolation`. A line without failures and mark is of no use
+# and may be removed.
 ledger = Table(
     "redeliver_limbo_ledger",
     metadata,
