@@ -113,8 +113,9 @@ class App:
 
     @classmethod
     def from_config(cls, file: str | os.PathLike[str] = "pyproject.toml", **arguments: Any) -> App:
-        """Return an App from `[tool.redeliver.app]`. Arguments override the environment (`REDELIVER_URL`), which
-        overrides the file.
+        """Return an App from `[tool.redeliver.app]`.
+
+        Arguments override the environment (`REDELIVER_URL`), which overrides the file.
         """
         found = read_config(Path(file))
         try:
@@ -225,6 +226,7 @@ class App:
 
     def divide(self, share: ProcessShare) -> int:
         """Keep only the sources that this one of several processes is to consume; return how many processes have any.
+
         Called before the start.
         """
         check_policies({s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()})

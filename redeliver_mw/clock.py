@@ -74,8 +74,9 @@ class StepWatchingClock:
 
 
 class Stamps:
-    """Converts ticks of `ticker` to wall time without reading two clocks for each: the machine's clocks are compared
-    now and then.
+    """Converts ticks of `ticker` to wall time without reading two clocks for each tick.
+
+    The machine's clocks are compared now and then.
 
     A hand-driven clock is read each time. Used by one thread, or by several that tolerate a late value.
     """

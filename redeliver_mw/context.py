@@ -24,8 +24,9 @@ def current_delivery() -> Delivery:
 
 
 def set_delivery(delivery: Delivery) -> Token[Delivery]:
-    """Set the current delivery of this thread or task; `reset()` restores the previous one. For code that runs
-    handlers.
+    """Set the current delivery of this thread or task; `reset()` restores the previous one.
+
+    For code that runs handlers.
     """
     return _in_hand.set(delivery)
 

@@ -38,8 +38,9 @@ def redeliver(policy: str | Path | RedeliveryPolicy | PolicyMap) -> Callable[[F]
 
 
 def is_async(handler: object) -> bool:
-    """Return whether the handler is a coroutine function, also behind partials and decorators, or an object with an
-    async call.
+    """Return whether the handler is async.
+
+    That is a coroutine function, also behind partials and decorators, or an object with an async call.
     """
     while isinstance(handler, functools.partial):
         handler = handler.func

@@ -98,9 +98,7 @@ class Signal(Exception):
 
 
 class Reject(Signal):
-    """Asks to dead-letter this message now, whatever the policy still allows; `reason` is written on the dead
-    letter.
-    """
+    """Asks to dead-letter this message now, whatever the policy still allows, with `reason` on the dead letter."""
 
     def __init__(self, reason: str = "rejected by the handler") -> None:
         self.reason = reason
@@ -108,8 +106,9 @@ class Reject(Signal):
 
 
 class RetryAfter(Signal):
-    """Asks for a failure with the next attempt after `seconds` (a float >= 0) or after the policy's delay, whichever is
-    longer.
+    """Fails the attempt; the next one follows after `seconds` or the policy's delay, whichever is longer.
+
+    `seconds` is a float >= 0.
 
     `count=False` makes this a wait instead of a failure: the count of failures stays as it is.
     """

@@ -223,8 +223,9 @@ _made: dict[tuple[Any, ...], tuple[Any, list[CodeType]]] = {}
 
 
 def _once(make: Callable[[TracebackType], T], trace: TracebackType) -> T:
-    """Return the cached `make(trace)`, which may depend on the positions of the frames only. Callers must not change
-    the result.
+    """Return the cached `make(trace)`, which may depend on the positions of the frames only.
+
+    Callers must not change the result.
     """
     places: list[Any] = [make]
     codes: list[CodeType] = []

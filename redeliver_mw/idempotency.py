@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Remembers handled messages for a time, so that a message delivered twice is handled once, as far as a database can
-tell.
+"""Remembers handled messages for a time, so that a message delivered twice is handled once.
+
+This holds as far as a database can tell.
 
 There is a line for each message: *claimed* while its handler runs, *handled* from then on, until the line expires. A
 claim that expires belongs to a dead program, or to a handler that took longer than `lease`.
@@ -76,8 +77,9 @@ class Idempotency:
         self._since_pruned = itertools.count(1)
 
     def __call__(self, delivery: Delivery, /) -> IdempotentBlock:
-        """Return a block for `with once(delivery) as fresh:` (or `async with`); `fresh` is True if the message is to be
-        handled.
+        """Return a block for `with once(delivery) as fresh:` or `async with`.
+
+        `fresh` is True if the message is to be handled.
 
         Leaving the block marks the message as handled; an exception does not. Raises RetryAfter, not counted as a
         failure, while another handler has the message; ConfigError for a message without any id; LimboError if the
@@ -86,8 +88,9 @@ class Idempotency:
         return IdempotentBlock(self, delivery)
 
     def guard(self, handler: F, /) -> F:
-        """Return the handler, plain or async, wrapped to be called only with messages that are to be handled. Below
-        `@app.handler`.
+        """Return the handler, plain or async, wrapped to be called only with messages that are to be handled.
+
+        Used as a decorator, it is placed below `@app.handler`.
         """
         if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
 
@@ -108,8 +111,9 @@ class Idempotency:
         return cast("F", guarded)
 
     def first(self, delivery: Delivery, connection: Connection, /) -> bool:
-        """Mark the message as handled within your own transaction; return True the first time, valid only if that is
-        committed.
+        """Mark the message as handled within your own transaction; return True the first time.
+
+        The mark and the answer are valid only if the transaction is committed.
 
         While another transaction marks the same message, PostgreSQL waits here for the end of that transaction.
         `connection` is a SQLAlchemy connection to SQLite or PostgreSQL, in a database that has the table

@@ -60,10 +60,10 @@ class Destination:
 
     @classmethod
     def parse(cls, text: str | Destination) -> Destination:
-        """Parse `"orders"` or `"queue:orders"` as the queue, `"topic:prices"` as the topic, and `"topic:prices::audit"`
-        as the topic's subscription *audit*.
+        """Parse the text form of a destination.
 
-        Raises ConfigError for any other text.
+        `"orders"` and `"queue:orders"` are the queue, `"topic:prices"` is the topic, and `"topic:prices::audit"` is the
+        topic's subscription *audit*. Raises ConfigError for any other text.
         """
         if isinstance(text, Destination):
             return text
@@ -168,9 +168,7 @@ class SupportsTwins(Protocol):
 
 @runtime_checkable
 class SupportsImages(Protocol):
-    """Marks a reader whose copies need more of the original than `Outgoing` holds, and that can put the rest into
-    bytes.
-    """
+    """Marks a reader whose copies need more of the original than `Outgoing` holds, and that stores it as bytes."""
 
     def image(self, native: Any, /) -> bytes: ...
     def native(self, image: bytes, /) -> Any: ...  # equivalent to the native message that the image was made of
@@ -178,9 +176,7 @@ class SupportsImages(Protocol):
 
 @runtime_checkable
 class SupportsPacking(Protocol):
-    """Marks a reader that can put messages into bytes and restore them exactly, in another process and at another
-    time.
-    """
+    """Marks a reader that can put messages into bytes and restore them exactly, even in another process."""
 
     def pack(self, native: Any, /) -> bytes: ...  # the whole message, except for a body that equals `body`
     # `body` as it was read. Raises ValueError if `packed` is not a packed message
@@ -236,7 +232,7 @@ class Delivery:
         self.native = native  # the driver's own message
         self.reader = reader
         self.failures = 0  # F before this run
-        self.own_key: str | None = None  # the result of `counting.own_key`, once that was called
+        self.own_key: str | None = None  # the result of `identity.own_key`, once that was called
         self.known = False  # the interceptor tracks this delivery
         self.in_line = False  # other messages of its key wait for this one, or this one for them
         self.outbox: Any = None  # the outbox of the current run; None if there was no run
@@ -332,9 +328,7 @@ class Delivery:
 
     @property
     def state(self) -> dict[str, str]:
-        """Return the strings that the handler keeps between attempts: at most 1 KiB as JSON once the message is
-        copied.
-        """
+        """Return the strings that the handler keeps between attempts: at most 1 KiB as JSON in a copy."""
         return self.past.state
 
     def send(
@@ -437,8 +431,9 @@ def text_of(value: object) -> str | None:
 
 @cache
 def _identifies(reader: type[MessageReader]) -> bool:
-    """Return whether a reader class supports `SupportsIdentity`. Cached: a protocol check takes longer than reading a
-    message.
+    """Return whether a reader class supports `SupportsIdentity`.
+
+    Cached: a protocol check takes longer than reading a message.
     """
     return issubclass(reader, SupportsIdentity)
 

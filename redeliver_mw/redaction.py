@@ -57,8 +57,7 @@ _SHAPE_HINTS = ("eyJ", "AKIA", "ASIA", "AROA", "AIDA", "gh", "glpat-", "xox", "k
 
 
 def redact(text: str) -> str:
-    """Return `text` with every credential replaced by `***`; the name before the credential stays, to show what was
-    hidden.
+    """Return `text` with every credential replaced by `***`; the name before it shows what was hidden.
 
     Recognised: passwords in URLs, `name=value`, `name: value` and JSON where the name indicates a secret,
     `Authorization` headers, JWTs, AWS-like keys, tokens of known makers, PEM private keys, connection strings.
@@ -80,15 +79,17 @@ def redact(text: str) -> str:
 
 
 def redact_url(url: str) -> str:
-    """Return a URL, or several separated by commas, for messages and logs: user and hosts stay, password and secrets
-    are hidden.
+    """Return a URL, or several separated by commas, for messages and logs.
+
+    User and hosts stay; password and secrets are hidden.
     """
     return redact(clean(url).strip().replace(" ", "%20"))
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """Return `text` with everything that would steer a terminal spelled out: control characters, marks of direction,
-    lone surrogates.
+    """Return `text` with everything that would steer a terminal spelled out.
+
+    These are control characters, marks of direction, and lone surrogates.
 
     `lines` keeps line ends and tabs. Thread-safe; linear time.
     """
@@ -102,6 +103,7 @@ def safe(text: str) -> str:
 
 def label(text: str, max_bytes: int = 256) -> str:
     """Return a short text that is clean, at most `max_bytes` of UTF-8, such as the name of a class or a frame.
+
     Thread-safe.
     """
     return trim_utf8(clean(text), max_bytes)
@@ -135,9 +137,7 @@ def trim_utf8(text: str, max_bytes: int) -> str:
 
 
 def trim_middle(text: str, max_bytes: int, tail_share: float = 0.75) -> str:
-    """Return at most `max_bytes` of UTF-8, the middle cut out and marked; `tail_share` of the rest comes from the
-    end.
-    """
+    """Return at most `max_bytes` of UTF-8, the middle cut out and marked; `tail_share` of the rest is the end."""
     raw = text.encode("utf-8", "backslashreplace")
     if len(raw) <= max_bytes:
         return raw.decode()
@@ -204,8 +204,9 @@ def _value(text: str, at: int, *, whole_line: bool) -> tuple[int, int]:
 
 
 def _nested_end(text: str, at: int) -> int:
-    """Return the position behind the bracket that closes the one at `at`, or the end of the searched text if none
-    does.
+    """Return the position behind the bracket that closes the one at `at`.
+
+    If none does, return the end of the searched text.
     """
     limit, depth = min(len(text), at + _LONGEST_SECRET), 0
     place = at
@@ -244,8 +245,9 @@ def _escaped(text: str, place: int, floor: int) -> bool:
 
 
 def _without_token(found: re.Match[str]) -> str:
-    """Return a match of `Bearer` or `Basic` with its token hidden. Both are English words too, so only what looks like
-    a token is hidden.
+    """Return a match of `Bearer` or `Basic` with its token hidden.
+
+    Both are English words too, so only what looks like a token is hidden.
     """
     token = found[3]
     telling = any(c.isdigit() or c in "=+_/" for c in token) or token[1:] != token[1:].lower() or len(token) > 24

@@ -88,7 +88,9 @@ class Session:
         limbo: str | None = None,
         log_failures: bool = True,
     ) -> Iterator[Pulled]:
-        """Yield deliveries under a policy, by default the URL's; held deliveries are yielded again in the same loop.
+        """Yield deliveries under a policy; held deliveries are yielded again in the same loop.
+
+        The policy of the URL, if there is one, takes the place of `policy`.
 
         Ends after `timeout` seconds without a delivery (None: never). Leaving the loop leaves the rest unsettled.
         Messages parked in `limbo`, the URL of a database, are published while a loop or an App of this `app_name` runs.
@@ -122,8 +124,9 @@ class Session:
             engine.stop(5.0)
 
     def receive(self, source: str | Destination, timeout: float | None = None) -> Delivery | None:
-        """Return the next message, without a policy; None after `timeout` seconds. `settle` it, or it stays at the
-        broker.
+        """Return the next message, without a policy; None after `timeout` seconds.
+
+        `settle` it, or it stays at the broker.
         """
         destination = Destination.parse(source)
         if destination not in self._arrived:
@@ -149,8 +152,9 @@ class Session:
     def publish(
         self, destination: str | Destination, body: bytes, headers: Mapping[str, Any] | None = None, **properties: Any
     ) -> None:
-        """Publish a durable message and wait for the broker's confirm. Raises BrokerError if the broker does not store
-        it.
+        """Publish a durable message and wait for the broker's confirm.
+
+        Raises BrokerError if the broker does not store it.
         """
         out = Outgoing(Destination.parse(destination), body, dict(headers or {}), Properties(**properties))
 
@@ -162,8 +166,9 @@ class Session:
             raise BrokerError(f"{out.target} did not take the message: {why}", where=self._adapter.broker)
 
     def browse(self, source: str | Destination, limit: int = 100) -> Sequence[Delivery]:
-        """Return up to `limit` messages without consuming them. Where the broker cannot browse, they are marked
-        redelivered.
+        """Return up to `limit` messages without consuming them.
+
+        Where the broker cannot browse, they are marked redelivered.
         """
         destination = Destination.parse(source)
 
@@ -269,8 +274,9 @@ class Pulled:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Pass failures to the policy, so that the loop continues. Exceptions that end a program are raised, the
-        delivery unsettled.
+        """Pass failures to the policy, so that the loop continues.
+
+        Exceptions that end a program are raised, the delivery unsettled.
         """
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
             self._crew.leave(self.delivery)

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Multiplexes many timers onto a single adapter timer, using a heap of (due, token); and a restartable one-shot
-timer.
+"""Multiplexes many timers onto a single adapter timer, using a heap of (due, token).
+
+Also provides a restartable one-shot timer.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ SLACK = 1e-6  # seconds: the largest difference between two floats that counts a
 
 
 def cancellable(fn: Callable[[], None]) -> tuple[Callable[[], None], Cancel]:
-    """Return `fn` wrapped for a loop whose timers cannot be cancelled from another thread, and a function that disarms
-    it.
+    """Return `fn` wrapped for a loop, and a function that disarms it.
+
+    This is for loops whose timers cannot be cancelled from another thread.
     """
     wanted = True
 

@@ -122,8 +122,7 @@ class SupportsLimits(Protocol):
 
 @runtime_checkable
 class SupportsScheduleWait(Protocol):
-    """Is an adapter whose delayed copies wait in queues that cannot be trusted with them immediately after they were
-    made.
+    """Is an adapter whose delayed copies wait in queues that cannot be trusted immediately after they were made.
 
     `schedule_wait`: for how many more seconds no copy with a delay of `seconds` can be scheduled for this source; its
     messages are held or parked meanwhile. Thread-safe.
@@ -150,8 +149,9 @@ def ledger_scope_of(adapter: Adapter) -> str:
 
 @runtime_checkable
 class SupportsPause(Protocol):
-    """Is an adapter that can stop taking messages of a source, while its generation and its unsettled deliveries stay
-    valid.
+    """Is an adapter that can stop taking messages of a source.
+
+    Its generation and its unsettled deliveries stay valid.
 
     `rest`: `rested` is called when no more messages arrive, at most once. A source stays stopped, also through
     reconnects, until `go_on`.

@@ -35,8 +35,9 @@ def read_tls_files(options: Mapping[str, str], where: str) -> ssl.SSLContext:
 
 
 def _read(name: str, file: str, where: str) -> None:
-    """Read a file first, because Python's `ssl` does not report which file it cannot open, and would wait on a pipe
-    for ever.
+    """Read a file, and report which one cannot be read.
+
+    Python's `ssl` does not report which file it cannot open, and would wait on a pipe for ever.
     """
     try:
         if Path(file).exists() and not Path(file).is_file():

@@ -45,8 +45,9 @@ def _records_of(entry: EntryPoint) -> Iterable[Capabilities]:
 
 
 def table(found: Iterable[Capabilities]) -> str:
-    """Return a table with a row for each verb; versions and types of queue where the verb does the same share one
-    row.
+    """Return a table with a row for each verb.
+
+    Versions and types of queue where the verb does the same share one row.
     """
     shared: dict[tuple[str, ...], list[tuple[str, str]]] = {}
     for record in found:

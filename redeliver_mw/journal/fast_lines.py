@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the journal's line of a first delivery that was handled with a fast path: nearly every line is of this kind.
 
-Such a line is, byte for byte, the line of the record that `recording.healthy_record` makes. The part that all lines of
+Such a line is, byte for byte, the line of the record that `recorder.healthy_record` makes. The part that all lines of
 a source share is written once; only the identity of the message is read.
 """
 
@@ -60,7 +60,7 @@ class _Shape(NamedTuple):
 
 
 def _line(scene: ConsumerInfo, signature: Provenance) -> bytes:
-    """Return a template of a line in the order of `record.FIELDS`, with places for the fields that differ."""
+    """Return a template of a line in the order of `records.FIELDS`, with places for the fields that differ."""
     source = signature.source
     where = part_of_line(
         app=scene.app,

@@ -117,8 +117,9 @@ def _us(seconds: float | None) -> int | None:
 
 
 def journal_healthy_option(told: Any, journal: object) -> Healthy:
-    """Return `journal_healthy=`. Raises ConfigError for an unknown value, and for any value but the default without
-    a journal.
+    """Return `journal_healthy=`.
+
+    Raises ConfigError for an unknown value, and for any value but the default without a journal.
     """
     if told not in HEALTHY:
         raise ConfigError(f"journal_healthy={told!r} is unknown", cure=f"Choose one of {', '.join(HEALTHY)}")

@@ -134,8 +134,9 @@ class PolicyRecord:
 
 @dataclass(slots=True, kw_only=True)
 class HealthyCount(_Record):
-    """Counts messages that were handled at their first delivery and have no line of their own:
-    `journal_healthy="counts"`.
+    """Counts messages that were handled at their first delivery and have no line of their own.
+
+    Written with `journal_healthy="counts"`.
 
     Covers the time from `since_us`, of the first message, to `ts_us`, of the last.
     """

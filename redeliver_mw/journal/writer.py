@@ -258,8 +258,9 @@ class Journal:
             self._complain("%r", error)
 
     def _write_waiting(self) -> None:
-        """Take the waiting items and write them, chunk by chunk; the last call also tries the lines that the disk
-        refused.
+        """Take the waiting items and write them, chunk by chunk.
+
+        The last call also tries the lines that the disk refused.
         """
         lines: list[bytes] = []
         size = 0

@@ -84,8 +84,9 @@ class MemoryAdapter:
         self._loop.call_soon(self._connect)
 
     def subscribe(self, subscription: Subscription, /) -> None:
-        """Subscribe. Raises ConfigError for a selector, which this broker does not support, and for a topic without a
-        subscription.
+        """Subscribe.
+
+        Raises ConfigError for a selector, which this broker does not support, and for a topic without a subscription.
         """
         if subscription.selector:
             raise ConfigError("the memory broker knows no selectors", where=str(subscription.source))
@@ -96,8 +97,9 @@ class MemoryAdapter:
     def settle(
         self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None:
-        """Settle deliveries. Raises ValueError for a verb that this broker does not honour (only-honoured-verbs);
-        nothing is settled then.
+        """Settle deliveries.
+
+        Raises ValueError for a verb that this broker does not honour (only-honoured-verbs); nothing is settled then.
 
         Settlements for a generation that is over, and second settlements, are dropped. `written` is not called if the
         connection is lost before the settlements reach the broker, nor if all their generations are over.
@@ -113,8 +115,9 @@ class MemoryAdapter:
         self._loop.call_soon(functools.partial(self._publisher.publish, out, answer, after))
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred, /) -> None:
-        """Send all copies and accept the original as one transaction. Raises ConfigError if the broker has no
-        transactions.
+        """Send all copies and accept the original as one transaction.
+
+        Raises ConfigError if the broker has no transactions.
         """
         if not self.capabilities.atomic_move:
             raise ConfigError(f"{self.capabilities.dialect} has no transactions")
@@ -170,8 +173,9 @@ class MemoryAdapter:
         return self._loop.call_later(seconds, fn)
 
     def close(self, timeout: float = 10.0, /) -> None:
-        """Write the settlements made so far, close, and make no more calls to the sink. Unsettled deliveries return to
-        the queue.
+        """Write the settlements made so far, close, and make no more calls to the sink.
+
+        Unsettled deliveries return to the queue.
         """
         if not self._closed:
             self._closed = True

@@ -126,8 +126,9 @@ class MemoryBroker:
             raise DestinationMissing(why, where=str(target))
 
     def depth(self, destination: str | Destination) -> int:
-        """Return the number of messages waiting in a queue, without those in flight or scheduled. 0 if there is no such
-        queue.
+        """Return the number of messages waiting in a queue, without those in flight or scheduled.
+
+        The number is 0 if there is no such queue.
         """
         with self.lock:
             queue = self.stock.find(Destination.parse(destination))
@@ -154,8 +155,9 @@ class MemoryBroker:
             return places
 
     def connect(self, protocol: str | None = None, closed: Callable[[BaseException], None] | None = None) -> MemoryLink:
-        """Return a connection with one channel, as a driver would have it; `closed` is called when the connection is
-        lost.
+        """Return a connection with one channel, as a driver would have it.
+
+        `closed` is called when the connection is lost.
 
         `protocol`: `amqp091`, `amqp` or `stomp`, for a broker whose counting depends on it. Raises BrokerUnavailable
         while the broker is down.

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Is the consuming side of a `MemoryAdapter`: each subscription has its own channel, and each channel is a
-generation.
+"""Is the consuming side of a `MemoryAdapter`.
+
+Each subscription has a channel of its own, and each channel is a generation.
 """
 
 from __future__ import annotations

@@ -35,8 +35,9 @@ class Fault:
 
 
 class Faults:
-    """Plans the faults of one `MemoryBroker`. Each method adds to the plan; the earliest matching fault is used first.
-    Thread-safe.
+    """Plans the faults of one `MemoryBroker`.
+
+    Each method adds to the plan; the earliest matching fault is used first. Thread-safe.
 
     Targets are written as everywhere (`"dlq.orders"`, `"topic:prices"`, a `Destination`); None means any. `seed`
     decides the few things that are random on real brokers.

@@ -149,8 +149,9 @@ class MemoryLink:
             self._refill(held.queue)
 
     def nack(self, tag: Tag, *, requeue: bool = True) -> None:
-        """Nack. RabbitMQ: back at once, or dead-lettered. ActiveMQ: dead-lettered or discarded. Artemis (STOMP):
-        discarded.
+        """Nack. RabbitMQ: back at once, or dead-lettered.
+
+        ActiveMQ: dead-lettered or discarded. Artemis (STOMP): discarded.
         """
         with self._broker.lock:
             if (held := self._settled(tag)) is None:
@@ -223,8 +224,9 @@ class MemoryLink:
         return held
 
     def _settled(self, tag: Tag) -> HeldDelivery | None:
-        """Return the delivery of this tag, no longer held. If there is none, do what this broker does then and return
-        None.
+        """Return the delivery of this tag, no longer held.
+
+        If there is none, do what this broker does then and return None.
         """
         self._check_open()
         held = self._held.pop(tag, None)

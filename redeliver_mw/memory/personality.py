@@ -1,15 +1,17 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Describes each real broker that the memory broker can imitate: observed on RabbitMQ 4.3, ActiveMQ Classic 6.3,
-Artemis 2.44.
+"""Describes each real broker that the memory broker can imitate.
 
-A message returns to its queue in one of these ways (`LossWay`), and each broker counts them differently:
+Observed on RabbitMQ 4.3, ActiveMQ Classic 6.3, Artemis 2.44.
+
+A message returns to its queue in one of these ways (`LossWay`), and each broker counts them differently.
+In parentheses: the message does not return, but is dead-lettered (DLQ), or lost (destroys).
 
 =============  ================  =================  ==========  =============================
 way            rabbitmq          rabbitmq-classic   activemq    artemis
 =============  ================  =================  ==========  =============================
-nack           acquired          flag               (buries)    (destroys)
-reject         acquired, count   flag               (buries)    (buries)
+nack           acquired          flag               (DLQ)       (destroys)
+reject         acquired, count   flag               (DLQ)       (DLQ)
 released       acquired          flag               same link   nothing
 failed         acquired, count   flag               same link   count
 closed         acquired, count   flag               flag        amqp: nothing; stomp: the first's count

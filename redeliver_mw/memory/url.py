@@ -26,8 +26,9 @@ def register_broker(name: str, broker: MemoryBroker) -> None:
 
 
 def broker_from_url(url: str) -> MemoryBroker:
-    """Return the broker of this URL, made at the first call. Raises ConfigError if the URL contradicts the existing
-    broker.
+    """Return the broker of this URL, made at the first call.
+
+    Raises ConfigError if the URL contradicts the existing broker.
     """
     parts = urlsplit(url)
     options = dict(parse_qsl(parts.query, keep_blank_values=True))

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Redelivery policies: the model, its back-offs, and the languages it is written in."""
+"""Holds redelivery policies: the model, its back-offs, and the languages that policies are written in."""
 
 from .backoff import Backoff
 from .decisions import Accept, DeadLetter, Decision, Discard, Keep, Redeliver, Target

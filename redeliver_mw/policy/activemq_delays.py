@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ's delays, exactly: each one is made of the one before, in whole milliseconds of 64 bits.
+"""Computes ActiveMQ's delays exactly: each one from the one before, in whole milliseconds of 64 bits.
 
 The first delay is `initial`, neither cut nor jittered. The next one, after `previous`::
 
@@ -9,11 +9,10 @@ The first delay is `initial`, neither cut nor jittered. The next one, after `pre
     else:                           delay
     then, if it is jittered:        up to `factor` longer or shorter, its fraction cut off
 
-So jitter compounds: a step starts from the jittered delay, and can pass the cap. Growth can freeze: 1 ms times
-1.5 is 1 ms. Sums that do not fit into 64 bits stay at the largest that does, as in Java. A delay below zero
-is none.
+So jitter compounds: a step starts from the jittered delay, and can pass the cap. Growth can freeze: 1 ms times 1.5 is 1
+ms. Sums that do not fit into 64 bits stay at the largest that does, as in Java. A delay below zero is no delay.
 
-`Backoff` keeps no state, so a draw for failure F walks all F - 1 steps anew, as ActiveMQ does at every rollback.
+`Backoff` keeps no state, so a draw for failure F repeats all F - 1 steps, as ActiveMQ does at every rollback.
 """
 
 from __future__ import annotations
@@ -28,16 +27,18 @@ from typing import NamedTuple
 from ..errors import PolicyError
 from .backoff import LONGEST, Backoff, DelaySpan
 
-FARTHEST = 10_000  # failures; growth that has not come to rest by then stands still
+FARTHEST = 10_000  # failures; a delay that still grows then stays constant from there
 _MOST, _LEAST = 2**63 - 1, -(2**63)
 
 
 @dataclass(frozen=True)
 class ActiveMQDelays(Backoff):
-    """`initial`, `delay` and `cap` in milliseconds; `multiplier` None: no growth; `cap` None: no cap.
+    """Computes delays from `initial`, `delay` and `cap` in milliseconds.
 
-    A multiplier of 1 or less is no growth, and without growth there is no cap. `factor` 0.15 is up to 15 per
-    cent of jitter; its sign does not matter.
+    `multiplier` None means no growth, `cap` None no cap.
+
+    A multiplier of 1 or less is no growth, and without growth there is no cap. `factor` 0.15 is up to 15 per cent of
+    jitter; its sign does not matter.
     """
 
     initial: int = 1000
@@ -57,7 +58,10 @@ class ActiveMQDelays(Backoff):
         object.__setattr__(self, "factor", abs(self.factor))
 
     def following(self, previous: int, share: float = 0.0) -> int:
-        """The delay after `previous`, in milliseconds; `share`, -1 to 1, is how much of the jitter it takes."""
+        """Return the delay after `previous`, in milliseconds.
+
+        `share`, -1 to 1, is the part of the jitter that is applied.
+        """
         delay = self._grown(previous)
         return _cut(delay + delay * (self.factor * share)) if self.factor else delay
 
@@ -72,7 +76,7 @@ class ActiveMQDelays(Backoff):
             return self.span(failures).base
         steps = min(failures, FARTHEST) - 1
         delay = self.initial
-        # without growth a delay does not depend on the one before: the last step is enough
+        # Without growth a delay does not depend on the one before, so the last step is enough.
         for _ in range(steps if self.multiplier is not None else min(steps, 1)):
             sign = 1.0 if rng.random() < 0.5 else -1.0
             delay = self.following(delay, sign * rng.random())
@@ -88,7 +92,7 @@ class ActiveMQDelays(Backoff):
 
     @cached_property
     def _spans(self) -> tuple[DelaySpan, ...]:
-        # from failure 1 on; the last one repeats
+        # From failure 1 on; the last one repeats.
         return tuple(reach.span() for reach in self._walk())
 
     def _walk(self) -> Iterator[_Reach]:
@@ -129,9 +133,9 @@ _Range = tuple[int, int] | None
 
 
 class _Reach(NamedTuple):
-    """Where a delay can be, in milliseconds: without jitter; if it is 0 or less; if it is more.
+    """Holds the possible delays, in milliseconds: without jitter; the range at 0 or below; the range above 0.
 
-    The two ranges are apart because growth begins anew from `delay` after a delay that is none.
+    The two ranges are separate because growth begins again from `delay` after a delay of none.
     """
 
     base: int
@@ -153,7 +157,7 @@ def _hull(ranges: Iterator[_Range]) -> _Range:
 
 
 def _cut(value: float) -> int:
-    # as Java turns a double into a long
+    # Convert as Java converts a double to a long.
     return _MOST if value >= _MOST else _LEAST if value <= _LEAST else int(value)
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis' delays, exactly: in whole milliseconds, each fraction cut off, jitter before the cap.
+"""Computes Artemis' delays exactly: in whole milliseconds, each fraction cut off, jitter before the cap.
 
 After failure F::
 
@@ -8,7 +8,7 @@ After failure F::
     up to `factor` longer or shorter          its fraction cut off; only if there is a factor
     at most `cap`, even where that is shorter than `delay`
 
-A delay of 0 or less is none at all, whatever the multiplier.
+A delay of 0 or less is no delay, whatever the multiplier.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MOST = 2**63 - 1
 
 @dataclass(frozen=True)
 class ArtemisDelays(Backoff):
-    """`delay` and `cap` in milliseconds, `multiplier` 0 or more, `factor` from 0 to 1.
+    """Computes delays from `delay` and `cap` in milliseconds, `multiplier` 0 or more, `factor` from 0 to 1.
 
     `cap` None is ten times `delay`, as in Artemis.
     """
@@ -46,8 +46,10 @@ class ArtemisDelays(Backoff):
             raise PolicyError(f"the jitter is {self.factor:g}", where="backoff", cure="Give a share from 0 to 1")
 
     def after(self, failures: int, share: float = 0.0) -> float:
-        """The delay after failure number `failures`, in seconds; `share`, -1 to 1, is how much of the jitter it
-        takes."""
+        """Return the delay after failure number `failures`, in seconds.
+
+        `share`, -1 to 1, is the part of the jitter that is applied.
+        """
         if self.delay <= 0:
             return 0.0
         delay = _cut(self.delay * _power(self.multiplier, max(failures, 1) - 1))
@@ -83,7 +85,7 @@ class ArtemisDelays(Backoff):
 
 
 def _cut(value: float) -> int:
-    # as Java turns a double into a long
+    # Convert as Java converts a double to a long.
     return _MOST if value >= _MOST else math.trunc(value)
 
 

@@ -1,15 +1,15 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long a message rests after its F-th failure: small frozen strategies that are put together.
+"""Defines how long a message is delayed after its F-th failure, by small frozen strategies that can be combined.
 
-A `Backoff` is a function of F and nothing else. It tells the delay before jitter (`base`), the range in
-which jitter can move it (`low`, `high`), and draws from that range with a generator that the caller brings.
-It keeps no state, so that asking twice gives the same answer and nothing can compound by accident.
+A `Backoff` is a function of F and nothing else. It returns the delay before jitter (`base`), the range that jitter can
+reach (`low`, `high`), and draws from that range with the caller's random generator. It keeps no state, so that asking
+twice gives the same answer and nothing can compound by accident.
 
-The order of composition says what is done first: `exponential(1).jittered(0.5).capped(60)` jitters and then
-cuts (Artemis), `exponential(1).capped(60).jittered(0.5)` cuts and then jitters (ActiveMQ).
+The order of composition is the order of computation: `exponential(1).jittered(0.5).capped(60)` jitters and then cuts
+(Artemis), `exponential(1).capped(60).jittered(0.5)` cuts and then jitters (ActiveMQ).
 
-Delays are float seconds. None is ever longer than `LONGEST`, so that a date can be made of it.
+Delays are float seconds. No delay is longer than `LONGEST`, so that every delay can be added to a date.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import NamedTuple
 
 from ..errors import PolicyError
 
-LONGEST = 1e9  # seconds, some 31 years: growth without a cap stops here
-_WALKED = 1000  # counts of failures for which `longest` looks at every one
+LONGEST = 1e9  # seconds, about 31 years: growth without a cap stops here
+_WALKED = 1000  # counts of failures that `longest` checks one by one
 
 
 class DelaySpan(NamedTuple):
-    """A delay in seconds: before jitter, and the range that jitter can reach; 0 <= low <= high <= LONGEST."""
+    """Holds a delay in seconds: before jitter, and the range that jitter can reach; 0 <= low <= high <= LONGEST."""
 
     base: float
     low: float
@@ -36,25 +36,28 @@ class DelaySpan(NamedTuple):
 
 
 class Backoff(ABC):
-    """Delay as a function of F. Frozen, pure, usable from any thread."""
+    """Computes a delay as a function of F. Frozen, pure, thread-safe."""
 
     @abstractmethod
     def span(self, failures: int) -> DelaySpan:
-        """The delay after failure number `failures` (>= 1)."""
+        """Return the delay after failure number `failures` (>= 1)."""
 
     @abstractmethod
     def bound(self, last: int | None) -> float:
-        """No `high` of failures 1 to `last` (None: of all) is above this; seconds."""
+        """Return an upper bound in seconds of every `high` for failures 1 to `last` (None: for all failures)."""
 
     def draw(self, failures: int, rng: random.Random) -> float:
-        """One delay out of the span, with jitter; seconds. Evenly spread unless a strategy says otherwise."""
+        """Return one delay from the span, with jitter, in seconds.
+
+        Uniformly distributed unless a strategy says otherwise.
+        """
         _, low, high = self.span(failures)
         return low if low == high else rng.uniform(low, high)
 
     def longest(self, last: int | None) -> float:
-        """The largest `high` of failures 1 to `last`, seconds; 0 if there is no such failure.
+        """Return the largest `high` of failures 1 to `last`, in seconds; 0 if there is no such failure.
 
-        Exact up to a thousand failures and for every strategy that only grows; else an upper bound.
+        Exact up to a thousand failures and for every strategy that only grows; otherwise an upper bound.
         """
         if last is not None and last <= _WALKED:
             return max((self.span(f).high for f in range(1, last + 1)), default=0.0)
@@ -62,33 +65,33 @@ class Backoff(ABC):
 
     @staticmethod
     def constant(seconds: float) -> Backoff:
-        """The same delay after every failure."""
+        """Return a back-off with the same delay after every failure."""
         return Constant(seconds)
 
     @staticmethod
     def listed(delays: Sequence[float]) -> Backoff:
-        """One delay after another; the last one repeats. PolicyError if there is none."""
+        """Return a back-off of one delay after another; the last one repeats. Raises PolicyError if there is none."""
         if not delays:
             raise PolicyError("an empty list of delays", where="backoff", cure="Give at least one delay in seconds")
         return Steps(tuple(enumerate(delays, 1)))
 
     @staticmethod
     def steps(steps: Mapping[int, float]) -> Backoff:
-        """From failure number `key` on, rest `value` seconds; not at all before the first key."""
+        """Return a back-off of `value` seconds from failure number `key` on; no delay before the first key."""
         return Steps(tuple(sorted(steps.items())))
 
     @staticmethod
     def exponential(initial: float = 1.0, multiplier: float = 2.0, cap: float | None = None) -> Backoff:
-        """`initial` seconds, then `multiplier` (fractions work) times longer each time, at most `cap`."""
+        """Return a back-off of `initial` seconds, each next one `multiplier` times as long, at most `cap`."""
         growth = Exponential(initial, multiplier)
         return growth if cap is None else growth.capped(cap)
 
     def capped(self, cap: float, floor: float = 0.0) -> Backoff:
-        """At most `cap` and at least `floor` seconds, after whatever was done so far."""
+        """Return this back-off cut to at most `cap` and at least `floor` seconds."""
         return Clamp(self, floor, cap)
 
     def jittered(self, factor: float, *, first: bool = True) -> Backoff:
-        """Up to `factor` (0 to 1) longer or shorter; the first delay only if `first`."""
+        """Return this back-off up to `factor` (0 to 1) longer or shorter; the first delay only if `first`."""
         return Spread(self, factor, first)
 
     def __add__(self, other: Backoff) -> Backoff:
@@ -97,7 +100,7 @@ class Backoff(ABC):
 
 @dataclass(frozen=True)
 class Constant(Backoff):
-    """The same delay after every failure."""
+    """Gives the same delay after every failure."""
 
     seconds: float
 
@@ -116,7 +119,7 @@ class Constant(Backoff):
 
 @dataclass(frozen=True)
 class Steps(Backoff):
-    """The delay of the largest step that F has reached; none before the first."""
+    """Gives the delay of the largest step that F has reached; none before the first."""
 
     table: tuple[tuple[int, float], ...]
 
@@ -150,7 +153,7 @@ class Steps(Backoff):
 
 @dataclass(frozen=True)
 class Exponential(Backoff):
-    """`initial` x `multiplier` ^ (F - 1) seconds."""
+    """Gives `initial` x `multiplier` ^ (F - 1) seconds."""
 
     initial: float
     multiplier: float
@@ -173,7 +176,7 @@ class Exponential(Backoff):
 
 @dataclass(frozen=True)
 class Linear(Backoff):
-    """`start` + `increment` x (F - 1) seconds, never below 0; the increment may be negative."""
+    """Gives `start` + `increment` x (F - 1) seconds, never below 0; the increment may be negative."""
 
     start: float
     increment: float
@@ -197,7 +200,7 @@ class Linear(Backoff):
 
 @dataclass(frozen=True)
 class Uniform(Backoff):
-    """Anything from `low` to `high` seconds; before jitter it is `low`."""
+    """Gives a random delay from `low` to `high` seconds; before jitter it is `low`."""
 
     low: float
     high: float
@@ -219,12 +222,13 @@ class Uniform(Backoff):
         return f"{self.low:g} to {self.high:g} s"
 
 
-# -- back-offs that are made of others ---------------------------------------------------------------------------------
+# -- back-offs that combine others
+# --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Sum(Backoff):
-    """The parts one after another; each draws for itself."""
+    """Adds up its parts; each draws for itself."""
 
     parts: tuple[Backoff, ...]
 
@@ -245,7 +249,7 @@ class Sum(Backoff):
 
 @dataclass(frozen=True)
 class Chain(Backoff):
-    """Part number F; the last one repeats. Each part is asked with F itself, as tenacity does."""
+    """Uses part number F; the last one repeats. Each part is asked with F itself, as in tenacity."""
 
     parts: tuple[Backoff, ...]
 
@@ -267,7 +271,7 @@ class Chain(Backoff):
 
 @dataclass(frozen=True)
 class Clamp(Backoff):
-    """The inner delay, at most `cap` and at least `floor` seconds; where the two cross the floor wins."""
+    """Cuts the inner delay to at most `cap` and at least `floor` seconds; if the two cross, the floor wins."""
 
     inner: Backoff
     floor: float
@@ -298,7 +302,7 @@ class Clamp(Backoff):
 
 @dataclass(frozen=True)
 class Spread(Backoff):
-    """The inner delay, up to `factor` longer or shorter, evenly; the first one as it is unless `first`."""
+    """Makes the inner delay up to `factor` longer or shorter, uniformly; the first one is unchanged unless `first`."""
 
     inner: Backoff
     factor: float
@@ -332,7 +336,7 @@ class Spread(Backoff):
 
 @dataclass(frozen=True)
 class FullJitter(Backoff):
-    """Anything from `least` seconds to the inner delay, evenly."""
+    """Gives a random delay from `least` seconds to the inner delay, uniformly."""
 
     inner: Backoff
     least: float
@@ -352,7 +356,7 @@ class FullJitter(Backoff):
 
 
 def seconds_of(value: object, what: str) -> float:
-    """A delay as float seconds; PolicyError unless it is a number from 0 to LONGEST."""
+    """Return a delay as float seconds. Raises PolicyError unless it is a number from 0 to LONGEST."""
     seconds = number_of(value, what)
     if seconds > LONGEST:
         raise PolicyError(f"{what} is {value!r} s", where="backoff", cure=f"Give at most {LONGEST:g} s")
@@ -360,12 +364,12 @@ def seconds_of(value: object, what: str) -> float:
 
 
 def number_of(value: object, what: str) -> float:
-    """A finite float >= 0; PolicyError otherwise."""
+    """Return a finite float >= 0. Raises PolicyError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
         raise PolicyError(f"{what} is {value!r}", where="backoff", cure="Give a finite number, 0 or more")
     try:
         return float(value)
-    except OverflowError:  # an int beyond all floats
+    except OverflowError:  # an int larger than all floats
         raise PolicyError(f"{what} is too large", where="backoff", cure="Give a smaller number") from None
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a user may hand to RedeliveryPolicy, turned into the model's own values, or refused with the cure."""
+"""Converts the arguments of RedeliveryPolicy to the model's own values, or refuses them with the cure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Choice = TypeVar("Choice", bound=str)
 
 
 def stop_of(given: Limit) -> Stop:
-    """When a message is dead."""
+    """Return when a message is dead."""
     if isinstance(given, Stop):
         return given
     if given is None or (isinstance(given, int) and not isinstance(given, bool)):
@@ -45,7 +45,7 @@ def stop_of(given: Limit) -> Stop:
 
 
 def backoff_of(given: Delays) -> Backoff:
-    """How long it rests."""
+    """Return how long a message is delayed."""
     if isinstance(given, Backoff):
         return given
     if is_tenacitys(given):
@@ -58,7 +58,7 @@ def backoff_of(given: Delays) -> Backoff:
 
 
 def targets_of(given: Targets) -> tuple[Target, ...]:
-    """Where dead letters go: none for None, else one or more different ones."""
+    """Return where dead letters go: no target for None, otherwise one or more different ones."""
     if given is None:
         return ()
     several = given if isinstance(given, Sequence) and not isinstance(given, str | bytes) else (given,)
@@ -69,7 +69,7 @@ def targets_of(given: Targets) -> tuple[Target, ...]:
 
 
 def condition_of(given: Errors | None, where: str) -> Condition | None:
-    """Which exceptions a rule speaks of; None if the rule is not there."""
+    """Return the exceptions that a rule applies to; None if there is no rule."""
     if given is None or isinstance(given, Condition):
         return given
     if is_tenacitys(given):
@@ -79,19 +79,20 @@ def condition_of(given: Errors | None, where: str) -> Condition | None:
     if kinds and len(exceptions) == len(kinds):
         return OfType(tuple(exceptions))
     if callable(given) and not isinstance(given, type):
-        return Predicate(cast(Callable[[BaseException], object], given))  # tenacity's own went the other way
+        # tenacity's own predicates are translated above
+        return Predicate(cast(Callable[[BaseException], object], given))
     raise _wrong(given, where, "Give exception classes, a function of the exception, or a known retry_* of tenacity")
 
 
 def choice_of(given: Choice, choices: tuple[str, ...], where: str) -> Choice:
-    """One of the words that are allowed there."""
+    """Return one of the allowed words. Raises PolicyError for any other value."""
     if given not in choices:
         raise _wrong(given, where, f"Use one of: {', '.join(choices)}")
     return given
 
 
 def instance_of(given: Any, kind: type, where: str) -> Any:
-    """An object of that class."""
+    """Return an object of that class. Raises PolicyError for any other value."""
     if not isinstance(given, kind):
         raise _wrong(given, where, f"Give an object of class {kind.__name__}")
     return given

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which exceptions a rule (`retry_on`, `fatal`, `ignore`) speaks of. Pure, as far as predicates are."""
+"""Defines which exceptions a rule (`retry_on`, `fatal`, `ignore`) applies to. Pure, as far as predicates are."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _BUILTINS = {
 
 
 class Condition(ABC):
-    """A frozen yes or no to an exception."""
+    """Answers yes or no for an exception. Frozen."""
 
     @abstractmethod
     def matches(self, error: BaseException) -> bool:
-        """May raise what a user's predicate raises."""
+        """Return the answer. May raise whatever a user's predicate raises."""
 
     @abstractmethod
     def __str__(self) -> str:
-        """The same text in every process: it goes into the policy's version."""
+        """Return the same text in every process, because it is part of the policy's version."""
 
 
 @dataclass(frozen=True)
 class Always(Condition):
-    """`answer`, whatever the exception is."""
+    """Answers `answer`, whatever the exception is."""
 
     answer: bool
 
@@ -50,7 +50,7 @@ class Always(Condition):
 
 @dataclass(frozen=True)
 class OfType(Condition):
-    """The exception is one of `types`, or a subclass."""
+    """Applies if the exception is one of `types`, or of a subclass."""
 
     types: tuple[type[BaseException], ...]
 
@@ -63,18 +63,21 @@ class OfType(Condition):
 
 @dataclass(frozen=True)
 class Named(Condition):
-    """The exception's class, or one it inherits from, has one of these dotted names.
+    """Applies if the exception's class, or a base class, has one of these dotted names.
 
-    For policies in files: nothing is imported, so that a policy can be read where the driver that raises the
-    exception is not installed. A name under which a module only passes a class on (`requests.ConnectionError`)
-    counts once that module is loaded, as it is when its exceptions are raised.
+    This is for policies in files: nothing is imported, so that a policy can be read where the driver that raises the
+    exception is not installed. A name under which a module only re-exports a class (`requests.ConnectionError`) counts
+    once that module is loaded, which is the case when its exceptions are raised.
     """
 
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, names: Sequence[object]) -> Condition:
-        """`OfType` if all are built in, like `TimeoutError`; PolicyError for what is no name of an exception."""
+        """Return `OfType` if all names are built in, like `TimeoutError`.
+
+        Raises PolicyError for text that cannot name an exception.
+        """
         known = tuple(_checked(name) for name in names)
         kinds = [kind for name in known if (kind := _BUILTINS.get(name.removeprefix("builtins.")))]
         return OfType(tuple(kinds)) if len(kinds) == len(known) else cls(known)
@@ -90,7 +93,7 @@ class Named(Condition):
 
 @dataclass(frozen=True)
 class Predicate(Condition):
-    """The user's own function says yes."""
+    """Applies if the user's own function says yes."""
 
     function: Callable[[BaseException], object]
 
@@ -103,7 +106,7 @@ class Predicate(Condition):
 
 @dataclass(frozen=True)
 class Message(Condition):
-    """The exception's text equals `text`, or begins as `pattern` says."""
+    """Applies if the exception's text equals `text`, or begins as `pattern` requires."""
 
     text: str | None = None
     pattern: re.Pattern[str] | None = None
@@ -121,7 +124,7 @@ class Message(Condition):
 
 @dataclass(frozen=True)
 class Not(Condition):
-    """The inner condition says no."""
+    """Applies if the inner condition does not."""
 
     inner: Condition
 
@@ -134,7 +137,7 @@ class Not(Condition):
 
 @dataclass(frozen=True)
 class AnyOf(Condition):
-    """One of the parts says yes."""
+    """Applies if one of the parts does."""
 
     parts: tuple[Condition, ...]
 
@@ -147,7 +150,7 @@ class AnyOf(Condition):
 
 @dataclass(frozen=True)
 class AllOf(Condition):
-    """All parts say yes."""
+    """Applies if all parts do."""
 
     parts: tuple[Condition, ...]
 
@@ -159,7 +162,7 @@ class AllOf(Condition):
 
 
 def name_of(thing: object) -> str:
-    """Module and name of a class or function, without anything that differs from process to process."""
+    """Return module and name of a class or function, without anything that differs from process to process."""
     while isinstance(thing, functools.partial):
         thing = thing.func
     owner = thing if hasattr(thing, "__qualname__") else type(thing)
@@ -167,10 +170,10 @@ def name_of(thing: object) -> str:
 
 
 def says(rule: Condition, error: BaseException, *, in_doubt: bool) -> bool:
-    """The answer of a rule; `in_doubt` where a predicate of the user's raises."""
+    """Return the answer of a rule; `in_doubt` if a predicate of the user's raises."""
     try:
         return rule.matches(error)
-    except Exception:  # the user's predicate is broken; the message must not pay for it
+    except Exception:  # the user's predicate is broken, and the message must not be lost for that
         return in_doubt
 
 

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy decides, as values: somebody else carries them out.
+"""Defines a policy's decisions as values, which other code carries out.
 
-`Redeliver` and `Keep` rest and run again, `DeadLetter` copies to its targets, `Discard` drops, `Accept`
-settles as if the handler had succeeded. Delays are float seconds.
+`Redeliver` and `Keep` delay and run again, `DeadLetter` copies to its targets, `Discard` drops, `Accept` settles as if
+the handler had succeeded. Delays are float seconds.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ _LOOKUP = "lookup://"
 
 @dataclass(frozen=True)
 class Target:
-    """Where a dead letter goes: a kind, and a name in which `$` stands for the source's name."""
+    """Names where a dead letter goes: a kind, and a name in which `$` stands for the source's name."""
 
     kind: TargetKind
     template: str
 
     @classmethod
     def parse(cls, text: str | Target | Destination) -> Target:
-        """`NAME`, `queue:NAME`, `topic:NAME` or `same:NAME`; PolicyError otherwise."""
+        """Return the target for `NAME`, `queue:NAME`, `topic:NAME` or `same:NAME`.
+
+        Raises PolicyError for any other text.
+        """
         if isinstance(text, Target):
             return text
         if isinstance(text, Destination):
@@ -45,9 +48,9 @@ class Target:
         return cls(kind, name)
 
     def resolve(self, source: Destination) -> Destination:
-        """The destination for a message from `source`: every `$` is its name, literally; `same` is its kind.
+        """Return the destination for a message from `source`: every `$` is its name, literally; `same` is its kind.
 
-        Of a source `lookup://a/b/c` the name is `c`, and `lookup://a/b/` stays in front of the result.
+        The name of a source `lookup://a/b/c` is `c`, and `lookup://a/b/` stays in front of the result.
         """
         kind: DestinationKind = source.kind if self.kind == "same" else self.kind
         prefix, name = _split(source.name)
@@ -63,11 +66,12 @@ class _Rest:
     base: float  # seconds, before jitter
     low: float  # the range that jitter can reach: low <= draw() <= high
     high: float
-    backoff: Backoff | None = field(default=None, compare=False, repr=False)  # draws; None: evenly between low and high
-    failures: int = field(default=0, compare=False, repr=False)  # the F with which `backoff` is asked
+    # draws the delay; None: uniformly between low and high
+    backoff: Backoff | None = field(default=None, compare=False, repr=False)
+    failures: int = field(default=0, compare=False, repr=False)  # the F that `backoff` is called with
 
     def draw(self, rng: random.Random) -> float:
-        """The delay to use, in seconds, from low to high."""
+        """Return the delay to use, in seconds, from low to high."""
         if self.low == self.high:
             return self.low
         drawn = self.backoff.draw(self.failures, rng) if self.backoff else rng.uniform(self.low, self.high)
@@ -76,12 +80,12 @@ class _Rest:
 
 @dataclass(frozen=True)
 class Redeliver(_Rest):
-    """Rest for `draw(rng)` seconds, then run the handler again."""
+    """Decides to delay for `draw(rng)` seconds and then run the handler again."""
 
 
 @dataclass(frozen=True)
 class Keep(_Rest):
-    """The limit is reached and the message is not to go anywhere: as `Redeliver`, for ever."""
+    """Decides to go on as with `Redeliver`, for ever: the limit is reached, and the message must not go anywhere."""
 
     reason: str = "exhausted"
     detail: str = ""
@@ -89,7 +93,7 @@ class Keep(_Rest):
 
 @dataclass(frozen=True)
 class DeadLetter:
-    """Copy to every one of `targets` (at least one), then settle. `detail` is the text of a `Reject`."""
+    """Decides to copy to every one of `targets` (at least one), then settle. `detail` is the text of a `Reject`."""
 
     targets: tuple[Target, ...]
     reason: str
@@ -98,7 +102,7 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Discard:
-    """Settle, and keep nothing."""
+    """Decides to settle, and keep nothing."""
 
     reason: str
     detail: str = ""
@@ -106,7 +110,7 @@ class Discard:
 
 @dataclass(frozen=True)
 class Accept:
-    """Settle as if the handler had succeeded; only from `ignore=`."""
+    """Decides to settle as if the handler had succeeded; only from `ignore=`."""
 
 
 Decision = Redeliver | DeadLetter | Discard | Keep | Accept

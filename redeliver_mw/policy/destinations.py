@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which policy for which destination."""
+"""Finds the policy for a destination."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .word_tree import WordTree
 Match = Literal["best", "merge", "chain"]
 Given = RedeliveryPolicy | Mapping[str, Any]
 Build = Callable[[Mapping[str, Any]], RedeliveryPolicy]
-REMEMBERED = 10_000  # destinations whose policy is kept at hand
+REMEMBERED = 10_000  # destinations whose policy is cached
 
 
 @dataclass(frozen=True)
 class MapEntry:
-    """A pattern, the kind of destination it is for (None: both), and a policy or some fields of one."""
+    """Holds a pattern, the kind of destination that it is for (None: both), and a policy or some fields of one."""
 
     pattern: str
     kind: DestinationKind | None
@@ -33,7 +33,7 @@ class MapEntry:
 
     @classmethod
     def parse(cls, key: str, given: Given) -> MapEntry:
-        """`PATTERN`, `queue:PATTERN` or `topic:PATTERN`."""
+        """Return the entry for `PATTERN`, `queue:PATTERN` or `topic:PATTERN`."""
         if not isinstance(key, str):
             raise PolicyError(f"{key!r:.200} is no destination pattern", cure="Give a str")
         head, colon, rest = key.partition(":")
@@ -49,20 +49,20 @@ class MapEntry:
 
 @dataclass(frozen=True, init=False)
 class PolicyMap:
-    """Policies by the name of the source. Frozen, compared by value, usable from any thread.
+    """Holds policies by the name of the source. Frozen, compared by value, thread-safe.
 
-    `PolicyMap({"FRED.JOE": p, "ORDERS.>": q, "topic:PRICES.*": r}, default=s)`: patterns as ActiveMQ writes them,
-    or with `syntax="artemis"` as Artemis does; `queue:` or `topic:` in front narrows an entry to that kind. What
-    an entry holds is a RedeliveryPolicy, or some of its keywords as a mapping. `match` says how they combine:
+    `PolicyMap({"FRED.JOE": p, "ORDERS.>": q, "topic:PRICES.*": r}, default=s)`: patterns as ActiveMQ writes them, or
+    with `syntax="artemis"` as Artemis does; a prefix `queue:` or `topic:` narrows an entry to that kind. An entry holds
+    a RedeliveryPolicy, or some of its keywords as a mapping. `match` defines how entries combine:
 
-    - `best`: the one closest entry. ActiveMQ: the exact name, else the pattern that lies inside the others;
-      Artemis: by its order of precedence. Of equal patterns one for this kind wins, else the last written.
+    - `best`: the one closest entry. ActiveMQ: the exact name, else the pattern that the others contain; Artemis: by its
+      order of precedence. Of equal patterns one for this kind wins, else the last written.
     - `merge`: all entries that match, field by field, the closest first; the first that sets a field wins.
-    - `chain`: the same in the order in which they were written.
+    - `chain`: all entries that match, field by field, in the order in which they were written.
 
-    `build` makes the policy of the fields, if they are not the keywords of RedeliveryPolicy; without it, they
-    are set over `default` without its `arms`: an entry has those that it says. PolicyError for what cannot be a
-    pattern, a field or a policy.
+    `build` makes a policy of the fields if they are not the keywords of RedeliveryPolicy; without `build`, the fields
+    replace those of `default` without its `arms`: an entry has only the arms that it defines. Raises PolicyError for an
+    invalid pattern, field or policy.
     """
 
     entries: tuple[MapEntry, ...] = field(hash=False)
@@ -71,8 +71,8 @@ class PolicyMap:
     match: Match
     build: Build | None
     language: str = field(compare=False)
-    native: str = field(compare=False)  # the original spelling, whole; empty if it had none
-    warnings: tuple[str, ...] = field(compare=False)  # what is valid, and yet may not be what was meant
+    native: str = field(compare=False)  # the complete original spelling; empty if there is none
+    warnings: tuple[str, ...] = field(compare=False)  # valid settings that may not be what was meant
     _patterns: tuple[tuple[Pattern, MapEntry], ...] = field(compare=False, repr=False)
     _found: dict[tuple[str, str], RedeliveryPolicy] = field(compare=False, repr=False)
 
@@ -106,7 +106,7 @@ class PolicyMap:
         object.__setattr__(self, "_patterns", self._ordered())
 
     def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
-        """The policy for a source of that name; never None, never raises. Pure."""
+        """Return the policy for a source of that name; never None. Never raises. Pure."""
         found = self._found.get((name, kind))
         if found is None:
             found = self._resolve(name, kind)
@@ -116,11 +116,11 @@ class PolicyMap:
         return found
 
     def matching(self, name: str, kind: str = "queue") -> tuple[MapEntry, ...]:
-        """The entries that speak of a source of that name; with `best`, at most the one that wins."""
+        """Return the entries that apply to a source of that name; with `best`, at most the winning one."""
         if self.language == "artemis" and name.startswith(("jms.queue.", "jms.topic.")) and name[10:]:
-            # HornetQ's name of a destination: its reader has taken the prefix off the patterns as well
+            # HornetQ's name of a destination: its reader has removed the prefix from the patterns as well.
             kind, name = name[4:9], name[10:]
-        # Artemis: a queue has the settings of its address; one that is named whole has its own entry here
+        # Artemis: a queue has the settings of its address; a queue that is named completely has its own entry here.
         address = name.partition("::")[0] if self.syntax == "artemis" else name
         words = address.split(".")
         near = {*self._places.matching(words), *(self._places.matching(name.split(".")) if name != address else ())}
@@ -141,7 +141,7 @@ class PolicyMap:
         found = self.matching(name, kind)
         for entry in found:
             if isinstance(entry.given, RedeliveryPolicy):
-                # a whole policy sets every field: nothing behind it is asked
+                # A whole policy sets every field, so entries behind it do not matter.
                 return entry.given.replace(**fields) if fields else entry.given
             fields = {**entry.given, **fields}
         return self._built(fields) if found else self.default
@@ -149,7 +149,7 @@ class PolicyMap:
     def _built(self, fields: Mapping[str, Any]) -> RedeliveryPolicy:
         if self.build is not None:
             return self.build(fields)
-        return self.default.replace(**{"arms": None, **fields})  # its arms were made for it as it is
+        return self.default.replace(**{"arms": None, **fields})  # its arms were made for the unchanged default
 
     @cached_property
     def _places(self) -> WordTree[int]:
@@ -159,7 +159,8 @@ class PolicyMap:
         return tree
 
     def _ordered(self) -> tuple[tuple[Pattern, MapEntry], ...]:
-        # in which order matching entries are asked; of equal patterns the one for one kind, then the last written
+        # The order in which matching entries apply: of equal patterns the one for one kind comes first, then the last
+        # written.
         pairs = [(pattern, entry) for entry in self.entries for pattern in self._checked(entry)]
         if self.match != "chain":
             pairs.reverse()
@@ -175,7 +176,7 @@ class PolicyMap:
                 self._built(entry.given)
             elif self.build is not None and self.match != "best":
                 raise PolicyError("a whole policy among fields", cure="Give its fields as a mapping")
-        except TypeError as error:  # a keyword that RedeliveryPolicy does not have
+        except TypeError as error:  # RedeliveryPolicy has no such keyword
             raise PolicyError(f"{error}", where=str(entry), cure="Use the keywords of RedeliveryPolicy") from None
         except PolicyError as error:
             error.where = f"{entry}: {error.where}" if error.where else str(entry)
@@ -204,4 +205,4 @@ def _frozen(entry: MapEntry) -> MapEntry:
     return MapEntry(entry.pattern, entry.kind, dict(entry.given))
 
 
-AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap  # all that a `policy=` takes
+AnyPolicy = str | Path | RedeliveryPolicy | PolicyMap  # everything that `policy=` accepts

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of a message that expires while it is in our hands. Pure.
+"""Defines what happens to a message that expires while we hold it. Pure.
 
-Its broker would have dropped or moved it; while we hold a copy back, that word is ours to keep.
+Its broker would have dropped or moved the message; while we hold a copy back, this is our task.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from .decisions import DeadLetter, Discard, Target
 ExpiryAction = Literal["dead-letter", "discard", "log", "redirect"]
 MESSAGE_ID = "JMSMessageID"  # always logged
 HIGHEST = 9  # priority of JMS
-ALL_HEADERS, ALL_PROPERTIES = "%header%", "%properties%"  # in any case; other names as they are written
+ALL_HEADERS, ALL_PROPERTIES = "%header%", "%properties%"  # in any case; other names are matched exactly
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """`dead-letter` (as if it had failed too often), `discard`, `log` and discard, or `redirect` to `target`.
+    """Holds `dead-letter` (as after too many failures), `discard`, `log` and discard, or `redirect` to `target`.
 
-    `log` says what to write beside the message id: `%header%`, `%properties%` or a name, with commas between.
-    A redirected message keeps body, properties and headers, and expires anew after `time_to_live` seconds, or
-    never (None); it keeps its own priority, or gets `priority` (0 to 9).
+    `log` lists what to log beside the message id: `%header%`, `%properties%` or names, separated by commas. A
+    redirected message keeps body, properties and headers, and expires again after `time_to_live` seconds, or never
+    (None); it keeps its own priority, or gets `priority` (0 to 9).
     """
 
     action: ExpiryAction = "dead-letter"
@@ -69,11 +69,14 @@ class Expiry:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """The items of `log`, without blanks around them."""
+        """Return the items of `log`, without spaces around them."""
         return tuple(item for part in self.log.split(",") if (item := part.strip()))
 
     def decide(self, targets: Sequence[Target]) -> DeadLetter | Discard:
-        """What happens; `targets` are the policy's own. Without any it is dropped, as a broker would."""
+        """Return the decision; `targets` are the policy's own.
+
+        Without targets the message is dropped, as a broker would.
+        """
         if self.target is not None:
             return DeadLetter((self.target,), "expired")
         if self.action == "dead-letter" and targets:
@@ -81,10 +84,10 @@ class Expiry:
         return Discard("expired")
 
     def logged(self, headers: Mapping[str, object], properties: Mapping[str, object]) -> dict[str, object]:
-        """What the log line of an expired message holds, by name: the message id, then what `log` names.
+        """Return the fields of the log line of an expired message, by name: the message id, then what `log` lists.
 
-        `headers` are the standard ones by their JMS names, `properties` the sender's. A name that the message
-        does not have is left out.
+        `headers` are the standard ones by their JMS names, `properties` the sender's. A name that the message does not
+        have is left out.
         """
         found = {MESSAGE_ID: headers.get(MESSAGE_ID)}
         for item in self.fields:

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What is valid in a policy, and yet may not be what was meant: what its reader found, and what it comes to. Pure."""
+"""Finds settings of a policy that are valid and yet may not be what was meant: from its reader, and from their effect.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ HOT_LOOP = (
     "a message that always fails is tried again at once for ever, thousands of times a second. Give a limit, or a last "
     "delay above 0"
 )
-NAMING = ("patchbay", "weblogic")  # languages that name each destination: their default is of none that was written
-LATE = 10**9  # failures after which no backoff changes any more; above every count that a language can say
+NAMING = ("patchbay", "weblogic")  # languages that name each destination: their default is for none of the written ones
+LATE = 10**9  # failures after which no back-off changes any more; above every count that a language can express
 
 
 def findings_of(policies: RedeliveryPolicy | PolicyMap) -> list[str]:
-    """Return the findings of policies, each a sentence with its cure; the reader's come first."""
+    """Return the findings of policies, each a sentence with its cure; those of the reader come first."""
     if isinstance(policies, RedeliveryPolicy):
         return list(_of_one(policies, None))
     found = list(policies.warnings)
@@ -43,7 +46,7 @@ def findings_of(policies: RedeliveryPolicy | PolicyMap) -> list[str]:
 
 
 def _spoken_for(policies: PolicyMap) -> Iterator[MapEntry]:
-    """Yield the entries, but for destinations that are named only to take the dead letters of others."""
+    """Yield the entries, without those of destinations that are named only to take the dead letters of others."""
     letters = {
         target.resolve(Destination(entry.pattern, entry.kind or "queue"))
         for entry in policies.entries
@@ -57,9 +60,11 @@ def _spoken_for(policies: PolicyMap) -> Iterator[MapEntry]:
 
 
 def findings_at(source: Destination, policies: PolicyMap) -> list[str]:
-    """Return the findings in policies, and in that of one source; one is that no entry is for it.
+    """Return the findings in policies, and in the policy of one source.
 
-    A source that is called `$` is any, of which no entry needs to be.
+    One possible finding is that no entry is for the source.
+
+    A source called `$` stands for any source, which needs no entry.
     """
     found = [*policies.warnings, *_of_one(policies.resolve(source.name, source.kind), None)]
     if source.name != "$" and (text := no_entry_for(source, policies)):
@@ -73,7 +78,7 @@ def hot_loops(sources: Iterable[Destination], policies: RedeliveryPolicy | Polic
 
 
 def doubts(sources: Iterable[Destination], policies: RedeliveryPolicy | PolicyMap) -> list[str]:
-    """Return what the reader of policies found, and each source that an entry may have been meant for, but is not."""
+    """Return what the reader of policies found, and each source that an entry perhaps should match, but does not."""
     found = [] if isinstance(policies, RedeliveryPolicy) else list(policies.warnings)
     for one in sources:
         if meant := meant_for(one, policies):
@@ -82,7 +87,7 @@ def doubts(sources: Iterable[Destination], policies: RedeliveryPolicy | PolicyMa
 
 
 def refuse(findings: Iterable[str], where: str = "", cure: str = "") -> None:
-    """Raise one PolicyError that tells of all findings, if there are any; `where` is the file that they are in."""
+    """Raise one PolicyError that lists all findings, if there are any; `where` is the file that they are in."""
     problems = Diagnostics()
     for text in findings:
         problems.add(redact(text), where=where, cure=cure)
@@ -90,14 +95,14 @@ def refuse(findings: Iterable[str], where: str = "", cure: str = "") -> None:
 
 
 def no_entry_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> str:
-    """Return a sentence if the default alone applies to a source, though there are entries; else an empty text."""
+    """Return a sentence if only the default applies to a source, though there are entries; otherwise an empty text."""
     if isinstance(policies, RedeliveryPolicy) or not policies.entries or policies.matching(source.name, source.kind):
         return ""
     return f"no entry is for {source}, so the default applies"
 
 
 def meant_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> str:
-    """Return which entry may have been meant for a source that none is for; empty if none is like it."""
+    """Return which entry was perhaps meant for a source without an entry; empty if none is similar."""
     if isinstance(policies, RedeliveryPolicy) or not no_entry_for(source, policies):
         return ""
     other: DestinationKind = "topic" if source.kind == "queue" else "queue"
@@ -109,7 +114,7 @@ def meant_for(source: Destination, policies: RedeliveryPolicy | PolicyMap) -> st
 
 
 def _of_one(policy: RedeliveryPolicy, source: Destination | None) -> Iterator[str]:
-    """What one policy comes to; `source` None: whatever it is called."""
+    """Yield the findings about one policy; `source` None: for a source of any name."""
     if is_hot_loop(policy):
         yield HOT_LOOP
     for target in policy.places:
@@ -127,7 +132,7 @@ def _misspelt_kind(name: str) -> str | None:
 
 
 def is_hot_loop(policy: RedeliveryPolicy) -> bool:
-    """Return whether a message that always fails is never given up, and in the end tried again without a delay."""
+    """Return whether a message that always fails is never given up, and is in the end retried without a delay."""
     return any(
         not arm.policy.stop.met(LATE, math.inf) and arm.policy.backoff.span(LATE).high == 0 for arm in policy.apart
     )

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A PolicyMap that merges, as one in which a single entry holds the whole answer. Pure.
+"""Turns a PolicyMap that merges into one in which a single entry holds the whole answer. Pure.
 
-Writers need it: what one system merges field by field another looks up, and two systems choose differently
-between patterns that merely overlap. Here every overlap of two patterns gets an entry of its own, so that of
-all entries that match a name one lies inside the others; every rule of precedence takes that one.
+Writers need this: one system merges field by field, another looks up one entry, and two systems choose differently
+between patterns that merely overlap. Here every overlap of two patterns gets an entry of its own. Of all entries that
+match a name, one is then contained in the others, and every rule of precedence takes that one.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from .model import RedeliveryPolicy
 from .patterns import Pattern, Syntax, from_inside, pattern_of, patterns_of
 from .word_tree import WordTree
 
-MOST = 5_000  # overlaps; they can double with each pattern
-MOST_PAIRS = 100_000  # patterns that are looked at together, which takes half a second
+MOST = 5_000  # overlaps; their number can double with each pattern
+MOST_PAIRS = 100_000  # pairs of patterns that are compared, which takes half a second
 REST = {"activemq": ">", "artemis": "#"}  # the word that stands for any number of words
 _Key = tuple[Pattern, DestinationKind | None]
 _Keys = dict[tuple[str, DestinationKind | None], _Key]
 
 
 class Flat(NamedTuple):
-    """The map, and which entries of the given one could not be told apart, and are left out."""
+    """Holds the map, and which entries of the given map could not be separated, and are left out."""
 
     policies: PolicyMap
-    lost: list[str]  # a writer adds these to what it loses itself
+    lost: list[str]  # a writer adds these to its own losses
 
     @property
     def entries(self) -> tuple[MapEntry, ...]:
@@ -38,7 +38,10 @@ class Flat(NamedTuple):
 
 
 def flattened(policies: PolicyMap) -> Flat:
-    """The same answer for every name and kind, with `match="best"` and whole policies, the widest pattern first."""
+    """Return a map with the same answer for every name and kind.
+
+    The map has `match="best"` and whole policies, the widest pattern first.
+    """
     plain, lost = _without_partial(policies)
     parts = apart(plain.entries, plain.syntax)
     if parts is None:
@@ -54,9 +57,10 @@ def flattened(policies: PolicyMap) -> Flat:
 
 
 def of_kind(policy: RedeliveryPolicy, kind: DestinationKind, name: str | None = None) -> RedeliveryPolicy:
-    """Return the policy with each place of the source's kind as one of the kind that is known.
+    """Return the policy with each target of the source's kind changed to the known kind.
 
-    Where the name of the source is known as well, two templates that make one place of it become the first of them.
+    If the name of the source is known too, of two templates that resolve to the same destination only the first
+    remains.
     """
     first: dict[Destination | Target, Target] = {}
 
@@ -70,12 +74,12 @@ def of_kind(policy: RedeliveryPolicy, kind: DestinationKind, name: str | None = 
 
 
 def literal(pattern: str, syntax: Syntax) -> str | None:
-    """Return the one name that a pattern matches; None if it may match several."""
+    """Return the one name that a pattern matches, or None if it may match several."""
     return pattern if Pattern(pattern, syntax).literal else None
 
 
 class Part(NamedTuple):
-    """A pattern, the kind it is for, and a name and a kind with which to ask what it means."""
+    """Holds a pattern, the kind it is for, and a name and a kind with which to look up its policy."""
 
     pattern: str
     kind: DestinationKind | None
@@ -84,7 +88,10 @@ class Part(NamedTuple):
 
 
 def apart(entries: Sequence[MapEntry], syntax: Syntax) -> list[Part] | None:
-    """The patterns and their overlaps, the widest first; no star among letters. None if they are too many."""
+    """Return the patterns and their overlaps, the widest first; without stars inside words.
+
+    None if there are too many.
+    """
     keys = _closed(_keys(entries, syntax), syntax)
     if keys is None:
         return None
@@ -102,7 +109,7 @@ def apart(entries: Sequence[MapEntry], syntax: Syntax) -> list[Part] | None:
 
 
 def single(flat: PolicyMap) -> RedeliveryPolicy | None:
-    """The one policy that every name and kind gets from a flattened map; None if there are several."""
+    """Return the one policy that a flattened map gives to every name and kind, or None if there are several."""
     covered = leaves_nothing(flat)
     answers = [entry.given for entry in flat.entries if isinstance(entry.given, RedeliveryPolicy)]
     first, *others = answers if covered else [flat.default, *answers]
@@ -110,14 +117,14 @@ def single(flat: PolicyMap) -> RedeliveryPolicy | None:
 
 
 def leaves_nothing(flat: PolicyMap) -> bool:
-    """Has every name and kind an entry in a flattened map, so that its default is never asked?"""
+    """Return whether every name and kind has an entry in a flattened map, so that its default is never used."""
     given = {(entry.pattern, entry.kind) for entry in flat.entries}
     everything = REST[flat.syntax]
     return (everything, None) in given or {(everything, "queue"), (everything, "topic")} <= given
 
 
 def translated(pattern: str, source: Syntax, target: Syntax) -> str | None:
-    """The pattern of a flattened map in the other syntax; None if a word of it would be a wildcard there."""
+    """Return the pattern of a flattened map in the other syntax; None if a word of it would be a wildcard there."""
     if source == target:
         return pattern
     words = pattern.split(".")
@@ -131,7 +138,7 @@ def _map(entries: Sequence[MapEntry], like: PolicyMap) -> PolicyMap:
 
 
 def _without_partial(policies: PolicyMap) -> Flat:
-    # a star among letters makes overlaps that no pattern can say
+    # A star inside a word makes overlaps that no pattern can express.
     good, lost = [], []
     for entry in policies.entries:
         if any(pattern.partial for pattern in patterns_of(entry.pattern, policies.syntax)):
@@ -184,7 +191,7 @@ def _overlap(one: _Key, other: _Key, syntax: Syntax) -> _Key | None:
         left, right = right, left
     if len(left.words) < len(right.words) and not left.rest:
         return None
-    if left.contains(right):  # as it mostly is
+    if left.contains(right):  # the usual case
         return right, one[1] or other[1]
     words = list(right.words)
     for at, word in enumerate(left.words):
@@ -200,7 +207,7 @@ def _pattern(words: Sequence[str], rest: bool, syntax: Syntax) -> Pattern:
 
 
 def _kinds_left(text: str, kind: DestinationKind | None, keys: _Keys) -> list[DestinationKind]:
-    # with which kinds to ask for the answer of an entry; none if entries for each kind say all
+    # The kinds with which to look up the policy of an entry; none if entries for each kind cover everything.
     if kind is not None:
         return [kind]
     kinds: tuple[DestinationKind, ...] = ("queue", "topic")
@@ -208,7 +215,7 @@ def _kinds_left(text: str, kind: DestinationKind | None, keys: _Keys) -> list[De
 
 
 class _Examples:
-    """Names that a pattern matches and no other does, but those that contain it."""
+    """Finds names that a pattern matches and no other pattern does, except for those that contain it."""
 
     def __init__(self, keys: Sequence[_Key]) -> None:
         self._tree: WordTree[_Key] = WordTree()
@@ -220,7 +227,10 @@ class _Examples:
         self._spare = next(word for size in range(1, len(taken) + 2) if (word := "x" * size) not in taken)
 
     def of(self, pattern: Pattern, kind: DestinationKind) -> str | None:
-        """None if there is no such name of that kind: the patterns inside this one match all that it does."""
+        """Return a name that this pattern matches, and no other does except for those that contain it.
+
+        The result is None if the patterns inside this one match every name of that kind that it matches.
+        """
         words = [self._spare if word == "*" else word for word in pattern.words]
         if not pattern.rest:
             return ".".join(words)

@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""From a text, a URL or a file to policies, in whichever language it is.
+"""Loads policies from a text, a URL or a file, in any of the languages.
 
-The only module here that reads a file, and only when it is handed a `Path`.
+This is the only module here that reads a file, and only when it gets a `Path`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .formats import LANGUAGES, READERS
 from .model import RedeliveryPolicy, parse_texts_with
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# the root elements that are read, and the language of each
+# The root elements that are read, and the language of each.
 _ROOTS = {
     "beans": "activemq",
     "broker": "activemq",
@@ -45,7 +45,7 @@ _ROOTS = {
     "server": "artemis",
     "domain": "artemis",
 }
-# parts of these: their language's reader says where they belong
+# Parts of these: their language's reader reports where they belong.
 _PARTS = {
     "brokerService": "activemq",
     "plugins": "activemq",
@@ -66,7 +66,7 @@ _PARTS = {
     "max-delivery-attempts": "artemis",
     "dead-letter-address": "artemis",
 }
-# roots of many products: the parts of a namespace that make them ours
+# Roots of many products: the parts of a namespace that make them ours.
 _SHARED = {
     "beans": ("springframework", "activemq"),
     "blueprint": ("blueprint", "activemq"),
@@ -78,7 +78,7 @@ _SHARED = {
     "domain": ("urn:jboss:domain",),
     **dict.fromkeys(("template", "queue", "topic"), ("weblogic", "bea.com")),
 }
-# and what is in such a root without one of these namespaces, if it is ours
+# The content that makes such a root ours if it has none of these namespaces.
 _INSIDE = {
     "configuration": ("core", "address-settings", "address-setting", "persistence-enabled"),
     **dict.fromkeys(("deployment", "server", "domain"), ("core", "address-settings", "address-setting")),
@@ -87,15 +87,15 @@ _INSIDE = {
         ("delivery-failure-params", "delivery-params-overrides", "group-params", "sub-deployment-name"),
     ),
 }
-MARKED = 4096  # bytes by which UTF-16 shows
-LARGEST = 40_000_000  # bytes of a file; what a reader takes is less
+MARKED = 4096  # bytes in which UTF-16 is recognised
+LARGEST = 40_000_000  # bytes of a file; a reader accepts less
 _DECLARED = re.compile(rb"""<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9._-]+)["']""")
 _ENCODINGS = (b"iso-8859-1", b"iso-8859-15", b"latin-1", b"windows-1252")
-_NOTHING = " \t\r\n\f\v\ufeff\0"  # of which a text may be full without saying anything
-_HALF = re.compile("[\ud800-\udfff]")  # nothing that has one can be sent or hashed
-_INCLUDES = "http://www.w3.org/2001/XInclude"  # in a broker.xml of Artemis that is in several files
+_NOTHING = " \t\r\n\f\v\ufeff\0"  # characters that a text may be full of without any content
+_HALF = re.compile("[\ud800-\udfff]")  # a text with one of these cannot be sent or hashed
+_INCLUDES = "http://www.w3.org/2001/XInclude"  # in a broker.xml of Artemis that is split into several files
 _PROPERTIES = re.compile(r"^\s*a[A-Za-z]{7,24}\.", re.MULTILINE)  # addressSettings, perhaps misspelt
-_NO_PROPERTIES = (b"JMSJCA.", b"jms.redeliveryPolicy.", b"</")  # in a file that is called .properties
+_NO_PROPERTIES = (b"JMSJCA.", b"jms.redeliveryPolicy.", b"</")  # in a .properties file, these show another language
 _ODD_OPTION = re.compile(r"\bJMSJCA\s*\.\s*redelivery_?handling\s*[=:]", re.IGNORECASE)
 _TOML = re.compile(r"^\s*(\[[\w.\"*# -]+\]|[\w.\"-]+\s*=)", re.MULTILINE)
 _PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy|properties)|[~.]{0,2}/[\w./~-]+")
@@ -104,10 +104,11 @@ _PATH = re.compile(r"[\w./\\:~-]+\.(xml|toml|txt|conf|cfg|policy|properties)|[~.
 def load_policies(
     source: str | Path | Sequence[Path], language: str | None = None, *, strict: bool = False
 ) -> PolicyMap:
-    """The policies of a text or URL (`str`) or of a file (`Path`), told apart by content.
+    """Return the policies of a text or URL (`str`) or of a file (`Path`); the language is detected by content.
 
-    Several files lie over each other along a configuration path, the lowest first: only Patch Bay has that.
-    One PolicyError with file, line or element, what is wrong and the cure; ConfigError for what is not built.
+    Several files override each other along a configuration path, the lowest first: only Patch Bay has that. Raises one
+    PolicyError with file, line or element, what is wrong and the cure; ConfigError for a language that is not
+    implemented.
     """
     if not isinstance(source, str | Path):
         return _read_layers(list(source), language, strict)
@@ -119,7 +120,8 @@ def load_policies(
 def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> RedeliveryPolicy | PolicyMap:
     """Return what a user gave as a policy, as something with `.resolve(name, kind)`; None is the default policy.
 
-    A `str` is a policy's text or a URL that carries one, a `Path` a file. PolicyError or ConfigError else.
+    A `str` is a policy's text or a URL that carries one, a `Path` is a file. Raises PolicyError or ConfigError for any
+    other value.
     """
     if given is None:
         return RedeliveryPolicy()
@@ -157,7 +159,7 @@ def _read_layers(files: list[Path], language: str | None, strict: bool) -> Polic
 
 def _text_of(found: bytes, path: Path) -> str:
     try:
-        # an editor ends the last line of a file; that is not part of the policy
+        # An editor ends the last line of a file; that newline is not part of the policy.
         return _decoded(found).rstrip("\r\n")
     except UnicodeDecodeError as error:
         what = f"not {error.encoding.upper()}, at byte {error.start}"
@@ -168,11 +170,14 @@ def _text_of(found: bytes, path: Path) -> str:
 
 
 def policies_in(found: bytes, path: Path, language: str | None = None, *, strict: bool = False) -> PolicyMap:
-    """The policies that the file `path` holds, `found` being all that is in it. Errors as of `load_policies`. Pure."""
+    """Return the policies in the file `path`, whose whole content is `found`.
+
+    Raises errors as `load_policies` does. Pure.
+    """
     if language is None and path.suffix == ".toml":
-        language = "native"  # a pyproject.toml may hold any text, another language's too
+        language = "native"  # a pyproject.toml may hold any text, even another language's
     if language is None and path.suffix == ".properties" and not any(mark in found for mark in _NO_PROPERTIES):
-        language = "artemis"  # even one in which nothing is about redelivery
+        language = "artemis"  # even one without any redelivery settings
     text = _text_of(found, path)
     try:
         return _read(text, language, strict, path)
@@ -182,7 +187,7 @@ def policies_in(found: bytes, path: Path, language: str | None = None, *, strict
 
 
 def parse(text: str, language: str | None = None, *, strict: bool = False) -> RedeliveryPolicy:
-    """One policy out of a text or URL. See RedeliveryPolicy.parse. Pure."""
+    """Return one policy from a text or URL. See RedeliveryPolicy.parse. Pure."""
     policies = _read(text, language, strict)
     if policies.entries:
         raise ConfigError(
@@ -195,7 +200,8 @@ def parse(text: str, language: str | None = None, *, strict: bool = False) -> Re
 def _read(text: str, language: str | None, strict: bool, path: Path | None = None) -> PolicyMap:
     if not isinstance(text, str):
         raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
-    if not text.strip(_NOTHING) and (path is not None or language != "jmsjca"):  # in JMSJCA, by its name, it means one
+    # only in JMSJCA, if that is named, an empty text is a policy
+    if not text.strip(_NOTHING) and (path is not None or language != "jmsjca"):
         raise PolicyError("it is empty", cure="Write a policy, such as dead_after = 3")
     if half := _HALF.search(text):
         line = text.count("\n", 0, half.start()) + 1
@@ -215,7 +221,7 @@ def _read(text: str, language: str | None, strict: bool, path: Path | None = Non
 
 
 def detect(text: str) -> str:
-    """The language of a text, by its content; PolicyError if it cannot be any. Pure."""
+    """Return the language of a text, by its content. Raises PolicyError if it cannot be any. Pure."""
     if text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
         return _detect_xml(text)
     if "JMSJCA.redeliveryhandling=" in text:
@@ -247,7 +253,10 @@ def detect(text: str) -> str:
 
 
 def _has_misspelt_option(text: str) -> bool:
-    """Return whether a URL has an option that is nearly one of ActiveMQ's. The reader of ActiveMQ says its spelling."""
+    """Return whether a URL has an option that is nearly one of ActiveMQ's.
+
+    The reader of ActiveMQ reports its spelling.
+    """
     if "://" not in text or "jms." not in text.lower():
         return False
     from .formats.activemq.url import misspelt  # most programs never need ActiveMQ
@@ -256,12 +265,12 @@ def _has_misspelt_option(text: str) -> bool:
 
 
 def looks_like_a_file(text: str) -> bool:
-    """Is this a file's name, and so no policy in any language? Pure."""
+    """Return whether this is the name of a file, and so a policy in no language. Pure."""
     return _PATH.fullmatch(text.strip()) is not None
 
 
 def _detect_xml(text: str) -> str:
-    # by the root element and its namespace: a comment or a text inside may speak of anything
+    # By the root element and its namespace, because a comment or a text inside may mention anything.
     from .formats.diagnostics import nearest
     from .formats.xml import Element, root_of
     from .formats.xml import parse as parse_xml  # most programs never need XML
@@ -270,7 +279,7 @@ def _detect_xml(text: str) -> str:
     language = _ROOTS.get(root.name) or _PARTS.get(root.name)
     ours = _SHARED.get(root.name)
     if ours and not any(part in root.namespace for part in ours) and (root.namespace or root.name in _INSIDE):
-        # another product's, unless it holds what only ours does
+        # The file belongs to another product, unless it holds elements that only ours have.
         inside = parse_xml(text).children if root.name in _INSIDE else []
         if not any(nearest(child.name, _INSIDE[root.name], alike=0.8) for child in inside):
             language = None
@@ -287,9 +296,9 @@ def _detect_xml(text: str) -> str:
 
 
 def bytes_of(path: Path) -> bytes:
-    """All that is in a file. PolicyError if it cannot be read, or is too large for one of policies."""
+    """Return the content of a file. Raises PolicyError if it cannot be read, or is too large for a policy."""
     try:
-        if path.exists() and not path.is_file():  # a pipe would not open before somebody writes into it
+        if path.exists() and not path.is_file():  # a pipe would not open before another program writes into it
             raise _no_file(path)
         with path.open("rb") as file:
             found = file.read(LARGEST + 1)
@@ -302,7 +311,7 @@ def bytes_of(path: Path) -> bytes:
 
 
 def _decoded(found: bytes) -> str:
-    # a policy is UTF-8; an XML file may say that it is something else
+    # A policy is UTF-8; an XML file may declare another encoding.
     encoding = "utf-16" if found.startswith((b"\xff\xfe", b"\xfe\xff")) else "utf-8-sig"
     declared = _DECLARED.match(found)
     start = found[:MARKED]
@@ -314,7 +323,7 @@ def _decoded(found: bytes) -> str:
         encoding = declared[1].decode("ascii")
     elif declared and declared[1].lower() not in (b"utf-8", b"us-ascii", b"ascii"):
         raise PolicyError(f"it is in {declared[1].decode('ascii'):.40}", cure="Save it as UTF-8, and say so inside")
-    # as reading a text does: one way to end a line
+    # As when a text file is read: one kind of line end.
     return found.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -322,7 +331,7 @@ def _text_below(folder: Path, parts: tuple[str, ...]) -> str:
     path = folder.joinpath(*parts)
     try:
         below = path.resolve().is_relative_to(folder.resolve())
-    except (OSError, RuntimeError):  # links that lead to each other
+    except (OSError, RuntimeError):  # links that form a cycle
         below = False
     if not below:
         raise PolicyError(

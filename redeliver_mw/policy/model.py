@@ -1,30 +1,29 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""RedeliveryPolicy: what to do with a message that failed. Pure: no I/O, no clock, no randomness.
+"""Defines RedeliveryPolicy: what to do with a message that failed. Pure: no I/O, no clock, no randomness.
 
-F, `failures`, counts the failure in hand. With the default policy a message that always fails is handled
-seven times: it rests 1, 2, 4, 8, 16, 32 seconds after failures 1 to 6, and failure 7 sends it to the queue
-`DLQ.<source>`.
+F, `failures`, includes the current failure. With the default policy a message that always fails is handled seven times:
+it is delayed by 1, 2, 4, 8, 16, 32 seconds after failures 1 to 6, and failure 7 sends it to the queue `DLQ.<source>`.
 
-`decide()` asks in this order, and the first that answers wins:
+`decide()` checks in this order, and the first match wins:
 
 1. `Reject`: the end, reason `rejected`.
-2. `RetryAfter(count=False)`: rest and run again.
+2. `RetryAfter(count=False)`: delay and run again.
 3. `fatal` matches: the end, reason `fatal`.
 4. `ignore` matches: accept.
 5. `retry_on` is given and does not match: the end, reason `fatal`.
-6. Dead after so many failures, or so long: the end, reason `exhausted`.
+6. Dead after this many failures, or this long: the end, reason `exhausted`.
 
-Else rest and run again. `RetryAfter` is a wish, not an error: it skips 3 to 5. The end is `on_dead`:
-dead-letter, discard or keep; a policy without a target keeps. A predicate of the user's that raises counts as
-"not fatal, not ignored, to be retried": in doubt the message lives.
+Otherwise delay and run again. `RetryAfter` is a request, not an error: it skips 3 to 5. The end is `on_dead`:
+dead-letter, discard or keep; a policy without a target keeps. A user's predicate that raises counts as "not fatal, not
+ignored, to be retried": in doubt the message is kept.
 
-With `arms` a small random share of the messages is under another policy, so that their history can tell more:
-`of(key)` says which. Each message has one arm, drawn by lot, and the lot is a hash of the policy's version and the
-message key: every attempt of a message, in any process, after a crash, a copy or a replay, is in the same arm, and
-another version of the policy draws anew. The share that no arm has is the policy's own, in the arm `main`. All
-questions to the policy itself are answered for messages in the arm `main`; only what has to be known before any
-message is there (`longest_delay`, `places`, `goes_on`, and the version) is said of all arms together.
+With `arms` a small random share of the messages is under another policy, so that their history can tell more: `of(key)`
+returns the arm. Each message has one arm, drawn at random by a hash of the policy's version and the message key: every
+attempt of a message, in any process, after a crash, a copy or a replay, is in the same arm, and another version of the
+policy draws again. The share that no arm has is the policy's own, in the arm `main`. All methods of the policy itself
+answer for messages in the arm `main`; only what has to be known before any message arrives (`longest_delay`, `places`,
+`goes_on`, and the version) covers all arms together.
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ from .stops import Stop
 
 OnDead = Literal["dead-letter", "discard", "keep"]
 Act = Literal["failure", "arrival"]
-_BACKOFF, _EXPIRY = Backoff.exponential(1.0, 2.0, cap=60.0), Expiry()  # what holds where nothing is said
+_BACKOFF, _EXPIRY = Backoff.exponential(1.0, 2.0, cap=60.0), Expiry()  # the defaults
 _VERY_OFTEN = 10**18
-_REMEMBERED = 128  # failures whose rest is kept at hand
+_REMEMBERED = 128  # failures whose delay is cached
 TEXT_LIMIT = 500  # characters of `text`
 MAIN = "main"  # the arm of the policy itself
 NAME_LIMIT = 64  # characters of an arm's name
@@ -67,50 +66,52 @@ Arms: TypeAlias = "Mapping[str, tuple[float, RedeliveryPolicy | Mapping[str, Any
 
 
 class Arm(NamedTuple):
-    """A policy for some of the messages."""
+    """Holds a policy for some of the messages."""
 
     name: str
     propensity: float  # the probability, in (0, 1], with which a message is in this arm
-    policy: RedeliveryPolicy  # it has no arms
+    policy: RedeliveryPolicy  # without arms
 
     def __str__(self) -> str:
         return f"{self.name} ({percent(self.propensity)})"
 
 
 class TextParser(Protocol):
-    """Reads a policy out of a text in a language, or in that which its content tells."""
+    """Reads a policy from a text in a given language, or in the language that its content shows."""
 
     def __call__(self, text: str, language: str | None, *, strict: bool) -> RedeliveryPolicy: ...
 
 
-_TEXT_PARSERS: list[TextParser] = []  # one: the readers of languages make policies, so they stand above this module
+# at most one: the readers of languages make policies, so they are above this module
+_TEXT_PARSERS: list[TextParser] = []
 
 
 def parse_texts_with(parser: TextParser) -> None:
-    """Make a parser that of `RedeliveryPolicy.parse`. The package does this once, when it is imported."""
+    """Register the parser for `RedeliveryPolicy.parse`. The package does this once, when it is imported."""
     _TEXT_PARSERS[:] = [parser]
 
 
 @dataclass(frozen=True, init=False)
 class RedeliveryPolicy:
-    """How often, how slowly, and where to in the end. Frozen, compared by value, usable from any thread.
+    """Defines how often and how slowly a message is retried, and where it goes in the end.
 
-    - `dead_after`: dead at that F (>= 1), None: never; or a known stop of tenacity.
+    Frozen, compared by value, thread-safe.
+
+    - `dead_after`: dead at this F (>= 1), None: never; or a known stop of tenacity.
     - `backoff`: seconds, a sequence of them (the last repeats), a `Backoff`, or a known wait of tenacity.
-    - `dead_letter`: `queue:NAME`, `topic:NAME`, `same:NAME` or NAME with `$` for the source's name, or
-      several; None keeps the message. `on_dead`: `dead-letter`, `discard` or `keep`.
-    - `retry_on`, `fatal`, `ignore`: exception classes, a function of the exception, or a known retry of
-      tenacity.
+    - `dead_letter`: `queue:NAME`, `topic:NAME`, `same:NAME` or NAME with `$` for the source's name, or several; None
+      keeps the message. `on_dead`: `dead-letter`, `discard` or `keep`.
+    - `retry_on`, `fatal`, `ignore`: exception classes, a function of the exception, or a known retry of tenacity.
     - `act`: `arrival` if a message that has reached the limit elsewhere is ended before the handler sees it.
     - `arms`: `{"patient": (0.05, POLICY)}` puts 5% of the messages under another policy, or under what a mapping of
       these keywords makes of this one.
 
-    Anything else is a PolicyError that names the object, the place and the cure.
+    Raises PolicyError, whose text names the object, the place and the cure, for any other value.
     """
 
     stop: Stop
     backoff: Backoff
-    targets: tuple[Target, ...]  # where the dead letters go; empty if nowhere
+    targets: tuple[Target, ...]  # where dead letters go; may be empty
     on_dead: OnDead
     retry_on: Condition | None
     fatal: Condition | None
@@ -119,8 +120,8 @@ class RedeliveryPolicy:
     act: Act
     arms: tuple[Arm, ...]  # by name, without `main`
     name: str = field(compare=False)
-    language: str = field(compare=False)  # `native`, or the language it was written in
-    native: str = field(compare=False)  # the original spelling, whole; empty if it had none
+    language: str = field(compare=False)  # `native`, or the language of the original text
+    native: str = field(compare=False)  # the complete original spelling; empty if there is none
     _rests: dict[int, Redeliver] = field(compare=False, repr=False)
 
     def __init__(
@@ -142,7 +143,7 @@ class RedeliveryPolicy:
     ) -> None:
         end = choice_of(on_dead, ("dead-letter", "discard", "keep"), "on_dead")
         targets = targets_of(dead_letter)
-        self.__dict__.update(  # it is frozen from here on
+        self.__dict__.update(  # frozen from here on
             stop=stop_of(dead_after),
             backoff=backoff_of(backoff),
             targets=targets if end == "dead-letter" else (),
@@ -161,7 +162,10 @@ class RedeliveryPolicy:
         self.__dict__["arms"] = arms_of(arms, self)
 
     def replace(self, **changes: Any) -> RedeliveryPolicy:
-        """The same policy with other keywords of the constructor. Its spelling goes, its name stays."""
+        """Return the policy with other keywords of the constructor.
+
+        The copy keeps the name and loses the original spelling.
+        """
         kept = ("backoff", "retry_on", "fatal", "ignore", "expiry", "act", "name")
         given = {key: getattr(self, key) for key in kept}
         given |= {"dead_after": self.stop, "dead_letter": self.targets or None, "on_dead": self.on_dead}
@@ -172,39 +176,39 @@ class RedeliveryPolicy:
             given["on_dead"] = "dead-letter"
         made = RedeliveryPolicy(**given | changes)
         if made.backoff is self.backoff:
-            made.__dict__["_rests"] = self._rests  # they depend on the back-off alone, so both remember them
+            made.__dict__["_rests"] = self._rests  # they depend on the back-off alone, so both policies share the cache
         return made
 
     @classmethod
     def parse(cls, text: str, language: str | None = None, *, strict: bool = False) -> RedeliveryPolicy:
-        """The policy that `text` spells, in any language that is built; told by its content if none is named.
+        """Return the policy in `text`, in any implemented language; detected by its content if none is named.
 
-        `strict` refuses what the original system's manual refuses although its program takes it.
-        PolicyError if it cannot be read, ConfigError if the language is not built yet.
+        `strict` refuses what the original system's manual refuses although its program accepts it. Raises PolicyError
+        if the text cannot be read, ConfigError if the language is not implemented.
         """
         return _TEXT_PARSERS[0](text, language, strict=strict)
 
     def of(self, key: str) -> Arm:
-        """The arm of the message with that key, and the policy that decides; `main` where there are no arms."""
+        """Return the arm of the message with that key, with the policy that decides; `main` if there are no arms."""
         return drawn(self.apart, f"{self.version}/{key}")
 
     @cached_property
     def apart(self) -> tuple[Arm, ...]:
-        """All arms, `main` first, each with a policy that has none."""
+        """Return all arms, `main` first, each with a policy that has none."""
         if not self.arms:
             return (Arm(MAIN, 1.0, self),)
         return (Arm(MAIN, left_over(arm.propensity for arm in self.arms), self.replace(arms=None)), *self.arms)
 
     @property
     def alone(self) -> RedeliveryPolicy:
-        """Itself without arms: that of `main`."""
+        """Return the policy without arms: that of `main`."""
         return self.apart[0].policy if self.arms else self
 
     def decide(self, failures: int, elapsed: float = 0.0, error: BaseException | None = None) -> Decision:
-        """What to do after a failure. Pure, never raises; any thread.
+        """Return what to do after a failure. Pure, never raises. Thread-safe.
 
-        `failures` is F with this one included (0 is possible after `RetryAfter(count=False)`), `elapsed` the
-        seconds since the first attempt, `error` what the handler raised, or None if that is not known.
+        `failures` is F including this failure (0 is possible after `RetryAfter(count=False)`), `elapsed` the seconds
+        since the first attempt, `error` the handler's exception, or None if that is not known.
         """
         wish = 0.0
         if isinstance(error, BaseExceptionGroup):
@@ -222,10 +226,10 @@ class RedeliveryPolicy:
         return self._redeliver(failures, wish)
 
     def on_arrival(self, failures: int) -> Decision | None:
-        """What to do with a message that arrives after `failures` failures; None: run the handler.
+        """Return what to do with a message that arrives after `failures` failures; None: run the handler.
 
-        Only a policy with `act="arrival"` says more than None: there a message that has reached its limit
-        without `decide()` having been asked is ended, and its handler not called.
+        Only a policy with `act="arrival"` ever returns more than None: it ends a message that has reached its limit
+        without a call of `decide()`, and the handler is not called.
         """
         limit = self.dead_after
         if self.act == "failure" or self.on_dead == "keep" or limit is None or failures < limit:
@@ -233,35 +237,38 @@ class RedeliveryPolicy:
         return self.end("exhausted", failures)
 
     def end(self, reason: str, failures: int = 1, *, detail: str = "", wish: float = 0.0) -> Decision:
-        """What this policy does with a dead message, whatever killed it; Keep rests at least `wish` s."""
+        """Return what this policy does with a dead message, whatever the reason; Keep delays for at least `wish` s."""
         if self.on_dead == "dead-letter":
             return DeadLetter(self.targets, reason, detail)
         if self.on_dead == "discard":
             return Discard(reason, detail)
-        # the last delay repeats for ever: that of the failure before the limit
+        # The last delay repeats for ever: the one of the failure before the limit.
         last = failures if self.dead_after is None else min(failures, self.dead_after - 1)
         last = max(last, 1)
         return Keep(*self._span(last, wish), self.backoff, last, reason, detail)
 
     def retries(self, error: BaseException) -> bool:
-        """Does `retry_on` name this error? False without a `retry_on`: for what dies at once unless named."""
+        """Return whether `retry_on` names this error.
+
+        False without a `retry_on`: for errors that are fatal unless named.
+        """
         return self.retry_on is not None and says(self.retry_on, error, in_doubt=False)
 
     def expired(self) -> DeadLetter | Discard:
-        """What to do with a message that expired while it was in our hands."""
+        """Return what to do with a message that expired while we held it."""
         return self.expiry.decide(self.targets)
 
     @property
     def places(self) -> tuple[Target, ...]:
-        """Everywhere a message could be moved to, in any arm: as a dead letter, or because it expired."""
+        """Return every target that a message could be moved to, in any arm: as a dead letter, or because it expired."""
         late = () if self.expiry.target is None else (self.expiry.target,)
         others = (place for arm in self.arms for place in arm.policy.places)
         return tuple(dict.fromkeys((*self.targets, *late, *others)))
 
     def with_places(self, change: Callable[[Target], Target]) -> RedeliveryPolicy:
-        """Return the same policy, in the same language, with each of its own places changed; of two alike one is left.
+        """Return the same policy, in the same language, with each of its own targets changed; duplicates are removed.
 
-        The arms stay as they are.
+        The arms stay unchanged.
         """
         expiry = self.expiry
         if expiry.target is not None:
@@ -270,50 +277,53 @@ class RedeliveryPolicy:
         if (targets, expiry) == (self.targets, self.expiry):
             return self
         changes = {"dead_letter": targets or None, "on_dead": self.on_dead, "expiry": expiry}
-        # what a message itself says to the policy's system hangs on the language
+        # What a message itself tells the policy's system depends on the language.
         return self.replace(**changes, language=self.language, native=self.native)
 
     def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
-        """Itself, for every destination: a policy serves where a PolicyMap does."""
+        """Return the policy itself, for every destination: a policy can be used in place of a PolicyMap."""
         return self
 
     @property
     def dead_after(self) -> int | None:
-        """The F at which a message is dead however fast it failed; None if there is none."""
+        """Return the F at which a message is dead however fast it failed, or None."""
         return self.stop.failures()
 
     @property
     def goes_on(self) -> bool:
-        """Can a message fail for ever without an end, in any arm? Not if some F or some time is the last."""
+        """Return whether a message can fail for ever without an end, in any arm.
+
+        It cannot if some F or some time is the last.
+        """
         endless = self.on_dead == "keep" or not self.stop.met(_VERY_OFTEN, math.inf)
         return endless or any(arm.policy.goes_on for arm in self.arms)
 
     @cached_property
     def longest_delay(self) -> float:
-        """The longest rest that a message can meet in any arm, jitter included; seconds, at most LONGEST.
+        """Return the longest delay that a message can meet in any arm, with jitter; seconds, at most LONGEST.
 
-        Exact as far as `Backoff.longest` is. `RetryAfter` may ask for more: that is not the policy's.
+        As exact as `Backoff.longest`. `RetryAfter` may ask for more, which is not part of the policy.
         """
         last = self._last_rest()
-        # a message that is kept rests once more even if its first failure was the last allowed
+        # A message that is kept is delayed once more even if its first failure was the last allowed one.
         own = self.backoff.longest(max(last, 1) if last is not None and self.on_dead == "keep" else last)
         return max([own, *(arm.policy.longest_delay for arm in self.arms)])
 
     @cached_property
     def text(self) -> str:
-        """The native spelling, or a description; one line of at most 500 characters. For headers and logs."""
+        """Return the native spelling, or a description; one line of at most 500 characters. For headers and logs."""
         line = " ".join(self.native.split()) or describe(self)
         return line if len(line) <= TEXT_LIMIT else line[: TEXT_LIMIT - 3] + "..."
 
     @cached_property
     def version(self) -> str:
-        """12 hex digits, the same for the same behaviour in every process. Name and spelling do not count."""
+        """Return 12 hex digits, the same for the same behaviour in every process. Name and spelling do not count."""
         arms = "".join(f"|{arm.name!r} {arm.propensity!r} {arm.policy.version}" for arm in self.arms)
         whole = f"{describe(self)}|{self.backoff!r}|{self.stop!r}{arms}"
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def _last_rest(self) -> int | None:
-        # the last failure that can be followed by a rest: of a message that fails as fast as it is let
+        # The last failure that can be followed by a delay, for a message that fails as fast as possible.
         elapsed = 0.0
         for failures in range(1, 1000):
             if self.stop.met(failures, elapsed):
@@ -322,9 +332,11 @@ class RedeliveryPolicy:
         return None if self.dead_after is None else self.dead_after - 1
 
     def _of_group(self, failures: int, elapsed: float, group: BaseExceptionGroup[BaseException]) -> Decision:
-        """A group fails by its leaves: any that is rejected or fatal ends it, and the longest wish to wait counts.
+        """Return the decision for a group, which depends on its leaves.
 
-        It is ignored only if all leaves are. A rule that speaks of the group itself says it of all of them.
+        Any rejected or fatal leaf ends the retries, and the longest request to wait counts.
+
+        A group is ignored only if all leaves are. A rule that names the group itself applies to all of them.
         """
         leaves = leaves_of(group)
         rejected = next((leaf for leaf in leaves if isinstance(leaf, Reject)), None)
@@ -343,7 +355,7 @@ class RedeliveryPolicy:
     def _by_leaves(
         self, failures: int, group: BaseException, errors: Sequence[BaseException], *, whole: bool
     ) -> Decision | None:
-        # `errors` are the leaves that are no wish to wait, all of them if `whole`
+        # `errors` are the leaves that are not a request to wait, all of them if `whole`.
         if self.fatal is not None and any(says(self.fatal, one, in_doubt=False) for one in (group, *errors)):
             return self.end("fatal", failures)
         rest = list(errors)
@@ -377,7 +389,7 @@ class RedeliveryPolicy:
         return found
 
     def _span(self, failures: int, wish: float) -> DelaySpan:
-        if failures < 1:  # it never failed: the rest is what the handler asked for
+        if failures < 1:  # it never failed: the handler asked for the delay
             return DelaySpan(wish, wish, wish)
         base, low, high = self.backoff.span(failures)
         return DelaySpan(max(base, wish), max(low, wish), max(high, wish))
@@ -399,7 +411,7 @@ def describe(policy: RedeliveryPolicy) -> str:
 
 
 def arms_of(given: Arms | None, base: RedeliveryPolicy) -> tuple[Arm, ...]:
-    """Return the arms of `base`, by name; none for None. A mapping in place of a policy says what differs."""
+    """Return the arms of `base`, by name; none for None. A mapping in place of a policy holds the differences."""
     if given is None:
         return ()
     if not isinstance(given, Mapping) or not given:
@@ -410,7 +422,7 @@ def arms_of(given: Arms | None, base: RedeliveryPolicy) -> tuple[Arm, ...]:
 
 
 def arm_name(name: object) -> str:
-    """Return the name of an arm. Raises PolicyError if it is none."""
+    """Return the name of an arm. Raises PolicyError if the value is not a valid name."""
     if name == MAIN:
         raise PolicyError(f"an arm called {MAIN}", where="arms", cure=f"Rename it: {MAIN} is the policy itself")
     if not isinstance(name, str) or name != name.strip() or not name.isprintable() or not 0 < len(name) <= NAME_LIMIT:
@@ -420,7 +432,7 @@ def arm_name(name: object) -> str:
 
 
 def arm_share(given: object) -> float:
-    """Return the share of an arm. Raises PolicyError if it is none."""
+    """Return the share of an arm. Raises PolicyError if the value is not a valid share."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1:
         what = "there is no share" if given is None else f"the share is {given!r:.200}"
         raise PolicyError(what, cure="Give a number above 0 and below 1: 0.05 is 5%")
@@ -428,7 +440,7 @@ def arm_share(given: object) -> float:
 
 
 def left_over(shares: Iterable[float]) -> float:
-    """Return what these shares leave to the arm `main`. Raises PolicyError if that is nothing."""
+    """Return what these shares leave to the arm `main`. Raises PolicyError if nothing is left."""
     whole = math.fsum(shares)
     if not whole < 1:
         cure = f"Make them smaller: {MAIN}, the policy itself, has what they leave"
@@ -437,9 +449,9 @@ def left_over(shares: Iterable[float]) -> float:
 
 
 def drawn(arms: Sequence[Arm], lot: str) -> Arm:
-    """Return the arm to which a lot belongs. The first arm has what the others leave."""
+    """Return the arm to which a lot belongs. The first arm has the share that the others leave."""
     digest = hashlib.sha256(lot.encode("utf-8", "surrogatepass")).digest()
-    at = (int.from_bytes(digest[:8], "big") >> 11) / 2**53  # evenly in [0, 1)
+    at = (int.from_bytes(digest[:8], "big") >> 11) / 2**53  # uniform in [0, 1)
     for arm in arms[1:]:
         if at < arm.propensity:
             return arm
@@ -459,7 +471,7 @@ def _arm(name: str, given: object, base: RedeliveryPolicy) -> Arm:
     share, policy = given
     try:
         return Arm(name, arm_share(share), _policy(policy, base))
-    except TypeError as error:  # a keyword that RedeliveryPolicy does not have
+    except TypeError as error:  # RedeliveryPolicy has no such keyword
         raise PolicyError(f"{error}", where=where, cure="Use the keywords of RedeliveryPolicy") from None
     except PolicyError as error:
         error.where = f"{where}.{error.where}" if error.where else where
@@ -473,5 +485,5 @@ def _policy(given: object, base: RedeliveryPolicy) -> RedeliveryPolicy:
         raise PolicyError(f"{given!r:.200} is no policy", cure=cure)
     if made.arms:
         raise PolicyError("an arm with arms of its own", cure="Give them to the policy itself, beside this one")
-    # What handlers and senders are offered hangs on the language, and they cannot know the arm.
+    # What handlers and senders can use depends on the language, and they cannot know the arm.
     return made if made.language == base.language else made.replace(language=base.language, native=made.native)

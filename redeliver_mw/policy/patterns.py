@@ -1,13 +1,13 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Destination patterns of ActiveMQ and of Artemis: what they match, and which of several comes first. Pure.
+"""Defines destination patterns of ActiveMQ and of Artemis: what they match, and which of several comes first. Pure.
 
-Names are words with dots between them.
+Names are words separated by dots.
 
-- ActiveMQ: a word that is `*` stands for one word, `>` at the end for any number of words, none included. A
-  star among letters is a letter. A comma separates patterns: `A,B.>` is both.
-- Artemis: `*` stands for one word, or among letters for a part of one; `#` at the end for any number of words,
-  none included. The name of a queue, `ADDRESS::QUEUE`, is matched by what matches its address.
+- ActiveMQ: a word that is `*` stands for one word, `>` at the end for any number of words, none included. A star inside
+  a word is an ordinary character. A comma separates patterns: `A,B.>` is both.
+- Artemis: `*` stands for one word, or inside a word for a part of it; `#` at the end for any number of words, none
+  included. A pattern that matches an address also matches the name of its queue, `ADDRESS::QUEUE`.
 
 So `A.>` and `A.#` match `A`, `A.B` and `A.B.C`, and do not match `AB`.
 """
@@ -24,16 +24,19 @@ Syntax = Literal["activemq", "artemis"]
 
 
 class Pattern:
-    """One pattern, read once. Not changed afterwards; usable from any thread.
+    """Is one pattern, parsed once. Not changed afterwards; thread-safe.
 
-    `words` are its words without the wildcard that takes the rest, which `rest` tells; `literal` if it is a
-    plain name, `partial` if a star stands among letters and counts.
+    `words` are its words without the wildcard for any number of words, which `rest` indicates; `literal` if it is a
+    plain name, `partial` if a star is inside a word and counts.
     """
 
     __slots__ = ("_fixed", "literal", "partial", "rest", "syntax", "text", "words")
 
     def __init__(self, text: str, syntax: Syntax) -> None:
-        """PolicyError for an empty pattern, or one in which anything follows the wildcard that takes the rest."""
+        """Parse the pattern.
+
+        Raises PolicyError if it is empty, or if anything follows the wildcard for any number of words.
+        """
         self.text, self.syntax = text, syntax
         if syntax == "artemis":
             self._read_artemis()
@@ -43,14 +46,14 @@ class Pattern:
         self.literal = not self.rest and not self.partial and len(self._fixed) == len(self.words)
 
     def matches(self, name: str, words: Sequence[str] | None = None) -> bool:
-        """Does it match a name? `words` are the name's, if the caller has them already."""
+        """Return whether the pattern matches a name. `words` are the name's, if the caller has them already."""
         words = name.split(".") if words is None else words
-        # to Artemis an empty word is none: no star stands for it, and a dot at the end is no more words
+        # To Artemis an empty word is no word: no star stands for it, and a dot at the end adds no words.
         closely = self.partial or (self.syntax == "artemis" and "" in words)
         return self._fits(words) if closely else self._covers(words)
 
     def contains(self, other: Pattern) -> bool:
-        """Does it match whatever `other` matches? For patterns whose stars are words."""
+        """Return whether the pattern matches everything that `other` matches. For patterns whose stars are words."""
         return (self.rest or not other.rest) and self._covers(other.words)
 
     def _covers(self, words: Sequence[str]) -> bool:
@@ -59,7 +62,7 @@ class Pattern:
         return all(words[at] == word for at, word in self._fixed)
 
     def _fits(self, words: Sequence[str]) -> bool:
-        # word by word: one regular expression of many stars can take for ever
+        # Word by word, because one regular expression of many stars can take for ever.
         if not self.words:
             return self.rest
         more = words[len(self.words) :]
@@ -87,12 +90,12 @@ class Pattern:
 
 @lru_cache(maxsize=4096)
 def pattern_of(text: str, syntax: Syntax) -> Pattern:
-    """The pattern; the same object for the same text. PolicyError if it is none."""
+    """Return the pattern; the same object for the same text. Raises PolicyError if the text is not a pattern."""
     return Pattern(text, syntax)
 
 
 def patterns_of(text: str, syntax: Syntax) -> list[Pattern]:
-    """The patterns in a text: one, but for ActiveMQ's commas. PolicyError if it is none."""
+    """Return the patterns in a text: one, except for ActiveMQ's commas. Raises PolicyError if one is not a pattern."""
     if syntax == "artemis":
         return [pattern_of(text, syntax)]
     parts = [part.strip() for part in text.split(",") if part.strip()]
@@ -100,18 +103,21 @@ def patterns_of(text: str, syntax: Syntax) -> list[Pattern]:
 
 
 def from_inside(patterns: Iterable[Pattern]) -> list[Pattern]:
-    """In an order in which none stands behind one that contains it: the most words written out first."""
+    """Return the patterns in an order in which none follows one that contains it: the most literal words first."""
     return sorted(patterns, key=inside_key)
 
 
 def inside_key(one: Pattern) -> tuple[int, bool, int, str]:
-    """What `from_inside` sorts by."""
+    """Return the sort key of `from_inside`."""
     return (-len(one._fixed), one.rest, -len(one.words), one.text)
 
 
 def closest(name: str, matching: Iterable[Pattern]) -> Pattern | None:
-    """ActiveMQ's choice out of the patterns that match `name`: the name itself, else the pattern that lies
-    inside the others; of patterns that do not lie in each other, the first by its text."""
+    """Return ActiveMQ's choice among the patterns that match `name`, or None.
+
+    The choice is the name itself, else the pattern that the others contain; of patterns that do not contain each other,
+    the first by its text.
+    """
     inner: list[Pattern] = []
     for pattern in from_inside(matching):
         if pattern.text == name:
@@ -122,8 +128,12 @@ def closest(name: str, matching: Iterable[Pattern]) -> Pattern | None:
 
 
 def by_precedence(patterns: Iterable[Pattern]) -> list[Pattern]:
-    """As Artemis sorts: no wildcard before stars only before any `#`; of several with `#` the longer text first;
-    of several with stars, from the left, the one that has a word where the other has a star."""
+    """Return the patterns in Artemis' order.
+
+    A pattern without wildcards comes before one with stars only, and that before any with `#`; of several with `#` the
+    longer text comes first; of several with stars, compared from the left, the one that has a word where the other has
+    a star.
+    """
     return sorted(patterns, key=precedence_key)
 
 
@@ -135,7 +145,7 @@ def _compare(one: Pattern, other: Pattern) -> int:
     if _rank(one) != _rank(other):
         return _rank(one) - _rank(other)
     if one.rest or not _rank(one):
-        # two names match alike where one has its queue's name behind it: that one is closer
+        # Two names can match the same queue if one includes the queue's own name: that one is closer.
         return len(other.text) - len(one.text)
     for left, right in zip(one.words, other.words, strict=False):
         if (left == "*") != (right == "*"):
@@ -147,7 +157,7 @@ precedence_key = cmp_to_key(_compare)
 
 
 def _fits(letters: Sequence[str], word: str) -> bool:
-    """Are these the letters of a word, in their order, with one letter or more wherever a star stood between them?"""
+    """Return whether these are the letters of a word, in order, with one letter or more for each star between them."""
     if len(letters) == 1:
         return word == letters[0]
     first, *between, last = letters

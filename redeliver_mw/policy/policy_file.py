@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A policy file that may change: what it said last, and whether it is worth reading again.
+"""Tracks a policy file that may change: its last content, and whether it is worth reading again.
 
-No thread and no clock: somebody calls `look()` about once a second, `read()` when that answers `changed`, on any
-thread, and `take()` if what it says is to hold.
+There is no thread and no clock here: the caller calls `look()` about once a second, `read()` if that returns `changed`,
+on any thread, and `take()` if the content is to apply.
 """
 
 from __future__ import annotations
@@ -19,24 +19,26 @@ from .loading import bytes_of, policies_in
 from .model import RedeliveryPolicy
 
 Look = Literal["same", "changed", "gone"]
-# Of what a name leads to, links followed: when it was written, and its permissions changed, in ns; bytes; inode.
+# The state of the file that a name leads to, links followed: when it was written, and its permissions changed, in ns;
+# bytes; inode.
 Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a file said. Without `policies` it is what holds already, or the `error` tells what is wrong."""
+    """Holds the content of a file. Without `policies` the content is already in use, or `error` holds what is wrong."""
 
-    stamp: Stamp | None  # None: it was written to meanwhile, and may be half of something
-    content: str  # 12 hex digits of its bytes; empty if it could not be read
+    stamp: Stamp | None  # None: the file was written to meanwhile, and may be incomplete
+    content: str  # 12 hex digits of a hash of its bytes; empty if it could not be read
     policies: PolicyMap | None = None
     error: ConfigError | None = None
 
 
 class PolicyFile:
-    """Serves where a PolicyMap does, with the policies that were taken last. One caller at a time, but for `read`.
+    """Takes the place of a PolicyMap, with the policies that were applied last. Not thread-safe, except for `read`.
 
-    Read when it is made: PolicyError or ConfigError as of `load_policies`; with `strict` also for misplaced elements.
+    The file is read when the object is made. Raises PolicyError or ConfigError as `load_policies` does; with `strict`
+    also for misplaced elements.
     """
 
     def __init__(self, path: Path, *, strict: bool = False) -> None:
@@ -48,7 +50,8 @@ class PolicyFile:
             raise first.error or PolicyError("it is being written to", where=str(path), cure="Try again")
         self.policies = first.policies
         self.content = first.content
-        self._read: Stamp | None = None  # so it is read once more: of two changes at once a clock may show only one
+        # read once more, because the clock may show only one of two changes at the same time
+        self._read: Stamp | None = None
         self._seen: Stamp | None = None
         self._gone = False
 
@@ -56,13 +59,15 @@ class PolicyFile:
         return str(self.path)
 
     def resolve(self, name: str, kind: str = "queue") -> RedeliveryPolicy:
-        """The policy for a source of that name, as of now."""
+        """Return the current policy for a source of that name."""
         return self.policies.resolve(name, kind)
 
     def look(self) -> Look:
-        """`changed` until that change is `noted`, once it looks the same twice: before, it may be half written.
+        """Return `changed` once the file looks the same twice, until the change is `noted`.
 
-        `gone`, once, for a file that is not there, or cannot be seen any more.
+        Before that the file may be half written.
+
+        Returns `gone`, once, for a file that does not exist, or cannot be accessed any more.
         """
         stamp = self._stamp()
         steady, self._seen = stamp == self._seen, stamp
@@ -75,9 +80,9 @@ class PolicyFile:
         return "same" if stamp == self._read else "changed"
 
     def read(self) -> Reading:
-        """Read and parse it, which may take a while; changes nothing here. Never raises.
+        """Read and parse the file, which may take a while; changes nothing here. Never raises.
 
-        An empty file is refused: a full disk leaves one behind.
+        An empty file is refused, because a full disk leaves an empty file behind.
         """
         before, content = self._stamp(), ""
         try:
@@ -88,17 +93,17 @@ class PolicyFile:
             policies = policies_in(found, self.path, strict=self._strict)
         except ConfigError as error:
             return Reading(self._unless_changed(before), content, error=error)
-        except Exception as error:  # a fault of ours, and no reason to stop watching
+        except Exception as error:  # an error of ours, and no reason to stop watching
             fault = PolicyError(f"it cannot be read: {error!r:.200}", where=str(self.path))
             return Reading(self._unless_changed(before), content, error=fault)
         return Reading(self._unless_changed(before), content, policies)
 
     def noted(self, reading: Reading) -> None:
-        """It need not be read again as long as it looks as it did then."""
+        """Note that the file need not be read again as long as it looks as it did then."""
         self._read = reading.stamp
 
     def take(self, reading: Reading) -> None:
-        """What was read holds from now on."""
+        """Apply what was read from now on."""
         assert reading.policies is not None
         self.policies, self.content = reading.policies, reading.content
 

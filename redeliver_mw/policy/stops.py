@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""When a message is dead: after so many failures, after so long, or both. Pure."""
+"""Defines when a message is dead: after a number of failures, after some time, or both. Pure."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from .backoff import seconds_of
 
 
 class Stop(ABC):
-    """A frozen condition on F and on the seconds since the first attempt."""
+    """Tests F and the seconds since the first attempt. Frozen."""
 
     @abstractmethod
     def met(self, failures: int, elapsed: float) -> bool:
-        """Is a message dead that failed `failures` times within `elapsed` seconds?"""
+        """Return whether a message is dead that failed `failures` times within `elapsed` seconds."""
 
     @abstractmethod
     def failures(self) -> int | None:
-        """The F at which a message is dead however fast it failed; None if there is none."""
+        """Return the F at which a message is dead however fast it failed, or None."""
 
 
 @dataclass(frozen=True)
 class AfterFailures(Stop):
-    """Dead at F >= `limit`; None is never."""
+    """Stops at F >= `limit`; None is never."""
 
     limit: int | None
 
@@ -50,7 +50,7 @@ class AfterFailures(Stop):
 
 @dataclass(frozen=True)
 class AfterSeconds(Stop):
-    """Dead at the first failure that is `limit` seconds or more after the first attempt."""
+    """Stops at the first failure that is `limit` seconds or more after the first attempt."""
 
     limit: float
 
@@ -69,7 +69,7 @@ class AfterSeconds(Stop):
 
 @dataclass(frozen=True)
 class AnyStop(Stop):
-    """Dead as soon as one of the parts says so."""
+    """Stops as soon as one of the parts does."""
 
     parts: tuple[Stop, ...]
 
@@ -85,7 +85,7 @@ class AnyStop(Stop):
 
 @dataclass(frozen=True)
 class AllStops(Stop):
-    """Dead once all of the parts say so."""
+    """Stops once all of the parts do."""
 
     parts: tuple[Stop, ...]
 

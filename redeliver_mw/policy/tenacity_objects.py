@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""tenacity's waits, stops and retries, translated once into our own model.
+"""Translates tenacity's waits, stops and retries once into our own model.
 
-They are read, never called: `wait_random` and its kin draw inside the call, so that two calls with one state
-answer differently, and a policy must not. F is their `attempt_number`, `elapsed` their `seconds_since_start`.
-tenacity itself is not imported: an object is known by its class, and a class of the user's own that inherits
-from one of tenacity's is refused, because nobody can read what it computes.
+The objects are read, never called: `wait_random` and similar ones draw inside the call, so that two calls with one
+state answer differently, which a policy must not do. F is their `attempt_number`, `elapsed` their
+`seconds_since_start`. tenacity itself is not imported: an object is recognised by its class. A user's class that
+inherits from one of tenacity's is refused, because its computation cannot be read.
 
 =============================  ==========================================================================
 wait_fixed, wait_none          the same delay always
@@ -38,24 +38,24 @@ _PART = "a part of "
 
 
 def is_tenacitys(thing: object) -> bool:
-    """Does it come from tenacity, or inherit from something that does?"""
+    """Return whether an object comes from tenacity, or from a class that inherits from one of tenacity's."""
     return any(_tenacity(kind) for kind in type(thing).__mro__)
 
 
 def wait_to_backoff(wait: object, where: str = "backoff") -> Backoff:
-    """The same delays as a Backoff; PolicyError for a wait that is not in the table above."""
+    """Return the same delays as a Backoff. Raises PolicyError for a wait that is not in the table above."""
     cure = "Use a number, a list of seconds, a Backoff, or one of the waits that are known"
     return _translate(_WAITS, wait, where, cure)
 
 
 def stop_to_stop(stop: object, where: str = "dead_after") -> Stop:
-    """The same condition; PolicyError for a stop that is not in the table above."""
+    """Return the same condition. Raises PolicyError for a stop that is not in the table above."""
     cure = "Use a number, None, stop_after_attempt, stop_after_delay, or | and & of these"
     return _translate(_STOPS, stop, where, cure)
 
 
 def retry_to_condition(retry: object, where: str = "retry_on") -> Condition:
-    """The same question to an exception; PolicyError for one that is not in the table above."""
+    """Return the same test of an exception. Raises PolicyError for one that is not in the table above."""
     cure = "Use exception classes, a function of the exception, or a retry_if_exception*"
     return _translate(_RETRIES, retry, where, cure)
 
@@ -86,7 +86,7 @@ def _chained(wait: Any) -> Backoff:
 
 
 def _first(wait: Any) -> float:
-    # wait_exponential_jitter had `initial` only, before it got `multiplier`
+    # wait_exponential_jitter had only `initial` before it got `multiplier`.
     first: float = wait.multiplier if hasattr(wait, "multiplier") else wait.initial
     return first
 

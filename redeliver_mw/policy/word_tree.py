@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns found by their words, so that of many only the few are looked at that can match. Pure."""
+"""Finds patterns by their words, so that only the few that can match are tested. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 from .patterns import Pattern
 
 T = TypeVar("T")
-DEEPEST = 8  # words: what is longer is told apart by its first ones, and the tree stays small
+DEEPEST = 8  # words: longer patterns are told apart by their first ones, and the tree stays small
 
 
 class WordTree(Generic[T]):
-    """Values under patterns. What it finds may match; whoever asks looks closer."""
+    """Holds values under patterns. A found value may match; the caller tests further."""
 
     __slots__ = ("_below", "_here")
 
@@ -23,16 +23,16 @@ class WordTree(Generic[T]):
         self._below: dict[str, WordTree[T]] = {}
 
     def add(self, pattern: Pattern, value: T) -> None:
-        """A value under a pattern; several may stand under one."""
+        """Add a value under a pattern; a pattern may have several."""
         node = self
         for word in pattern.words[:DEEPEST]:
             if pattern.partial and "*" in word and word != "*":
-                break  # such a word is any that fits, and what follows hangs on it
+                break  # such a word matches many, and the rest depends on it
             node = node._below.setdefault(word, WordTree())
         node._here.append(value)
 
     def matching(self, words: Sequence[str]) -> list[T]:
-        """The values of all patterns that match a name of these words, and of a few that do not."""
+        """Return the values of all patterns that match a name of these words, and of a few that do not."""
         found, level = list(self._here), [self]
         for word in words[:DEEPEST]:
             level = [node._below[each] for node in level for each in {word, "*"} if each in node._below]
@@ -41,7 +41,7 @@ class WordTree(Generic[T]):
         return found
 
     def overlapping(self, pattern: Pattern) -> Iterator[T]:
-        """The values of all patterns that match a name which this one matches too, and of a few that do not.
+        """Yield the values of all patterns that match a name that this one matches too, and of a few that do not.
 
         For patterns whose stars are words.
         """

@@ -33,8 +33,9 @@ _FINE = {0, INTERRUPTED, -signal.SIGTERM, -signal.SIGINT}  # exit codes of a pro
 
 
 class ChildStarted(NamedTuple):
-    """Reports that a process consumes. `processes` of this App have sources to consume; a stop takes at most
-    `stop_timeout` seconds.
+    """Reports that a process consumes.
+
+    `processes` of this App have sources to consume; a stop takes at most `stop_timeout` seconds.
     """
 
     processes: int

@@ -21,8 +21,9 @@ from .delays import DelayOptions
 
 
 def limit_meant(read: BrokerLimit, told: int | None) -> BrokerLimit:
-    """Return the limit that the broker reports, else the user's: `told` is the counted return that no message
-    survives, 0: no limit.
+    """Return the limit that the broker reports, else the user's.
+
+    `told` is the counted return that no message survives, 0: no limit.
     """
     if read.trust is not Trust.UNKNOWN or told is None:
         return read
@@ -32,8 +33,9 @@ def limit_meant(read: BrokerLimit, told: int | None) -> BrokerLimit:
 def check_limit(
     source: Destination, policy: RedeliveryPolicy, ways: DelayOptions, capabilities: Capabilities, limit: BrokerLimit
 ) -> None:
-    """Raise ConfigError if the broker is sure to act first: the returns that our failures alone cause reach its
-    limit.
+    """Raise ConfigError if the broker is sure to act first.
+
+    That is the case if the returns that our failures alone cause reach its limit.
     """
     made = _returns_of(policy, ways, capabilities)
     if limit.trust is Trust.UNKNOWN or limit.returns is None or made < limit.returns:

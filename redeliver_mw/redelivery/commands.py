@@ -41,8 +41,9 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class HandlerSucceeded:
-    """Reports that a handler succeeded, for a tracked delivery, one of a lost generation, or one with `sends` of its
-    own.
+    """Reports that a handler succeeded.
+
+    The delivery is a tracked one, one of a lost generation, or one with `sends` of its own.
 
     `ran`: seconds that the handler took.
     """
@@ -129,8 +130,9 @@ class GenerationLost:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerRetired:
-    """Reports that the user's code cancelled a consumer: none of its deliveries may be held, and running ones can
-    still be settled.
+    """Reports that the user's code cancelled a consumer.
+
+    None of its deliveries may be held, and running ones can still be settled.
     """
 
     generation: int
@@ -185,8 +187,9 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True)
 class PublishCopy:
-    """Asks to publish this copy, or to park it until `due_us` (microseconds since 1970), and to feed its
-    `CopyAnswered`.
+    """Asks to publish this copy, or to park it until `due_us`, and to feed its `CopyAnswered`.
+
+    `due_us` is in microseconds since 1970.
     """
 
     token: Token

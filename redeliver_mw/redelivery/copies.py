@@ -67,8 +67,7 @@ class RetryTerms:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """Holds a decision that sends messages: copies to `targets`, each after `after` seconds; then the original is
-    settled.
+    """Holds a decision that sends copies to `targets`, each after `after` seconds, and then settles the original.
 
     `outcome` and `reason` are written to the record. `not_before_us` is set on retry copies only; `aside` on copies
     that are parked because an earlier message of their key comes first. A message that is redirected because it expired
@@ -90,8 +89,10 @@ class Transfer:
     aside: bool = False
 
     def when(self, n: int) -> tuple[float, int | None]:
-        """Return for the n-th copy the seconds that the broker delays it, and from when on limbo may send it (0: at
-        once).
+        """Return the times of the n-th copy.
+
+        These are the seconds that the broker delays it, and from when on limbo may send it (microseconds since 1970, 0:
+        at once).
         """
         after, parked, due_us = self.after, self.parked, self.not_before_us
         if self.sends:
@@ -161,8 +162,9 @@ def limbo_letter(
 
 
 def as_it_was(out: Outgoing) -> Outgoing:
-    """Return a parked message as it will be published: a letter of a message that cannot be copied loses our
-    headers.
+    """Return a parked message as it will be published.
+
+    A letter of a message that cannot be copied loses our headers.
     """
     if UNCOPYABLE not in out.headers:
         return out
@@ -172,8 +174,9 @@ def as_it_was(out: Outgoing) -> Outgoing:
 def release_annotations(
     delivery: Delivery, past: Past, lineage: str, move: Transfer, signature: Provenance, capabilities: Capabilities
 ) -> dict[str, str]:
-    """Return the headers for a message that is released with a delay: those of a retry copy, though the message is the
-    same.
+    """Return the headers for a message that is released with a delay.
+
+    They are those of a retry copy, though the message is the same.
 
     Raises NotCopyable if they do not fit.
     """
@@ -192,8 +195,9 @@ def replay_copy(
     lineage: str,
     known_as: str | None = None,
 ) -> Outgoing:
-    """Return a dead letter as it is replayed to `source`, from which it was consumed: a new generation, without
-    history.
+    """Return a dead letter as it is replayed to `source`, from which it was consumed.
+
+    The copy is a new generation, without history.
 
     `lineage` is for a letter without a lineage and without anything to derive one from. `known_as` is the message's key
     at its source, for a letter from which the key can no longer be derived because it goes elsewhere now, or has
@@ -227,8 +231,9 @@ def copy_ids(past: Past, lineage: str, targets: Sequence[Destination]) -> list[s
 
 
 def _kept_headers(delivery: Delivery, capabilities: Capabilities) -> dict[str, Any]:
-    """Return the user's own headers, without ours of the previous hop and without those that the broker would act on
-    again.
+    """Return the user's own headers.
+
+    Our headers of the previous hop are left out, and so are those that the broker would act on again.
     """
     return avoiding_broker_effects(delivery.headers, capabilities)
 
@@ -324,7 +329,7 @@ def _fill(template: str, words: Mapping[str, str]) -> str:
 
 
 def _state(state: Mapping[str, str]) -> str:
-    """Return the handler's strings as JSON within their budget; the newest ones that do not fit are left out."""
+    """Return the handler's strings as JSON within their budget; those that do not fit are left out, newest first."""
     kept: dict[str, str] = {}
     size = 0
     for key, value in state.items():

@@ -24,7 +24,7 @@ ScheduleWait = Callable[[Destination, float], float]
 HOLD_MAX = 10.0  # the longest hold in seconds (no-head-of-line-blocking)
 HOLD_MAX_ALONE = 1.0  # with a prefetch of one, because nothing else runs meanwhile
 ACK_TIMEOUT_SHARE = 0.25  # of the broker's ack timeout
-APART_MOST = 8  # deliveries of one source that are kept here because they cannot be copied
+APART_MOST = 8  # the most deliveries of one source that are kept here because they cannot be copied
 GIVE_BACK_SHARE = 0.5  # of the broker's ack timeout: a message that cannot be copied is released before this has passed
 PASSING_CURE = "consume a queue with a name of its own (no queues are made for one that the broker named), or "
 
@@ -98,8 +98,7 @@ def hold_budget(prefetch: int) -> int:
 
 
 def places_apart(prefetch: int) -> tuple[int, int]:
-    """Return how many deliveries that cannot be copied may be kept, and how many of these places are closed to held
-    ones.
+    """Return the places for deliveries that cannot be copied, and how many of these are closed to held ones.
 
     These are at most half of what the hold budget leaves of the prefetch window: healthy messages keep the other half.
     A window of two has one place for both, a window of one has none.

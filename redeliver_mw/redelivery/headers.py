@@ -84,9 +84,7 @@ def _time(headers: dict[str, Any], name: str) -> int | None:
 
 
 def due_now(headers: Mapping[str, Any], now_us: int) -> dict[str, Any]:
-    """Return the headers of a copy that is sent now although its date is later, because somebody made it due by
-    hand.
-    """
+    """Return the headers of a copy that is sent now, before its date, because somebody made it due by hand."""
     due_us = _time(dict(headers), "not_before")
     return dict(headers) if due_us is None or due_us <= now_us else {**headers, "redeliver_not_before": iso(now_us)}
 

@@ -36,8 +36,9 @@ def rested(history: AttemptHistory, delay: float) -> AttemptHistory:
 
 
 def written(history: AttemptHistory, room: int = HISTORY_BYTES) -> str:
-    """Return the history as ASCII of at most `room` bytes and 2 KiB, without the oldest attempts; empty if the last
-    one does not fit.
+    """Return the history as ASCII of at most `room` bytes and 2 KiB, without the oldest attempts.
+
+    The text is empty if not even the last attempt fits.
     """
     items = [json.dumps(_item(attempt), separators=(",", ":")) for attempt in history[-KEPT:]]
     while items and len(",".join(items)) + 2 > min(room, HISTORY_BYTES):
@@ -46,8 +47,9 @@ def written(history: AttemptHistory, room: int = HISTORY_BYTES) -> str:
 
 
 def read(text: str) -> AttemptHistory:
-    """Return the history in a text; empty if the text is not of this form, or is longer than ours, and so is not
-    ours.
+    """Return the history in a text.
+
+    The history is empty if the text is not of this form, or is longer than ours, and so is not ours.
     """
     if not 0 < len(text) <= HISTORY_BYTES:
         return ()

@@ -77,8 +77,9 @@ def ledger_key(key: str, past: Past) -> str:
 
 
 def digest(delivery: Delivery) -> bytes:
-    """Return a digest of id and body, to tell messages apart that carry the same lineage (a handler forwarded its
-    headers).
+    """Return a digest of id and body.
+
+    It tells messages apart that carry the same lineage because a handler forwarded its headers.
     """
     seed = repr(delivery.identity.message_id).encode("utf-8", "backslashreplace")
     return b"".join(hashlib.sha256(part).digest()[:_HALF] for part in (seed, delivery.body))

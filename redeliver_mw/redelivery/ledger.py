@@ -70,11 +70,10 @@ class LedgerEntry:
     returns: bool = False  # done, by a retry copy that will be delivered
 
     def is_unclaimed(self, oldest_us: int) -> bool:
-        """Return whether the redelivery of an identical message may take over the count of this entry, which failed
-        since then.
+        """Return whether the redelivery of an identical message may take over the count of this entry.
 
-        This includes stranded messages, whenever they failed: they are released again and again, and must not be run
-        again.
+        The message must have failed at `oldest_us` (microseconds since 1970) or later. The time does not matter for
+        stranded messages: they are released again and again, and must not be run again.
         """
         counts = self.past.failures > 0 or self.past.not_before_us is not None or self.crashed
         decided = self.done or bool(self.confirmed) or (self.transfer is not None and not self.stranded)

@@ -80,7 +80,7 @@ class SendRules:
 
 
 class Outbox(list[Any]):
-    """Messages sent during one handler run, followed by a None sentinel once the run has ended.
+    """Holds the messages sent during one handler run, followed by a None sentinel once the run has ended.
 
     A bare list, because one is created for each message; `outbox_for` binds it to its rules.
 
@@ -155,8 +155,7 @@ class ClosedOutbox:
 def sends_of(
     delivery: Delivery, past: Past, lineage: str, sends: Sequence[QueuedSend], capabilities: Capabilities
 ) -> list[Outgoing]:
-    """Return what a handler sent, in the form in which it is sent when `delivery`, the latest of its message, is
-    settled.
+    """Return a handler's messages as they are sent when `delivery`, the latest of its message, is settled.
 
     Each message has an id of its own, which is also its message id unless the handler gave it one. The id is the same
     if the handler is run again and sends the same, and never that of any other message.

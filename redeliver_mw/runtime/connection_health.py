@@ -28,8 +28,9 @@ def not_subscribed(adapter: Adapter, source: Destination, connections: Mapping[s
 
 
 def not_ready(health: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Return what keeps an App from being ready, by its `health()`: `what` and `why` of each cause; empty: the App is
-    ready.
+    """Return what keeps an App from being ready, by its `health()`.
+
+    The list has `what` and `why` of each cause; it is empty if the App is ready.
 
     Sources that the application itself, or a breaker, has paused are no obstacle.
     """

@@ -323,8 +323,9 @@ class Engine:
     # -- stop -------------------------------------------------------------------------------------
 
     def stop(self, timeout: float) -> StopReport:
-        """Finish running handlers, in at most `timeout` seconds; afterwards the broker has all unsettled messages
-        again.
+        """Finish running handlers, in at most `timeout` seconds.
+
+        Afterwards the broker has all unsettled messages again.
         """
         begun = self._clock.now().mono
         runner = self.runner

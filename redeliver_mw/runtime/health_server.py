@@ -55,8 +55,9 @@ class HealthAddress(NamedTuple):
 
 @contextlib.contextmanager
 def serving_health(address: HealthAddress | None, not_ready: NotReady) -> Iterator[None]:
-    """Serve inside of this context, and answer with `not_ready`, which is called on the server's thread. None: no
-    server.
+    """Serve inside of this context, and answer with `not_ready`, which is called on the server's thread.
+
+    None: no server.
 
     Raises ConfigError for an address that does not belong to this machine; RedeliverError for a port that is not
     available.

@@ -37,8 +37,9 @@ class Partition(NamedTuple):
 def partition_sources(
     specs: Iterable[HandlerSpec], share: ProcessShare, settings: Settings, capabilities: Capabilities
 ) -> Partition:
-    """Assign each source that only one process may consume to one process, in turn; every process consumes the
-    others.
+    """Assign each source that only one process may consume to one process, in turn.
+
+    Every process consumes the other sources.
     """
     specs = list(specs)
     alone = sorted((s.source for s in specs if _is_alone(s, settings, capabilities)), key=str)

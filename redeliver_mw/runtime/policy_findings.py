@@ -28,8 +28,9 @@ class FindingRules:
     def check(
         self, policies: RedeliveryPolicy | PolicyMap | PolicyFile, sources: Iterable[Destination], where: str = ""
     ) -> list[str]:
-        """Return what is to be logged about policies, and about their effect at these sources. Raises PolicyError for
-        the refused ones.
+        """Return what is to be logged about policies, and about their effect at these sources.
+
+        Raises PolicyError for the refused ones.
 
         `where` is the file of the policies; a PolicyFile knows its own.
         """

@@ -127,8 +127,9 @@ def warn_of_limits(plans: Iterable[SourcePlan], able: Mapping[Destination, Sourc
 
 
 def warn_of_order(plans: Iterable[SourcePlan], *, crash_safe: bool) -> None:
-    """Log, once for each source whose order by key has no limbo to remember it, what is lost at the end of this
-    process.
+    """Log what is lost at the end of this process if order by key has no limbo to remember it.
+
+    There is one line for each such source.
     """
     for plan in plans:
         ways = plan.ways

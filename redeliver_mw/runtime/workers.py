@@ -170,8 +170,9 @@ class WorkerPool:
 
 
 class ThreadPool(WorkerPool):
-    """Runs plain handlers on `workers` daemon threads, so that a handler that never returns cannot keep the process
-    alive.
+    """Runs plain handlers on `workers` daemon threads.
+
+    A handler that never returns therefore cannot keep the process alive.
     """
 
     def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:

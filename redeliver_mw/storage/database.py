@@ -213,8 +213,9 @@ def _sqlite_connected(connection: Any, _: object, *, lasting: bool, patience: fl
 
 
 def _write_ahead(cursor: sqlite3.Cursor, until: float) -> None:
-    """Switch to the write-ahead log. SQLite's own timeout does not apply: of two that switch a new file at once, one is
-    refused.
+    """Switch to the write-ahead log.
+
+    SQLite's own timeout does not apply: of two that switch a new file at once, one is refused immediately.
     """
     while True:
         try:

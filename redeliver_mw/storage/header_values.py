@@ -65,8 +65,9 @@ BAD = (ValueError, TypeError, ArithmeticError, LookupError, AttributeError, stru
 
 
 def without_class(value: Any) -> Any:
-    """Return a value of a driver's own class as one of Python's own: AMQP 1.0's `int32(8)` becomes 8, an array becomes
-    a list.
+    """Return a value of a driver's own class as one of Python's own.
+
+    AMQP 1.0's `int32(8)` becomes 8, an array becomes a list.
 
     The items of a list are not converted.
     """
@@ -142,8 +143,9 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
 
 
 def _of_class(value: Any, depth: int) -> Any:
-    """Return a value of a driver's own type as JSON: the type's name, its value as a Python type, and its
-    attributes.
+    """Return a value of a driver's own type as JSON.
+
+    The JSON holds the type's name, the value as a Python type, and its attributes.
     """
     if (name := name_of_constant(value)) is not None:
         return ["constant", name]
@@ -162,8 +164,9 @@ def _base_of(known: HeaderType) -> type | None:
 
 
 def _plain(base: type, value: Any) -> Any:
-    """Return the same value as an instance of `base` itself, without calling the class, which may convert
-    differently.
+    """Return the same value as an instance of `base` itself.
+
+    The value's class is not called, because it may convert differently.
     """
     if base is str:
         return str.__str__(value)

@@ -170,13 +170,14 @@ parked = Table(
     Column("publishes", Integer, nullable=False),  # failed publishes, in all; no repair resets this
     Column("last_error", Text),
     Column("marks", BytesColumn, nullable=False),  # JSON: our own headers, which are all texts
-    Column("exact", BytesColumn, nullable=False),  # JSON of `values`: what the documented columns cannot hold
+    Column("exact", BytesColumn, nullable=False),  # JSON of `header_values`: what the documented columns cannot hold
     Column("wire", BytesColumn),  # an adapter's own image of the original, if the adapter gave one
     Index("redeliver_limbo_msg_copy", "copy_id"),
 )
 
 # Knowledge about messages whose original is still at a broker. `run`: the program that handles the message, or handled
-# it last; `mark`: how, one of `ledger.MARKS`. A line without failures and mark is of no use and may be removed.
+# it last; `mark`: how the message runs, as in `crash_safety.isolation`. A line without failures and mark is of no use
+# and may be removed.
 ledger = Table(
     "redeliver_limbo_ledger",
     metadata,
@@ -193,7 +194,7 @@ ledger = Table(
     Column("last_failed_us", BigInteger),
     Column("last_error", Text),
     Column("digest", BytesColumn),
-    Column("rest", BytesColumn),  # JSON of `ledger.Known`: read by programs only
+    Column("rest", BytesColumn),  # JSON of the rest of the ledger's entry: read by programs only
     sqlite_with_rowid=False,
 )
 

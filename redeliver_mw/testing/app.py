@@ -80,8 +80,7 @@ class TestApp:
         return [message for target in self.app.dead_letter_targets(source) for message in self.broker.peek(target)]
 
     def replay(self, source: str | Destination, *, limit: int | None = None) -> ReplayReport:
-        """Replay the messages in the dead-letter targets of this source: send them back to where they were consumed
-        from.
+        """Send the messages in the dead-letter targets of this source back to where they were consumed from.
 
         Everything that is due now happens: handlers run again. `limit`: at most this many dead letters of each target
         (>= 1).

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Provides `make_delivery`, a delivery without a broker for calling a handler directly, and `sent`, what the handler
-sent.
+"""Makes deliveries without a broker, for calling a handler directly.
+
+`make_delivery` returns such a delivery, and `sent` the messages that the handler sent.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ def make_delivery(
 
 
 def sent(delivery: Delivery) -> list[Outgoing]:
-    """Return what a handler has sent with `delivery.send`, as if it had succeeded now; nothing can be sent
-    afterwards.
+    """Return what a handler has sent with `delivery.send`, as if it had succeeded now.
+
+    Nothing can be sent afterwards.
     """
     return [sending.out for sending in delivery.outbox.close()]

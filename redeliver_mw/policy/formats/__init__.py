@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The policy languages: one module each, and the tables of them.
+"""Holds the policy languages, one module each, and the tables of them.
 
-A reader takes the text and `strict`, and returns a PolicyMap or raises one PolicyError; a writer takes a
-PolicyMap. To add a language: write its module, and put its functions into READERS and WRITERS. Writers of a
-language that has no arms do not see any. A module is loaded with the first text of its language: some bring
-XML along, which takes a tenth of a second and megabytes that most programs never need.
+A reader takes the text and `strict`, and returns a PolicyMap or raises one PolicyError; a writer takes a PolicyMap. To
+add a language, write its module, and put its functions into READERS and WRITERS. Writers of a language without arms
+never get policies with arms. A module is loaded with the first text of its language: some import XML, which takes a
+tenth of a second and megabytes that most programs never need.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ WRITERS: dict[str, FormatWriter] = {
     "native": _writer("native.writer"),
     "patchbay": without_arms(_writer("patchbay.writer")),
 }
-# Languages that have two ways to write names: with the prefixes of JMS, too.
+# Languages that have a second way to write names, with the prefixes of JMS.
 WRITERS_WITH_PREFIXES: dict[str, FormatWriter] = {
     "artemis": without_arms(_writer("artemis.writer", "write_with_prefixes"))
 }
-# Languages that write a policy under the name of one destination, and say nothing of all others.
+# Languages that write a policy under the name of one destination, and leave all others alone.
 WRITERS_OF_ONE: dict[str, FormatWriter] = {
     "artemis": without_arms(_writer("artemis.writer", "write_one")),
     "activemq": without_arms(_writer("activemq.writer", "write_one")),

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Any back-off as a table of delays, for the languages that can say no more. Pure."""
+"""Expresses any back-off as a table of delays, for languages that have nothing better. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..backoff import Backoff, Steps
 from ..model import RedeliveryPolicy
 from .unsupported import last_failure
 
-WALKED = 1000  # failures that are looked at one by one
+WALKED = 1000  # failures that are computed one by one
 _FAR = (2, 3, 10, 100, 10_000, 1_000_000)
 
-DelayTable = list[tuple[int, float]]  # from failure number N on, so many seconds
+DelayTable = list[tuple[int, float]]  # from failure number N on, this many seconds
 
 
 def delay_table(policy: RedeliveryPolicy) -> tuple[DelayTable, list[str]]:
-    """The delays before jitter of all failures that are followed by a rest, and what the table leaves out."""
+    """Return the delays before jitter of all failures that are followed by a delay, and what the table leaves out."""
     backoff, last = policy.backoff, _last_rest(policy)
     table: DelayTable = []
     rest, jitter = 0.0, False
@@ -36,12 +36,12 @@ def delay_table(policy: RedeliveryPolicy) -> tuple[DelayTable, list[str]]:
 
 
 def whole_milliseconds(seconds: float) -> bool:
-    """Return whether a delay is a whole number of milliseconds, as exactly as a float of seconds can say."""
+    """Return whether a delay is a whole number of milliseconds, within the precision of a float of seconds."""
     return math.isclose(seconds, round(seconds * 1000) / 1000, rel_tol=1e-15, abs_tol=1e-9)
 
 
 def at(table: DelayTable, failures: int) -> float:
-    """The delay that the table says, seconds."""
+    """Return the delay in the table, in seconds."""
     return next((seconds for count, seconds in reversed(table) if count <= failures), 0.0)
 
 
@@ -49,7 +49,7 @@ def _last_rest(policy: RedeliveryPolicy) -> int | None:
     last = last_failure(policy)
     if last is None:
         return None
-    # a message that is kept rests for ever as after the failure before its limit
+    # A message that is kept is delayed for ever as after the failure before its limit.
     return max(last - 1, 1 if policy.on_dead == "keep" else 0)
 
 

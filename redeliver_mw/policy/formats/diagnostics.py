@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""All that is wrong with a text, told at once."""
+"""Collects all problems of a text, to report them together."""
 
 from __future__ import annotations
 
@@ -13,43 +13,49 @@ SHOWN = 10
 
 
 class Diagnostics:
-    """Collects while a reader goes on reading; `close()` raises one PolicyError if anything was wrong."""
+    """Collects problems while a reader continues; `close()` raises one PolicyError if there are any."""
 
     def __init__(self) -> None:
         self._errors: list[PolicyError] = []
         self._warnings: dict[str, PolicyError | None] = {}
 
     def add(self, what: str, *, where: str = "", cure: str = "") -> None:
-        """This is wrong."""
+        """Add a problem."""
         self._errors.append(PolicyError(what, where=where, cure=cure))
 
     def take(self, error: PolicyError, *, where: str = "") -> None:
-        """This is wrong, as something else already says; `where` stands in front of its own place."""
+        """Add an existing error as a problem; `where` is put in front of its own place."""
         place = f"{where}: {error.where}" if where and error.where else where or error.where
         self.add(error.what, where=place, cure=error.cure)
 
     def warn(self, text: str) -> None:
-        """This is valid, and yet may not be what was meant; the same text is told once."""
+        """Add a warning about a valid setting that may not be what was meant; the same text is added once."""
         self._warnings.setdefault(text, None)
 
     def suspect(self, text: str, error: PolicyError) -> None:
-        """As `warn`; where something else is wrong, this may be why, and is told with it, as this error."""
+        """Warn; if there are other problems, this may be their cause, and is reported with them as this error."""
         self._warnings[text] = error
 
     def nearest(self, word: str, allowed: Iterable[str]) -> str | None:
-        """As `nearest()`, while what is told of it will be shown: among the names of a long file that takes long."""
+        """Return `nearest()` if its result will be shown, otherwise None.
+
+        Among the names of a long file the search takes long.
+        """
         return nearest(word, allowed) if len(self._errors) < SHOWN else None
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """In the order in which they came."""
+        """Return the warnings in the order in which they came."""
         return tuple(self._warnings)
 
     def __bool__(self) -> bool:
         return bool(self._errors)
 
     def close(self) -> None:
-        """Nothing if nothing was wrong; else one PolicyError: the problem, or the first ten of them."""
+        """Do nothing if there was no problem.
+
+        Raises one PolicyError otherwise: the problem, or the first ten of them.
+        """
         if not self._errors:
             return
         errors = [error for error in self._warnings.values() if error is not None] + self._errors
@@ -61,7 +67,7 @@ class Diagnostics:
 
 
 def nearest(word: str, allowed: Iterable[str], alike: float = 0.6) -> str | None:
-    """The allowed word that is spelled most like this one; None if none is as much `alike`, from 0 to 1."""
+    """Return the allowed word with the most similar spelling; None if none is as similar as `alike`, from 0 to 1."""
     plain = {one.lower(): one for one in allowed}
     found = difflib.get_close_matches(word[:100].lower(), plain, n=1, cutoff=alike)
     return plain[found[0]] if found else None

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes that the modules of the languages share: what a reader and a writer are."""
+"""Defines the interfaces that the modules of the languages share: readers and writers."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FormatReader = Callable[[str, bool], PolicyMap]  # text, strict; raises one Poli
 
 @dataclass(frozen=True)
 class Conversion:
-    """A text in the target's language, and, entry by entry, what that language cannot say.
+    """Holds a text in the target's language, and, entry by entry, what that language cannot express.
 
-    `names_nothing`: the text says nothing of any destination that was named, so that it is no policy of theirs.
+    `names_nothing`: the text covers none of the named destinations, so that it is not a policy for them.
     """
 
     text: str

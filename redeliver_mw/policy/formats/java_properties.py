@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Java's `.properties` syntax: keys and values with their lines. Pure.
+"""Reads Java's `.properties` syntax: keys and values with their lines. Pure.
 
-A key ends at the first `=`, `:` or blank; `#` and `!` at the start of a line make a comment; a line that ends in an
-odd number of backslashes goes on in the next, whose leading blanks do not count. `\\t`, `\\n`, `\\r`, `\\f` and
-`\\uXXXX` are characters, and a backslash before anything else is nothing.
+A key ends at the first `=`, `:` or blank; `#` and `!` at the start of a line make a comment; a line that ends in an odd
+number of backslashes continues in the next, whose leading blanks do not count. `\\t`, `\\n`, `\\r`, `\\f` and
+`\\uXXXX` are characters, and a backslash before anything else is ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """A key and its value, without escapes, and the line on which it begins, from 1."""
+    """Holds a key and its value, without escapes, and the line on which it begins, from 1."""
 
     key: str
     value: str
@@ -33,7 +33,7 @@ class Property:
 
 
 def properties_of(text: str) -> list[Property]:
-    """All properties in the order of the text; PolicyError with the line for a broken escape."""
+    """Return all properties in the order of the text. Raises PolicyError with the line for a broken escape."""
     if len(text) > LARGEST:
         raise PolicyError(f"more than {LARGEST} characters", cure="Cut the file down to what concerns redelivery")
     found: list[Property] = []
@@ -79,7 +79,7 @@ def _plain(text: str, line: int) -> str:
         return _NAMED.get(what, what)
 
     plain = _ESCAPE.sub(character, text)
-    # two halves make one character, as in Java
+    # Two surrogates make one character, as in Java.
     joined = plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if "\ufffd" in joined and "\ufffd" not in plain:
         raise PolicyError("half a character, U+D800 to U+DFFF", where=f"line {line}", cure="Write both halves")

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Which element may stand where in a policy language, and what is told of one that stands elsewhere. Pure."""
+"""Checks which element is allowed where in a policy language, and reports misplaced ones. Pure."""
 
 from __future__ import annotations
 
@@ -12,41 +12,44 @@ from ...errors import PolicyError
 from .diagnostics import Diagnostics, nearest
 from .xml import Element
 
-MOST_TOLD = 100  # findings of one file: more help nobody, and the nearest name takes time
+MOST_TOLD = 100  # findings of one file: more would not help, and the search for the nearest name takes time
 MOST_COMPARED = 2_000  # names of one file that are compared with ours, which takes time
-_ALIKE = 0.8  # how near a foreign name must be to one of ours to be taken for a misspelling of it
-_MORE_ALIKE = 0.85  # how near a name must be to one that may stand here, whatever may stand elsewhere
+_ALIKE = 0.8  # similarity from which a foreign name counts as a misspelling of one of ours
+_MORE_ALIKE = 0.85  # similarity to a name allowed in this place, even if the name belongs elsewhere
 _HOMES = 3  # places that are named as the right ones
 
 
 @dataclass(frozen=True)
 class ElementRule:
-    """What may stand straight inside one element."""
+    """Defines what is allowed directly inside one element."""
 
-    ours: tuple[str, ...] = ()  # what the reader reads
-    foreign: frozenset[str] = frozenset()  # what the product has there besides: passed over without a word
-    open: bool = False  # other products' elements may stand there too, as in Spring's XML
-    once: frozenset[str] = frozenset()  # those that hold others, and yet may stand there only once
+    ours: tuple[str, ...] = ()  # elements that the reader reads
+    foreign: frozenset[str] = frozenset()  # other elements of the product there: skipped silently
+    open: bool = False  # elements of other products are allowed too, as in Spring's XML
+    once: frozenset[str] = frozenset()  # elements that hold others, and yet are allowed only once
 
 
 @dataclass(frozen=True)
 class XmlSchema:
-    """The elements of a language. A place is found by `PARENT/NAME`, or else by `NAME`; one without is empty."""
+    """Defines the elements of a language.
+
+    A place is found by `PARENT/NAME`, or else by `NAME`; an element without a place is empty.
+    """
 
     language: str
     needed: str  # what a file without a policy lacks
     roots: tuple[str, ...]
     places: Mapping[str, ElementRule]
-    common: frozenset[str]  # names of ours that mean something else elsewhere in the product's files
-    namespaces: tuple[str, ...] = ()  # parts of the namespaces that are its own; none: all are
-    attributes: tuple[str, ...] = field(default=())  # words that are attributes, and no elements
-    elements: tuple[str, ...] = field(default=())  # words that are elements, and no attributes
+    common: frozenset[str]  # names of ours with another meaning elsewhere in the product's files
+    namespaces: tuple[str, ...] = ()  # parts of the product's own namespaces; empty: all are
+    attributes: tuple[str, ...] = field(default=())  # words that are attributes, not elements
+    elements: tuple[str, ...] = field(default=())  # words that are elements, not attributes
 
     @cached_property
     def homes(self) -> dict[str, list[str]]:
-        """Where each element of ours belongs."""
+        """Return where each element of ours belongs."""
         found: dict[str, list[str]] = {}
-        # where anything may stand is named only for what has no place of its own
+        # A place that allows any element is named only for elements without a place of their own.
         for key, place in sorted(self.places.items(), key=lambda item: item[1].open):
             home = key.rpartition("/")[2]
             for name in place.ours:
@@ -57,27 +60,27 @@ class XmlSchema:
 
     @cached_property
     def telling(self) -> frozenset[str]:
-        """The elements that are policies wherever they stand."""
+        """Return the elements that are policies wherever they are."""
         return frozenset(self.homes) - self.common
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """All names of the product's that are listed here."""
+        """Return all names of the product's that are listed here."""
         return frozenset(self.homes).union(*(place.foreign for place in self.places.values()))
 
     def place(self, parent: str, name: str) -> ElementRule:
-        """What may stand in the element `name` inside `parent`."""
+        """Return what is allowed in the element `name` inside `parent`."""
         return self.places.get(f"{parent}/{name}") or self.places.get(name) or ElementRule()
 
     def is_foreign(self, element: Element, root: Element) -> bool:
-        """Is it another product's, by its namespace?"""
+        """Return whether an element belongs to another product, by its namespace."""
         own = element.namespace in ("", root.namespace) or not self.namespaces
         return not own and not any(part in element.namespace for part in self.namespaces)
 
 
 @dataclass(frozen=True)
 class XmlFinding:
-    """An element that is not read, or not where it should be."""
+    """Describes an element that is not read, or is out of place."""
 
     where: str
     what: str
@@ -86,7 +89,7 @@ class XmlFinding:
 
 
 def tell(root: Element, schema: XmlSchema, problems: Diagnostics, *, strict: bool, holds: bool) -> None:
-    """Tell of all elements that are unknown, out of place, or a value that is given twice.
+    """Report all elements that are unknown or out of place, and values that are given twice.
 
     They are warnings, or errors with `strict`; a file that holds no policy is always an error.
     """
@@ -107,14 +110,14 @@ def tell(root: Element, schema: XmlSchema, problems: Diagnostics, *, strict: boo
 
 
 def findings(root: Element, schema: XmlSchema) -> Iterator[XmlFinding]:
-    """All elements that are unknown, out of place or given twice, in no order that counts."""
+    """Yield all elements that are unknown, out of place or given twice, in no particular order."""
     if root.name in schema.roots:
         waiting = [(root, schema.place("", root.name))]
     elif root.name in schema.homes:
         yield _misplaced(root, schema)
         waiting = [(root, schema.place("", root.name))]
     else:
-        # no root of the language: something around parts of it
+        # The root does not belong to the language, but surrounds parts of it.
         near = _near(root.name, tuple(schema.telling | set(schema.roots)))
         if near:
             yield _unknown(root, near, schema, (near,))
@@ -152,8 +155,8 @@ def findings(root: Element, schema: XmlSchema) -> Iterator[XmlFinding]:
         waiting.extend(reversed(inside))
 
 
-_ELSEWHERE = ElementRule(open=True)  # inside what is not ours
-_VALUE = ElementRule()  # inside an element that holds nothing but a text
+_ELSEWHERE = ElementRule(open=True)  # inside elements that are not ours
+_VALUE = ElementRule()  # inside an element that holds only text
 
 
 def _meant(name: str, place: ElementRule, schema: XmlSchema) -> str | None:
@@ -163,7 +166,7 @@ def _meant(name: str, place: ElementRule, schema: XmlSchema) -> str | None:
         return name
     if here := nearest(name, place.ours, _MORE_ALIKE):
         return here
-    # one that is spelled more alike may belong elsewhere: redelivry beside redelivery-port
+    # A name with a more similar spelling may belong elsewhere: redelivery beside redelivery-port.
     ours = list(filter(None, (nearest(name, place.ours), _near(name, tuple(schema.telling)))))
     return nearest(name, ours) or nearest(name, place.foreign)
 
@@ -175,7 +178,7 @@ def _near(name: str, allowed: tuple[str, ...]) -> str | None:
 def _attributes(
     element: Element, place: ElementRule, schema: XmlSchema, seen: dict[str, str | None]
 ) -> Iterator[XmlFinding]:
-    """Yield the attributes of an element that are elements in this language, rightly spelled or not."""
+    """Yield the attributes of an element that are elements in this language, with correct spelling or not."""
     for name in element.attributes:
         if name not in seen and len(seen) < MOST_COMPARED:
             seen[name] = _near(name, schema.elements)
@@ -207,5 +210,5 @@ def _homes(name: str, schema: XmlSchema) -> str:
 
 
 def words(text: str) -> frozenset[str]:
-    """The names in a text, with blanks between them."""
+    """Return the names in a text, which are separated by spaces."""
     return frozenset(text.split())

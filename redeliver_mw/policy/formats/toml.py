@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""TOML as far as the native policy language needs it: read with places, and written small. Pure."""
+"""Reads TOML with places, and writes it compactly, as far as the native policy language needs. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ Path = tuple[str, ...]
 
 
 def parse(text: str) -> dict[str, Any]:
-    """The document; PolicyError with line and column if it is no TOML, or too large to be a policy."""
+    """Return the document.
+
+    Raises PolicyError with line and column if the text is not TOML, or too large for a policy.
+    """
     if len(text) > LARGEST:
         raise PolicyError(f"{len(text)} characters", cure=f"Give at most {LARGEST}")
     for number, line in enumerate(text.split("\n"), 1):
@@ -36,12 +39,12 @@ def parse(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise PolicyError("nested too deeply", cure=f"Nest at most {DEEPEST} tables") from None
-    except ValueError as error:  # TOMLDecodeError, and a number with more digits than int() takes
+    except ValueError as error:  # TOMLDecodeError, and a number with more digits than int() accepts
         raise _no_toml(error) from None
 
 
 def places(text: str) -> dict[Path, int]:
-    """The line on which each key and table stands, as far as a look at the beginnings of lines can tell."""
+    """Return the line of each key and table, as far as the beginnings of lines show it."""
     found: dict[Path, int] = {}
     table: Path = ()
     for number, line in enumerate(text.split("\n"), 1):
@@ -54,22 +57,22 @@ def places(text: str) -> dict[Path, int]:
 
 
 def dotted(path: Sequence[str]) -> str:
-    """A path as TOML writes it: `destinations."ORDERS.>".backoff`."""
+    """Return a path as TOML writes it: `destinations."ORDERS.>".backoff`."""
     return ".".join(map(key, path))
 
 
 def key(word: str) -> str:
-    """A key, in quotes where it needs them."""
+    """Return a key, in quotes if it needs them."""
     return word if _BARE.fullmatch(word) else string(word)
 
 
 def string(text: str) -> str:
-    """A basic string."""
+    """Return a basic string."""
     return '"' + "".join(_escaped(character) for character in text) + '"'
 
 
 def value(given: object) -> str:
-    """A value on one line: a string, a number, a bool, a sequence or a mapping of such."""
+    """Return a value on one line: a string, a number, a bool, a sequence or a mapping of these."""
     match given:
         case bool():
             return "true" if given else "false"
@@ -85,7 +88,7 @@ def value(given: object) -> str:
 
 
 def table(path: Sequence[str], pairs: Mapping[str, object]) -> Iterator[str]:
-    """The lines of a table; without a path those of the document's own keys."""
+    """Yield the lines of a table; without a path, those of the document's own keys."""
     if path:
         yield f"[{dotted(path)}]"
     for name, given in pairs.items():
@@ -94,7 +97,7 @@ def table(path: Sequence[str], pairs: Mapping[str, object]) -> Iterator[str]:
 
 def _number(given: float) -> str:
     if isinstance(given, float) and given.is_integer() and abs(given) < 1e15:
-        return str(int(given))  # 5, where 5.0 looks as if it were measured
+        return str(int(given))  # 5, because 5.0 would look like a measured value
     if isinstance(given, float) and not math.isfinite(given):
         raise TypeError(f"no TOML for {given!r}")
     return repr(given)
@@ -123,7 +126,7 @@ def _plain(part: str) -> str:
 
 
 def _too_deep(line: str) -> bool:
-    # a long list of names in quotes holds dots too; what counts are dots of keys and open brackets
+    # A long list of quoted names contains dots too; only dots of keys and open brackets count.
     bare = re.sub(r"\"(?:[^\"\\]|\\.)*\"|'[^']*'", "", line)
     keys = max((chunk.count(".") for chunk in re.split(r"[=,\s\[\]{}]", re.sub(r"\s*\.\s*", ".", bare))), default=0)
     return keys > DEEPEST or bare.count("[") + bare.count("{") > 50 * DEEPEST

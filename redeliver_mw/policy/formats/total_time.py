@@ -1,9 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""How long all attempts of a policy take, and which delays of a poorer language take as long. Pure.
+"""Computes how long all attempts of a policy take, and which delays of a poorer language take as long. Pure.
 
-A language that cannot say the delays of a policy still keeps the number of attempts. Of the delays that the language
-can say, those are the nearest whose sum is nearest; of equally near sums, those that differ least one by one.
+A language that cannot express the delays of a policy still keeps the number of attempts. Of the delays that the
+language can express, the nearest are those with the nearest sum; of equally near sums, those that differ least one by
+one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..model import RedeliveryPolicy
 from .delay_table import at, delay_table, whole_milliseconds
 from .unsupported import last_failure
 
-WALKED = 1000  # delays that are looked at one by one
+WALKED = 1000  # delays that are compared one by one
 MULTIPLIERS = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
 
 Candidate = TypeVar("Candidate")
@@ -26,10 +27,13 @@ Candidate = TypeVar("Candidate")
 
 @dataclass(frozen=True)
 class Rests:
-    """All delays of a policy before jitter, in milliseconds; of more than WALKED the last one stands for the others."""
+    """Holds all delays of a policy before jitter, in milliseconds.
+
+    Beyond WALKED the last delay stands for the others.
+    """
 
     delays: tuple[int, ...]
-    more: int = 0  # delays behind those, each as long as the last of them
+    more: int = 0  # further delays, each as long as the last one
     endless: bool = False
 
     @property
@@ -38,16 +42,16 @@ class Rests:
 
     @property
     def mean(self) -> int:
-        """The one delay with which all attempts take as long."""
+        """Return the one delay with which all attempts take as long."""
         return round(self.total / (len(self.delays) + self.more)) if self.delays else 0
 
     def sum_of(self, delays: Iterable[int]) -> int:
-        """How long the attempts of this policy take with other delays."""
+        """Return how long the attempts of this policy take with other delays."""
         found = list(islice(delays, len(self.delays)))
         return sum(found) + self.more * (found[-1] if found else 0)
 
     def rank(self, delays: Iterable[int]) -> tuple[float, int]:
-        """How far other delays are from these: in their sum, to the per mille, and one by one."""
+        """Return the distance of other delays from these: in their sum, to the per mille, and one by one."""
         found = list(islice(delays, len(self.delays)))
         off = abs(self.sum_of(found) - self.total) / max(self.total, 1)
         return round(off, 3), sum(abs(one - other) for one, other in zip(found, self.delays, strict=True))
@@ -55,17 +59,17 @@ class Rests:
     def as_long(
         self, make: Callable[[int], Candidate], delays: Callable[[Candidate], Iterable[int]]
     ) -> Iterator[Candidate]:
-        """The two candidates between which the sum is this one's; a longer start makes every delay longer."""
+        """Yield the two candidates whose sums enclose this one's; a longer start makes every delay longer."""
         most = max(self.total, 1)
         above = bisect_left(range(most), self.total, key=lambda start: self.sum_of(delays(make(start))))
         return (make(start) for start in (above - 1, above) if start >= 0)
 
     def nearest(self, candidates: Iterable[Candidate], delays: Callable[[Candidate], Iterable[int]]) -> Candidate:
-        """The candidate of the lowest rank, the first of equals."""
+        """Return the candidate of the lowest rank, the first of equals."""
         return min(candidates, key=lambda one: self.rank(delays(one)))
 
     def kept(self, delays: Iterable[int]) -> str:
-        """What other delays keep of these, for the list of what is lost."""
+        """Return what other delays keep of these, for the list of what is lost."""
         kept, wanted = self.sum_of(delays) / 1000, self.total / 1000
         time = f"{kept:.10g} s" + ("" if kept == wanted else f" instead of {wanted:.10g} s")
         if self.endless:
@@ -74,7 +78,7 @@ class Rests:
 
 
 def rests_of(policy: RedeliveryPolicy) -> Rests:
-    """The delays of a policy. One that keeps its dead messages rests for ever as before its limit."""
+    """Return the delays of a policy. A policy that keeps its dead messages delays them for ever as before its limit."""
     limit = last_failure(policy)
     if limit is None or policy.on_dead == "keep":
         last = WALKED if limit is None else max(limit - 1, 1)
@@ -84,16 +88,16 @@ def rests_of(policy: RedeliveryPolicy) -> Rests:
 
 
 def one_delay(policy: RedeliveryPolicy, most: int | None = None) -> tuple[int, list[str]]:
-    """The one delay, in milliseconds, of a language that has no more, and what it does not say of the policy.
+    """Return the one delay, in milliseconds, for a language that has only one, and what is lost.
 
-    `most`: the number of attempts that the language can say; with fewer of them the time in all is kept.
+    `most`: the number of attempts that the language can express; with fewer of them the total time is kept.
     """
     table, lost = delay_table(policy)
     rests = rests_of(policy)
     if most is not None and most > 1 and not rests.endless and len(rests.delays) + rests.more >= most and rests.total:
         delay = round(rests.total / (most - 1))
         if len(table) == 1 and table == [(1, delay / 1000)]:
-            return delay, lost  # only attempts are lost, which their own line says
+            return delay, lost  # only attempts are lost, which another line reports
         spent = f"{most} attempts over {delay * (most - 1) / 1000:.10g} s instead of {rests.total / 1000:.10g} s"
         return delay, [*lost, f"delays ({policy.backoff}): one delay for all, {delay / 1000:.10g} s; {spent}"]
     if len(table) > 1 or (table and table[0][0] != 1):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What a language cannot say of another's policy, and how XML is written. Pure."""
+"""Lists what a language cannot express of another's policy, and writes XML. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _OF_MESSAGES = {
     "patchbay": "DELIVERY_DATE: a sender's delivery date is not looked at, so a message is handled at once",
 }
 _WALKED = 1000  # failures whose delays are added up one by one
-_MOST_FAILURES = 1_000_000  # that are looked at for an end by time
-_PLAIN = re.compile(r"[\w.,:/ -]*")  # what needs no entity
+_MOST_FAILURES = 1_000_000  # failures that are checked for an end by time
+_PLAIN = re.compile(r"[\w.,:/ -]*")  # text that needs no entity
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def unsupported(policy: RedeliveryPolicy) -> list[str]:
-    """Rules by exception, an end by time, and all targets but the first."""
+    """Return the losses about rules by exception, an end by time, and all targets except the first."""
     lost = []
     if ends_by_time(policy):
         lost.append(without_time(policy))
@@ -37,12 +37,15 @@ def unsupported(policy: RedeliveryPolicy) -> list[str]:
 
 
 def ends_by_time(policy: RedeliveryPolicy) -> bool:
-    """Is more than a number of failures its end? A message that is kept comes again, whenever that was decided."""
+    """Return whether more than a number of failures ends it.
+
+    A kept message is delivered again, whenever that was decided.
+    """
     return policy.on_dead != "keep" and not isinstance(policy.stop, AfterFailures) and not policy.stop.met(1, 0.0)
 
 
 def without_time(policy: RedeliveryPolicy) -> str:
-    """Return the sentence on an end by time, for a language that has none, and what is written in its place."""
+    """Return the sentence about an end by time, for a language that has none, and about its replacement."""
     number = limit(policy)
     if policy.dead_after is not None:
         nearest = f"; the number alone is kept, {counted(policy.dead_after, 'failure')}"
@@ -54,9 +57,9 @@ def without_time(policy: RedeliveryPolicy) -> str:
 
 
 def of_messages(policy: RedeliveryPolicy, target: str) -> list[str]:
-    """What a message itself says to the system of the policy, and not to the target's.
+    """Return what a message itself tells the system of the policy, and not the target's system.
 
-    WebLogic looks at a sender's limit only where the destination has none.
+    WebLogic reads a sender's limit only if the destination has none.
     """
     if policy.language == target or (policy.language == "weblogic" and policy.dead_after is not None):
         return []
@@ -64,7 +67,7 @@ def of_messages(policy: RedeliveryPolicy, target: str) -> list[str]:
 
 
 def of_redirected(policy: RedeliveryPolicy) -> list[str]:
-    """Return what a redirected message loses in a language in which it lives for ever and keeps its priority."""
+    """Return what a redirected message loses in a language that gives it endless life and keeps its priority."""
     expiry, lost = policy.expiry, []
     if expiry.time_to_live is not None:
         lost.append(f"expiry redirect for {expiry.time_to_live:g} s: there the message never expires")
@@ -74,14 +77,16 @@ def of_redirected(policy: RedeliveryPolicy) -> list[str]:
 
 
 def limit(policy: RedeliveryPolicy) -> int | None:
-    """At how many failures a message goes away; None if it never does, as a message that is kept."""
+    """Return the F at which a message goes away; None if it never does, like a message that is kept."""
     return None if policy.on_dead == "keep" else last_failure(policy)
 
 
 def last_failure(policy: RedeliveryPolicy) -> int | None:
-    """Return the F that is followed by no delay, or if the message is kept, by none of its own; None if there is none.
+    """Return the F that is followed by no delay, or None.
 
-    Where only time is an end, that is the F at which it is over if handlers take no time.
+    For a message that is kept, this is the F that is followed by no delay of its own.
+
+    If only time is an end, this is the F at which the time is over if handlers take no time.
     """
     if policy.dead_after is not None:
         return policy.dead_after
@@ -95,29 +100,29 @@ def _by_time(policy: RedeliveryPolicy) -> int | None:
             return failures
         last = policy.backoff.span(failures).base
         elapsed += last
-    # from here on as if all delays were as long as the last one
+    # From here on, as if all delays were as long as the last one.
     later = range(_WALKED, _MOST_FAILURES)
     found = bisect_left(later, True, key=lambda count: policy.stop.met(count, elapsed + (count - _WALKED) * last))
     return later[found] if found < len(later) else None
 
 
 def sayable(name: str) -> bool:
-    """Can XML hold it as it is, and a reader that takes blanks off the ends?"""
+    """Return whether XML can hold the name unchanged, for a reader that strips blanks from the ends."""
     return bool(name) and name == name.strip() and not _NO_XML.search(name)
 
 
 def quoted(text: str) -> str:
-    """The value of an attribute, in its quotes."""
+    """Return the value of an attribute, in its quotes."""
     return f'"{text}"' if _PLAIN.fullmatch(text) else quoteattr(text)
 
 
 def block(name: str, lines: Iterable[str], /, **attributes: str) -> list[str]:
-    """An element with these lines in it, indented."""
+    """Return an element with these lines in it, indented."""
     opened = name + "".join(f" {key}={quoted(value)}" for key, value in attributes.items())
     inner = [f"  {line}" for line in lines]
     return [f"<{opened}>", *inner, f"</{name}>"] if inner else [f"<{opened}/>"]
 
 
 def leaf(name: str, value: object) -> str:
-    """An element with a text in it."""
+    """Return an element with a text in it."""
     return f"<{name}>{escape(str(value))}</{name}>"

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Texts of XML as numbers and yes or no; what is wrong is told to Problems. Pure."""
+"""Reads texts of XML as numbers, flags and words; problems are reported to `Diagnostics`. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ LONG = 2**63 - 1
 INT = 2**31 - 1
 _UNITS = {"ms": 1, "s": 1000, "sec": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000}
 _WITH_UNIT = re.compile(r"([0-9]{1,15})\s*(ms|sec|s|min|m|h)", re.ASCII | re.IGNORECASE)
-_TIMES = ("delay", "time-to-live")  # how the names of times end
+_TIMES = ("delay", "time-to-live")  # endings of the names of times
 _WHOLE = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _REAL = re.compile(r"[+-]?([0-9]{1,40}\.?[0-9]{0,40}|\.[0-9]{1,40})([eE][+-]?[0-9]{1,4})?", re.ASCII)
 
 
 def whole(element: Element, problems: Diagnostics, least: int, most: int) -> int | None:
-    """The whole number in an element, from `least` to `most`; None, and a problem, otherwise."""
+    """Return the whole number in an element, from `least` to `most`; otherwise None, with a problem reported."""
     number = int(element.text) if _WHOLE.fullmatch(element.text) else None
     if number is None or not least <= number <= most:
         unit = " of milliseconds" if element.name.endswith(_TIMES) else ""
@@ -31,7 +31,7 @@ def whole(element: Element, problems: Diagnostics, least: int, most: int) -> int
 
 
 def without_unit(text: str) -> str | None:
-    """Return the cure for a delay that is written with a unit, such as `5s`; None if it is not."""
+    """Return the cure for a delay that is written with a unit, such as `5s`; None for any other text."""
     timed = _WITH_UNIT.fullmatch(text.strip())
     if timed is None:
         return None
@@ -40,7 +40,7 @@ def without_unit(text: str) -> str | None:
 
 
 def real(element: Element, problems: Diagnostics, least: float, most: float = math.inf) -> float | None:
-    """The number in an element, from `least` to `most`; None, and a problem, otherwise."""
+    """Return the number in an element, from `least` to `most`; otherwise None, with a problem reported."""
     number = float(element.text) if _REAL.fullmatch(element.text) else math.nan
     if not least <= number <= most or math.isinf(number):
         top = f" to {most:g}" if most < math.inf else " on"
@@ -50,7 +50,7 @@ def real(element: Element, problems: Diagnostics, least: float, most: float = ma
 
 
 def flag(element: Element, problems: Diagnostics) -> bool | None:
-    """`true` or `false`, in any case; None, and a problem, otherwise."""
+    """Return `true` or `false`, in any case; otherwise None, with a problem reported."""
     if element.text.lower() in ("true", "false"):
         return element.text.lower() == "true"
     _wrong(element, problems, "Use true or false")
@@ -58,7 +58,7 @@ def flag(element: Element, problems: Diagnostics) -> bool | None:
 
 
 def word(element: Element, problems: Diagnostics, allowed: tuple[str, ...]) -> str | None:
-    """One of the words, in any case; None, and a problem with the nearest of them, otherwise."""
+    """Return one of the words, in any case; otherwise None, with a problem that names the nearest word reported."""
     for one in allowed:
         if element.text.lower() == one.lower():
             return one
@@ -68,7 +68,7 @@ def word(element: Element, problems: Diagnostics, allowed: tuple[str, ...]) -> s
 
 
 def name(element: Element, problems: Diagnostics) -> str | None:
-    """The name of a destination; None, and a problem, if it cannot be a target here."""
+    """Return the name of a destination; None, with a problem reported, if it cannot be a target here."""
     if "$" in element.text:
         problems.add(
             f"a $ in the name {element.text!r:.200}",

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What languages write that have one policy for all messages of a source, and so no arms. Pure."""
+"""Adapts writers of languages that have one policy for all messages of a source, and so no arms. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .format_protocol import Conversion, FormatWriter
 
 
 def without_arms(write: FormatWriter) -> FormatWriter:
-    """The same writer; arms are left out, and lost."""
+    """Return the writer, changed to leave out arms and list them as lost."""
 
     def written(policies: PolicyMap) -> Conversion:
         lost: list[str] = []

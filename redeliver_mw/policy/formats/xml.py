@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""XML as the policy languages need it: elements by their local names, with their places. Pure.
+"""Reads XML as the policy languages need it: elements by their local names, with their places. Pure.
 
-Read with defusedxml: a document type, an entity of its own or an external one is refused. A text has at most
-10 MB, 100 levels, 50 000 elements and 1 000 attributes of each, so that time and memory are bounded.
+Texts are parsed with defusedxml: a document type, and entities of their own or external ones, are refused. A text has
+at most 10 MB, 100 levels, 50 000 elements and 1 000 attributes of each, so that time and memory are bounded.
 """
 
 from __future__ import annotations
@@ -23,14 +23,17 @@ LARGEST = 10_000_000  # characters
 DEEPEST = 100
 MOST = 50_000  # elements
 MOST_ATTRIBUTES = 1_000  # of one element
-PIECE = 10_000  # characters that are read first, where the root is all that is asked for
+PIECE = 10_000  # characters that are read first if only the root is asked for
 
 
 @dataclass(slots=True)
 class Element:
-    """One element. `name` and the names of `attributes` are without namespace and prefix; `text` is what stands
-    directly in it, without blanks around it; `line` and `column` count from 1. `namespace` is empty without one.
-    `file` is the included file it is in, and `called` what its place is called where it is no element of XML."""
+    """Is one element. `name` and the names of `attributes` have no namespace and no prefix.
+
+    `text` is the text directly in the element, without blanks around it; `line` and `column` count from 1. `namespace`
+    is empty if there is none. `file` is the included file that the element is in, and `called` names its place if it is
+    not an element of XML.
+    """
 
     name: str
     attributes: dict[str, str]
@@ -44,18 +47,18 @@ class Element:
     called: str = ""
 
     def all(self, name: str) -> list[Element]:
-        """Its own children of that name."""
+        """Return its own children of that name."""
         return [child for child in self.children if child.name == name]
 
     def first(self, name: str) -> Element | None:
-        """Its first child of that name."""
+        """Return its first child of that name, or None."""
         for child in self.children:
             if child.name == name:
                 return child
         return None
 
     def all_inside(self) -> Iterator[Element]:
-        """Yield itself and everything inside it, in no order that counts."""
+        """Yield the element itself and everything inside it, in no particular order."""
         waiting = [self]
         while waiting:
             element = waiting.pop()
@@ -63,7 +66,7 @@ class Element:
             waiting.extend(element.children)
 
     def find(self, *names: str) -> list[Element]:
-        """Itself and everything inside it that has one of these names, in the order of the text."""
+        """Return the element itself and everything inside it that has one of these names, in the order of the text."""
         found, waiting = [], [self]
         while waiting:
             element = waiting.pop()
@@ -75,7 +78,7 @@ class Element:
 
     @property
     def where(self) -> str:
-        """`line 3, column 5, <redelivery>`."""
+        """Return the place, such as `line 3, column 5, <redelivery>`."""
         file = f"{self.file}, " if self.file else ""
         if self.called:
             return f"{file}line {self.line}, {self.called:.200}"
@@ -83,28 +86,33 @@ class Element:
 
 
 def parse(text: str, *, doctype: bool = False) -> Element:
-    """The root element of an XML text; PolicyError with line and column if it is none, or is refused.
+    """Return the root element of an XML text.
 
-    `doctype`: a document type may stand there. It is passed over: no file and no address that it names is looked at.
+    Raises PolicyError with line and column if the text is invalid, or refused.
+
+    `doctype`: a document type is allowed. It is skipped: no file and no address that it names is read.
     """
     return _parsed(text, None, doctype)
 
 
 def root_of(text: str) -> Element:
-    """The root element alone, without what is in it: no more of the text is read. PolicyError as of `parse`."""
-    return _parsed(text, PIECE, doctype=True)  # its language's reader may refuse it
+    """Return the root element without its content: the rest of the text is not read.
+
+    Raises PolicyError as `parse` does.
+    """
+    return _parsed(text, PIECE, doctype=True)  # the reader of its language may refuse it
 
 
 def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
     if len(text) > LARGEST:
         raise PolicyError(f"more than {LARGEST} characters", cure="Cut the file down to what concerns redelivery")
-    # nothing may stand before an XML declaration; what stood there still counts for the places
+    # Nothing is allowed before an XML declaration; text that was there still counts for the places.
     body = text.lstrip().lstrip("\ufeff").lstrip()
     before = text[: len(text) - len(body)]
     tree = _Tree(before.count("\n"), len(before) - before.rfind("\n") - 1)
     parser: Any = DefusedXMLParser(target=tree, forbid_dtd=not doctype, forbid_entities=True, forbid_external=True)
     tree.expat = parser.parser
-    # called by expat itself, without the detour over ElementTree's names; what is forbidden stays so
+    # Called by expat directly, without the detour through ElementTree's names; forbidden content stays forbidden.
     tree.expat.StartElementHandler, tree.expat.EndElementHandler = tree.start, tree.end
     try:
         read = 0
@@ -113,7 +121,7 @@ def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
             if tree.root is not None:
                 return tree.root
             read += piece
-            piece *= 2  # expat looks again at a comment, as long as it has no end
+            piece *= 2  # expat scans a comment again, as long as it has no end
         parser.feed(body[read:])
         parser.close()
     except ParseError as error:
@@ -134,10 +142,10 @@ def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
 
 
 class _Tree:
-    """What the parser calls; makes Elements with places."""
+    """Is called by the parser; makes Elements with places."""
 
     def __init__(self, lines: int, columns: int) -> None:
-        self._lines, self._columns = lines, columns  # that stand before the first character that is parsed
+        self._lines, self._columns = lines, columns  # before the first character that is parsed
         self.root: Element | None = None
         self.expat: Any = None
         self._open: list[Element] = []
@@ -149,11 +157,11 @@ class _Tree:
         return f"line {line}, column {column}"
 
     def place(self, line: int, column: int) -> tuple[int, int]:
-        """Line and column of the text, from 1, of what expat counts in its part of it."""
+        """Return line and column in the text, from 1, for expat's counts in its part of the text."""
         return line + self._lines, column + 1 + (self._columns if line == 1 else 0)
 
     def why(self, error: ParseError) -> tuple[str, str]:
-        """What is wrong at the place of an error, and the cure."""
+        """Return what is wrong at the place of an error, and the cure."""
         inside = self._open[-1] if self._open else None
         opened = f"<{inside.name:.100}> of line {inside.line}" if inside else ""
         close = f"Write </{inside.name:.100}>" if inside else "Name a file with XML in it"
@@ -185,7 +193,7 @@ class _Tree:
             raise PolicyError(f"more than {MOST} elements", where=self.where, cure="Split the file")
         line, column = self.place(self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber)
         namespace, _, name = tag.rpartition("}")
-        if len(attributes) > MOST_ATTRIBUTES * 2:  # names and values in turn
+        if len(attributes) > MOST_ATTRIBUTES * 2:  # names and values alternate
             what = f"<{name:.100}> has more than {MOST_ATTRIBUTES} attributes"
             raise PolicyError(what, where=self.where, cure="Leave out what is no policy")
         element = Element(name, _plain(attributes) if attributes else {}, [], "", line, column, namespace)

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Offers handlers that act as told and remember their runs."""
+"""Offers handlers that do as instructed and remember their runs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests targets that refuse, vanish or never answer: the message stays, the source pauses, and work resumes by
-itself.
+"""Tests targets that refuse, vanish or never answer.
+
+The message stays, the source pauses, and work resumes by itself.
 """
 
 from __future__ import annotations

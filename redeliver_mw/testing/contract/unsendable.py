@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Tests that a message that cannot be sent is an error in the handler that sends it, and does not block its source
-for ever.
-"""
+"""Tests that sending an impossible message is an error in the handler, and does not block the source for ever."""
 
 from __future__ import annotations
 

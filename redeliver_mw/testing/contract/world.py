@@ -105,8 +105,9 @@ class World(ABC):
 
     @abstractmethod
     def new_queue(self, *, refusing: bool = False, lasting: bool = False, declare: bool = True) -> str:
-        """Make a durable queue that no other test uses, and return its name. `refusing`: it refuses messages until
-        `relent`.
+        """Make a durable queue that no other test uses, and return its name.
+
+        `refusing`: it refuses messages until `relent`.
 
         `lasting`: the queue survives a kill of the broker although it is new. Without `declare` only the name is
         returned.
@@ -190,9 +191,7 @@ class World(ABC):
         raise NotImplementedError
 
     def other_url(self, *, password: str | None = None, hosts: Sequence[str | None] = ()) -> str:
-        """Return `url` with another password ("credentials"), or other hosts ("network"); None stands for the right
-        one.
-        """
+        """Return `url` with another password ("credentials") or other hosts ("network"); None: the right one."""
         raise NotImplementedError
 
     def dead_host(self) -> str:

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ Classic: connection URLs and broker XML."""
+"""Reads and writes the policies of ActiveMQ Classic: connection URLs and broker XML."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Any back-off as one of ActiveMQ's: the same delays if it can say them, else the nearest. Pure."""
+"""Approximates any back-off by one of ActiveMQ's: the same delays if it can express them, else the nearest. Pure."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from ..unsupported import limit
 
 _COMPARED = 200  # failures that are compared one by one
 _FAR = (500, 1000, 10_000)
-_CUT = 0.001001  # seconds: what jitter makes of a delay is cut to whole milliseconds
+_CUT = 0.001001  # seconds: a jittered delay is cut to whole milliseconds
 
 
-Fit = tuple[ActiveMQDelays, list[str]]  # and what it does not say
+Fit = tuple[ActiveMQDelays, list[str]]  # the delays, and what they do not express
 
 
 def fitted(policy: RedeliveryPolicy) -> Fit:
-    """ActiveMQ's delays for a policy, and what they do not say of its own."""
+    """Return ActiveMQ's delays for a policy, and what they do not express of the policy's own."""
     backoff = policy.backoff
     kept = policy.on_dead == "keep" and policy.dead_after is not None
     if isinstance(backoff, ActiveMQDelays) and not kept:
@@ -67,7 +67,7 @@ def _candidates(backoff: Backoff, wanted: list[int]) -> Iterator[ActiveMQDelays]
 
 
 def _as_long(rests: Rests, backoff: Backoff) -> Iterator[ActiveMQDelays]:
-    # delays that come to the same sum: without growth, and growing from the first delay, or from the second
+    # Candidates with the same sum of delays: without growth, growing from the first delay, and growing from the second.
     delays = rests.delays
     if len(delays) > 1:
         others = len(delays) - 1 + rests.more
@@ -116,7 +116,7 @@ def _distance(candidate: ActiveMQDelays, counts: list[int], wanted: list[int]) -
 
 
 def _delays(candidate: ActiveMQDelays, counts: list[int]) -> Iterator[int]:
-    # in milliseconds, one after another: a span would walk on to where growth comes to rest
+    # In milliseconds, one after another: a span would continue to where growth ends.
     delay, at = candidate.initial, 1
     for count in counts:
         while at < min(count, FARTHEST):

@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ActiveMQ's plug-in and map of policies where they are written as beans of Spring's or Blueprint's. Pure.
+"""Reads ActiveMQ's plug-in and map of policies that are written as beans of Spring's or Blueprint's. Pure.
 
 `<bean class="org.apache.activemq.broker.region.policy.RedeliveryPolicyMap">` is read as `<redeliveryPolicyMap>`, and
-what its properties hold or refer to as what stands in that. A bean that is referred to is looked for by its id.
+the content or reference of its properties as the content of that element. A referenced bean is found by its id.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _COLLECTIONS, _REFERENCES = ("list", "set", "array"), ("ref", "reference")
 
 
 def is_policy_bean(element: Element) -> bool:
-    """Is it a bean of the class RedeliveryPolicy? Camel has a class of that name, too."""
+    """Return whether an element is a bean of the class RedeliveryPolicy, and not Camel's class of that name."""
     return element.name == "bean" and _class_of(element) == "RedeliveryPolicy"
 
 
 def without_beans(root: Element) -> Element:
-    """Return the tree with maps and plug-ins as elements; what one of them refers to stands in it, and nowhere else."""
+    """Return the tree with maps and plug-ins as elements; a bean that one of them refers to is moved inside it."""
     beans = root.find("bean")
     whole = [bean for bean in beans if _class_of(bean) in _CLASSES]
     if not whole:
@@ -54,7 +54,7 @@ def _inside(given: Element, known: Mapping[str, Element]) -> Iterator[Element]:
     """Yield the objects that a property, or a list in it, holds or refers to."""
     for name in _references(given):
         if name in known:
-            # one that refers to itself ends here
+            # A bean that refers to itself ends here.
             yield _object(known[name], {key: bean for key, bean in known.items() if key != name})
     for child in given.children:
         if child.name in (*_COLLECTIONS, *_REFERENCES):

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`deadLetterStrategy` of ActiveMQ's `destinationPolicy`: where dead messages go. Pure.
+"""Reads the `deadLetterStrategy` of ActiveMQ's `destinationPolicy`: where dead letters go. Pure.
 
 An ending is a RedeliveryPolicy of which only targets, `on_dead` and expiry count.
 """
@@ -52,7 +52,7 @@ SHARED = RedeliveryPolicy(1, 0.0, f"queue:{DEAD_LETTER_QUEUE}")
 
 
 def read_endings(destination_policies: list[Element], report: ReportProblem) -> tuple[list[MapEntry], RedeliveryPolicy]:
-    """An entry for every policyEntry, and the ending of all other destinations.
+    """Return an entry for every policyEntry, and the ending of all other destinations.
 
     A policyEntry without a strategy has ActiveMQ's own: the best entry is taken whole.
     """
@@ -70,7 +70,7 @@ def read_endings(destination_policies: list[Element], report: ReportProblem) -> 
 
 
 def with_ending(policy: RedeliveryPolicy, ending: RedeliveryPolicy) -> RedeliveryPolicy:
-    """The policy, dead messages going where the ending says. One that discards goes on to discard."""
+    """Return the policy with the ending's dead-letter targets. A policy that discards continues to discard."""
     spelled = {"language": policy.language, "native": policy.native}
     if policy.on_dead == "discard":
         redirected = ending.expiry.action == "dead-letter" and ending.targets
@@ -82,7 +82,7 @@ def with_ending(policy: RedeliveryPolicy, ending: RedeliveryPolicy) -> Redeliver
 def _everywhere(
     element: Element, default: RedeliveryPolicy, entries: list[MapEntry], report: ReportProblem
 ) -> list[MapEntry]:
-    # names by kind cannot be said by one default
+    # One default cannot express different names by kind.
     topics = _ending(element, "topic", report)
     if topics == default:
         return []
@@ -115,7 +115,7 @@ def _ending(entry: Element, kind: DestinationKind, report: ReportProblem) -> Red
 
 
 def _from_bean(bean: Element) -> Element:
-    """Return the strategy that a bean of Spring's or Blueprint's is, as an element of its own; else the bean."""
+    """Return a bean of Spring's or Blueprint's as a strategy element if it is one; otherwise the bean."""
     name = _BEANS.get(bean.attributes.get("class", "").rpartition(".")[2])
     if name is None:
         return bean

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`discardingDLQBrokerPlugin` of ActiveMQ: dead and expired messages that are dropped. Pure.
+"""Reads ActiveMQ's `discardingDLQBrokerPlugin`, which drops dead and expired messages. Pure.
 
-`dropAll`, true if it is not written, drops all of them; else `dropOnly` names the sources, as regular expressions with
-blanks between them. Here a name, `.*`, and a name with `..*` or `\\..*` behind it can be said; the other expressions
-are findings. Messages of temporary destinations are not consumed here, and `reportInterval` is the plug-in's own log.
+`dropAll`, by default true, drops all of them; otherwise `dropOnly` names the sources, as regular expressions separated
+by spaces. A name, `.*`, and a name followed by `..*` or `\\..*` are supported; the other expressions are findings.
+Messages of temporary destinations are not consumed here, and `reportInterval` belongs to the plug-in's own log.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .options import ReportProblem, read_switch, unknown
 
 NAME = "discardingDLQBrokerPlugin"
 DROPPED = RedeliveryPolicy(1, 0.0, None, "discard", expiry=Expiry("discard"))
-MOST_NAMES = 1_000  # in all dropOnly of a file
+MOST_NAMES = 1_000  # in all dropOnly attributes of a file
 _SWITCHES = ("dropAll", "dropTemporaryQueues", "dropTemporaryTopics")
 _KNOWN = (*_SWITCHES, "dropOnly", "reportInterval", "id")
 _BEAN = ("class", "name", "scope", "parent", "lazy-init", "init-method", "destroy-method", "depends-on")
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
-_PLAIN = re.compile(r"[^\\*+?()\[\]{}|^$>,]+")  # dots are taken for dots
+_PLAIN = re.compile(r"[^\\*+?()\[\]{}|^$>,]+")  # dots count as dots
 
 
 def is_discarding(element: Element) -> bool:
-    """Is it the plug-in, as an element of its own or as a bean of Spring's or Blueprint's?"""
+    """Return whether an element is the plug-in, as an element of its own or as a bean of Spring's or Blueprint's."""
     bean = element.name == "bean" and element.attributes.get("class", "").endswith(".DiscardingDLQBrokerPlugin")
     return bean or element.name == NAME
 
@@ -37,7 +37,7 @@ def is_discarding(element: Element) -> bool:
 def with_discarding(
     plugins: list[Element], endings: list[MapEntry], last: RedeliveryPolicy, report: ReportProblem
 ) -> tuple[list[MapEntry], RedeliveryPolicy]:
-    """The endings, with what the plug-ins drop in the place of any dead-letter queue."""
+    """Return the endings with what the plug-ins drop in place of any dead-letter queue."""
     given = [_given(element, report) for element in plugins]
     if any(_drops_all(element, properties, report) for element, properties in zip(plugins, given, strict=True)):
         return [], DROPPED
@@ -95,7 +95,7 @@ def _dropped(
             cure="Write names, or NAME\\..* for all that begin so; or a <policyEntry> with <discarding/>",
         )
         return endings, last
-    # ActiveMQ's A.> holds A as well, and the expression does not
+    # ActiveMQ's A.> matches A as well, and the expression does not.
     before = PolicyMap(endings, last)
     own = [MapEntry(name, kind, before.resolve(name, kind) if stem else DROPPED) for kind in _KINDS]
     below = [MapEntry(f"{stem}.>", kind, DROPPED) for kind in _KINDS] if stem else []

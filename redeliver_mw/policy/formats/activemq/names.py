@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The destinations that an entry of one of ActiveMQ's maps is for. Pure."""
+"""Reads which destinations an entry of one of ActiveMQ's maps is for. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 
 
 def names_of(entry: Element, report: ReportProblem) -> list[tuple[str, DestinationKind]]:
-    """Patterns with their kinds; commas make several. Nothing, and a warning, for temporary destinations."""
+    """Return patterns with their kinds; commas separate several.
+
+    For temporary destinations return nothing, and warn.
+    """
     found = [(entry.attributes[kind], kind) for kind in _KINDS if kind in entry.attributes]
     destination = entry.first("destination")
     for child in destination.children if destination else []:

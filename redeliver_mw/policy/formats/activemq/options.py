@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The properties of ActiveMQ's RedeliveryPolicy, however they are written, as a policy. Pure."""
+"""Reads the properties of ActiveMQ's RedeliveryPolicy as a policy, however they are written. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _WHOLE = {
     "collisionAvoidancePercent": _SHORT,
 }
 _SWITCHES = ("useExponentialBackOff", "useCollisionAvoidance", "preDispatchCheck")
-_GROWTH = ("backOffMultiplier", "maximumRedeliveryDelay")  # say nothing of delays that do not grow
-_JITTER = ("collisionAvoidancePercent", "collisionAvoidanceFactor")  # say nothing without a jitter
+_GROWTH = ("backOffMultiplier", "maximumRedeliveryDelay")  # without meaning for delays that do not grow
+_JITTER = ("collisionAvoidancePercent", "collisionAvoidanceFactor")  # without meaning if there is no jitter
 _FRACTIONS = ("backOffMultiplier", "collisionAvoidanceFactor")
 PROPERTIES = (*_WHOLE, *_SWITCHES, *_FRACTIONS)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
@@ -39,7 +39,7 @@ _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?[dDfF]?
 
 @dataclass(frozen=True)
 class ActiveMQOptions:
-    """The properties with ActiveMQ's defaults; delays in milliseconds."""
+    """Holds the properties with ActiveMQ's defaults; delays in milliseconds."""
 
     maximum_redeliveries: int = 6
     initial_delay: int = 1000
@@ -48,12 +48,12 @@ class ActiveMQOptions:
     exponential: bool = False
     multiplier: float = 5.0
     collision: bool = False
-    factor: float = 15 * 0.01  # as ActiveMQ makes it of the per cent
+    factor: float = 15 * 0.01  # as ActiveMQ computes it from the per cent
     pre_dispatch: bool = True
 
     @property
     def dead_after(self) -> int | None:
-        """A limit of N redeliveries is N + 1 failures; -1, and nothing else, is none."""
+        """Return the limit: N redeliveries are N + 1 failures; only -1 is no limit."""
         return None if self.maximum_redeliveries == -1 else max(self.maximum_redeliveries + 1, 1)
 
     @property
@@ -63,7 +63,10 @@ class ActiveMQOptions:
         return ActiveMQDelays(self.initial_delay, self.delay, growth, cap, self.factor if self.collision else 0.0)
 
     def policy(self, native: str) -> RedeliveryPolicy:
-        """As a client has it: to the shared queue, and checked again as a message arrives."""
+        """Return the policy as a client has it.
+
+        Dead letters go to the shared queue, and the limit is checked again when a message arrives.
+        """
         return RedeliveryPolicy(
             self.dead_after,
             self.backoff,
@@ -90,13 +93,13 @@ _FIELDS = {
 
 @dataclass
 class ReportProblem:
-    """Where problems go; `strict` makes one of what the original only takes badly."""
+    """Collects problems; `strict` makes an error of settings that the original accepts against its intention."""
 
     strict: bool
     problems: Diagnostics = field(default_factory=Diagnostics)
 
     def doubt(self, what: str, *, where: str = "", cure: str = "") -> None:
-        """Valid in the program, and not in its manual or not with this meaning."""
+        """Report a setting that is valid in the program, and not in its manual or not with this meaning."""
         if self.strict:
             self.problems.add(what, where=where, cure=cure)
         else:
@@ -104,7 +107,7 @@ class ReportProblem:
 
 
 def read_options(given: Mapping[str, str], where: str, report: ReportProblem) -> ActiveMQOptions:
-    """Options of known properties; what is wrong with them goes to the report."""
+    """Return the options of known properties; problems are reported to `report`."""
     values: dict[str, Any] = {}
     for name, text in given.items():
         place = f"{where}, {name}"
@@ -134,7 +137,7 @@ def read_options(given: Mapping[str, str], where: str, report: ReportProblem) ->
 
 
 def read_switch(text: str, where: str, report: ReportProblem) -> bool | None:
-    """true or false, in any case of letters; None and a problem otherwise."""
+    """Return true or false, in any case of letters; otherwise None, with a problem reported."""
     word = text.strip().lower()
     if word in ("true", "false"):
         return word == "true"
@@ -142,9 +145,9 @@ def read_switch(text: str, where: str, report: ReportProblem) -> bool | None:
     return None
 
 
-@lru_cache(1000)  # a word that is wrong is often wrong everywhere
+@lru_cache(1000)  # a misspelt word is often misspelt everywhere
 def unknown(name: str, allowed: tuple[str, ...]) -> tuple[str, str]:
-    """What to say of a word that is not known, and the cure."""
+    """Return the problem with an unknown word, and the cure."""
     near = nearest(name, allowed)
     meant = f"Did you mean {near}? " if near else ""
     return f"unknown property {name!r:.80}", f"{meant}Known here: {', '.join(allowed)}"

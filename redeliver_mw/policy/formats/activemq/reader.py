@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-r"""The redelivery policies of ActiveMQ Classic: on a connection URL, in a client's XML, in a broker's XML.
+r"""Reads the redelivery policies of ActiveMQ Classic: on a connection URL, in a client's XML, in a broker's XML.
 
 Grammar::
 
@@ -24,9 +24,9 @@ Grammar::
     collisionAvoidancePercent    15        so much; or collisionAvoidanceFactor, 0.15, as the manual has it
     preDispatchCheck             true      a message that comes in with too many failures is ended unseen
 
-Destinations are words with dots between; `*` is one word, `>` at the end any number. One entry holds, the exact
-name or the pattern inside the others; nothing is merged. Commas make one entry of several destinations. Which
-dead-letter strategy holds is chosen in the same way, for itself.
+Destinations are words separated by dots; `*` is one word, `>` at the end any number. One entry applies, the exact name
+or the pattern that the others contain; nothing is merged. An entry may name several destinations, separated by commas.
+The dead-letter strategy that applies is chosen in the same way, independently.
 
 Worked example, `tcp://host:61616?jms.redeliveryPolicy.maximumRedeliveries=4&
 jms.redeliveryPolicy.useExponentialBackOff=true&jms.redeliveryPolicy.maximumRedeliveryDelay=60000` on the queue
@@ -43,15 +43,14 @@ of its broker's consumers: with `sendToDlqIfMaxRetriesExceeded="false"` a dead m
 without an entry, if there is no default, has no retry at all and goes to the dead-letter queue, or is dropped
 with `fallbackToDeadLetter="false"`. The policies of clients are not read beside a plugin: there they multiply.
 
-What is different here: no consumer waits behind a message that rests (`jms.nonBlockingRedelivery` or not), and
-a non-persistent message that is dead is dead-lettered like any other, where ActiveMQ drops it unless
-`processNonPersistent="true"`. `strict` refuses what ActiveMQ takes without doing what it looks like, unknown
-properties and elements in XML among it, and elements that stand where they do not belong; else those are warnings.
-What else ActiveMQ's own schema has is passed over. XML without a policy is refused.
+There are two differences here: no consumer waits behind a delayed message (with or without
+`jms.nonBlockingRedelivery`), and a dead non-persistent message is dead-lettered like any other, where ActiveMQ drops it
+unless `processNonPersistent="true"`. `strict` refuses settings that ActiveMQ accepts without doing what they suggest,
+including unknown properties and elements in XML, and elements out of place; without `strict` those are warnings.
+Everything else in ActiveMQ's own schema is skipped. XML without a policy is refused.
 
-What the language cannot say: delays from a table, jitter of the first delay or cut by the cap, targets of its
-own choice but by prefix and suffix or one for all, several targets, keeping a dead message, rules by exception,
-an end by time.
+The language cannot express: delays from a table, jitter of the first delay or cut by the cap, free choice of targets
+(only prefix and suffix, or one for all), several targets, keeping a dead message, rules by exception, an end by time.
 """
 
 from __future__ import annotations
@@ -67,12 +66,12 @@ __all__ = ["LONGEST_URL", "PROPERTIES", "read", "write"]
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
-    """The policies of a URL or of XML; one PolicyError that tells everything that is wrong."""
+    """Return the policies of a URL or of XML. Raises one PolicyError that lists everything that is wrong."""
     report = ReportProblem(strict)
     if text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
         return read_xml(text, report)
     if PREFIX not in text and NON_BLOCKING not in text:
-        # a URL may hold a password: of it only the name of an option is shown
+        # A URL may hold a password, so only the name of an option is shown.
         if near := misspelt(text):
             raise PolicyError(f"{near[0]} is no option of ActiveMQ", where="URL", cure=f"Write {near[1]}")
         raise PolicyError("no policy of ActiveMQ in this text", cure=f"Add ?{PREFIX}maximumRedeliveries=4 to the URL")
@@ -80,7 +79,7 @@ def read(text: str, strict: bool = False) -> PolicyMap:
         raise PolicyError(f"a URL of more than {LONGEST_URL} characters", cure="Give the connection's URL alone")
     options, native = read_url(text, report)
     if not native and not report.problems:
-        # a # or a ; before them, for example
+        # For example, with a # or a ; before them.
         report.problems.add(
             f"{PREFIX[:-1]} is not among the options of this URL",
             where="URL",

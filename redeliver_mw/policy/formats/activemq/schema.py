@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand where in the XML of ActiveMQ's brokers and clients.
+"""Defines which elements are allowed where in the XML of ActiveMQ's brokers and clients.
 
-The lists are those of the schemas of ActiveMQ 5.18 and 6.3. Spring's own elements may stand around all of it.
+The lists are those of the schemas of ActiveMQ 5.18 and 6.3. Spring's own elements may surround all of it.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _ENTRY = words(
 )
 _SPRING = words("bean property constructor-arg list set map entry array value ref props beans argument reference")
 _ANYWHERE = ("broker", "brokerService", *_FACTORIES, "redeliveryPolicyMap", "redeliveryPolicy", "redeliveryPlugin")
-# what a bean of Spring's is made of may be any element of ActiveMQ's that is a whole object
+# A bean of Spring's may contain any element of ActiveMQ's that is a whole object.
 _AROUND = ElementRule((*_ANYWHERE, "policyMap", "policyEntry", *STRATEGIES, *_SPRING), _GLOBAL, open=True)
 _POLICY_ITSELF = ElementRule(("destination", "property"))
 _STRATEGY = ElementRule(("deadLetterQueue",))
@@ -106,7 +106,8 @@ SCHEMA = XmlSchema(
             ("redeliveryPolicyMap",), words("adminConnectionContext next"), once=words("redeliveryPolicyMap")
         ),
         "discardingDLQBrokerPlugin": ElementRule(("property",)),
-        # the property of a plug-in or a factory holds the map, which has the same name; the map alone will do
+        # The property of a plug-in or a factory that holds the map has the same name as the map; the map alone is
+        # accepted too.
         "redeliveryPolicyMap": ElementRule(
             (*_MAP, "redeliveryPolicyMap"), _BEAN, once=frozenset((*_MAP, "redeliveryPolicyMap"))
         ),

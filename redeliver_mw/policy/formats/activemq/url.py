@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`jms.redeliveryPolicy.*` on a connection URL of ActiveMQ. Pure."""
+"""Reads `jms.redeliveryPolicy.*` on a connection URL of ActiveMQ. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from .options import PROPERTIES, ActiveMQOptions, ReportProblem, read_options, r
 LONGEST_URL = 100_000  # characters
 PREFIX = "jms.redeliveryPolicy."
 NON_BLOCKING = "jms.nonBlockingRedelivery"
-_ESCAPED = re.compile(r"&(?:amp;|#38;|#x26;)+", re.IGNORECASE)  # & as XML has it, perhaps escaped more than once
+_ESCAPED = re.compile(r"&(?:amp;|#38;|#x26;)+", re.IGNORECASE)  # & as in XML, perhaps escaped more than once
 
 
 def read_url(url: str, report: ReportProblem, where: str = "") -> tuple[ActiveMQOptions, str]:
-    """What a URL says, and its options as they were written, without the rest of the URL: that may hold a password."""
+    """Return the options of a URL, and their original spelling.
+
+    The spelling leaves out the rest of the URL, which may hold a password.
+    """
     given: dict[str, str] = {}
     kept: list[str] = []
     if escaped := _ESCAPED.search(url):
@@ -45,7 +48,7 @@ def read_url(url: str, report: ReportProblem, where: str = "") -> tuple[ActiveMQ
 
 
 def misspelt(url: str) -> tuple[str, str] | None:
-    """The first option that is nearly one of ActiveMQ's, without its value, and how that is spelled."""
+    """Return the first option that is nearly one of ActiveMQ's, without its value, and the right spelling."""
     for part in re.split("[?&]", _ESCAPED.sub("&", url[:LONGEST_URL])):
         name = unquote_plus(part.partition("=")[0])
         if "://" not in name and (meant := _meant(name)):
@@ -54,14 +57,14 @@ def misspelt(url: str) -> tuple[str, str] | None:
 
 
 def _meant(name: str) -> str | None:
-    # letters in another case are a mistake, too: Java compares them
+    # Different upper and lower case is a mistake too, because Java compares case.
     head, dot, rest = name.partition(".")
     if not dot or head.lower() != "jms" or name.startswith(PREFIX) or name == NON_BLOCKING:
         return None
     word, _, last = rest.partition(".")
     if nearest(rest, (NON_BLOCKING.partition(".")[2],)):
         return NON_BLOCKING
-    if not nearest(word, ("redeliveryPolicy",), alike=0.75):  # prefetchPolicy is another option
+    if not nearest(word, ("redeliveryPolicy",), alike=0.75):  # prefetchPolicy is a different option
         return None
     return PREFIX + (nearest(last, PROPERTIES) or PROPERTIES[0])
 
@@ -77,7 +80,7 @@ def _take(name: str, value: str, given: dict[str, str], report: ReportProblem, w
 
 
 def _query(url: str, report: ReportProblem, where: str) -> str:
-    # of a composite, failover:(tcp://a,tcp://b)?..., what stands in the parentheses is the transports' own
+    # In a composite, failover:(tcp://a,tcp://b)?..., the text in the parentheses belongs to the transports.
     head, bracket, tail = url.rpartition(")")
     if PREFIX in head:
         report.problems.add(
@@ -86,7 +89,7 @@ def _query(url: str, report: ReportProblem, where: str) -> str:
             cure="Put it behind the closing parenthesis",
         )
     if not bracket and "?" not in tail and "=" in tail:
-        return tail.strip()  # the options alone
+        return tail.strip()  # only the options
     return tail.partition("?")[2].strip()
 
 

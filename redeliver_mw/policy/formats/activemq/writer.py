@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Policies as ActiveMQ's XML: a client's redeliveryPolicyMap, and a broker's dead-letter strategies. Pure.
+"""Writes policies as ActiveMQ's XML: a client's redeliveryPolicyMap, and a broker's dead-letter strategies. Pure.
 
-A client's map, since a broker's plugin takes no delay below a second. ActiveMQ keeps no dead message: one that is
-kept is written as one that is tried for ever.
+The map is a client's because a broker's plug-in accepts no delay below a second. ActiveMQ keeps no dead message: a
+policy that keeps one is written as one that retries for ever.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 
 
 def write(policies: PolicyMap) -> Conversion:
-    """One XML text for client and broker, and what is lost, entry by entry. Its own text is given back as it was."""
+    """Return one XML text for client and broker, and what is lost, entry by entry.
+
+    A native ActiveMQ text is returned unchanged.
+    """
     if policies.language == LANGUAGE and policies.native:
         return Conversion(policies.native)
     page, flat = _entries(policies)
     told = list(page.lost)
     page.default(policies.default)
     if leaves_nothing(flat.policies):
-        page.lost = told  # nothing asks the default
+        page.lost = told  # the default is never used
     return Conversion(page.text(), tuple(dict.fromkeys(page.lost)))
 
 
 def write_one(policies: PolicyMap) -> Conversion:
-    """Return the entry of a map that has one: all other destinations keep what client and broker have for them."""
+    """Return the entry of a map that has one: all other destinations keep the settings of client and broker."""
     page, _ = _entries(policies)
     return Conversion(page.text(), tuple(dict.fromkeys(page.lost)), names_nothing=not page.policies)
 
@@ -51,7 +54,7 @@ def _entries(policies: PolicyMap) -> tuple[_Page, Flat]:
     page.lost += flat.lost
     own = {(entry.pattern, entry.kind) for entry in flat.entries}
     for entry in flat.entries:
-        assert isinstance(entry.given, RedeliveryPolicy)  # so flattened() has it
+        assert isinstance(entry.given, RedeliveryPolicy)  # flattened() returns such entries
         name = translated(entry.pattern, policies.syntax, "activemq")
         if name is None or not _sayable(name):
             page.lost.append(f"{entry}: a name that cannot be an entry here")
@@ -87,7 +90,7 @@ class _Page:
         if not policy.targets or policy.targets[0].kind != "same" or "$" in policy.targets[0].template:
             self.all = _ending("", policy, _KINDS, "default", self.lost)
             return
-        # one queue or topic, by the kind of the source, is nothing that a default can say
+        # A default cannot express one queue or topic that depends on the kind of the source.
         for kind in _KINDS:
             if (">", kind) not in self._taken:
                 self.endings.append(_ending(f' {kind}=">"', policy, (kind,), "default", self.lost))

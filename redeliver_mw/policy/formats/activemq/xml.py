@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`redeliveryPolicyMap`, `redeliveryPlugin` and `deadLetterStrategy` in ActiveMQ's XML. Pure."""
+"""Reads `redeliveryPolicyMap`, `redeliveryPlugin` and `deadLetterStrategy` in ActiveMQ's XML. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from .options import LANGUAGE, PROPERTIES, ActiveMQOptions, ReportProblem, read_
 from .schema import SCHEMA
 from .url import PREFIX, read_url
 
-SHORTEST_MS = 1000  # the plugin refuses policies with shorter delays
-MOST_JOINED = 5_000  # entries, where both maps have some: every overlap is an entry too
+SHORTEST_MS = 1000  # the plug-in refuses policies with shorter delays
+MOST_JOINED = 5_000  # entries, if both maps have some: every overlap is an entry too
 _PLUGIN = ("sendToDlqIfMaxRetriesExceeded", "fallbackToDeadLetter", "id")
 _IN_A_BEAN = ("property", "description", "meta", "qualifier", "constructor-arg", "argument")
 
 
 def read_xml(text: str, report: ReportProblem) -> PolicyMap:
-    """The policies of a broker's or a client's XML; what is wrong goes to the report."""
+    """Return the policies of a broker's or a client's XML; problems are reported to `report`."""
     found = _Found()
     root = without_beans(parse(text))
     _gather(root, found)
@@ -55,10 +55,10 @@ def read_xml(text: str, report: ReportProblem) -> PolicyMap:
 class _Found:
     plugins: list[Element] = field(default_factory=list)
     maps: list[Element] = field(default_factory=list)  # of clients
-    connection: list[Element] = field(default_factory=list)  # policies that stand outside any map
+    connection: list[Element] = field(default_factory=list)  # policies outside any map
     urls: list[tuple[str, str]] = field(default_factory=list)  # with their places
     destination_policies: list[Element] = field(default_factory=list)
-    discarding: list[Element] = field(default_factory=list)  # plug-ins that drop what is dead
+    discarding: list[Element] = field(default_factory=list)  # plug-ins that drop dead messages
 
 
 def _gather(root: Element, found: _Found) -> None:
@@ -85,7 +85,7 @@ def _gather(root: Element, found: _Found) -> None:
 
 
 def _about_the_order(found: _Found, report: ReportProblem) -> None:
-    # the broker asks the last plug-in first
+    # The broker calls the last plug-in first.
     after = [
         one
         for one in found.discarding
@@ -101,7 +101,7 @@ def _about_the_order(found: _Found, report: ReportProblem) -> None:
 
 
 def _about_the_place(root: Element, report: ReportProblem) -> None:
-    """Report what is in none of its places, and yet may stand in an element of such a name."""
+    """Report elements that are in none of their places, and yet may be in an element of such a name."""
     for element in root.all_inside():
         if SCHEMA.is_foreign(element, root):
             continue
@@ -138,7 +138,7 @@ def _client(found: _Found, report: ReportProblem) -> tuple[list[MapEntry], Redel
 
 
 def _without_retries(found: _Found) -> bool:
-    """Return whether each client's policy has the limit 0, as ActiveMQ's manual says beside a redeliveryPlugin."""
+    """Return whether each client's policy has the limit 0, as ActiveMQ's manual demands beside a redeliveryPlugin."""
     silent = ReportProblem(strict=False)
     policies = [*found.connection, *(each for one in found.maps for each in one.find("redeliveryPolicy", "bean"))]
     limits = [_policy(each, silent).dead_after for each in policies if _is_policy(each)]
@@ -174,7 +174,7 @@ def _plugin(found: _Found, root: Element, report: ReportProblem) -> tuple[list[M
 
 
 def _discarding(policy: RedeliveryPolicy) -> RedeliveryPolicy:
-    # what expired is no failure to the plugin
+    # The plug-in does not treat an expired message as a failure.
     return with_ending(policy.replace(on_dead="discard", language=LANGUAGE, native=policy.native), SHARED)
 
 
@@ -231,7 +231,7 @@ def _policy(element: Element, report: ReportProblem, *, entry: bool = False, plu
     if plugin:
         _check_plugin(options, element, report)
     policy = options.policy(_spelled(element.name, given))
-    # the broker itself acts, at the failure
+    # The broker itself acts, at the failure.
     return policy.replace(act="failure", language=LANGUAGE, native=policy.native) if plugin else policy
 
 
@@ -253,7 +253,7 @@ def _spelled(name: str, given: dict[str, str]) -> str:
 def _joined(
     entries: list[MapEntry], default: RedeliveryPolicy, endings: list[MapEntry], last: RedeliveryPolicy
 ) -> list[MapEntry]:
-    # two maps, each with a best entry of its own: where entries of the two overlap, one for both
+    # There are two maps, each with a best entry of its own; where entries of the two overlap, one entry covers both.
     if not endings:
         return [MapEntry(one.pattern, one.kind, with_ending(_whole(one), last)) for one in entries]
     policies, ends = PolicyMap(entries, default), PolicyMap(endings, last)
@@ -262,7 +262,7 @@ def _joined(
     parts = apart([*entries, *endings], "activemq")
     if parts is None:
         raise PolicyError("the patterns of policies and strategies overlap too often", cure="Use fewer wildcards")
-    # most have an entry of their own, in one map or in both
+    # Most destinations have an entry of their own, in one map or in both.
     own, ending = ({(one.pattern, one.kind): _whole(one) for one in each} for each in (entries, endings))
     joined = []
     for pattern, kind, name, asked in parts:
@@ -273,5 +273,5 @@ def _joined(
 
 
 def _whole(entry: MapEntry) -> RedeliveryPolicy:
-    assert isinstance(entry.given, RedeliveryPolicy)  # an entry of this language holds no mere fields
+    assert isinstance(entry.given, RedeliveryPolicy)  # an entry of this language never holds mere fields
     return entry.given

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis, HornetQ and JBoss Messaging: address settings."""
+"""Reads and writes the address settings of Artemis, HornetQ and JBoss Messaging."""

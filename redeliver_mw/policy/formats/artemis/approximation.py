@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Any back-off as one of Artemis': the same delays if it can say them, else the nearest. Pure."""
+"""Approximates any back-off by one of Artemis': the same delays if it can express them, else the nearest. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CLOSE = 1e-9  # seconds, for each second
 
 
 def fitted(policy: RedeliveryPolicy) -> tuple[ArtemisDelays, list[str]]:
-    """Artemis' delays for a policy, and what they do not say of its own."""
+    """Return Artemis' delays for a policy, and what they do not express of the policy's own."""
     backoff = policy.backoff
     kept = policy.on_dead == "keep" and policy.dead_after is not None
     if isinstance(backoff, ArtemisDelays) and not kept:
@@ -36,13 +36,13 @@ def fitted(policy: RedeliveryPolicy) -> tuple[ArtemisDelays, list[str]]:
     rests = rests_of(policy)
     plain = rests.nearest(chain([replace(best, factor=0.0)], _as_long(rests, backoff)), _walked)
     if best.factor:
-        # jitter comes before the cap, which must not cut it off
+        # Jitter comes before the cap, which must not cut it off.
         plain = replace(plain, factor=best.factor, cap=round((plain.cap or 0) * (1 + best.factor)))
     return plain, [f"delays ({backoff}): the nearest are {plain}; {rests.kept(_walked(plain))}"]
 
 
 def _as_long(rests: Rests, backoff: Backoff) -> Iterator[ArtemisDelays]:
-    # delays that come to the same sum: without growth, growing and shrinking
+    # Candidates with the same sum of delays: without growth, growing and shrinking.
     delays = rests.delays
     yield ArtemisDelays(rests.mean, 1.0, rests.mean)
     shrinking = _SHRINKING if delays[-1] < delays[0] else ()
@@ -59,7 +59,7 @@ def _growing(rests: Rests, multiplier: float, cap: int) -> Iterator[ArtemisDelay
 
 
 def _walked(candidate: ArtemisDelays) -> Iterator[int]:
-    # once the cap or nothing is reached, so it stays: growth to the thousandth power need not be asked for
+    # Once the delay reaches the cap or 0, it stays there, so that growth to the thousandth power is never computed.
     for failures in count(1):
         delay = round(candidate.after(failures) * 1000)
         yield delay
@@ -72,7 +72,7 @@ def _same_base(one: DelaySpan, other: DelaySpan) -> bool:
 
 
 def _spans(policy: RedeliveryPolicy) -> dict[int, DelaySpan]:
-    # of all failures that are looked at and followed by a rest; one that is kept rests as after its last retry
+    # All compared failures that are followed by a delay; a kept message is delayed as after its last retry.
     limit = last_failure(policy)
     if limit is None:
         return {count: policy.backoff.span(count) for count in _COMPARED}

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""`<xi:include href="FILE">` in Artemis' `broker.xml`. Pure: somebody else reads the files.
+"""Expands `<xi:include href="FILE">` in Artemis' `broker.xml`. Pure: the caller reads the files.
 
-What is included stands in the place of the element, as in Artemis. The whole file is taken: `xpointer` and
-`parse="text"` are refused, and an `xi:fallback` is not used, for it would hide that a file is missing. FILE is the name
-of a file below the folder of the file that includes it.
+The included content takes the place of the element, as in Artemis. The whole file is included: `xpointer` and
+`parse="text"` are refused, and an `xi:fallback` is not used, because it would hide that a file is missing. FILE is the
+name of a file below the folder of the file that includes it.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ from ....errors import PolicyError
 from ..diagnostics import Diagnostics
 from ..xml import Element, parse
 
-TextOf = Callable[[tuple[str, ...]], str]  # the text of a file, by its folders and name; PolicyError if there is none
+# returns the text of a file, by its folders and name. Raises PolicyError if there is none
+TextOf = Callable[[tuple[str, ...]], str]
 NAMESPACE = "http://www.w3.org/2001/XInclude"
-DEEPEST = 5  # files inside each other
+DEEPEST = 5  # nested files
 MOST = 50  # files
-LARGEST = 2_000_000  # characters of all of them
+LARGEST = 2_000_000  # characters of all of them together
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _BELOW = "Name a file below the folder of the one that includes it"
 
 
 @dataclass
 class Includes:
-    """Puts included files in their places; what is wrong goes to `problems`."""
+    """Puts included files in their places; problems are reported to `problems`."""
 
-    text_of: TextOf | None  # None: what includes is no file, and so has no folder
+    text_of: TextOf | None  # None: the including text is not a file, and so has no folder
     problems: Diagnostics
     files: int = 0
     characters: int = 0
     _open: list[tuple[str, ...]] = field(default_factory=list)
 
     def expand(self, root: Element) -> None:
-        """Replace all includes inside an element by what they name."""
+        """Replace all includes inside an element by the files that they name."""
         self._expand(root, ())
 
     def _expand(self, root: Element, folder: tuple[str, ...]) -> None:
         waiting = [root]
         while waiting:
             element = waiting.pop()
-            # what is included has been expanded already, from its own folder
+            # The included content has been expanded already, relative to its own folder.
             waiting.extend(child for child in element.children if not _is_include(child))
             if any(_is_include(child) for child in element.children):
                 element.children[:] = [self._instead_of(child, folder) for child in element.children]
@@ -87,14 +88,15 @@ class Includes:
         for one in root.all_inside():
             one.file = name
         self._open.append(path)
-        # a file whose root is another include is no XML of Artemis; it is told as an unknown element
+        # A file whose root is another include is not valid XML of Artemis; it is reported as an unknown element.
         self._expand(root, path[:-1])
         self._open.pop()
         return root
 
 
 def _is_include(element: Element) -> bool:
-    # misspelt, or in a namespace that is nearly XInclude's, it is told of: without a word its file would be missing
+    # A misspelt include, or one in a namespace that is nearly XInclude's, is reported; otherwise its file would be
+    # missing silently.
     return "xinclude" in element.namespace.lower()
 
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Artemis' `broker.properties`: address settings as properties of Java beans. Pure.
+"""Reads Artemis' `broker.properties`: address settings as properties of Java beans. Pure.
 
 Grammar, in the syntax of `java_properties`::
 
@@ -10,9 +10,9 @@ Grammar, in the syntax of `java_properties`::
 
 FIELD is that of the XML in one word: `redelivery-delay` is `redeliveryDelay`; but `redelivery-delay-multiplier` is
 `redeliveryMultiplier`. Of two lines with the same key the later one counts. All other properties of the broker are
-passed over.
+skipped.
 
-In Artemis the properties are set over what `broker.xml` says. That file is not read with them here.
+In Artemis the properties override `broker.xml`. That file is not read together with them here.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from .schema import COUNTED_BEFORE, FIELDS
 SETTINGS = "addressSettings"
 _SPELLINGS = (SETTINGS, "addressesSettings")
 _SURROUND = "key.surround"
-_MOST_LINES = 2_000  # of a text that may be anything, to tell its language
-_REMOVED = "-"  # the value that takes a whole setting away
+_MOST_LINES = 2_000  # of a text that may be anything, to detect its language
+_REMOVED = "-"  # the value that removes a whole setting
 _COUNTED_BEFORE = "persistDeliveryCountBeforeDelivery"
 
 
@@ -39,7 +39,7 @@ def _in_one_word(name: str) -> str:
     return first + "".join(other.capitalize() for other in others)
 
 
-# the setters of Artemis 2.44's AddressSettings
+# The setters of Artemis 2.44's AddressSettings.
 _OURS = {
     "redeliveryMultiplier" if name == "redelivery-delay-multiplier" else _in_one_word(name): name for name in FIELDS
 }
@@ -65,14 +65,14 @@ _FOREIGN = words(
 
 @dataclass
 class AddressSettings:
-    """What a file says about redelivery, as elements of the XML."""
+    """Holds a file's settings about redelivery, as elements of the XML."""
 
     settings: list[Element] = field(default_factory=list)
     counted_before: list[Element] = field(default_factory=list)
 
 
 def looks_like_properties(text: str) -> bool:
-    """Does a line of the text set an address setting, perhaps a misspelt one? Pure."""
+    """Return whether a line of the text sets an address setting, perhaps a misspelt one. Pure."""
     for line in text.splitlines()[:_MOST_LINES]:
         head, dot, _ = line.strip().partition(".")
         if dot and (head in _SPELLINGS or (head.isalpha() and nearest(head, _SPELLINGS, alike=0.85))):
@@ -81,7 +81,7 @@ def looks_like_properties(text: str) -> bool:
 
 
 def read_properties(text: str, problems: Diagnostics, *, strict: bool) -> AddressSettings:
-    """The address settings of a file; what is wrong is told to `problems`."""
+    """Return the address settings of a file; problems are reported to `problems`."""
     found = AddressSettings()
     try:
         given = properties_of(text)
@@ -116,7 +116,7 @@ def read_properties(text: str, problems: Diagnostics, *, strict: bool) -> Addres
             by_match[match] = _element("address-setting", one, match=match)
         children = by_match[match].children
         if child is not None:
-            # the older spelling of the same field
+            # The older spelling of the same field.
             children[:] = [other for other in children if other.name != child.name]
             children.append(child)
             if child.text != child.text.strip() and not child.name.startswith(("redelivery", "max-")):
@@ -162,7 +162,7 @@ def _meant(rest: str, name: str) -> str:
 
 @dataclass
 class _Findings:
-    """Tells of a property; an error with `strict`, else a warning."""
+    """Reports findings about a property: errors with `strict`, otherwise warnings."""
 
     problems: Diagnostics
     strict: bool

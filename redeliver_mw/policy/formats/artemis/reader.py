@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The `address-settings` of Artemis, HornetQ and JBoss Messaging 2.
+"""Reads the `address-settings` of Artemis, HornetQ and JBoss Messaging 2.
 
 Grammar (elements by their local names, anywhere in a file)::
 
@@ -16,17 +16,17 @@ Grammar (elements by their local names, anywhere in a file)::
         expiry-queue-prefix, -suffix            default `EXP.` and empty
     PATTERN := words with dots between; `*` is one word, `#` at the end is any number of them
 
-All settings whose pattern matches an address count, field by field: the closest pattern that sets a field wins.
-No wildcard comes before `*`, `*` before `#`; of several with `#` the longer text comes first. Where those are
-equally long Artemis takes either, by the hash of their texts; here it is the later one, and a warning. Two settings
-with the same pattern are not merged: Artemis ignores the later one, HornetQ the earlier, and so does a file with
-names of theirs. A queue `ADDRESS::QUEUE` has the settings of its address.
+All settings whose pattern matches an address count, field by field: the closest pattern that sets a field wins. A
+pattern without wildcards comes before one with `*`, and `*` before `#`; of several with `#` the longer text comes
+first. If those are equally long, Artemis takes either, by the hash of their texts; here the later one counts, with a
+warning. Two settings with the same pattern are not merged: Artemis ignores the later one, HornetQ the earlier one, and
+a file with HornetQ's names is treated in the same way. A queue `ADDRESS::QUEUE` has the settings of its address.
 
 WildFly's `standalone.xml` has the fields as attributes of `<address-setting name="PATTERN">`, and the multiplier as
-`redelivery-multiplier`; the other subsystems are passed over.
+`redelivery-multiplier`; the other subsystems are skipped.
 
-HornetQ and JBoss Messaging write JMS names as `jms.queue.NAME` and `jms.topic.NAME`; that prefix is taken off, here
-and in the addresses, and narrows a setting to queues or topics.
+HornetQ and JBoss Messaging write JMS names as `jms.queue.NAME` and `jms.topic.NAME`; that prefix is removed, here and
+in the addresses, and narrows a setting to queues or topics.
 
 Worked example: `shop.#` has dead-letter-address DLA, max-delivery-attempts 4, redelivery-delay 2000, multiplier 3,
 max-redelivery-delay 9000; `shop.vip` has max-delivery-attempts -1. On the queue `shop.orders`, always failing::
@@ -36,22 +36,22 @@ max-redelivery-delay 9000; `shop.vip` has max-delivery-attempts -1. On the queue
     failure 3   again after 9000 ms: 18000, cut to the maximum; jitter, if there were any, comes before the cut
     failure 4   to the queue `DLA`; the handler was called four times
 
-On `shop.vip` it is the same up to failure 3, and then again after 9000 ms for ever.
+On `shop.vip` the timeline is the same up to failure 3, and then again after 9000 ms for ever.
 
-Without a dead-letter address a message that has failed too often is dropped, as those brokers do; each such
-pattern is a warning. With auto-created resources the broker moves it through the address to a queue of the
-source's own, `DLQ.<source>`; here it is sent to that queue.
+Without a dead-letter address a message that has failed too often is dropped, as those brokers do; each such pattern is
+a warning. With auto-created resources the broker moves the message through the address to a queue of the source's own,
+`DLQ.<source>`; here the message is sent to that queue.
 
-What `<xi:include href="FILE">` names counts as written in its place: see `includes`.
+The file that `<xi:include href="FILE">` names counts as written in its place: see `includes`.
 
-`broker.properties` has the same, in Java's syntax: `addressSettings.PATTERN.FIELD=VALUE`; see `properties`.
+`broker.properties` has the same settings, in Java's syntax: `addressSettings.PATTERN.FIELD=VALUE`; see `properties`.
 
-`persist-delivery-count-before-delivery` in the same file is a warning: what it asks for is the application's
-`crash_safe`. What else Artemis' own schema has is passed over; any other element, and one that stands where it does
-not belong, is a warning, or with `strict` an error. A file without an `address-setting` is refused.
+`persist-delivery-count-before-delivery` in the same file is a warning: its counterpart is the application's
+`crash_safe`. Everything else in Artemis' own schema is skipped; any other element, and one out of place, is a warning,
+or with `strict` an error. A file without an `address-setting` is refused.
 
-What the language cannot say: an end by time, a table of delays, several targets, `$` inside a name, rules by
-exception, keeping a message, logging an expired one.
+The language cannot express: an end by time, a table of delays, several targets, `$` inside a name, rules by exception,
+keeping a message, logging an expired one.
 
 `strict` refuses max-delivery-attempts 0 and below -1: the manual knows only -1.
 """
@@ -80,19 +80,19 @@ from .includes import Includes, TextOf
 from .properties import SETTINGS, read_properties
 from .schema import ARTEMIS, COUNTED_BEFORE, DELAYS, FIELDS, FLAGS, HORNETQ, NUMBERS, WILDFLY
 
-ATTEMPTS = 10  # deliveries, where no setting says how many
+ATTEMPTS = 10  # deliveries, if no setting defines a number
 QUEUE, TOPIC = "jms.queue.", "jms.topic."
 _ANOTHER_NAME = "Did you mean <address-setting>?"
-PAIRS = 20_000  # of patterns of equal rank that are looked at, so that a large file is read in bounded time
+PAIRS = 20_000  # compared pairs of patterns of equal rank, so that a large file is read in bounded time
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
-    """The policies of a text with `address-setting` elements; PolicyError with line and column otherwise."""
+    """Return the policies of a text with `address-setting` elements. Raises PolicyError with line and column."""
     return read_with_includes(text, strict, None)
 
 
 def read_with_includes(text: str, strict: bool, text_of: TextOf | None) -> PolicyMap:
-    """As `read`, with the texts of the files that are included."""
+    """Return the policies as `read` does, with the texts of included files."""
     if not text.lstrip().lstrip("\ufeff").lstrip().startswith("<"):
         return _read_properties(text, strict)
     root, problems = parse(text), Diagnostics()
@@ -133,7 +133,7 @@ def _entries(settings: list[Element], problems: Diagnostics, strict: bool) -> li
             continue
         key = entry.pattern, entry.kind
         if key in entries:
-            # seen on Artemis 2.44, which logs AMQ222301; HornetQ puts each into a map, without a word
+            # Observed on Artemis 2.44, which logs AMQ222301; HornetQ puts each into a map without logging.
             what = "replaces the earlier" if jms else "is ignored"
             problems.warn(f"{element.where}: {entry} stands there twice; the later one {what}")
         if jms or key not in entries:
@@ -162,7 +162,7 @@ def _policies(entries: list[MapEntry], text: str, problems: Diagnostics) -> Poli
 
 
 def build(fields: Mapping[str, Any]) -> RedeliveryPolicy:
-    """The policy that merged fields make. PolicyError if they cannot."""
+    """Return the policy that merged fields make. Raises PolicyError if they cannot."""
     attempts = fields.get("max-delivery-attempts", ATTEMPTS)
     target = _target(fields, "dead-letter")
     expired = _target(fields, "expiry")
@@ -177,7 +177,7 @@ def build(fields: Mapping[str, Any]) -> RedeliveryPolicy:
 
 
 def backoff(fields: Mapping[str, Any]) -> Backoff:
-    """How long a message rests."""
+    """Return how long a message is delayed."""
     multiplier, factor = (fields.get(name, default) for name, default in zip(NUMBERS, (1.0, 0.0), strict=True))
     growth = ArtemisDelays(fields.get("redelivery-delay", 0), multiplier, fields.get("max-redelivery-delay"), factor)
     if growth.delay <= 0 or (growth.multiplier == 1 and not growth.factor):
@@ -186,7 +186,7 @@ def backoff(fields: Mapping[str, Any]) -> Backoff:
 
 
 def without_prefix(name: str) -> tuple[str, DestinationKind | None]:
-    """A JMS name of HornetQ's as name and kind; any other as it is."""
+    """Return a JMS name of HornetQ's as name and kind; any other name unchanged."""
     if name.startswith(QUEUE) and name != QUEUE:
         return name.removeprefix(QUEUE), "queue"
     if name.startswith(TOPIC) and name != TOPIC:
@@ -195,7 +195,7 @@ def without_prefix(name: str) -> tuple[str, DestinationKind | None]:
 
 
 def _as_elements(setting: Element) -> Element:
-    # WildFly writes its fields as attributes
+    # WildFly writes its fields as attributes.
     if "messaging-activemq" not in setting.namespace:
         return setting
     given = dict(setting.attributes)
@@ -234,10 +234,10 @@ def _settings_by_another_name(root: Element, problems: Diagnostics, strict: bool
 def _schema_of(root: Element) -> XmlSchema:
     if root.name in WILDFLY.roots:
         return WILDFLY
-    # in HornetQ's configuration there is no core around the settings
+    # HornetQ's configuration has no core element around the settings.
     artemis = root.namespace.startswith("urn:activemq") or root.first("core") is not None
     schema = ARTEMIS if artemis else HORNETQ
-    # a setting of WildFly's alone has its fields as attributes
+    # A single setting of WildFly's has its fields as attributes.
     return replace(schema, elements=()) if "messaging-activemq" in root.namespace else schema
 
 
@@ -264,7 +264,7 @@ def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | 
 
 
 def _value(element: Element, problems: Diagnostics, strict: bool) -> object:
-    # None: it cannot be read, and the problem is told
+    # None means that the value cannot be read, and that the problem is reported.
     if element.name in DELAYS:
         return values.whole(element, problems, -values.LONG, values.LONG)
     if element.name in NUMBERS:
@@ -291,7 +291,7 @@ def _target(fields: Mapping[str, Any], which: str) -> Target | None:
 
 
 def _ties(entries: list[MapEntry]) -> Iterator[str]:
-    # by Artemis' own rule such two are equal, and it sorts what a hash map holds
+    # Artemis' own rule makes two such patterns equal, and it sorts the content of a hash map.
     for (one, first), (other, second) in islice(_equal_pairs(entries), PAIRS):
         words = zip(one.words, other.words, strict=False)
         if first.kind == second.kind and all(a == b or "*" in a + b for a, b in words):
@@ -307,12 +307,12 @@ def _equal_pairs(entries: list[MapEntry]) -> Iterator[tuple[tuple[Pattern, MapEn
         pattern = pattern_of(entry.pattern, "artemis")
         if pattern.rest:
             ranks.setdefault(len(pattern.text), ([], []))["*" in pattern.text].append((pattern, entry))
-    for plain, starred in ranks.values():  # two without a star are the same, or meet nowhere
+    for plain, starred in ranks.values():  # two patterns without a star are the same, or never match the same name
         yield from chain(combinations(starred, 2), product(starred, plain))
 
 
 def _drops(entries: list[MapEntry]) -> list[str]:
-    # a message that no dead-letter address awaits is lost: whoever brings the file shall know it
+    # A message without a dead-letter address is lost, and the owner of the file must learn this.
     told = []
     by_precedence = sorted(
         ((pattern_of(entry.pattern, "artemis"), entry) for entry in entries), key=lambda pair: precedence_key(pair[0])
@@ -329,7 +329,7 @@ def _drops(entries: list[MapEntry]) -> list[str]:
 
 
 class _Setters:
-    """The settings that set one field, the closest first."""
+    """Holds the settings that set one field, the closest first."""
 
     def __init__(self, pairs: list[tuple[Pattern, MapEntry]], field: str) -> None:
         self._field = field
@@ -338,7 +338,7 @@ class _Setters:
         ]
 
     def first(self, asked: MapEntry, default: Any) -> Any:
-        """What counts for a name that only `asked` and wider patterns match."""
+        """Return the value for a name that only `asked` and wider patterns match."""
         if self._field in _fields(asked):
             return _fields(asked)[self._field]
         name = asked.pattern.replace("*", "\0").replace("#", "\0")

@@ -1,8 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand where in `broker.xml` of Artemis, `hornetq-configuration.xml`, and WildFly's `standalone.xml`.
+"""Defines which elements are allowed where in Artemis' and its relatives' configuration files.
 
-The lists are those of Artemis 2.44's own schema, and what HornetQ 2.4 and JBoss Messaging 2 have besides.
+The files are `broker.xml`, `hornetq-configuration.xml`, and WildFly's `standalone.xml`.
+
+The lists are those of Artemis 2.44's own schema, and what HornetQ 2.4 and JBoss Messaging 2 have in addition.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ ARTEMIS = XmlSchema(
     ("urn:activemq", "urn:hornetq", "urn:jboss"),
     elements=FIELDS,
 )
-# there the settings stand straight in the root
+# There the settings are directly in the root.
 HORNETQ = XmlSchema(
     "artemis",
     _NEEDED,
@@ -111,7 +113,7 @@ HORNETQ = XmlSchema(
 _AROUND = ElementRule(
     ("profiles", "profile", "subsystem", "server", "hornetq-server", *_OURS, "address-setting"), open=True
 )
-# standalone.xml and domain.xml of JBoss and WildFly: the messaging subsystem among all the others
+# standalone.xml and domain.xml of JBoss and WildFly: the messaging subsystem among all others.
 WILDFLY = XmlSchema(
     "artemis",
     "an <address-setting> in the messaging subsystem",

@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Policies as `address-settings`. Pure.
+"""Writes policies as `address-settings`. Pure.
 
-Every setting says all that any of them says, so that nothing is inherited. An address of Artemis 2 has the name of
-its queue or topic, and one setting. HornetQ, JBoss Messaging and the server that WildFly embeds put `jms.queue.` and
-`jms.topic.` before the names; with those prefixes, queues and topics of one name can differ. A message that is kept
-is written as one that is tried for ever: both rest, and come again.
+Every setting contains all fields that any of them contains, so that nothing is inherited. An address of Artemis 2 has
+the name of its queue or topic, and one setting. HornetQ, JBoss Messaging and the server that WildFly embeds put
+`jms.queue.` and `jms.topic.` before the names; with those prefixes, queues and topics of the same name can differ. A
+policy that keeps a message is written as one that retries for ever: both delay the message and deliver it again.
 """
 
 from __future__ import annotations
@@ -26,29 +26,32 @@ from .approximation import fitted
 from .reader import QUEUE, TOPIC, without_prefix
 from .schema import FIELDS
 
-ADDRESS = "DLA"  # what auto-created queues stand behind
+ADDRESS = "DLA"  # the address in front of auto-created queues
 _ALWAYS = ("redelivery-delay", "max-redelivery-delay", "max-delivery-attempts")
 _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 _PREFIX: dict[DestinationKind, str] = {"queue": QUEUE, "topic": TOPIC}
 
 
 def write(policies: PolicyMap) -> Conversion:
-    """Return the settings of an Artemis 2, and what is lost, entry by entry. Its own text is given back as it was."""
+    """Return the settings of an Artemis 2, and what is lost, entry by entry.
+
+    A native Artemis text is returned unchanged.
+    """
     return _written(policies, prefixes=False)
 
 
 def write_with_prefixes(policies: PolicyMap) -> Conversion:
-    """Return the same with the JMS prefixes of HornetQ before the names."""
+    """Return the settings with the JMS prefixes of HornetQ before the names."""
     return _written(policies, prefixes=True)
 
 
 def write_one(policies: PolicyMap) -> Conversion:
-    """Return the setting of the one entry of a map alone: all other addresses keep what the broker has for them."""
+    """Return the setting of the only entry of a map: all other addresses keep the broker's own settings."""
     return _written_alone(policies, prefixes=False)
 
 
 def write_one_with_prefixes(policies: PolicyMap) -> Conversion:
-    """Return the same with the JMS prefixes of HornetQ before the name."""
+    """Return the setting of the only entry with the JMS prefixes of HornetQ before the name."""
     return _written_alone(policies, prefixes=True)
 
 
@@ -109,13 +112,13 @@ def _entries(flat: PolicyMap, lost: list[str]) -> Iterator[MapEntry]:
 
 
 def _prefixed(entries: Iterable[MapEntry]) -> Iterator[MapEntry]:
-    # each for one kind, but for what holds where nothing else does
+    # Each entry is for one kind, except for the one that applies where no other does.
     own = {(entry.pattern, entry.kind) for entry in entries}
     for entry in entries:
         if entry.kind is not None or entry.pattern == "#":
             yield entry
         else:
-            # a match that stands twice counts once
+            # A match that is written twice counts once.
             yield from (replace(entry, kind=kind) for kind in _KINDS if (entry.pattern, kind) not in own)
 
 
@@ -149,7 +152,7 @@ def _addresses(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> lis
             policy = of_kind(cast(RedeliveryPolicy, policy), kind, literal(pattern, "artemis"))
             if not _is_written_alike(replace(chosen, kind=kind, given=policy), chosen):
                 others.append(kind)
-            elif own or pattern == REST["artemis"]:  # what is lost of it, or of the default, is told all the same
+            elif own or pattern == REST["artemis"]:  # what it loses, or the default loses, is reported all the same
                 _fields(replace(own or replace(chosen, given=policy), kind=kind), False, lost)
         only = next((kind for kind in _KINDS if kind not in others), None) if others else None
         chosen = replace(chosen, kind=only)
@@ -162,13 +165,13 @@ def _addresses(entries: list[MapEntry], flat: PolicyMap, lost: list[str]) -> lis
 
 
 def _is_written_alike(entry: MapEntry, chosen: MapEntry) -> bool:
-    """Return whether the policy of an entry is written as that of another, as far as that makes a difference."""
+    """Return whether two policies are written in the same way, as far as that makes a difference."""
     mine, other = (_fields(one, False, []) for one in (entry, chosen))
     return _evened(mine, entry.pattern) == _evened(other, entry.pattern)
 
 
 def _evened(fields: dict[str, Any], pattern: str) -> dict[str, Any]:
-    # what is made of a prefix and a suffix, where there is one address only, is as good as its name
+    # If there is only one address, a name made of a prefix and a suffix is as good as the full name.
     fields = dict(fields)
     for which in ("dead-letter", "expiry"):
         if fields[f"auto-create-{which}-resources"] == "true" and Pattern(pattern, "artemis").literal:
@@ -177,7 +180,7 @@ def _evened(fields: dict[str, Any], pattern: str) -> dict[str, Any]:
         for part in ("auto-create-{}-resources", "{}-queue-prefix", "{}-queue-suffix"):
             if Pattern(pattern, "artemis").literal:
                 fields.pop(part.format(which))
-    # a delay that does not grow, or is at its cap from the first failure on, is the same after each
+    # A delay that does not grow, or is at its cap from the first failure on, is the same after each failure.
     delay, cap = fields["redelivery-delay"], fields["max-redelivery-delay"]
     multiplier = fields["redelivery-delay-multiplier"]
     if delay > 0 and (fields["redelivery-collision-avoidance-factor"] or not (multiplier == 1 or cap <= delay)):
@@ -190,7 +193,7 @@ def _evened(fields: dict[str, Any], pattern: str) -> dict[str, Any]:
 
 
 def _example(pattern: str, flat: PolicyMap) -> str:
-    # a name that no narrower pattern matches: it has words that stand in none, and more of them
+    # A name that no narrower pattern matches: it has words that are in none of them, and more of them.
     words = [word for entry in flat.entries for word in entry.pattern.split(".")]
     spare = "x" * (1 + max(map(len, words)))
     longest = max(entry.pattern.count(".") for entry in flat.entries) + 2
@@ -207,7 +210,7 @@ def _setting(entry: MapEntry, prefixes: bool, lost: list[str]) -> tuple[str, dic
 
 def _fields(entry: MapEntry, prefixes: bool, lost: list[str]) -> dict[str, Any]:
     policy = entry.given
-    assert isinstance(policy, RedeliveryPolicy)  # so flattened() has it
+    assert isinstance(policy, RedeliveryPolicy)  # flattened() returns such entries
     growth, missing = fitted(policy)
     missing += [*unsupported.unsupported(policy), *unsupported.of_messages(policy, "artemis")]
     end = unsupported.limit(policy)

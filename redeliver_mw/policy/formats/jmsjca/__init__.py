@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""JMSJCA: redelivery strings and URLs."""
+"""Reads and writes JMSJCA's redelivery strings and URLs."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-r"""The redelivery string of JMSJCA (Java CAPS, Sun JMS adapter).
+r"""Reads the redelivery string of JMSJCA (Java CAPS, Sun JMS adapter).
 
 Grammar::
 
@@ -9,9 +9,9 @@ Grammar::
     kind   := "queue" | "topic" | "same"          same: as the source
     NAME   := one or more characters but ";"       every $ is the name of the source
 
-COUNT is 1 to 50000000 and grows from entry to entry; `move` and `delete` come last. Letters count as they are
-written; WS is one blank. The same may stand behind `?JMSJCA.redeliveryhandling=` in a URL, raw or
-percent-encoded (a `+` is a plus there), up to the next `&`.
+COUNT is 1 to 50000000 and grows from entry to entry; `move` and `delete` come last. Upper and lower case differ; WS is
+one blank. The same string may follow `?JMSJCA.redeliveryhandling=` in a URL, raw or percent-encoded (a `+` is a plus
+there), up to the next `&`.
 
 Worked example, `2:500; 4:2000; 6:move(same:$.dead)` on the queue `orders`, the handler always failing::
 
@@ -22,24 +22,25 @@ Worked example, `2:500; 4:2000; 6:move(same:$.dead)` on the queue `orders`, the 
     failure 5   again after 2000 ms
     failure 6   moved to the queue `orders.dead`; the handler was called six times
 
-COUNT is the number of failures, the first one included: the original counts redeliveries as they arrive, so
-its `6:move` acts when delivery 7 arrives, unseen by the handler. `decide()` says it already at failure 6,
-when the error is still at hand to be written on the dead letter; `on_arrival()` says it of a message that
-comes in with 6 failures or more. The original's manual speaks of "no delay for the first five attempts at
-redelivery" for `5:1000`; its program, followed here, delays the fifth. Without `move` or `delete` the last
-entry repeats for ever; the empty string retries at once for ever. DEFAULT is what JMSJCA itself does.
+COUNT is the number of failures, the first one included: the original counts redeliveries as they arrive, so its
+`6:move` acts when delivery 7 arrives, and the handler does not see that delivery. `decide()` returns the move already
+at failure 6, when the error can still be written on the dead letter; `on_arrival()` returns the move for a message that
+arrives with 6 failures or more. The original's manual speaks of "no delay for the first five attempts at redelivery"
+for `5:1000`; its program, followed here, delays the fifth. Without `move` or `delete` the last entry repeats for ever;
+the empty string retries at once for ever. DEFAULT is JMSJCA's own default.
 
-What a handler says on the message, and what a moved message carries, is in `redeliver_mw/redelivery/interop.py`.
+`redeliver_mw/redelivery/interop.py` describes the properties that a handler sets on a message and that a moved message
+carries.
 
-The manual allows 5000 ms at most; the program takes more, and rests in pieces of 5000 ms that are not
-counted. So does `read()`, as one delay of that length; with `strict` it refuses what the manual refuses.
+The manual allows 5000 ms at most; the program accepts more, and waits in pieces of 5000 ms that are not counted.
+`read()` accepts more too, as one delay of that length; with `strict` it refuses what the manual refuses.
 
-What the language cannot say: growth without a table, jitter, more than one target, rules by exception,
-expiry, wildcards, an end by time.
+The language cannot express: growth without a table, jitter, more than one target, rules by exception, expiry,
+wildcards, an end by time.
 
-Errors carry the original's codes: E102 not an entry, E103 move not last, E104 bad target, E105 delete not
-last, E106 not ascending, E107 a count twice, E109 delay too long, E111 count below 1, E112 count above the
-largest. (E101 is the envelope of all of them there; E110, a source of no kind, cannot be here.)
+Errors carry the original's codes: E102 not an entry, E103 move not last, E104 bad target, E105 delete not last, E106
+not ascending, E107 a count twice, E109 delay too long, E111 count below 1, E112 count above the largest. (The original
+wraps all of them in E101; E110, a source of no kind, cannot occur here.)
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ _SEVERAL = re.compile(r",\s*(queue|topic|same)\s?:")
 
 
 class JmsjcaError(PolicyError):
-    """A redelivery string that cannot be read; `code` is the original's (`E104`), `element` counts from 1."""
+    """Reports a redelivery string that cannot be read; `code` is the original's (`E104`), `element` counts from 1."""
 
     def __init__(self, code: str, what: str, cure: str, *, element: int, count: int, entry: str) -> None:
         self.code, self.element = code, element
@@ -85,17 +86,17 @@ class JmsjcaError(PolicyError):
 @dataclass(frozen=True)
 class _Entry:
     at: int
-    delay: int | None = None  # milliseconds; None for the two that end it
+    delay: int | None = None  # milliseconds; None for the two actions that end the redelivery
     target: Target | None = None  # None and no delay: delete
 
 
 def read(text: str, strict: bool = False) -> RedeliveryPolicy:
-    """The policy of a redelivery string, or of a URL that carries one. JmsjcaError, a PolicyError, otherwise.
+    """Return the policy of a redelivery string, or of a URL that carries one. Raises JmsjcaError, a PolicyError.
 
     `strict` refuses delays above 5000 ms.
     """
     if URL_OPTION not in text and _URL.match(text):
-        # a URL may hold a password: it is not shown
+        # A URL may hold a password, so it is not shown.
         raise PolicyError("this URL carries no policy", cure=f"Add ?{URL_OPTION}3:1000; 8:move(queue:dlq.$)")
     native = from_url(text) if URL_OPTION in text else text
     entries = _entries(native, strict)
@@ -109,7 +110,7 @@ def read(text: str, strict: bool = False) -> RedeliveryPolicy:
 
 
 def read_map(text: str, strict: bool = False) -> PolicyMap:
-    """The same for every destination, which is all that the language can say."""
+    """Return the policy of the string for every destination, because the language has no destinations."""
     policy = read(text, strict)
     warnings = [
         f"move({target}) is one {target.kind}, whose name has the comma in it: JMSJCA moves a message to one place. "
@@ -125,7 +126,7 @@ def read_map(text: str, strict: bool = False) -> PolicyMap:
 
 
 def from_url(url: str) -> str:
-    """The redelivery string in a URL, decoded. PolicyError if its percent-encoding is no UTF-8."""
+    """Return the redelivery string in a URL, decoded. Raises PolicyError if its percent-encoding is not UTF-8."""
     value = url.partition(URL_OPTION)[2].partition("&")[0]
     try:
         return unquote(value, errors="strict")
@@ -152,7 +153,7 @@ def _entries(text: str, strict: bool) -> list[_Entry]:
 
 
 def _split(body: str) -> list[str]:
-    # blanks around a separator belong to it; those around the whole string stay, and make E102
+    # Blanks around a separator belong to the separator; blanks around the whole string stay, and cause E102.
     parts = body.split(";")
     parts[1:] = [part.lstrip(_BLANKS) for part in parts[1:]]
     parts[:-1] = [part.rstrip(_BLANKS) for part in parts[:-1]]
@@ -184,7 +185,7 @@ def _read_entry(part: str, place: _Position, strict: bool) -> _Entry:
 
 
 def _no_entry(part: str) -> tuple[str, str]:
-    """What is wrong with what is no entry, and the cure."""
+    """Return the problem with text that is not an entry, and the cure."""
     count, colon, action = part.partition(":")
     word = action.strip(_BLANKS)
     if not part.strip():
@@ -251,5 +252,5 @@ def _check_order(entry: _Entry, before: int, place: _Position) -> None:
 
 
 def _number(digits: str) -> int:
-    # int() refuses thousands of digits; anything this long is too large anyway
+    # int() refuses thousands of digits; a number this long is too large anyway.
     return int(digits) if len(digits) <= 18 else 10**18

@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A policy as a redelivery string of JMSJCA: a table of delays in milliseconds, and one end. Pure.
+"""Writes a policy as a redelivery string of JMSJCA: a table of delays in milliseconds, and one end. Pure.
 
-The string acts when the next delivery arrives, and `read` says so of what it reads; what is decided at the
-failure itself is the same, so that this is no loss. Nor is a message that is kept written differently from one
-that is tried for ever: both rest, and come again.
+The string acts when the next delivery arrives, and `read` returns such policies; a decision at the failure itself has
+the same result, so this is no loss. A policy that keeps a message is written in the same way as one that retries for
+ever: both delay the message and deliver it again.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _SHOWN = 20  # entries of a map that are named one by one
 
 
 def write(policies: PolicyMap) -> Conversion:
-    """The string for the default, and what is lost: all that a table of delays, one end and one target cannot say.
+    """Return the string for the default, and what is lost: everything beyond a table of delays, one end and one target.
 
-    Where the string was JMSJCA's own it is given back as it was.
+    A string that was JMSJCA's own is returned unchanged.
     """
     lost: list[str] = []
     policy = _one(policies, lost)
-    if policy.language == "jmsjca":  # also where it is empty
+    if policy.language == "jmsjca":  # even if it is empty
         return Conversion(policy.native, tuple(lost))
     text, unsaid = _said(policy)
-    # an empty string is a policy, but not what is left of entries that cannot be said
+    # An empty string is a policy, but not if it is only what remains of entries that cannot be expressed.
     return Conversion(text, (*lost, *unsaid), names_nothing=not text and bool(lost))
 
 
@@ -48,7 +48,7 @@ def _one(policies: PolicyMap, lost: list[str]) -> RedeliveryPolicy:
     base, whose = _widest(flat)
     if one is None:
         for entry in flat.entries:
-            # a place of the source's kind is known where the entry is for one kind alone
+            # A target of the source's kind is known if the entry is for one kind only.
             here = base if entry.kind is None else of_kind(base, entry.kind, literal(entry.pattern, flat.syntax))
             text, unsaid = _said(here)
             own, more = _said(cast(RedeliveryPolicy, entry.given))
@@ -63,7 +63,7 @@ def _one(policies: PolicyMap, lost: list[str]) -> RedeliveryPolicy:
 
 
 def _widest(flat: PolicyMap) -> tuple[RedeliveryPolicy, str]:
-    """Return what most destinations have: the default, or where that is never asked, the entry for all of them."""
+    """Return the policy of most destinations: the default, or, if that is never used, the entry for all of them."""
     if leaves_nothing(flat):
         for entry in flat.entries:
             if entry.pattern == REST[flat.syntax] and entry.kind != "topic":
@@ -121,5 +121,5 @@ def _end(policy: RedeliveryPolicy, lost: list[str]) -> list[str]:
     if ";" in name:
         lost.append(f"the target {target}: a semicolon ends an entry")
         name = name.replace(";", "_")
-    blank = " " if name[:1].isspace() else ""  # the first blank behind the colon is not the name's
+    blank = " " if name[:1].isspace() else ""  # the first blank after the colon does not belong to the name
     return [f"{count}:move({target.kind}:{blank}{name})"]

@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The project's own language: TOML."""
+"""Reads and writes the project's own language, TOML."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-r"""Our own language, TOML: whatever the model can say. Also as `[tool.redeliver]` in a pyproject.toml.
+r"""Reads our own language, TOML, which expresses the whole model. Also as `[tool.redeliver]` in a pyproject.toml.
 
 Grammar; every key may be left out::
 
@@ -34,8 +34,8 @@ Grammar; every key may be left out::
     ERRORS := "NAME" | ["NAME", …] | true | false | { type = … } | { message = TEXT } | { pattern = RE, flags = […] }
             | { not = ERRORS } | { any = [ERRORS, …] } | { all = [ERRORS, …] } | "none" (there is no such rule)
 
-What stands beside a SOURCE is done in this order: cap and floor, jitter, full jitter. For another order put the
-first steps into `of`: `{ of = { initial = 1, jitter = 0.5 }, cap = 60 }` cuts after the jitter.
+The keys beside a SOURCE are applied in this order: cap and floor, jitter, full jitter. For another order put the first
+steps into `of`: `{ of = { initial = 1, jitter = 0.5 }, cap = 60 }` cuts after the jitter.
 
 Worked example, on the queue `orders.eu`, the handler always failing::
 
@@ -51,7 +51,7 @@ Worked example, on the queue `orders.eu`, the handler always failing::
     failure 4   again after 10 s
     failure 5   copied to the queue `dead.orders.eu` and to the topic `alarms`
 
-What the language cannot say: a rule that is a function of the exception.
+The language cannot express a rule that is a function of the exception.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _NOT_OURS = ("app",)  # settings of an App, in a pyproject.toml
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
-    """The policies of a TOML text; PolicyError with line, path of keys and the nearest right spelling otherwise.
+    """Return the policies of a TOML text. Raises PolicyError with line, path of keys and the nearest correct spelling.
 
     `strict` changes nothing: there is no other manual.
     """
@@ -92,7 +92,7 @@ def read(text: str, strict: bool = False) -> PolicyMap:
 
 
 class _Reading:
-    """One text being read. Not for a second one."""
+    """Reads one text. Not reusable for a second one."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -148,7 +148,7 @@ class _Reading:
             path = ("destinations", pattern)
             fields = self._policy(self._table(given, path), path)
             if fields.get("dead_letter") and "on_dead" not in fields:
-                fields["on_dead"] = "dead-letter"  # whatever the default does: this one names a target
+                fields["on_dead"] = "dead-letter"  # whatever the default does: this entry names a target
             entries.append(MapEntry.parse(pattern, fields))
         return entries
 
@@ -173,7 +173,7 @@ class _Reading:
             if self._said(arm_name, name, where) and share:
                 found[name] = share, fields
         if found and not self._said(left_over, [share for share, _ in found.values()], (*path, [*found][-1])):
-            found.clear()  # it is told of once
+            found.clear()  # so that it is reported once
         return {"arms": found or None}
 
     def _said(self, read: Callable[[Any], Any], given: object, path: toml.Path) -> Any:

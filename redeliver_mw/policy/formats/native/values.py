@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The values of the native language read into the model: stops, back-offs, targets, conditions, expiry. Pure.
+"""Reads the values of the native language into the model: stops, back-offs, targets, conditions, expiry. Pure.
 
-Each function takes what TOML holds and gives the model's value, or raises PolicyError whose `where` is the path
-of keys below the value, `.cap` or `[2].initial`.
+Each function takes a TOML value and returns the model's value. Raises PolicyError, whose `where` is the path of keys
+below the value, such as `.cap` or `[2].initial`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,10 @@ _COUNT = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def stop(given: object) -> Stop:
-    """`7`, `"never"`, `{ failures = 7, seconds = 3600 }` (the first of them), `{ any = […] }`, `{ all = […] }`."""
+    """Return the stop for a number, a word or a table.
+
+    These are `7`, `"never"`, `{ failures = 7, seconds = 3600 }` (the first of them), `{ any = […] }`, `{ all = […] }`.
+    """
     if given == "never":
         return AfterFailures(None)
     if isinstance(given, int) and not isinstance(given, bool):
@@ -90,7 +93,7 @@ def stop(given: object) -> Stop:
 
 
 def backoff(given: object) -> Backoff:
-    """Seconds, a list of them, or a table: one source, then `cap` and `floor`, then `jitter`, then `full_jitter`."""
+    """Return the back-off for seconds, a list, or a table: one source, then `cap`, `floor`, `jitter`, `full_jitter`."""
     if isinstance(given, int | float) and not isinstance(given, bool):
         return Constant(given)
     if isinstance(given, list):
@@ -106,7 +109,11 @@ def backoff(given: object) -> Backoff:
 
 
 def target(given: object) -> Target:
-    """`"queue:NAME"`, `"topic:NAME"`, `"same:NAME"`, `"NAME"`, or `{ kind = "queue", name = "NAME" }`."""
+    """Return the target for a text or a table.
+
+    The texts are `"queue:NAME"`, `"topic:NAME"`, `"same:NAME"` and `"NAME"`; the table is `{ kind = "queue", name =
+    "NAME" }`.
+    """
     if isinstance(given, str):
         return Target.parse(given)
     table = _table(given, "a name, or a table with kind and name")
@@ -119,7 +126,7 @@ def target(given: object) -> Target:
 
 
 def targets(given: object) -> tuple[Target, ...]:
-    """One target or a list of them; an empty list is none."""
+    """Return the targets for one target or a list of them; an empty list is none."""
     several = given if isinstance(given, list) else [given]
     return tuple(
         at(f"[{number}]" if isinstance(given, list) else "", target, one) for number, one in enumerate(several)
@@ -127,7 +134,10 @@ def targets(given: object) -> tuple[Target, ...]:
 
 
 def condition(given: object) -> Condition:
-    """`true`, `"package.Error"`, a list of names, or a table with `type`, `message`, `pattern`, `not`, `any`, `all`."""
+    """Return the condition for `true`, `"package.Error"`, a list of names, or a table.
+
+    The keys of a table are `type`, `message`, `pattern`, `not`, `any`, `all`.
+    """
     if isinstance(given, bool):
         return Always(given)
     if isinstance(given, str | list):
@@ -150,7 +160,11 @@ def condition(given: object) -> Condition:
 
 
 def expiry(given: object) -> Expiry:
-    """`"dead-letter"`, `"discard"`, or `{ action = "redirect", target = … }`, `{ action = "log", log = … }`."""
+    """Return the expiry for a word or a table.
+
+    The words are `"dead-letter"` and `"discard"`; the tables `{ action = "redirect", target = … }` and `{ action =
+    "log", log = … }`.
+    """
     table = {"action": given} if isinstance(given, str) else _table(given, "an action, or a table with one")
     _known(table, ("action", "target", "log", "time_to_live", "priority"))
     action: ExpiryAction = choice(table.get("action"), ACTIONS, ".action")
@@ -169,7 +183,7 @@ def expiry(given: object) -> Expiry:
 
 
 def choice(given: object, allowed: Sequence[Word], where: str = "") -> Word:
-    """One of the words; PolicyError with the nearest of them otherwise."""
+    """Return one of the allowed words. Raises PolicyError with the nearest of them for any other value."""
     for word in allowed:
         if given == word:
             return word
@@ -181,7 +195,7 @@ def choice(given: object, allowed: Sequence[Word], where: str = "") -> Word:
 
 
 def at(where: str, read: Callable[[Any], T], given: object) -> T:
-    """`read(given)`; a PolicyError of it gets `where` before its own place."""
+    """Return `read(given)`; in a PolicyError `where` is put before its own place."""
     try:
         return read(given)
     except PolicyError as error:

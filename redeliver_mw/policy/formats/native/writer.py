@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""A PolicyMap as a native TOML text: what `native.read` reads back into an equal one. Pure."""
+"""Writes a PolicyMap as a native TOML text, which `native.read` reads back into an equal one. Pure."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _LEFT_OUT: Pairs = {"expiry": "dead-letter", "act": "failure", "name": "", **dic
 
 
 class _Unsaid(Exception):
-    """What the language cannot say."""
+    """Reports what the language cannot express."""
 
 
 def write(policies: PolicyMap) -> Conversion:
-    """The text, and what is lost in it: rules that are functions, and back-offs that are not the model's own."""
+    """Return the text, and what is lost in it: rules that are functions, and back-offs that are not the model's own."""
     lost: list[str] = []
     if policies.build is not None:  # fields of another language
         policies, missing = flattened(policies)
@@ -86,7 +86,7 @@ def write_one(policies: PolicyMap) -> Conversion:
 
 
 def _tables(path: toml.Path, pairs: Pairs) -> list[list[str]]:
-    """A table, and one for each arm."""
+    """Return the lines of a table, and of one table for each arm."""
     arms = pairs.get("arms")
     if not isinstance(arms, dict):
         return [list(toml.table(path, pairs))]
@@ -101,7 +101,7 @@ def _entry(entry: MapEntry, policies: PolicyMap, lost: list[str]) -> Pairs:
         return _given(entry.given, where, lost)
     if policies.match == "best":
         return _differing(entry.given, where, lost, policies.default) | _arms(entry.given, where, lost)
-    # it sets every field, so that nothing behind it is asked
+    # It sets every field, so that entries behind it do not matter.
     arms = {
         arm.name: {"share": arm.propensity} | _all(arm.policy, f"{where}: arm {arm.name}", lost)
         for arm in entry.given.arms
@@ -146,7 +146,7 @@ def _pairs(policy: RedeliveryPolicy, where: str, lost: list[str]) -> Pairs:
 
 
 def _given(fields: Mapping[str, Any], where: str, lost: list[str]) -> Pairs:
-    # keywords of RedeliveryPolicy, in any of the shapes that it takes
+    # Keywords of RedeliveryPolicy, in any of the types that it accepts.
     pairs: Pairs = {}
     for name, given in fields.items():
         if name == "dead_after":
@@ -167,7 +167,7 @@ def _given(fields: Mapping[str, Any], where: str, lost: list[str]) -> Pairs:
             arms = {arm: _given_arm(pair, f"{where}: arm {arm}", lost) for arm, pair in (given or {}).items()}
             pairs[name] = arms or "none"
     if pairs.get("on_dead") == "dead-letter" and pairs.get("dead_letter"):
-        del pairs["on_dead"]  # naming a target says so
+        del pairs["on_dead"]  # implied by the target
     return pairs
 
 
@@ -255,7 +255,7 @@ _LATER = {
 
 
 def _beside(inner: Backoff, pairs: Pairs) -> object:
-    # beside the source if that is the order in which they are read, else around it
+    # Beside the source if that is the order in which they are read, otherwise around it.
     said = _backoff(inner)
     if isinstance(said, list):
         said = {"of": said}

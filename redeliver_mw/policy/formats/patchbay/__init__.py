@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ATG Patch Bay: dynamoMessagingSystem.xml."""
+"""Reads and writes ATG Patch Bay's dynamoMessagingSystem.xml."""

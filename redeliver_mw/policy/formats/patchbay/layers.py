@@ -1,11 +1,11 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Combine several `dynamoMessagingSystem.xml` that lie over each other along ATG's configuration path. Pure.
+"""Combines several `dynamoMessagingSystem.xml` that override each other along ATG's configuration path. Pure.
 
-A later file is combined with what the earlier ones came to, element by element. Two elements match if they have the
-same name and all attributes of the later one are on the earlier one, with the same values; so do the roots. What a
-sink, a filter, a port or a destination is called counts as such an attribute: that is a choice of ours, for Patch Bay
-writes these names as elements. The attribute `xml-combine` of the later one says how two are combined:
+A later file is combined with the result of the earlier ones, element by element. Two elements, including the roots,
+match if they have the same name and the earlier one has all attributes of the later one, with the same values. The name
+of a sink, a filter, a port or a destination counts as such an attribute: this is our own choice, because Patch Bay
+writes these names as elements. The attribute `xml-combine` of the later element defines how the two are combined:
 
     replace                    the later one alone
     remove                     neither
@@ -14,7 +14,8 @@ writes these names as elements. The attribute `xml-combine` of the later one say
     append-without-matching,   the same, and nothing is matched
     prepend-without-matching
 
-Without it, two of which one holds nothing but a text are replaced, and others appended.
+Without the attribute, the later element replaces the earlier one if either contains only text; otherwise its elements
+are appended.
 
 A later file may be a fragment, such as a `<redelivery-port>` alone: it is combined with every element that it matches.
 """
@@ -38,9 +39,9 @@ _CALLED = {
 
 
 def combined(layers: Sequence[tuple[str, str]]) -> Element:
-    """Return the root of several files as one: each with its name and its text, the first one below all others.
+    """Return the root of several files combined into one: each has a name and a text, the lowest first.
 
-    PolicyError with file, line and column for what is no XML, and for a fragment that matches nothing.
+    Raises PolicyError with file, line and column for invalid XML, and for a fragment that matches nothing.
     """
     whole: Element | None = None
     for file, text in layers:
@@ -78,7 +79,7 @@ def _with_layer(whole: Element, layer: Element) -> Element:
 
 
 def _pair(below: Element, above: Element) -> Element | None:
-    """Return the combination of two elements that match; None if neither stays."""
+    """Return the combination of two elements that match, or None if neither stays."""
     way = above.attributes.get(COMBINE) or ("append" if below.children and above.children else "replace")
     if way not in _WAYS:
         cure = f"Did you mean {nearest(way, _WAYS) or _WAYS[0]}?"

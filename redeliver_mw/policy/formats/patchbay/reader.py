@@ -1,8 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""ATG's Patch Bay, `dynamoMessagingSystem.xml`: redelivery of the messages of an input destination.
+"""Reads ATG Patch Bay's `dynamoMessagingSystem.xml`: redelivery of the messages of an input destination.
 
-Grammar (elements in any order; what else Patch Bay has is passed over, and all other elements are warnings, or errors
+Grammar (elements in any order; other elements of Patch Bay are skipped, and all other elements are warnings, or errors
 with `strict`; a file without an input destination is refused)::
 
     message-sink | message-filter :=
@@ -21,23 +21,23 @@ queues `patchbay:/acme/OrderAlarm` and `patchbay:/acme/OrderDead`, the sink alwa
     failure 3   again after 30000 ms
     failure 4   a new message to OrderAlarm and one to OrderDead; the sink was called four times
 
-Several files along a configuration path are read as one: `layers`. The DOCTYPE of a file is passed over: the DTD that
-it names is never read, and entities are refused.
+Several files along a configuration path are read as one: `layers`. The DOCTYPE of a file is skipped: the DTD that it
+names is never read, and entities are refused.
 
-An input destination without `redelivery`, and one that the file does not name, is tried again at once and for
-ever. Names are taken as they are written, `patchbay:/` included: write there what the destination is called on
-the broker. A policy is for a name and kind; where two sinks of one topic differ in it, the file is refused.
+The messages of an input destination without `redelivery`, and of one that the file does not name, are retried at once
+and for ever. Names are used as they are written, with `patchbay:/`: write the destination's name on the broker there. A
+policy is for a name and kind; if two sinks of one topic have different policies, the file is refused.
 
-What is different here: the dead letter has the original's headers and marks of its own, where Patch Bay copies
-body and properties only. One that cannot be published is tried until it can, where Patch Bay gives up after five
-tries and leaves the row in its table. A message that expires meanwhile is dropped: Patch Bay does not look.
+There are three differences here. The dead letter has the original's headers and headers of ours, where Patch Bay copies
+body and properties only. A dead letter that cannot be published is tried until it can, where Patch Bay gives up after
+five tries and leaves the row in its table. A message that expires meanwhile is dropped, where Patch Bay does not check.
 
-A message whose sender set the property DELIVERY_DATE to milliseconds since 1970 is not delivered before:
-`rest_until_due`. Which text the original's constant of that name holds is not published; here it is the
-constant's own full name.
+A message whose sender set the property DELIVERY_DATE to milliseconds since 1970 is not delivered earlier:
+`rest_until_due`. The value of the original's constant of that name is not published; here the constant's own full name
+is used.
 
-What the language cannot say: patterns, a first delay of its own, growth, jitter, dropping or keeping a message
-at its limit, expiry, rules by exception, an end by time, rests without an end.
+The language cannot express: patterns, a first delay of its own, growth, jitter, dropping or keeping a message at its
+limit, expiry, rules by exception, an end by time, delays without an end.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from .layers import COMBINE, combined
 from .schema import REDELIVERY, SCHEMA
 
 LANGUAGE = "patchbay"
-MOST_ATTEMPTS = 99  # as many as the column of the original's table holds
+MOST_ATTEMPTS = 99  # the largest number in the column of the original's table
 DELIVERY_DATE = "atg.dms.patchbay.MessageLimbo.DELIVERY_DATE"
 FOR_EVER = RedeliveryPolicy(None, 0.0, None, expiry=Expiry("discard"), language=LANGUAGE)
 
@@ -74,10 +74,11 @@ class _Sink:
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
-    """The policies of a file, one for each input destination; one PolicyError that tells everything that is wrong.
+    """Return the policies of a file, one for each input destination.
 
-    `strict` refuses elements that are unknown or stand where they do not belong, and more attempts than the
-    original's tables can count.
+    Raises one PolicyError that lists everything that is wrong.
+
+    `strict` refuses elements that are unknown or out of place, and more attempts than the original's tables can count.
     """
     root, problems = parse(text, doctype=True), Diagnostics()
     for element in root.all_inside():
@@ -89,7 +90,7 @@ def read(text: str, strict: bool = False) -> PolicyMap:
 
 
 def read_layers(layers: Sequence[tuple[str, str]], strict: bool = False) -> PolicyMap:
-    """Return the policies of several files that lie over each other: each with its name and its text, the lowest first.
+    """Return the policies of several files that override each other: each with its name and its text, the lowest first.
 
     Errors and `strict` as of `read`.
     """
@@ -127,14 +128,15 @@ def _read(root: Element, text: str, problems: Diagnostics, strict: bool) -> Poli
 
 
 def rest_until_due(properties: Mapping[str, object], now: float) -> float:
-    """For how many seconds a message is not to be delivered yet; `now` is wall time, seconds since 1970.
+    """Return for how many more seconds a message must not be delivered; `now` is wall time, seconds since 1970.
 
-    0 without the property, and where it holds no whole number: nobody would wait for that.
+    The result is 0 without the property, and if the property is not a whole number, because no consumer would wait for
+    that.
     """
     due = properties.get(DELIVERY_DATE)
     if isinstance(due, bool) or not isinstance(due, int):
         return 0.0
-    # compared as integers: they may be too large for a float
+    # Compared as integers, because they may be too large for a float.
     return max(min(due - int(now * 1000), int(LONGEST) * 1000), 0) / 1000
 
 
@@ -182,7 +184,7 @@ def _policy(source: Element, sink: _Sink) -> RedeliveryPolicy:
     rest = values.whole(delay, problems, 0, int(LONGEST) * 1000) if delay is not None else None
     targets = _targets(port, sink) if port is not None else ()
     if limit is None or rest is None or not targets:
-        return FOR_EVER  # a problem has been told
+        return FOR_EVER  # the problem is reported
     return RedeliveryPolicy(
         limit,
         Constant(rest / 1000),

@@ -1,6 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Policies as Patch Bay's `dynamoMessagingSystem.xml`: one message-sink for each destination that has a name. Pure."""
+"""Writes policies as Patch Bay's `dynamoMessagingSystem.xml`: one message-sink for each destination that has a name.
+
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ _KINDS: tuple[DestinationKind, ...] = ("queue", "topic")
 
 
 def write(policies: PolicyMap) -> Conversion:
-    """One file, and what is lost, entry by entry: patterns and the default first. Its own text is given back."""
+    """Return one file, and what is lost, entry by entry: patterns and the default first.
+
+    A native text is returned unchanged.
+    """
     if policies.language == LANGUAGE and policies.native:
         return Conversion(policies.native)
     flat = flattened(policies)
@@ -30,7 +36,7 @@ def write(policies: PolicyMap) -> Conversion:
     everywhere = None if leaves_nothing(flat.policies) else policies.default
     own = {(entry.pattern, entry.kind) for entry in flat.entries}
     for entry in flat.entries:
-        assert isinstance(entry.given, RedeliveryPolicy)  # so flattened() has it
+        assert isinstance(entry.given, RedeliveryPolicy)  # flattened() returns such entries
         if entry.pattern == REST[policies.syntax] and entry.kind is None:
             everywhere = entry.given
             continue
@@ -52,7 +58,7 @@ def write(policies: PolicyMap) -> Conversion:
 
 
 def _says_something(policy: RedeliveryPolicy) -> bool:
-    # more than what becomes of a destination of which a file says nothing
+    # More than what happens to a destination that a file does not name.
     rests = policy.longest_delay
     return bool(limit(policy) or rests or _rules(policy) or of_messages(policy, LANGUAGE))
 

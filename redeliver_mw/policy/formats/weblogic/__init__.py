@@ -1,3 +1,3 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""WebLogic: JMS module XML."""
+"""Reads and writes WebLogic's JMS module XML."""

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""WebLogic's JMS module: templates, destinations, and what becomes of a message that failed or expired.
+"""Reads WebLogic's JMS module: templates, destinations, and what happens to a message that failed or expired.
 
 Grammar (elements by their local names, so any version's namespace)::
 
@@ -23,7 +23,7 @@ Grammar (elements by their local names, so any version's namespace)::
     connection-factory/default-delivery-params/default-redelivery-delay   what a consumer has by default
     ITEM := %header% | %properties% | NAME
 
-A destination's own setting stands over its template's, one by one; a -1 that is written there counts as set.
+A destination's own settings override its template's, one by one; a written -1 counts as set.
 
 Worked example: the template Slow has redelivery-delay 7000 and redelivery-limit 2, the queue Work uses it and has
 error-destination WorkErr. On Work, the handler always failing::
@@ -32,11 +32,12 @@ error-destination WorkErr. On Work, the handler always failing::
     failure 2   again after 7000 ms
     failure 3   to WorkErr; the handler was called three times: a limit counts redeliveries
 
-Without an error destination the message is dropped then, which is a warning. Without a limit the sender's own
-counts, `JMS_BEA_RedeliveryLimit` on the message (see `with_senders_limit`), and without that none. An expired
-message is dropped (Discard, None), logged and dropped, or moved to the error destination with all it has; there
-it lives for the error destination's own time-to-live, or for ever, and has the priority of the error destination, if
-that has one. The manual once couples the limit to Redirect too; as in its other editions, here only expiry needs it.
+Without an error destination the message is dropped then, which is a warning. Without a limit the sender's own limit
+counts, `JMS_BEA_RedeliveryLimit` on the message (see `with_senders_limit`); without that there is no limit. An expired
+message is dropped (Discard, None), logged and dropped, or moved to the error destination with all it has; there it
+lives for the error destination's own time-to-live, or for ever, and has the priority of the error destination, if that
+has one. One edition of the manual couples the limit to Redirect too; as in the other editions, here only expiry needs
+Redirect.
 
 A destination has its policy under its name, and under its JNDI names, unless one of those is the name of another; its
 dead letters then go to the JNDI name of the error destination, if that has one. A weighted distributed destination
@@ -45,14 +46,14 @@ has the policy of its members.
 Refused, as in WebLogic: Redirect without an error destination; an error destination of the other kind of
 deployment (uniform distributed or not), or, of a distributed one, of another subdeployment.
 
-What the language cannot say: patterns and a default for destinations that are not named, growth, jitter, an end
-by time, several targets, `$` inside a name, rules by exception, keeping a message at its limit.
+The language cannot express: patterns and a default for destinations that are not named, growth, jitter, an end by time,
+several targets, `$` inside a name, rules by exception, keeping a message at its limit.
 
-An element that is unknown, or stands where it does not belong, is a warning; what WebLogic's own schema has besides is
-passed over. A module with neither a template nor a destination, and no default delay, is refused.
+An element that is unknown, or out of place, is a warning; everything else in WebLogic's own schema is skipped. A module
+with neither a template nor a destination, and no default delay, is refused.
 
-`strict` refuses those elements, and items of the logging policy that are none, as `%header` without its second per
-cent sign.
+`strict` refuses those elements, and invalid items of the logging policy, such as `%header` without its second per cent
+sign.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ KINDS: dict[str, DestinationKind] = {
     "uniform-distributed-queue": "queue",
     "uniform-distributed-topic": "topic",
 }
-MODES = ("Persistent", "Non-Persistent", "No-Delivery")  # the last: the sender's
+MODES = ("Persistent", "Non-Persistent", "No-Delivery")  # the last one means the sender's
 WEIGHTED: dict[str, DestinationKind] = {"distributed-queue": "queue", "distributed-topic": "topic"}
 JNDI_NAMES = ("jndi-name", "local-jndi-name")
 POLICIES = ("None", "Discard", "Log", "Redirect")
@@ -89,7 +90,7 @@ POLICIES = ("None", "Discard", "Log", "Redirect")
 
 @dataclass
 class _Place:
-    """A template or a destination as it is written."""
+    """Holds a template or a destination as it is written."""
 
     element: Element
     name: str
@@ -110,7 +111,10 @@ class _Place:
 
 
 def read(text: str, strict: bool = False) -> PolicyMap:
-    """The policies of a module; PolicyError with line and column if it cannot be read, or is illegal."""
+    """Return the policies of a module.
+
+    Raises PolicyError with line and column if it cannot be read, or is not allowed.
+    """
     root, problems = parse(text), Diagnostics()
     modules = root.find("weblogic-jms") or [root]
     elements = [root] if root.name in PARTS else [child for module in modules for child in module.children]
@@ -144,9 +148,9 @@ def read(text: str, strict: bool = False) -> PolicyMap:
 
 
 def with_senders_limit(policy: RedeliveryPolicy, limit: int) -> RedeliveryPolicy:
-    """The policy for a message whose sender set JMS_BEA_RedeliveryLimit to `limit` (-1: no limit).
+    """Return the policy for a message whose sender set JMS_BEA_RedeliveryLimit to `limit` (-1: no limit).
 
-    The destination's own limit stands over it, and so does a policy of another language.
+    The destination's own limit takes precedence, and so does a policy of another language.
     """
     if policy.language != "weblogic" or policy.dead_after is not None or limit < 0:
         return policy
@@ -155,7 +159,7 @@ def with_senders_limit(policy: RedeliveryPolicy, limit: int) -> RedeliveryPolicy
 
 
 def _weighted(elements: list[Element], entries: list[MapEntry], problems: Diagnostics) -> Iterator[MapEntry]:
-    """Yield the weighted distributed destinations, each with the policy that its members have."""
+    """Yield the weighted distributed destinations, each with the policy of its members."""
     policies = {(entry.kind, entry.pattern): cast(RedeliveryPolicy, entry.given) for entry in entries}
     for element in elements:
         kind, name = WEIGHTED.get(element.name), _name(element)
@@ -171,7 +175,7 @@ def _weighted(elements: list[Element], entries: list[MapEntry], problems: Diagno
 
 
 def _by_jndi_names(elements: list[Element], entries: list[MapEntry], problems: Diagnostics) -> list[MapEntry]:
-    """Return the destinations under the names by which their clients know them, and so their error destinations."""
+    """Return the destinations under the names that their clients use, and their error destinations likewise."""
     known = {(entry.kind, entry.pattern): cast(RedeliveryPolicy, entry.given) for entry in entries}
     names: dict[tuple[DestinationKind, str], list[str]] = {}
     for element in elements:
@@ -245,7 +249,7 @@ def _value(child: Element, problems: Diagnostics, strict: bool) -> object:
 
 
 def _items(child: Element, problems: Diagnostics, strict: bool) -> str:
-    # the two words for all of something are also written right behind each other
+    # The two words for all headers or properties are also written directly after each other.
     items = [item.strip() for item in child.text.replace("%%", "%,%").split(",")]
     for item in items:
         if "%" in item and item.lower() not in (ALL_HEADERS, ALL_PROPERTIES):

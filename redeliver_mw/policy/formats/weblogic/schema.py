@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""What may stand where in a JMS module of WebLogic."""
+"""Defines which elements are allowed where in a JMS module of WebLogic."""
 
 from __future__ import annotations
 

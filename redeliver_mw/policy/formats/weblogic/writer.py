@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Policies as a JMS module of WebLogic. Pure.
+"""Writes policies as a JMS module of WebLogic. Pure.
 
-Each destination says all of its settings itself. What every other destination shall do cannot be said there: it
-is written as a template, Default, for an administrator to put under them. A message that is kept is written as one
-that is tried for ever: both rest, and come again.
+Each destination contains all of its settings. The language has no default for all other destinations: the default is
+written as a template, Default, which an administrator can assign to them. A policy that keeps a message is written as
+one that retries for ever: both delay the message and deliver it again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _Key = tuple[DestinationKind, str]
 
 
 def write(policies: PolicyMap) -> Conversion:
-    """The module, and what is lost, entry by entry. WebLogic's own text is given back as it was."""
+    """Return the module, and what is lost, entry by entry. WebLogic's own text is returned unchanged."""
     if policies.language == "weblogic" and policies.native:
         return Conversion(policies.native)
     flat, lost = flattened(policies)
     module = _Module(list(lost))
     everywhere = None if leaves_nothing(flat) else flat.default
     for entry in flat.entries:
-        assert isinstance(entry.given, RedeliveryPolicy)  # so flattened() has it
+        assert isinstance(entry.given, RedeliveryPolicy)  # flattened() returns such entries
         name = translated(entry.pattern, flat.syntax, "activemq") or ""
         if name == ">" and entry.kind is None:
             everywhere = entry.given
@@ -53,7 +53,7 @@ def write(policies: PolicyMap) -> Conversion:
 
 
 def _like_nothing(policy: RedeliveryPolicy) -> bool:
-    # what a destination does of which a module says nothing: it tries for ever, at once, and drops what expired
+    # A destination that a module does not name retries for ever, at once, and drops expired messages.
     plain = (
         unsupported.limit(policy) is None
         and delay_table.delay_table(policy) == ([], [])
@@ -67,7 +67,7 @@ class _Overrides:
     """Collects the overrides of an error destination, which all messages that are redirected there share."""
 
     life: float | None = None  # seconds; None: for ever
-    priority: int | None = None  # None: their own
+    priority: int | None = None  # None: the messages' own
 
     @property
     def lines(self) -> list[str]:
@@ -84,7 +84,7 @@ class _Module:
     _template: list[str] = field(default_factory=list)
 
     def destination(self, entry: MapEntry, name: str, told: list[DestinationKind | None]) -> None:
-        """An entry as one element, or as two where it is for both kinds and none has an entry of its own."""
+        """Write an entry as one element, or as two if it is for both kinds and none has an entry of its own."""
         for kind in _KINDS:
             if entry.kind == kind or (entry.kind is None and kind not in told):
                 policy = of_kind(cast(RedeliveryPolicy, entry.given), kind, name)
@@ -94,7 +94,7 @@ class _Module:
         self._template = self._settings(policy, None, "all others")
 
     def check(self) -> None:
-        """An error destination is looked up by its name, the own kind first."""
+        """Check the error destinations, which are looked up by name, the own kind first."""
         named = {*self._elements, *self._errors}
         for where, kind, error in self._ways:
             if kind != error.kind and (kind, error.name) in named:
@@ -102,12 +102,12 @@ class _Module:
 
     @property
     def is_empty(self) -> bool:
-        """Is there neither a destination nor a template?"""
+        """Return whether there is neither a destination nor a template."""
         return not self._elements and not self._template
 
     def text(self) -> str:
         lines = unsupported.block("template", self._template, name="Default") if self._template else []
-        # the schema wants the queues before the topics
+        # The schema demands the queues before the topics.
         for kind, name in sorted(dict.fromkeys((*self._elements, *self._errors)), key=lambda key: key[0]):
             overrides = self._errors[kind, name].lines if (kind, name) in self._errors else []
             own = self._elements.get((kind, name), [])
@@ -142,7 +142,7 @@ class _Module:
         if not unsupported.sayable(error.name) or any(mark in error.name for mark in "$*>,"):
             missing.append(f"the target {error}: a name that cannot be written, so a dead message is dropped")
             return None
-        # named here, so that its kind can be looked up
+        # Named here, so that its kind can be looked up.
         self._errors.setdefault((error.kind, error.name), _Overrides())
         self._ways.append((f"{source or 'all others'}", source.kind if source else "queue", error))
         return error
@@ -172,7 +172,7 @@ class _Module:
 
 
 def _with(settings: list[str], overrides: list[str]) -> list[str]:
-    # the time to live of an error destination goes into the block that it may have already
+    # The time to live of an error destination goes into its existing block, if there is one.
     if not overrides:
         return settings
     if not settings:
