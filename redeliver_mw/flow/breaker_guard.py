@@ -26,7 +26,7 @@ BY = "breaker"  # the name of the breaker's pause
 
 
 class PausablePool(Protocol):
-    """Holds the workers of a source. Implemented by `runtime.workers.Crew`."""
+    """Holds the workers of a source. Implemented by `runtime.workers.WorkerPool`."""
 
     def put(self, deliveries: Sequence[Delivery], /, *, first: bool = False) -> None: ...
     def take_waiting(self) -> list[Delivery]: ...

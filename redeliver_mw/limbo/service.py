@@ -94,7 +94,7 @@ class LimboService:
         rest = self._clerk.turn()
         try:
             due = self._limbo.next_due()
-        except RedeliverError:  # the clerk has logged it
+        except RedeliverError:  # the worker has logged it
             due = self._clock.now().wall + rest
         if due is None and self._clerk.owes:
             due = self._clock.now().wall + rest

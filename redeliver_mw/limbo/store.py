@@ -44,9 +44,9 @@ class Limbo:
     seconds. A message is published while its `delivery_count` is at most `retry` (1 .. 98).
 
     Thread-safe: one method runs at a time. Each method waits for the disk or the server, so none should be called on a
-    connection's own thread; `Clerk` is the thread that calls them for an app. Each method makes all its changes in one
-    transaction; if that fails, it changes nothing and raises LimboError. A parked message is on the disk when `park`
-    has returned.
+    connection's own thread; `LimboWorker` is the thread that calls them for an app. Each method makes all its changes
+    in one transaction; if that fails, it changes nothing and raises LimboError. A parked message is on the disk when
+    `park` has returned.
 
     `keep()` has to be called every third of `lease`; it writes the heartbeat without which other programs take the
     messages over.
