@@ -123,8 +123,9 @@ class LimboService:
         self._adapter.publish(self._whole(row), answered)
 
     def _whole(self, row: Parked) -> Outgoing:
-        """Return the copy with the original's wire image for its adapter; without the image if the body was repaired by
-        hand.
+        """Return the copy with the original's wire image for its adapter.
+
+        A body repaired by hand goes without the image.
         """
         whole = as_it_was(row.out)
         headers = due_now(whole.headers, self._clock.now().us)
