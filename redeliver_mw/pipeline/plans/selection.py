@@ -71,8 +71,9 @@ def condition(
 
 
 def check_condition(spark: SparkSession, where: str) -> None:
-    """Raise ConfigError for a text that is no condition over the columns of DEAD_LETTERS, or calls others'
-    functions.
+    """Raise ConfigError for a text that is no condition over the columns of DEAD_LETTERS.
+
+    Also raised for a condition that calls a function which is not Spark's own.
     """
     from pyspark.errors import PySparkException
 
