@@ -69,9 +69,7 @@ def installed(kind: str, console: Console, ending: contextlib.ExitStack) -> str:
 
 
 def composed(kind: str, console: Console, ending: contextlib.ExitStack) -> str | None:
-    """Start the broker of docker-compose.yml and return its URL; if Docker cannot do this, print why and return
-    None.
-    """
+    """Start the broker of docker-compose.yml and return its URL, or None, with the reason printed, if Docker cannot."""
     command = compose_command()
     if command is None:
         console.print("No Docker engine with compose answers")
@@ -132,8 +130,9 @@ def lets_us_in(url: str, patience: float) -> bool:
 
 
 def run(argv: list[str], timeout: float = TALKS) -> subprocess.CompletedProcess[str]:
-    """Run a program and return its result; a program that is missing or takes too long counts as failed, with the
-    reason.
+    """Run a program and return its result.
+
+    A program that is missing or takes too long counts as failed, with the reason.
     """
     try:
         return subprocess.run(argv, check=False, cwd=REPOSITORY, capture_output=True, text=True, timeout=timeout)

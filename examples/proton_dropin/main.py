@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Adds redelivery to a plain proton consumer by changing one line. Needs an Artemis broker; set REDELIVER_URL to it."""
+"""Adds redelivery to a plain proton consumer by changing one line. Needs Artemis; REDELIVER_URL is its address."""
 
 import os
 

@@ -72,9 +72,7 @@ class Day:
         return [self._message(at, queue, f"{self.name}-{number}", rng) for number, (at, queue) in enumerate(drawn)]
 
     def _instant(self, queue: str, rng: random.Random) -> float:
-        """Draw a time of day: articles come during the catalogue's import, others mostly in the afternoon, some in
-        batches.
-        """
+        """Draw a time: articles come during the catalogue's import, others mostly in the afternoon, some in batches."""
         if queue == "imports":
             return rng.uniform(*trouble.import_of(self.begin))
         hours = rng.gauss(15.0, 4.0) if rng.random() < 0.85 else rng.uniform(0.0, 24.0)

@@ -91,8 +91,9 @@ def is_importing(at: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Ill:
-    """Describes a problem: the `share` (in percent) of messages with it, and its lognormal duration (median in
-    seconds), or none.
+    """Describes a problem: the `share` of messages with it, in percent, and its lognormal duration.
+
+    The median is in seconds; NEVER for a problem without an end.
     """
 
     name: str

@@ -1,9 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Adds redelivery to a plain stomp.py consumer by changing one line.
-
-Needs an ActiveMQ broker; set REDELIVER_URL to it.
-"""
+"""Adds redelivery to a plain stomp.py consumer by changing one line. Needs ActiveMQ; REDELIVER_URL is its address."""
 
 import os
 import threading

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Implements `redeliver dead list · show · replay URL DLQ`: looks at dead letters, and sends them back to their
-sources.
-"""
+"""Implements `redeliver dead list · show · replay URL DLQ`: looks at dead letters, and replays them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Implements `redeliver explain POLICY`: shows the timeline of a message that always fails, alone or beside another
-policy's.
+"""Implements `redeliver explain POLICY`: shows the timeline of a message that always fails.
+
+The timeline is shown alone or beside another policy's.
 
 A policy with arms has a timeline for each arm; beside another policy only the timeline of `main` is shown.
 """

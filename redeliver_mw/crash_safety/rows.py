@@ -21,9 +21,7 @@ _KEPT_OF_PAST = [field.name for field in fields(Past) if field.name not in (*_OF
 
 
 def key_of_line(key: str) -> str:
-    """Return the ledger's key in a form that every database accepts, without spaces: any program can write a lineage
-    header.
-    """
+    """Return the ledger's key without spaces, as every database accepts it: any program can write a lineage header."""
     if is_plain(key) and " " not in key:
         return key
     return hashlib.sha256(key.encode("utf-8", "backslashreplace")).hexdigest()

@@ -222,8 +222,9 @@ class LedgerStore:
                 connection.execute(statement.where(ours))
 
     def prune(self, sources: Iterable[str], size: int, now_us: int) -> None:
-        """Keep the `size` last changed lines of each source; of other sources remove bare marks and ends that are a day
-        old.
+        """Keep the `size` last changed lines of each source.
+
+        Of other sources, remove bare marks and ends that are a day old.
         """
         with self._db.writing() as connection:
             old = and_(batches.c.run != self.run, batches.c.began_us < now_us - DAY_US)

@@ -171,9 +171,7 @@ class QueueDrain:
             self._keeper.sure(sure)
 
     def _begin(self, generation: int) -> None:
-        """Begin a generation: the broker has the letters in hand again and delivers them again, as well as letters not
-        sure.
-        """
+        """Begin a generation: the broker delivers the letters in hand again, and perhaps those that are not sure."""
         if self._unsure:
             self._keeper.lost()
         self._generation, self._broken = generation, False

@@ -86,8 +86,9 @@ def _problem(delivery: Delivery, evidence: Evidence, source: Destination | None)
 
 
 def _source_of_ours(delivery: Delivery, capabilities: Capabilities) -> Destination | None:
-    """Return the source from our own headers; what they omit comes from the address that a plain client would send
-    to.
+    """Return the source from our own headers.
+
+    Parts that they omit come from the address that a plain client sends to.
     """
     name, kind = _text(delivery, "original_destination"), _text(delivery, "original_kind") or "queue"
     address = _plain(delivery.headers.get("original-destination", ""))

@@ -31,9 +31,7 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """Lists the changes to a letter before it is sent back: another body, headers to set, and headers to remove
-    (None).
-    """
+    """Lists changes to a letter before it is sent back: another body, headers to set, and headers to remove (None)."""
 
     body: bytes | None = None
     headers: Mapping[str, Any] = field(default_factory=dict)

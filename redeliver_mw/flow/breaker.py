@@ -71,9 +71,7 @@ class Breaker:
 
     @classmethod
     def meant(cls, given: object) -> Breaker | None:
-        """Return the breaker of `App(breaker=…)`, which takes a Breaker, True for the defaults, or a table of
-        options.
-        """
+        """Return the breaker of `App(breaker=…)`: a Breaker, True for the defaults, or a table of options."""
         if given is None or given is False:
             return None
         if isinstance(given, Breaker):

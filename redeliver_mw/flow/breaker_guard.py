@@ -26,7 +26,7 @@ BY = "breaker"  # the name of the breaker's pause
 
 
 class PausablePool(Protocol):
-    """Holds the workers of a source. Implemented by `runtime.workers.Crew`."""
+    """Holds the workers of a source. Implemented by `runtime.workers.WorkerPool`."""
 
     def put(self, deliveries: Sequence[Delivery], /, *, first: bool = False) -> None: ...
     def take_waiting(self) -> list[Delivery]: ...
@@ -132,17 +132,16 @@ class BreakerGuard:
             self.try_one(source)
 
     def _resting(self, source: Destination) -> SupportsPause | None:
-        """Return the adapter if it can release deliveries without counting them and without losing their order, else
-        None.
-        """
+        """Return the adapter if it can release deliveries uncounted and without losing their order, else None."""
         adapter, can = self._adapter, self._adapter.capabilities
         returns = "released" in can.honours and can.released_uncounted
         returns = returns and (can.keeps_order_on_release or not self._boss.is_ordered(source))
         return adapter if returns and isinstance(adapter, SupportsPause) else None
 
     def _give_back(self, source: Destination) -> None:
-        """Release deliveries that were not begun, for other consumers, except those that would lose their count at the
-        broker.
+        """Release deliveries that were not begun, for other consumers.
+
+        Deliveries that would lose their count at the broker are kept.
         """
         crew, back, kept = self._crews[source], list[Delivery](), list[Delivery]()
         if self._circuits[source].state != "open" or self._boss.stopping:

@@ -155,9 +155,7 @@ def still_held(connection: Connection, held: dict[int, int], *, for_writing: boo
 
 
 def reserve(connection: Connection, limbo_id: int, token: int, count: int) -> int | None:
-    """Return the first of `count` reserved ids for new messages; None, and nothing done, if another holds the part by
-    now.
-    """
+    """Return the first of `count` reserved ids for new messages; None if another holds the part."""
     more = update(owners).where(_ours(limbo_id, token)).values(next_id=owners.c.next_id + count)
     if connection.execute(more).rowcount != 1:
         return None

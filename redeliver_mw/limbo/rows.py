@@ -177,9 +177,7 @@ def _headers(headers: Mapping[str, Any]) -> tuple[dict[str, str], list[tuple[str
 
 @lru_cache(maxsize=1024, typed=True)  # typed: a driver's own kind of text is equal to a text
 def _place(name: str) -> int:
-    """Return whether a header of this name is one of our marks or a property; 0 if only the exact ones may hold the
-    header.
-    """
+    """Return whether a header of this name is one of our marks or a property; 0 if it may only be an exact one."""
     if type(name) is not str or len(name) > LONGEST_NAME or not is_plain(name):
         return 0
     return _OURS if name.startswith(PREFIX) else _THEIRS
@@ -265,8 +263,9 @@ def milliseconds(due: float) -> int:
 def insertions(
     lines: Iterable[tuple[int, ParkedRow]], common: Mapping[str, Any]
 ) -> list[tuple[Table, list[dict[str, Any]]]]:
-    """Return the rows to insert into each table for messages with these ids; `common` is added to each `dms_limbo_msg`
-    row.
+    """Return the rows to insert into each table for messages with these ids.
+
+    `common` is added to each row of `dms_limbo_msg`.
     """
     into: dict[Table, list[dict[str, Any]]] = {table: [] for table in schema.OF_A_MESSAGE}
     for id_, line in lines:

@@ -94,7 +94,7 @@ class LimboService:
         rest = self._clerk.turn()
         try:
             due = self._limbo.next_due()
-        except RedeliverError:  # the clerk has logged it
+        except RedeliverError:  # the worker has logged it
             due = self._clock.now().wall + rest
         if due is None and self._clerk.owes:
             due = self._clock.now().wall + rest
@@ -123,8 +123,9 @@ class LimboService:
         self._adapter.publish(self._whole(row), answered)
 
     def _whole(self, row: Parked) -> Outgoing:
-        """Return the copy with the original's wire image for its adapter; without the image if the body was repaired by
-        hand.
+        """Return the copy with the original's wire image for its adapter.
+
+        A body repaired by hand goes without the image.
         """
         whole = as_it_was(row.out)
         headers = due_now(whole.headers, self._clock.now().us)

@@ -44,9 +44,9 @@ class Limbo:
     seconds. A message is published while its `delivery_count` is at most `retry` (1 .. 98).
 
     Thread-safe: one method runs at a time. Each method waits for the disk or the server, so none should be called on a
-    connection's own thread; `Clerk` is the thread that calls them for an app. Each method makes all its changes in one
-    transaction; if that fails, it changes nothing and raises LimboError. A parked message is on the disk when `park`
-    has returned.
+    connection's own thread; `LimboWorker` is the thread that calls them for an app. Each method makes all its changes
+    in one transaction; if that fails, it changes nothing and raises LimboError. A parked message is on the disk when
+    `park` has returned.
 
     `keep()` has to be called every third of `lease`; it writes the heartbeat without which other programs take the
     messages over.
@@ -259,8 +259,7 @@ class Limbo:
         return chosen
 
     def next_due(self) -> float | None:
-        """Return when the next of our messages that are not handed out is due, in seconds since 1970; None if there is
-        none.
+        """Return when the next of our messages not handed out is due, in seconds since 1970; None if there is none.
 
         The time may be past. Cheap: call it every two seconds or so to see changes by an operator or another program.
         """
@@ -327,9 +326,7 @@ class Limbo:
             log.error("%s: message %d cannot be read, and stays: %s", self.where, row.id, said)
 
     def _say_refused(self, rows: Sequence[Parked], given_up: Sequence[Parked], why: str) -> None:
-        """Log when a target begins to refuse, and when messages for it are given up: each once, until it accepts
-        some.
-        """
+        """Log when a target begins to refuse, and when its messages are given up: each once, until it accepts some."""
         for target in {row.out.target for row in rows} - self._refusing.keys():
             self._refusing[target] = False
             log.warning(
@@ -353,9 +350,7 @@ class Limbo:
                 )
 
     def back(self, rows: Sequence[Parked]) -> None:
-        """Take back messages that were not published for outside reasons: nothing is counted, and they are due as
-        before.
-        """
+        """Take back messages not published for outside reasons: nothing is counted, and they are due as before."""
         with self._db.lock:
             self._forget(rows)
 

@@ -51,8 +51,9 @@ def lake_error(error: OSError, where: str) -> LakeError:
 
 @contextmanager
 def told(where: str) -> Iterator[None]:
-    """Turn errors of Spark, Arrow and the disk in the block into one error about `where`; our own errors pass
-    unchanged.
+    """Turn errors of Spark, Arrow and the disk in the block into one error about `where`.
+
+    Our own errors pass unchanged.
     """
     try:
         yield

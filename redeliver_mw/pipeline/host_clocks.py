@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Computes how far the clocks of hosts differ, from messages that were tried on one host and then on another.
-
-Pure numpy.
+"""Computes how far hosts' clocks differ, from messages that were tried on one host and then on another. Pure numpy.
 
 An attempt begins after the attempt before it has ended. If the first was on host A and the next on host B, the gap
 between them, each time on its own host's clock, is::
@@ -99,8 +97,9 @@ class HostClock(NamedTuple):
 
 
 def host_clocks(handovers: Handovers, days: Sequence[HostDay]) -> list[HostClock]:
-    """Return the clock of each host on each day with records; a day is split into several parts if the clock
-    changed.
+    """Return the clock of each host on each day with records.
+
+    A day is split into several parts if the clock changed.
     """
     if not days:
         return []

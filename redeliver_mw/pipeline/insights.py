@@ -57,8 +57,7 @@ def insights(
 
 
 def clock_warnings(spark: SparkSession, lake: Lake) -> list[str]:
-    """Return warnings about the clocks of a lake's hosts, from its marts, with the cure; empty if all clocks are in
-    step.
+    """Return warnings about the clocks of a lake's hosts, from its marts, with cures; empty if all clocks are in step.
 
     Raises LakeError if the marts do not exist yet.
     """

@@ -207,9 +207,7 @@ def _columns_of(schema: StructType) -> dict[str, str]:
 
 
 def _test(given: Filter, columns: Mapping[str, str]) -> ScanCondition | None:
-    """Return a condition for the database; None if the database might differ from Spark, as in order and case of
-    texts.
-    """
+    """Return a condition for the database; None if it might differ from Spark, as in order and case of texts."""
     if isinstance(given, Not):
         inner = _test(given.child, columns)
         return None if inner is None else inner._replace(negated=not inner.negated)

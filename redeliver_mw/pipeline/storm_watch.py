@@ -48,8 +48,9 @@ OnTurn = Callable[[str, str, int], object]
 
 
 def journal_stream(spark: SparkSession, journal: str | os.PathLike[str], *, files: int = 64) -> DataFrame:
-    """Return the attempts in a journal's finished segments, at most `files` segments per micro-batch, without bad
-    lines.
+    """Return the attempts in a journal's finished segments, without bad lines.
+
+    A micro-batch reads at most `files` segments.
 
     A segment is finished after a minute at the latest, so the stream has that delay.
     """

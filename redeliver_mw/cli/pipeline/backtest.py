@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Implements `redeliver pipeline backtest LAKE`: predicts the results of other policies for the messages that
-failed.
-"""
+"""Implements `redeliver pipeline backtest LAKE`: predicts other policies' results for failed messages."""
 
 from __future__ import annotations
 
@@ -150,8 +148,9 @@ class _Asked:
         return self.search or len({row.candidate for row in answer.rows}) > 1
 
     def answer(self, history: History, told_of: ToldPolicies, by: ByOption, evidence: LakeEvidence) -> BacktestAnswer:
-        """Return the back-test's answer for a history; `told_of` are the policies in use, as far as the journal records
-        them.
+        """Return the back-test's answer for a history.
+
+        `told_of` are the policies in use, as far as the journal records them.
         """
         from ...pipeline.backtest import Candidate
         from ...pipeline.backtest.queries import judged, searched

@@ -43,8 +43,7 @@ class StagedLetter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Holds a batch that may be in its queue as well as in the lake, as counts by id of the letters that have not come
-    back.
+    """Counts the letters, by id, of a batch that may be in its queue as well as in the lake, until they have come back.
 
     `known` counts letters with an id of their own, `others` letters without. `whole` counts all that the batch began
     with.
@@ -73,8 +72,10 @@ def doubt_of(batch: str, queue: str, origin: LetterOrigin, letters: Iterable[tup
 
 @dataclass(slots=True)
 class Matched:
-    """Holds the result of matching: the ids under which letters go into the table, by batch and row; the letters that
-    are there already; and the doubts that remain.
+    """Holds the result of matching.
+
+    The ids under which letters go into the table, by batch and row; the letters that are there already; and the doubts
+    that remain.
     """
 
     ids: dict[tuple[int, int], str] = field(default_factory=dict)

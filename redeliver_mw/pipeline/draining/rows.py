@@ -150,9 +150,7 @@ def _identity(
 
 
 def _message_key(delivery: Delivery, headers: dict[str, str], letter: DeadLetterInfo) -> str | None:
-    """Return the message key in the journal: that of the source where the message was consumed, not of the dead-letter
-    queue.
-    """
+    """Return the message key in the journal: the key at the message's source, not in the dead-letter queue."""
     if letter.source is None:
         return None
     if letter.evidence == "ours" and (lineage := headers.get(PREFIX + "lineage")):
@@ -162,9 +160,7 @@ def _message_key(delivery: Delivery, headers: dict[str, str], letter: DeadLetter
 
 
 def _uncopyable(delivery: Delivery) -> str | None:
-    """Return why no copy of the letter could be made, although the letter can be stored; empty if a copy can be
-    made.
-    """
+    """Return why the letter can be stored but not copied; empty if a copy can be made."""
     try:
         delivery.reader.headers_bytes(delivery.native)
     except NotCopyable as error:

@@ -106,9 +106,7 @@ def _opened(path: str) -> Iterator[BinaryIO]:
 
 
 def _broken_gz(path: str) -> BadLine | None:
-    """Return a bad line for a .gz that is cut short or damaged: it is quarantined as a whole, as its data may be
-    wrong.
-    """
+    """Return a bad line for a .gz that is cut short or damaged: all of it is quarantined, as its data may be wrong."""
     try:
         with gzip.open(path) as unpacked:
             while unpacked.read(BLOCK):

@@ -63,8 +63,7 @@ class JournalListing:
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Lists segments to read, the oldest first; the number read before; and copies of segments that were, or will be,
-    read.
+    """Lists segments to read, the oldest first; the number read before; and copies of segments read now or before.
 
     `known_bad` are paths among the new: --since or --until left out some of their records, but none of their bad lines.
     """
@@ -131,9 +130,7 @@ def unread(journal: JournalListing, manifests: Iterable[Manifest]) -> Unread:
 
 
 def _mark(segment: ListedSegment) -> str:
-    """Return a mark that is equal for equal bytes at both ends, which contain the ids of the first and the last
-    record.
-    """
+    """Return a mark of the bytes at both ends, which contain the ids of the first and the last record."""
     with open(segment.path, "rb") as file:
         head = file.read(_EDGE)
         file.seek(max(0, segment.size - _EDGE))

@@ -105,8 +105,7 @@ class Lake:
     def dead_letters(
         self, spark: SparkSession, since: TimeBound | None = None, until: TimeBound | None = None
     ) -> DataFrame:
-        """Return the letters dead-lettered from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no
-        order.
+        """Return letters dead-lettered from `since` on and before `until`, with the schema `DEAD_LETTERS`, in no order.
 
         These are the letters that were drained, and the letters that were only looked at and not drained later. Raises
         LakeError if no letter was ever drained.

@@ -56,8 +56,7 @@ def read_lines(file: BinaryIO, start: int = 0, end: int | None = None) -> Iterat
 
 
 def _first_line(file: BinaryIO, start: int, end: int | None) -> tuple[int, bytes] | None:
-    """Return where the first line that begins in the range starts, and the bytes read of it; None if no line begins
-    there.
+    """Return the offset of the first line that begins in the range, and the bytes read of it; None without such a line.
 
     The bytes before it belong to a line of the previous range, whose reader reads that line to its end.
     """

@@ -192,9 +192,7 @@ class NewMarts:
                 _show(files, name, mart)
 
     def drop(self) -> None:
-        """Remove the files that were written, unless the head names them: the step may have succeeded without an
-        answer.
-        """
+        """Remove the written files, unless the head names them: the step may have succeeded without an answer."""
         with suppress(OSError, LakeError):
             if (head := _head(self._lake.files)) is None or head["run"] != self.run:
                 self._lake.files.remove(f"{RUNS}/{self.run}")

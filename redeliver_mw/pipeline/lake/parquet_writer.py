@@ -79,8 +79,9 @@ class ParquetFile:
 
 
 class DayWriter:
-    """Writes rows into files of the UTC day of `by`, `<table>/dt=DAY/run=RUN/RUN-<task>-<number>.parquet` under
-    `root`.
+    """Writes rows into files of the UTC day of `by`.
+
+    The files are `<table>/dt=DAY/run=RUN/RUN-<task>-<number>.parquet` under `root`.
     """
 
     def __init__(

@@ -54,9 +54,7 @@ _values = attrgetter(*FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """Describes a line that is no record: its start, its length without the newline, why, and its first bytes as
-    text.
-    """
+    """Describes a line that is no record: start, length without the newline, reason, and first bytes as text."""
 
     offset: int
     length: int
@@ -65,9 +63,7 @@ class BadLine:
 
 
 class Checked(NamedTuple):
-    """Holds the results for some lines: attempts, bad lines, and the number of lines about something other than an
-    attempt.
-    """
+    """Holds the results for some lines: attempts, bad lines, and the number of lines about other things."""
 
     attempts: pa.Table | None = None
     bad: Sequence[BadLine] = ()

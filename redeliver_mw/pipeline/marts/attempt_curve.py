@@ -60,9 +60,7 @@ def _counted(attempts: DataFrame) -> DataFrame:
 
 
 def _wilson() -> tuple[Column, Column]:
-    """Return the Wilson score interval of `p_success`: unlike the usual interval it is meaningful after one attempt,
-    too.
-    """
+    """Return the Wilson score interval of `p_success`, which unlike the usual one is meaningful after one attempt."""
     n, p = sf.col("n"), sf.col("p_success")
     middle = p + _Z * _Z / (2 * n)
     reach = _Z * sf.sqrt(p * (1 - p) / n + _Z * _Z / (4 * n * n))

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Classifies the records of `events`: the conditions that the marts share, as SQL. docs/marts.md explains them.
 
-An *attempt* is a run of a handler, however it ended. Neither `released` records are attempts, nor a decision about a
-message that was not run: the message had expired, or its policy ends it when it arrives. Such a decision comes without
-an error, or with the error of the last failure, which then was at `last_failure_us` and not at `ts_us`.
+An *attempt* is a run of a handler, however it ended. A `released` record is no attempt, and neither is a decision about
+a message that was not run: the message had expired, or its policy ends it when it arrives. Such a decision comes
+without an error, or with the error of the last failure, which then was at `last_failure_us` and not at `ts_us`.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ def dead_letter_flow(events: DataFrame) -> DataFrame:
 
 
 def _sent_back(events: DataFrame) -> DataFrame:
-    """Return histories of a later generation, on the day of their first record, with the reason of the dead-lettering
-    before.
+    """Return histories of a later generation, on the day of their first record, with the last dead-lettering's
+    reason.
     """
     began = (
         events.where("generation >= 1")

@@ -31,9 +31,7 @@ coalesce(
 
 
 def order(messages: DataFrame) -> DataFrame:
-    """Return one row: how many `histories` have more than one attempt, and how many of them have times in
-    `disorder`.
-    """
+    """Return one row: how many `histories` have several attempts, and how many of these have times in `disorder`."""
     return messages.where("size(history) > 1").agg(
         sf.count("*").alias("histories"), sf.count_if(~sf.expr(_IN_ORDER)).alias("disorder")
     )

@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes a plan's files in Spark's tasks: rows arrive sorted, and each file is synced and hashed where it is
-written.
+"""Writes a plan's files in Spark's tasks.
+
+Rows arrive sorted, and each file is synced and hashed where it is written.
 """
 
 from __future__ import annotations

@@ -82,8 +82,7 @@ def decide(asked: DataFrame, everything: DataFrame, sent: DataFrame, max_generat
 
 
 def held_back(decided: DataFrame) -> DataFrame:
-    """Return the decisions for a plan that keeps the order of groups: letters behind one that cannot go do not go
-    either.
+    """Return the decisions for a plan with ordered groups: letters behind one that cannot go do not go either.
 
     A letter that is left out on purpose, by a transform or because its message went already, holds back no others.
     """

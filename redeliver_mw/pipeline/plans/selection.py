@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the condition for the chosen letters: one Spark SQL text, from options and from a condition that the user
-writes.
+"""Builds the condition for the chosen letters: one Spark SQL text, from options and from the user's own condition.
 
 Options become SQL, so that one text in the plan describes the choice completely.
 """
@@ -72,8 +71,9 @@ def condition(
 
 
 def check_condition(spark: SparkSession, where: str) -> None:
-    """Raise ConfigError for a text that is no condition over the columns of DEAD_LETTERS, or calls a function not of
-    Spark's own.
+    """Raise ConfigError for a text that is no condition over the columns of DEAD_LETTERS.
+
+    Also raised for a condition that calls a function which is not Spark's own.
     """
     from pyspark.errors import PySparkException
 

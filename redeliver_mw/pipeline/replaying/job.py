@@ -1,7 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs `replay`: looks at a plan, or sends it back, first a canary, then the rest, until all is confirmed or it must
-stop.
+"""Runs `replay`: looks at a plan, or sends it back, first a canary, then the remaining letters.
 
 The driver decides and watches; publishers, one Spark task each, send. The state of each letter is in the ledger only,
 so after any crash the next run continues from there.

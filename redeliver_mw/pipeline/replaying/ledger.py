@@ -66,9 +66,7 @@ class LedgerAnswer:
 
 @dataclass(slots=True)
 class LedgerRecord:
-    """Sums up all tries for the letters of one bucket, by position: each letter is in one of the three sets, or in
-    none.
-    """
+    """Sums up all tries for one bucket's letters, by position: each letter is in one of three sets, or in none."""
 
     confirmed: set[int] = field(default_factory=set)
     refused: dict[int, str] = field(default_factory=dict)
@@ -90,9 +88,7 @@ class LedgerRecord:
         self.doubt -= answer.confirmed | answer.refused.keys() | (answer.unsent & self._fresh)
 
     def settle(self) -> LedgerRecord:
-        """Return the record after giving confirms priority: a confirmed letter stays confirmed, whatever another try
-        found.
-        """
+        """Return the record after giving confirms priority: a confirmed letter stays confirmed for any other result."""
         self.doubt -= self.confirmed
         for position in self.refused.keys() & self.confirmed:
             del self.refused[position]

@@ -78,9 +78,7 @@ def standing(plan: Plan) -> ReplayStanding:
 
 
 def first_letters(plan: Plan, number: int) -> tuple[int, dict[int, int]]:
-    """Return the first `number` letters that are not confirmed: the rank that they are below, and how many in each
-    bucket.
-    """
+    """Return the first `number` unconfirmed letters: the rank that they are below, and how many in each bucket."""
     found: list[tuple[int, int]] = []
     for bucket, table, words, _ in _buckets(plan):
         ranks = zip(table["rank"].to_pylist(), words, strict=True)

@@ -12,9 +12,7 @@ SLACK: Final = 1.0  # seconds that a publisher may be late and catch up, after a
 
 
 class RateLimit:
-    """Allows at most `rate` messages per second (None: no limit), and never more than `SLACK` seconds' worth at
-    once.
-    """
+    """Allows at most `rate` messages per second (None: no limit), and at most `SLACK` seconds' worth at once."""
 
     def __init__(self, rate: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._rate, self._clock = rate, clock

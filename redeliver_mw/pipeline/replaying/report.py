@@ -19,8 +19,7 @@ ReplayVerdict = Literal["passed", "failed", "undecided", "not taken"]
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """Describes the letters that went first: number, how many were dead-lettered again within `waited` seconds, and
-    verdict.
+    """Describes the letters that went first: number, number dead-lettered again within `waited` s, and verdict.
 
     `decided` is how many had ended, if a journal was read; None: only dead letters were seen.
     """

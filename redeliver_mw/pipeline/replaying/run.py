@@ -1,7 +1,8 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a replay on the driver: starts and watches publishers, and stops them if too many letters are dead-lettered
-again.
+"""Runs a replay on the driver: starts, watches and stops publishers.
+
+Publishers are stopped if too many letters are dead-lettered again.
 
 At its end letters that were only looked at are removed from the queue that still holds them.
 """
@@ -156,9 +157,7 @@ class ReplayRun:
         return ""
 
     def _too_many(self, sent: int, least: int) -> str:
-        """Return why the run must stop, if too many of the sent letters were dead-lettered again; otherwise an empty
-        text.
-        """
+        """Return why the run must stop if too many sent letters were dead-lettered again; otherwise an empty text."""
         died, share = self._seen.died, self._wanted.share
         if sent < least or died <= share * sent:
             return ""

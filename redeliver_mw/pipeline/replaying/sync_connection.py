@@ -68,9 +68,7 @@ class SyncConnection:
         return True
 
     def check(self, target: Destination) -> str:
-        """Return why messages cannot be sent to a target; empty if they can, as far as the broker reports in
-        advance.
-        """
+        """Return why a target takes no messages; empty if it does, as far as the broker reports in advance."""
 
         def ask(answer: Callable[[tuple[Verdict, str]], None]) -> None:
             self.adapter.check(target, lambda verdict, why: answer((verdict, why)), declare=False)

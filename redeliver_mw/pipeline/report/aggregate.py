@@ -81,8 +81,9 @@ def span(storms: DataFrame) -> DataFrame:
 
 
 def buckets(storms: DataFrame, width_s: int) -> DataFrame:
-    """Return windows of all destinations, summed in steps of `width_s` seconds; `last_us` is the last window of
-    each.
+    """Return windows of all destinations, summed in steps of `width_s` seconds.
+
+    `last_us` is the last window of each.
     """
     step = sf.expr(f"window_us - pmod(window_us, {width_s * 1_000_000})")
     return (

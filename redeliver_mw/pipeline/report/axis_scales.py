@@ -56,9 +56,7 @@ class Tick(NamedTuple):
 
 @dataclass(frozen=True)
 class Scale:
-    """Maps values from `low` at pixel `start` to `high` at pixel `end`; `log` scales by ratios, and needs `low` above
-    0.
-    """
+    """Maps `low` to pixel `start` and `high` to pixel `end`; `log` scales by ratios, and needs `low` above 0."""
 
     low: float
     high: float

@@ -109,8 +109,9 @@ def flow_chart(name: str, flow: Flow, width: int, height: int = 200) -> Markup |
 
 
 def bar(part: float, inner: float, width: int = 200) -> Markup:
-    """Draw a bar for a table, `part` of `width`, of which `inner` is marked; the cells beside it contain the
-    numbers.
+    """Draw a bar for a table, `part` of `width`, of which `inner` is marked.
+
+    The cells beside it contain the numbers.
     """
     whole = max(part * width, 1.0)
     return tag(

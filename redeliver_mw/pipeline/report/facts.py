@@ -58,9 +58,7 @@ class MartRows:
 
 @dataclass(frozen=True, kw_only=True)
 class UntoldPolicy:
-    """Gives the reason that a destination's policy in use is not known, so that no policy can be called better
-    there.
-    """
+    """Gives the reason that a destination's policy in use is not known. No policy can be called better there."""
 
     destination: str
     why: str

@@ -1,8 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Renders the page's sections on failures: the kinds, when they recover, which attempts are worthwhile, and the
-waste.
-"""
+"""Renders the sections on failures: the kinds, when they recover, which attempts are worthwhile, and the waste."""
 
 from __future__ import annotations
 

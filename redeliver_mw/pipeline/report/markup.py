@@ -56,9 +56,7 @@ def foreign(text: str, limit: int = 160) -> str:
 
 
 def stranger(text: str, limit: int = 80) -> Markup:
-    """Return another program's text as an element with a direction of its own, which cannot affect the text around
-    it.
-    """
+    """Return another program's text as an element with its own direction, which cannot affect the text around it."""
     return tag("bdi", foreign(text, limit))
 
 

@@ -18,9 +18,7 @@ MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", 
 
 
 def duration(seconds: float) -> str:
-    """Return a time span of `seconds` >= 0, with about two digits: `0 s`, `250 ms`, `1.5 s`, `3 min`, `2.6 h`, `41
-    d`.
-    """
+    """Return a span of `seconds` >= 0 with about two digits: `0 s`, `250 ms`, `1.5 s`, `3 min`, `2.6 h`, `41 d`."""
     if seconds <= 0:
         return "0 s"
     if seconds < 0.0005:
