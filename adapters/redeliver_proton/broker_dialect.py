@@ -15,14 +15,14 @@ from redeliver_mw.adapter.registry import BrokerUrl
 from redeliver_mw.errors import RedeliverError
 from redeliver_mw.message import Delivery, Destination, Outgoing
 from redeliver_proton.duplicate_ids import DuplicateIdSalts
-from redeliver_proton.loop import ProtonLoop
+from redeliver_proton.loop import CallLoop
 from redeliver_proton.route import OnRoute, OnRouteTarget
 
 
 class BrokerTopology(Protocol):
     """What is behind a name at the broker, asked over whatever connection is up. On the loop's thread."""
 
-    def connected(self, loop: ProtonLoop, connection: proton.Connection) -> None: ...
+    def connected(self, loop: CallLoop, connection: proton.Connection) -> None: ...
     def disconnected(self, error: BaseException) -> None: ...  # every open question is answered
     def route(
         self, target: Destination, answer: OnRoute, *, declare: bool = False, consuming: bool = False

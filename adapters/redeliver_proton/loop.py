@@ -17,10 +17,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import Protocol
 
 from redeliver_mw.adapter.kit.timer_heap import LoopTimer, TimerHeap
 
 log = logging.getLogger("redeliver_mw.proton")
+
+
+class StartedTimer(Protocol):
+    """A timer that has been started, and can be cancelled until its call."""
+
+    def cancel(self) -> None: ...
+
+
+class CallLoop(Protocol):
+    """Calls functions on one thread, at once or later: a `ProtonLoop`, or the container of a drop-in's user."""
+
+    def time(self) -> float: ...
+    def call(self, fn: Callable[[], object], /) -> None: ...
+    def call_later(self, seconds: float, fn: Callable[[], object], /) -> StartedTimer: ...
 
 
 class ProtonLoop:

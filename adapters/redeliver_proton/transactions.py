@@ -23,7 +23,7 @@ import proton
 from redeliver_mw.adapter import OnTransferred, TransferVerdict
 from redeliver_mw.message import Delivery, Destination
 from redeliver_proton.broker_dialect import BrokerTopology
-from redeliver_proton.loop import ProtonLoop
+from redeliver_proton.loop import CallLoop
 from redeliver_proton.sender_link import TRANSACTIONAL, SenderLink, SenderLinks, SentCopy
 from redeliver_proton.transaction_coordinator import TransactionCoordinator
 
@@ -69,7 +69,7 @@ class TransactionRunner:
 
     def __init__(
         self,
-        loop: ProtonLoop,
+        loop: CallLoop,
         topology: BrokerTopology,
         cut: Callable[[BaseException], None],
         *,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from redeliver_mw.adapter import Subscription
 from redeliver_mw.adapter.capabilities import Settlement
@@ -15,13 +15,11 @@ from redeliver_mw.adapter.kit.sources import next_generation
 from redeliver_mw.errors import BrokerError, ConfigError, RedeliverError
 from redeliver_mw.message import Delivery
 from redeliver_stomp.capabilities import LINE_BYTES, address, private_queue, problem
-from redeliver_stomp.frames import RawFrame, ack, escaped
+from redeliver_stomp.frames import RawFrame, ack, encode, escaped
+from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.messages import delivery_of, was_not_scheduled
-from redeliver_stomp.receipts import SAID_CHARS
+from redeliver_stomp.receipts import SAID_CHARS, OnReceipt
 from redeliver_stomp.unackable import Mark, UnackableMessages, doubtful, hit_nothing, mark_of, odd
-
-if TYPE_CHECKING:
-    from redeliver_stomp.consumer_connection import ConsumerConnection
 
 log = logging.getLogger("redeliver_mw.stomp")
 _ids = itertools.count(1)
@@ -51,6 +49,16 @@ def why_refused(wanted: Subscription, error: str, broker: str) -> RedeliverError
     return BrokerError(f"{wanted.source} cannot be consumed: {error}", where=broker, cure="Is this user allowed to?")
 
 
+class SubscribingConnection(Protocol):
+    """The connection that a consumer subscribes on: it routes messages, expects receipts, and writes."""
+
+    loop: StompLoop
+
+    def route(self, subscription: str, to: Callable[[RawFrame], None] | None, /) -> None: ...
+    def expect(self, answer: OnReceipt, /) -> str: ...
+    def write(self, data: bytes, /) -> None: ...
+
+
 class Consumer:
     """A subscription through its generations; each connection is one.
 
@@ -72,7 +80,7 @@ class Consumer:
         self.live = False
         self.convicts = UnackableMessages(broker, subscription.source)
         self._arrived, self._ready, self._gone = arrived, ready, gone
-        self._lane: ConsumerConnection | None = None
+        self._connection: SubscribingConnection | None = None
         self._batch: list[Delivery] = []
         self._open: set[bytes] = set()  # ack ids of what is unsettled
         self._acks: list[bytes] = []  # decided, not written
@@ -80,16 +88,17 @@ class Consumer:
         self._unanswered = 0
         self._said_unscheduled = False
 
-    def open(self, lane: ConsumerConnection) -> None:
+    def open(self, connection: SubscribingConnection) -> None:
         """Subscribe, and with it begin a new generation."""
-        self.generation, self._lane = next_generation(), lane
+        self.generation, self._connection = next_generation(), connection
         self._batch, self._open, self._acks, self._trying = [], set(), [], {}
         wanted = self._subscriptions()
         self._unanswered = len(wanted)
         generation = self.generation
         for name, headers in wanted:
-            lane.route(name, self._message)
-            lane.request("SUBSCRIBE", headers, lambda error: self._subscribed(generation, error))
+            connection.route(name, self._message)
+            receipt = connection.expect(lambda error: self._subscribed(generation, error))
+            connection.write(encode("SUBSCRIBE", [*headers, ("receipt", receipt)]))
 
     def _subscriptions(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """What to SUBSCRIBE to: id and headers. What can never be acked must not use up the window."""
@@ -110,10 +119,10 @@ class Consumer:
         ]
 
     def _subscribed(self, generation: int, error: str) -> None:
-        if generation != self.generation or self._lane is None:
+        if generation != self.generation or self._connection is None:
             return
         if error:
-            self._lane = None
+            self._connection = None
             self._gone(self, error)
             return
         self._unanswered -= 1
@@ -124,7 +133,7 @@ class Consumer:
 
     def abandon(self) -> None:
         """The generation is over: nothing more is settled or handed over."""
-        self._lane, self.live = None, False
+        self._connection, self.live = None, False
         self._batch, self._open, self._acks, self._trying = [], set(), [], {}
 
     def convict(self) -> None:
@@ -137,7 +146,7 @@ class Consumer:
     # -- deliveries -------------------------------------------------------------------------------
 
     def _message(self, frame: RawFrame) -> None:
-        if self._lane is None or frame in self.convicts:
+        if self._connection is None or frame in self.convicts:
             return
         if was_not_scheduled(frame) and not self._said_unscheduled:
             self._said_unscheduled = True
@@ -150,7 +159,7 @@ class Consumer:
         self._open.add(delivery.tag)
         self._batch.append(delivery)
         if len(self._batch) == 1:
-            self._lane.loop.at_end_of_turn(self._hand_over)
+            self._connection.loop.at_end_of_turn(self._hand_over)
 
     def _hand_over(self) -> None:
         if self._batch and self.live:
@@ -190,9 +199,9 @@ class Consumer:
         mark = mark_of(delivery.native)
         if self.convicts.hopeless(mark):
             self.convicts.add(mark)
-        elif self._lane is not None:
+        elif self._connection is not None:
             self._trying[delivery.tag] = mark
-            receipt = self._lane.expect(lambda error: self._tried(delivery.tag, error))
+            receipt = self._connection.expect(lambda error: self._tried(delivery.tag, error))
             self._acks.append(ack(delivery.tag, receipt=receipt.encode()))
 
     def _tried(self, tag: bytes, error: str) -> None:
@@ -203,5 +212,5 @@ class Consumer:
     def write(self) -> None:
         """All that was decided, in one piece."""
         acks, self._acks = self._acks, []
-        if acks and self._lane is not None:
-            self._lane.write(b"".join(acks))
+        if acks and self._connection is not None:
+            self._connection.write(b"".join(acks))

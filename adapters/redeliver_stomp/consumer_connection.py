@@ -58,6 +58,10 @@ class ConsumerConnection:
     def write(self, data: bytes) -> None:
         self.link.write(data)
 
+    def abort(self, error: BaseException) -> None:
+        """Close the connection without a goodbye; it is opened again. `down` is called before this returns."""
+        self.link.abort(error)
+
     def expect(self, answer: OnReceipt) -> str:
         """The id for a `receipt` header."""
         return self._receipts.expect(answer)

@@ -16,23 +16,32 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from redeliver_mw.adapter import OnTransferred, TransferVerdict
 from redeliver_mw.adapter.kit.timer_heap import LoopTimer
 from redeliver_mw.message import Delivery, Outgoing
+from redeliver_stomp.consumer import Consumer
 from redeliver_stomp.frames import ack, encode
+from redeliver_stomp.loop import StompLoop
 from redeliver_stomp.messages import NotSendable, send_frame
+from redeliver_stomp.receipts import OnReceipt
 from redeliver_stomp.unackable import odd
-
-if TYPE_CHECKING:
-    from redeliver_stomp.consumer import Consumer
-    from redeliver_stomp.consumer_connection import ConsumerConnection
 
 log = logging.getLogger("redeliver_mw.stomp")
 
 TOGETHER = 50  # moves at most in one transaction
 _numbers = itertools.count(1)
+
+
+class TransactedConnection(Protocol):
+    """The consuming connection of a transaction: it writes frames, expects receipts, and can be closed."""
+
+    loop: StompLoop
+
+    def expect(self, answer: OnReceipt, /) -> str: ...
+    def write(self, data: bytes, /) -> None: ...
+    def abort(self, error: BaseException, /) -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -45,10 +54,10 @@ class _Transfer:
 
 
 class TransactionRunner:
-    """The transactions of one lane, one after the other."""
+    """Runs the transactions of one connection, one after the other."""
 
-    def __init__(self, lane: ConsumerConnection, patience: Callable[[], float]) -> None:
-        self._lane, self._patience = lane, patience
+    def __init__(self, connection: TransactedConnection, patience: Callable[[], float]) -> None:
+        self._connection, self._patience = connection, patience
         self._queue: deque[_Transfer] = deque()
         self._moves: list[_Transfer] = []  # in the transaction that is open
         self._name = ""
@@ -73,7 +82,7 @@ class TransactionRunner:
             answer("refused", "its id is none of the broker's: its ack may end the connection")
         else:
             self._queue.append(_Transfer(source, delivery, [out for out, _ in outs], answer))
-            self._lane.loop.at_end_of_turn(self._begin)
+            self._connection.loop.at_end_of_turn(self._begin)
 
     def lost(self) -> None:
         """The connection is gone, and with it whatever was not committed."""
@@ -114,12 +123,12 @@ class TransactionRunner:
             self._open = 0
             return self._next()
         self._open = sum(len(move.outs) + 1 for move in self._moves) + 1
-        self._lane.write(b"".join(frames))
-        self._timer = self._lane.loop.call_later(self._patience(), self._too_late)
+        self._connection.write(b"".join(frames))
+        self._timer = self._connection.loop.call_later(self._patience(), self._too_late)
 
     def _expect(self) -> str:
         name = self._name
-        return self._lane.expect(lambda error: self._answered(name, error))
+        return self._connection.expect(lambda error: self._answered(name, error))
 
     def _answered(self, name: str, error: str) -> None:
         if name != self._name or not self._moves:
@@ -129,11 +138,12 @@ class TransactionRunner:
         if self._open:
             return
         verb, then = ("ABORT", self._aborted) if self._refusal else ("COMMIT", self._committed)
-        self._lane.request(verb, [("transaction", name)], then)
+        receipt = self._connection.expect(then)
+        self._connection.write(encode(verb, [("transaction", name), ("receipt", receipt)]))
 
     def _committed(self, error: str) -> None:
         if error:  # what it means for the parts nobody knows: they are the broker's
-            self._lane.link.abort(ConnectionAbortedError(f"a commit failed: {error}"))
+            self._connection.abort(ConnectionAbortedError(f"a commit failed: {error}"))
             return
         moves = self._over()
         for move in moves:
@@ -142,7 +152,7 @@ class TransactionRunner:
 
     def _aborted(self, error: str) -> None:
         if error:
-            self._lane.link.abort(ConnectionAbortedError(f"an abort failed: {error}"))
+            self._connection.abort(ConnectionAbortedError(f"an abort failed: {error}"))
             return
         refusal, moves = self._refusal, self._over()
         for move in moves:
@@ -162,7 +172,7 @@ class TransactionRunner:
 
     def _next(self) -> None:
         if self._queue:
-            self._lane.loop.at_end_of_turn(self._begin)
+            self._connection.loop.at_end_of_turn(self._begin)
 
     def _end_timer(self) -> None:
         if self._timer is not None:
@@ -173,4 +183,4 @@ class TransactionRunner:
         why = f"a transaction was not answered within {self._patience():g} s"
         log.warning("%s: the consuming connection is closed and opened again", why)
         self._silent = True
-        self._lane.link.abort(TimeoutError(why))
+        self._connection.abort(TimeoutError(why))

@@ -30,18 +30,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, cast
 
 import cproton
 import proton
 
-from redeliver_mw.dropin import ACK, CallbackRun, RefusedHere, Requeued, because_of
+from redeliver_mw.dropin import ACK, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
+from redeliver_mw.message import Delivery
 from redeliver_proton.transaction_coordinator import TransactionCoordinator
 from redeliver_proton.transactions import ROLLBACK
-
-if TYPE_CHECKING:
-    from redeliver_proton.dropin.connection import ProtonUserConnection
-    from redeliver_proton.dropin.link import LinkScope
 
 TRANSACTIONAL, _DECLARED = 0x34, 0x33
 _ACCEPTED = proton.ulong(0x24)
@@ -56,10 +53,29 @@ class TransactionUndone(Requeued):
         self.args = (why,)
 
 
+class TransactionOwner(Protocol):
+    """The user's connection: it knows the transactions that are declared on it, and has timers that end with it."""
+
+    transactions: dict[bytes, CodeTransaction]  # by their ids
+
+    def later(self, seconds: float, fn: Callable[[], object], /) -> None: ...
+
+
+class JoinableScope(Protocol):
+    """The link of a delivery that has joined a transaction: it writes the accept, and hears the outcome.
+
+    Each method returns False if the delivery is not ours any more.
+    """
+
+    def join(self, delivery: Delivery, number: bytes, /) -> bool: ...
+    def committed(self, delivery: Delivery, /) -> bool: ...
+    def left_transaction(self, delivery: Delivery, /) -> bool: ...
+
+
 class CodeTransaction:
     """One transaction of the code's, from its declaration to its outcome. On the container's thread."""
 
-    def __init__(self, drivers: Any, number: bytes, ground: ProtonUserConnection) -> None:
+    def __init__(self, drivers: Any, number: bytes, ground: TransactionOwner) -> None:
         """Take the place of `accept` and `discharge` of the driver's transaction: every discharge is seen."""
         self.number, self._ground = number, ground
         self._accept: Callable[[Any], None] = drivers.accept
@@ -116,16 +132,15 @@ class CodeTransaction:
             self.state = "committing"
         self._discharge(failed)
 
-    def closing(self, seat: LinkScope) -> None:
+    def closing(self, scope: SettlementScope) -> None:
         """Write the accepts of a receiver that the code closes: they are part of a later commit nevertheless."""
         if self.state == "open":
             for run in self._joined:
-                if run.seat is seat:
+                if run.seat is scope:
                     self._write(run)
 
     def _write(self, run: CallbackRun) -> None:
-        seat: Any = run.seat
-        if run not in self._written and seat.join(run.delivery, self.number):
+        if run not in self._written and _scope_of(run).join(run.delivery, self.number):
             self._written.add(run)
 
     # -- what the broker answers ------------------------------------------------------------------
@@ -140,9 +155,8 @@ class CodeTransaction:
             self._ground.later(ROLLBACK, partial(self._refused, refusal))
             return
         for run in self._joined:
-            seat: Any = run.seat
             run.promised = False
-            if run in self._written and seat.committed(run.delivery):
+            if run in self._written and _scope_of(run).committed(run.delivery):
                 run.keeper.word(run, ACK)
 
     def heard(self) -> None:
@@ -150,14 +164,12 @@ class CodeTransaction:
         if self.state == "aborting":
             self.state = "over"
             for run, failure in self._aborted:
-                seat: Any = run.seat
-                if run in self._joined and seat.left_transaction(run.delivery):
+                if run in self._joined and _scope_of(run).left_transaction(run.delivery):
                     _fail(run, failure)
 
     def _refused(self, refusal: str) -> None:
         for run in self._joined:
-            seat: Any = run.seat
-            if seat.left_transaction(run.delivery):
+            if _scope_of(run).left_transaction(run.delivery):
                 _fail(run, TransactionUndone(f"the broker refused to commit its transaction: {refusal}"))
 
     def lost(self) -> None:
@@ -169,7 +181,7 @@ class CodeTransaction:
 class TransactionWatch(proton.Handler):
     """Stands before and after the handler of the link on which the code's transactions are declared and discharged."""
 
-    def __init__(self, drivers: Any, ground: ProtonUserConnection) -> None:
+    def __init__(self, drivers: Any, ground: TransactionOwner) -> None:
         self._ground = ground
         self.add(drivers)
         self.add(_Afterwards(ground))
@@ -191,7 +203,7 @@ class TransactionWatch(proton.Handler):
 class _Afterwards(proton.Handler):
     """Hears of an outcome when the code has heard of it."""
 
-    def __init__(self, ground: ProtonUserConnection) -> None:
+    def __init__(self, ground: TransactionOwner) -> None:
         self._ground = ground
 
     def on_delivery(self, event: Any) -> None:
@@ -203,7 +215,7 @@ class _Afterwards(proton.Handler):
                 self._ground.transactions.pop(known.number, None)
 
 
-def _known(ground: ProtonUserConnection, drivers: Any) -> CodeTransaction | None:
+def _known(ground: TransactionOwner, drivers: Any) -> CodeTransaction | None:
     """Return a transaction of the driver's as it is known here, if its declaration was answered."""
     return None if drivers.id is None else ground.transactions.get(bytes(drivers.id))
 
@@ -251,6 +263,10 @@ def _refuse_sends(run: CallbackRun) -> None:
             where=str(run.delivery.destination),
             cure="Send it with transaction.send",
         )
+
+
+def _scope_of(run: CallbackRun) -> JoinableScope:
+    return cast(JoinableScope, run.seat)  # only deliveries of links join
 
 
 def _fail(run: CallbackRun, failure: Exception) -> None:

@@ -11,17 +11,16 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import proton
 from proton.reactor import ApplicationEvent, EventInjector
 
 from redeliver_mw.adapter.kit.ledger_scope import scope_of_hosts
+from redeliver_mw.message import Delivery
 from redeliver_proton.dropin.code_transactions import CodeTransaction, TransactionWatch, is_coordinator
-
-if TYPE_CHECKING:
-    from redeliver_proton.dropin.copies import LinkCopyPublisher
-    from redeliver_proton.dropin.link import LinkScope
+from redeliver_proton.dropin.copies import LinkCopyPublisher
+from redeliver_proton.dropin.link import LinkScope
 
 log = logging.getLogger("redeliver_mw.proton")
 
@@ -57,8 +56,6 @@ class ProtonUserConnection:
     """One connection of the user's, through its reconnects. Also the loop of what sends on it."""
 
     def __init__(self, watch: ConnectionWatch, connection: proton.Connection) -> None:
-        from redeliver_proton.dropin.copies import LinkCopyPublisher
-
         self.watch, self.container, self.connection = watch, watch.container, connection
         self.seats: dict[Any, LinkScope] = {}  # by link
         self.transactions: dict[bytes, CodeTransaction] = {}  # of the code's own, by their ids
@@ -66,7 +63,7 @@ class ProtonUserConnection:
         self.timers: set[ContainerTimer] = set()
         self.is_open = True
         self.finished = False  # it will not come back
-        self.post: LinkCopyPublisher = LinkCopyPublisher(self)
+        self.post = LinkCopyPublisher(self)
 
     @property
     def broker(self) -> str:
@@ -85,6 +82,14 @@ class ProtonUserConnection:
         addresses = getattr(getattr(self.connection, "_overrides", None), "address", None)
         urls = addresses.values if addresses is not None else [getattr(self.connection, "url", None)]
         return [url for url in urls if url is not None]
+
+    def scope_of(self, generation: int) -> LinkScope | None:
+        """Return the link of a generation that is not over."""
+        return next((scope for scope in self.seats.values() if scope.lives(generation)), None)
+
+    def settled(self, delivery: Delivery) -> None:
+        """A delivery is settled: its copies are not tried again."""
+        self.post.salts.settled(delivery)
 
     # -- the loop ---------------------------------------------------------------------------------
 

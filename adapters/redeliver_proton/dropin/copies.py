@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import proton
 
@@ -24,12 +24,10 @@ from redeliver_proton.amqp.codec import NotEncodable
 from redeliver_proton.brokers.artemis.dialect import encoded
 from redeliver_proton.brokers.artemis.topology import ArtemisTopology
 from redeliver_proton.duplicate_ids import DuplicateIdSalts
+from redeliver_proton.loop import CallLoop
 from redeliver_proton.route import Route
 from redeliver_proton.sender_link import SenderLinks, SentCopy
-from redeliver_proton.transactions import TransactionRunner, TransferJob
-
-if TYPE_CHECKING:
-    from redeliver_proton.dropin.connection import ProtonUserConnection
+from redeliver_proton.transactions import TransactionRunner, TransferJob, TransferOrigin
 
 log = logging.getLogger("redeliver_mw.proton")
 
@@ -37,10 +35,20 @@ PATIENCE = 30.0  # seconds in which an outcome has to come
 CHECK_EVERY = 0.25
 
 
+class CopyConnection(CallLoop, Protocol):
+    """The user's connection as the copies on it need it: sessions, timers, and where the originals are unsettled."""
+
+    connection: proton.Connection
+    is_open: bool
+
+    def cut(self, error: BaseException, /) -> None: ...
+    def scope_of(self, generation: int, /) -> TransferOrigin | None: ...  # None: the generation is over
+
+
 class _Quiet(proton.Handler):
     """Of our own sessions: their events are not for the user's handler. Without it, that closes the connection."""
 
-    def __init__(self, ground: ProtonUserConnection) -> None:
+    def __init__(self, ground: CopyConnection) -> None:
         self._ground = ground
 
     def on_session_remote_close(self, event: Any) -> None:
@@ -53,13 +61,12 @@ class _Quiet(proton.Handler):
 class LinkCopyPublisher(CopyPublisher):
     """Of one connection; begun anew after each loss, when there is a copy to send."""
 
-    def __init__(self, ground: ProtonUserConnection, *, patience: float = PATIENCE) -> None:
+    def __init__(self, ground: CopyConnection, *, patience: float = PATIENCE) -> None:
         self._ground, self._patience = ground, patience
         self.salts = DuplicateIdSalts()
         self._topology = ArtemisTopology()
         self._outlets = SenderLinks(self._topology)
-        loop: Any = ground  # of a loop only `call`, `call_later` and `time` are used, and it has those
-        self._mover = TransactionRunner(loop, self._topology, ground.cut, patience=patience)
+        self._mover = TransactionRunner(ground, self._topology, ground.cut, patience=patience)
         self._sessions: list[Any] = []
         self._known: set[Destination] = set()  # targets that are there
         self._pending = PendingCopies()  # their targets are looked up
@@ -73,9 +80,8 @@ class LinkCopyPublisher(CopyPublisher):
         session = self._session()
         session.handler = _Quiet(self._ground)
         session.open()
-        loop: Any = self._ground
         lender: Any = SimpleNamespace(session=self._session)
-        self._topology.connected(loop, lender)
+        self._topology.connected(self._ground, lender)
         self._outlets.up(session)
         self._mover.up(session)
 
@@ -126,8 +132,8 @@ class LinkCopyPublisher(CopyPublisher):
         self._find([out.target], found)
 
     def move(self, delivery: Delivery, outs: Sequence[tuple[Outgoing, float]], answer: OnTransferred) -> None:
-        seat = next((s for s in self._ground.seats.values() if s.lives(delivery.generation)), None)
-        if seat is None:
+        origin = self._ground.scope_of(delivery.generation)
+        if origin is None:
             return answer("lost", "its generation is over")
         try:
             sends = [(out.target, *encoded(out, after, self.salts)) for out, after in outs]
@@ -138,7 +144,7 @@ class LinkCopyPublisher(CopyPublisher):
             if why:
                 answer("refused", why)
             else:
-                self._mover.move(TransferJob(seat, delivery, sends, moved))
+                self._mover.move(TransferJob(origin, delivery, sends, moved))
 
         def moved(verdict: Any, why: str) -> None:
             if verdict == "ok":
@@ -176,7 +182,7 @@ class LinkCopyPublisher(CopyPublisher):
     def _watch(self) -> None:
         if not self._checking and self._ground.is_open:
             self._checking, self._last_check = True, self._ground.time()
-            self._ground.later(CHECK_EVERY, self._check)
+            self._ground.call_later(CHECK_EVERY, self._check)
 
     def _check(self) -> None:
         now = self._ground.time()

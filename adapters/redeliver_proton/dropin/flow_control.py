@@ -4,14 +4,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import proton
-
-if TYPE_CHECKING:
-    from redeliver_proton.dropin.wrapper import WrappedHandler
 
 
 class PausingFlow(proton.Handler):
@@ -21,8 +18,9 @@ class PausingFlow(proton.Handler):
     window is used up.
     """
 
-    def __init__(self, flow: Any, incoming: WrappedHandler) -> None:
-        self._flow, self._incoming = flow, incoming
+    def __init__(self, flow: Any, paused: Set[Any]) -> None:
+        """`paused`: the links that get no credit, as they are at any time."""
+        self._flow, self._paused = flow, paused
         self._enough = getattr(flow, "_window", 0) // 2  # credit with which nobody has to wait
 
     def on_delivery(self, event: Any) -> None:
@@ -36,7 +34,7 @@ class PausingFlow(proton.Handler):
 
     def on_unhandled(self, method: str, *args: Any) -> None:
         call = getattr(self._flow, method, None)
-        if call is not None and getattr(args[0], "link", None) not in self._incoming.paused:
+        if call is not None and getattr(args[0], "link", None) not in self._paused:
             call(*args)
 
 
@@ -98,11 +96,12 @@ class CodeCredit:
 class SendingPart(proton.Handler):
     """The handler's own part for what it sends, which has nothing to do with messages that are ours to settle."""
 
-    def __init__(self, original: Any, incoming: WrappedHandler) -> None:
-        self._original, self._incoming = original, incoming
+    def __init__(self, original: Any, is_ours: Callable[[Any], bool]) -> None:
+        """`is_ours` tells of a link whether its messages are ours to settle."""
+        self._original, self._is_ours = original, is_ours
 
     def on_delivery(self, event: Any) -> None:
-        if not (vars(event).get("redeliver_ours") or self._incoming.seat_of(event.link) is not None):
+        if not (vars(event).get("redeliver_ours") or self._is_ours(event.link)):
             self._original.on_delivery(event)
 
     def on_unhandled(self, method: str, *args: Any) -> None:

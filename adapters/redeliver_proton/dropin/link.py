@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Hashable
-from typing import Any
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
 
 import proton
 
@@ -22,7 +22,6 @@ from redeliver_proton.dropin.code_transactions import (
     joined_as,
     write_accept,
 )
-from redeliver_proton.dropin.connection import ProtonUserConnection
 from redeliver_proton.dropin.flow_control import CodeCredit
 
 _late = BoundedLog(logging.getLogger("redeliver_mw.proton"))
@@ -30,12 +29,21 @@ _late = BoundedLog(logging.getLogger("redeliver_mw.proton"))
 _STATES = {"accepted": proton.Delivery.ACCEPTED, "returned": proton.Delivery.MODIFIED}
 
 
+class LinkConnection(Protocol):
+    """The user's connection as its links need it."""
+
+    transactions: dict[bytes, CodeTransaction]  # of the code's own, by their ids
+
+    @property
+    def is_open(self) -> bool: ...
+    def hop(self, fn: Callable[[], None], /) -> None: ...  # calls `fn` on the container's thread
+    def settled(self, delivery: Delivery, /) -> None: ...  # copies of the delivery are not tried again
+
+
 class LinkScope(SettlementScope):
     """One link. It is a generation until it is closed, or its connection is lost; after a reconnect the next one."""
 
-    def __init__(
-        self, ground: ProtonUserConnection, link: Any, source: Destination, code_credit: CodeCredit | None
-    ) -> None:
+    def __init__(self, ground: LinkConnection, link: Any, source: Destination, code_credit: CodeCredit | None) -> None:
         super().__init__()
         self.code_credit = code_credit  # None: the handler's flow control gives credit
         self.link, self.session, self.source = link, link.session, source
@@ -70,7 +78,7 @@ class LinkScope(SettlementScope):
         if written:
             self._left(delivery)
         if written and delivery.known:
-            self.ground.post.salts.settled(delivery)
+            self.ground.settled(delivery)
         return written
 
     def gone(self, delivery: Delivery) -> None:

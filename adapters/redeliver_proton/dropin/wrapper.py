@@ -180,16 +180,18 @@ class WrappedHandler(proton.Handler):
             self.original.on_delivery(event)
         else:
             event.redeliver_ours = self
-            self._message(event, delivery, seat or self._seat(event, link))
+            seat = seat or self._seat(event, link)
+            assert self._ground is not None
+            self._message(event, delivery, self._ground, seat)
 
     def take_following(self, event: Any) -> None:
         """Everybody has seen the event of a message of ours: take those that came with it."""
-        seat = self.seat_of(event.link)
-        if seat is None or others_listen(event, (*self.parts, seat.ground.watch)):
+        seat, ground = self.seat_of(event.link), self._ground
+        if seat is None or ground is None or others_listen(event, (*self.parts, ground.watch)):
             return
         behind = EventBatch(event)
         while (came := behind.next()) is not None:
-            self._message(event, came, seat)
+            self._message(event, came, ground, seat)
         if self.flow is not None:
             self.flow.on_delivery(event)
         behind.end()
@@ -198,6 +200,10 @@ class WrappedHandler(proton.Handler):
         call = getattr(self.original, method, None)
         if call is not None:
             call(*args)
+
+    def is_ours(self, link: Any) -> bool:
+        """Return whether the messages of a link are ours to settle."""
+        return self.seat_of(link) is not None
 
     def seat_of(self, link: Any) -> LinkScope | None:
         """Its messages are ours if it has one."""
@@ -212,8 +218,8 @@ class WrappedHandler(proton.Handler):
             link.redeliver_seated = True
         return seat
 
-    def _message(self, event: Any, came: Any, seat: LinkScope) -> None:
-        ground, link = seat.ground, seat.link
+    def _message(self, event: Any, came: Any, ground: ProtonUserConnection, seat: LinkScope) -> None:
+        link = seat.link
         if not ground.is_open:
             return  # it came before the connection was lost: the broker has it again
         if (link.state | seat.session.state | ground.connection.state) & _CLOSED:
@@ -300,9 +306,9 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     parts[at] = incoming = WrappedHandler(parts[at], terms.on(on_message), companion)
     for i, part in enumerate(parts):
         if _controls_flow(part):
-            parts[i] = incoming.flow = PausingFlow(part, incoming)
+            parts[i] = incoming.flow = PausingFlow(part, incoming.paused)
         elif type(part) is OutgoingMessageHandler:
-            parts[i] = SendingPart(part, incoming)
+            parts[i] = SendingPart(part, incoming.is_ours)
     incoming.parts = [part for part in parts if isinstance(part, WrappedHandler | PausingFlow | SendingPart)]
     return handler
 

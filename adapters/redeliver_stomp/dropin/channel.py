@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from redeliver_mw.adapter.capabilities import Settlement
@@ -20,7 +20,7 @@ from redeliver_mw.dropin import ACK, BoundedLog, CallbackRun, RefusedHere, Reque
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_stomp.capabilities import destination_of, private_queue
-from redeliver_stomp.dropin.claims import Claims
+from redeliver_stomp.dropin.claims import Claims, SubscribedSource
 from redeliver_stomp.dropin.code_transactions import CodeTransactions
 from redeliver_stomp.dropin.connection import StompUserConnection
 from redeliver_stomp.dropin.copies import ConnectionCopyPublisher
@@ -35,18 +35,6 @@ PREFETCH = 1000  # where the user gives none: else the broker sends all that it 
 RETRIES = ".redeliver-retries"  # behind the id of a durable subscription: that of its private queue
 _told: set[str] = set()
 DeliveryTag = Any  # 1.2: the `ack` header; 1.1: message id and subscription
-
-
-@dataclass(slots=True, eq=False)
-class SubscribedSource:
-    """One SUBSCRIBE of the user's, or ours beside it. `source` is None for a pattern: each message tells its own."""
-
-    id: str
-    source: Destination | None
-    destination: str
-    prefetch: int
-    of: str  # the id that the user knows
-    ack: str  # the mode that the user asked for
 
 
 class ScopeOwner(Protocol):
@@ -72,7 +60,7 @@ class ConnectionScope(SettlementScope):
         self.retired: set[str] = set()  # ids of ours that were unsubscribed: what still comes is the broker's
         self._late = BoundedLog(log)
         self.claims = Claims()
-        self.transactions = CodeTransactions(connection, self)
+        self.transactions = CodeTransactions(connection, self, self.line, self.post, self.claims)
         self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core is still to be told
         self._gone: dict[DeliveryTag, Destination] = {}  # unsettled on connections that were lost, the oldest first
         self._foreign = False  # there were subscriptions that are none of ours
@@ -108,6 +96,10 @@ class ConnectionScope(SettlementScope):
 
     def withdraw(self, turn: CallbackRun) -> bool:
         return self.transactions.withdraw(turn)
+
+    def beside_transactions(self) -> AbstractContextManager[bool]:
+        """Tell whether a COMMIT of ours would do harm now, as `CodeTransactions.beside`."""
+        return self.transactions.beside()
 
     def open_runs(self) -> list[CallbackRun]:
         """Return the runs that are not settled. From any thread."""
@@ -215,7 +207,7 @@ class ConnectionScope(SettlementScope):
         for mark, convicts in trying.items():  # closed without a word: it was one of these
             if odd(mark[0]) and not self.line.leaving:
                 convicts.add(mark)
-        self.transactions.lost()
+        self.transactions.lost(self.open_runs())
         for run in self.open_runs():
             self._gone[run.delivery.tag] = run.delivery.destination
         for tag in list(self._gone)[:-REMEMBERED]:

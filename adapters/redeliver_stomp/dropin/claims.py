@@ -9,14 +9,42 @@ later is too late. The shared core hears of it on our thread.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from redeliver_mw.dropin import CallbackRun, RefusedHere
+from redeliver_mw.message import Destination
+from redeliver_mw.redelivery.outbox import QueuedSend
 
-if TYPE_CHECKING:
-    from redeliver_stomp.dropin.channel import SubscribedSource
-    from redeliver_stomp.dropin.code_transactions import CodeTransaction
+
+@dataclass(slots=True, eq=False)
+class SubscribedSource:
+    """Describes one SUBSCRIBE of the user's, or ours beside it.
+
+    `source` is None for a pattern: each message tells its own.
+    """
+
+    id: str
+    source: Destination | None
+    destination: str
+    prefetch: int
+    of: str  # the id that the user knows
+    ack: str  # the mode that the user asked for
+
+
+@dataclass(slots=True, eq=False)
+class CodeTransaction:
+    """Holds one transaction of the code's, from its BEGIN or its first ACK until its outcome is known."""
+
+    name: str
+    begun_by: int | None = None  # the order of the run whose callback has begun it
+    runs: list[CallbackRun] = field(default_factory=list)  # acked in it, in this order
+    taken: set[CallbackRun] = field(default_factory=set)  # whose ACK the broker has answered well
+    sends: dict[CallbackRun, Sequence[QueuedSend]] = field(default_factory=dict)  # of `delivery.send`
+    sent: set[QueuedSend] = field(default_factory=set)  # those that the broker has taken into the transaction
+    asked: bool = False  # the COMMIT is written
+    committed: bool = False
 
 
 @dataclass(slots=True, eq=False)

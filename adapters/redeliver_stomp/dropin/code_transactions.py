@@ -21,34 +21,29 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from redeliver_mw.dropin import CallbackRun, RefusedHere
+from redeliver_mw.message import Delivery
 from redeliver_mw.redelivery.outbox import CLOSED, QueuedSend
-from redeliver_stomp.dropin.claims import HandedFrame
+from redeliver_stomp.dropin.claims import Claims, CodeTransaction, HandedFrame
+from redeliver_stomp.dropin.connection import StompUserConnection
+from redeliver_stomp.dropin.copies import ConnectionCopyPublisher
 from redeliver_stomp.messages import NotSendable, send_frame
-
-if TYPE_CHECKING:
-    from redeliver_stomp.dropin.channel import ConnectionScope
 
 log = logging.getLogger("redeliver_mw.stomp")
 
 REMEMBERED = 1000  # names of transactions that were aborted here
 
 
-@dataclass(slots=True, eq=False)
-class CodeTransaction:
-    """Holds one transaction of the code's, from its BEGIN or its first ACK until its outcome is known."""
+class TransactionScope(Protocol):
+    """The scope of a connection's deliveries, as its transactions need it: they settle runs through it."""
 
-    name: str
-    begun_by: int | None = None  # the order of the run whose callback has begun it
-    runs: list[CallbackRun] = field(default_factory=list)  # acked in it, in this order
-    taken: set[CallbackRun] = field(default_factory=set)  # whose ACK the broker has answered well
-    sends: dict[CallbackRun, Sequence[QueuedSend]] = field(default_factory=dict)  # of `delivery.send`
-    sent: set[QueuedSend] = field(default_factory=set)  # those that the broker has taken into the transaction
-    asked: bool = False  # the COMMIT is written
-    committed: bool = False
+    def running(self) -> CallbackRun | None: ...
+    def ack_frame(self, delivery: Delivery, /, *, receipt: str = "", transaction: str = "") -> bytes: ...
+    def tried(self, delivery: Delivery, error: str, /) -> bool: ...
+    def settled_by_broker(self, run: CallbackRun, /) -> None: ...
+    def tell(self, run: CallbackRun, /) -> None: ...
 
 
 class CodeTransactions:
@@ -57,8 +52,15 @@ class CodeTransactions:
     Thread-safe: the code calls from any thread; answers come on ours.
     """
 
-    def __init__(self, connection: Any, scope: ConnectionScope) -> None:
-        self._scope, self._line, self._lock = scope, scope.line, scope.claims.lock
+    def __init__(
+        self,
+        connection: Any,
+        scope: TransactionScope,
+        line: StompUserConnection,
+        publisher: ConnectionCopyPublisher,
+        claims: Claims,
+    ) -> None:
+        self._scope, self._line, self._publisher, self._lock = scope, line, publisher, claims.lock
         self._open: dict[str, CodeTransaction] = {}
         self._aborted_here: dict[str, None] = {}  # because their callback raised; the oldest first
         self._begin, self._commit, self._abort = connection.begin, connection.commit, connection.abort
@@ -167,12 +169,12 @@ class CodeTransactions:
         self._give_back(found, [each for each in found.runs if each is not run])
         return True
 
-    def lost(self) -> None:
-        """The connection is closed: what a callback has raised counts now. Called on our thread."""
+    def lost(self, open_runs: Sequence[CallbackRun]) -> None:
+        """The connection is closed: what the callbacks of its unsettled runs have raised counts now. On our thread."""
         with self._lock:
             self._open.clear()
             self._aborted_here.clear()
-        for run in self._scope.open_runs():
+        for run in open_runs:
             raised = self._handed(run).raised
             if run.promised and run.in_hand and raised is not None:
                 run.promised = False
@@ -238,7 +240,7 @@ class CodeTransactions:
             if sends:
                 transaction.sends[run] = sends
             for sending in sends:
-                if not sending.parked and not self._scope.post.why_not([sending.out]):
+                if not sending.parked and not self._publisher.why_not([sending.out]):
                     self._send(transaction, sending)
 
     def _send(self, transaction: CodeTransaction, sending: QueuedSend) -> None:

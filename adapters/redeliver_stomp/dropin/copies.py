@@ -8,7 +8,7 @@ import itertools
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from redeliver_mw.adapter import OnAnswer, OnTransferred
 from redeliver_mw.dropin import CopyPublisher, IsAlive
@@ -19,13 +19,18 @@ from redeliver_stomp.frames import encode
 from redeliver_stomp.messages import NotSendable, send_frame
 from redeliver_stomp.unackable import doubtful, odd
 
-if TYPE_CHECKING:
-    from redeliver_stomp.dropin.channel import ConnectionScope
-
 log = logging.getLogger("redeliver_mw.stomp")
 
 PATIENCE = 30.0  # seconds in which an answer has to come
 _numbers = itertools.count(1)
+
+
+class AckingScope(Protocol):
+    """The scope of the originals: it tells how one is acked, and whether a transaction of ours may be committed."""
+
+    def is_settled(self, delivery: Delivery, /) -> bool: ...
+    def ack_headers(self, tag: Any, /) -> list[tuple[str, str]]: ...
+    def beside_transactions(self) -> AbstractContextManager[bool]: ...
 
 
 class ConnectionCopyPublisher(CopyPublisher):
@@ -33,8 +38,8 @@ class ConnectionCopyPublisher(CopyPublisher):
 
     patience = PATIENCE
 
-    def __init__(self, line: StompUserConnection, seat: ConnectionScope) -> None:
-        self._line, self._seat = line, seat
+    def __init__(self, line: StompUserConnection, scope: AckingScope) -> None:
+        self._line, self._scope = line, scope
         self._waiting: dict[int, Callable[[str], None]] = {}  # told when the connection is lost
         self._moves: set[int] = set()
         self._silent = False  # the connection is cut for that
@@ -83,7 +88,7 @@ class ConnectionCopyPublisher(CopyPublisher):
         def copies_first() -> None:
             _CopiesThenAck(self._line, over, self._send).begin([out for out, _ in outs], ack)
 
-        ack = () if self._seat.is_settled(delivery) else self._seat.ack_headers(delivery.tag)
+        ack = () if self._scope.is_settled(delivery) else self._scope.ack_headers(delivery.tag)
         try:
             self._transact([out for out, _ in outs], ack, over, copies_first, ack_first=doubtful(delivery.native))
         except NotSendable as error:
@@ -99,7 +104,7 @@ class ConnectionCopyPublisher(CopyPublisher):
         ack_first: bool = False,
     ) -> None:
         """Send them in a transaction of ours, or call `instead` while the code has ACKs in one of its own."""
-        beside = self._seat.transactions.beside
+        beside = self._scope.beside_transactions
         with beside() as harmful:
             pass
         if harmful:

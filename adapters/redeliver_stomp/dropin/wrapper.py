@@ -48,8 +48,8 @@ from redeliver_mw.errors import ConfigError, RedeliverError
 from redeliver_mw.message import Delivery, Destination
 from redeliver_mw.redelivery.delays import hold_budget, hold_limit
 from redeliver_stomp.capabilities import NOT_SCHEDULED, capabilities, destination_of
-from redeliver_stomp.dropin.channel import ConnectionScope, SubscribedSource
-from redeliver_stomp.dropin.claims import HandedFrame
+from redeliver_stomp.dropin.channel import ConnectionScope
+from redeliver_stomp.dropin.claims import HandedFrame, SubscribedSource
 from redeliver_stomp.dropin.connection import RAW
 from redeliver_stomp.frames import RawFrame, plain_frame
 from redeliver_stomp.messages import READER

@@ -15,7 +15,7 @@ import proton
 from redeliver_mw.errors import BrokerError, BrokerUnavailable
 from redeliver_proton.amqp.codec import compound, read, write
 from redeliver_proton.amqp.sections import APPLICATION, PROPERTIES, VALUE, Received
-from redeliver_proton.loop import ProtonLoop
+from redeliver_proton.loop import CallLoop
 
 ADDRESS = "activemq.management"
 TIMEOUT = 10.0  # seconds for one answer
@@ -34,7 +34,7 @@ class ManagementReply(BrokerError):
 class ArtemisManagement(proton.Handler):
     """Asks on links of its own, in a session of its own: a refusal there ends nothing else."""
 
-    def __init__(self, loop: ProtonLoop, connection: proton.Connection) -> None:
+    def __init__(self, loop: CallLoop, connection: proton.Connection) -> None:
         self._loop = loop
         self._numbers = itertools.count(1)
         self._waiting: dict[str, tuple[OnReply, Any]] = {}

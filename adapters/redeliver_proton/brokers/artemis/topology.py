@@ -26,7 +26,7 @@ from redeliver_proton.brokers.artemis.capabilities import (
     link_address,
 )
 from redeliver_proton.brokers.artemis.management import ArtemisManagement, ManagementDenied
-from redeliver_proton.loop import ProtonLoop
+from redeliver_proton.loop import CallLoop
 from redeliver_proton.route import OnRoute, OnRouteTarget, Route, RouteQueue, RouteTarget
 
 log = logging.getLogger("redeliver_mw.proton")
@@ -42,7 +42,7 @@ class ArtemisTopology:
         self._management: ArtemisManagement | None = None
         self._warned = False
 
-    def connected(self, loop: ProtonLoop, connection: proton.Connection) -> None:
+    def connected(self, loop: CallLoop, connection: proton.Connection) -> None:
         self._management = ArtemisManagement(loop, connection)
 
     def disconnected(self, error: BaseException) -> None:

@@ -17,7 +17,7 @@ import proton
 from redeliver_mw.errors import BrokerError
 from redeliver_proton.amqp.codec import compound, read, write
 from redeliver_proton.amqp.sections import PROPERTIES, VALUE, Received
-from redeliver_proton.loop import ProtonLoop
+from redeliver_proton.loop import CallLoop
 
 NODE = "/management"
 REPLY_TO = "$me"
@@ -32,7 +32,7 @@ class RabbitManagement(proton.Handler):
     A question that this user may not ask ends the session, too: the next one opens another.
     """
 
-    def __init__(self, loop: ProtonLoop, connection: proton.Connection) -> None:
+    def __init__(self, loop: CallLoop, connection: proton.Connection) -> None:
         self._loop, self._connection = loop, connection
         self._numbers = itertools.count(1)
         self._waiting: dict[str, tuple[OnReply, Any]] = {}

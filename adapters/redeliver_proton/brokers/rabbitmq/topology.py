@@ -18,7 +18,7 @@ from redeliver_mw.message import Destination
 from redeliver_proton.broker_limits import rabbit_limit, unread
 from redeliver_proton.brokers.rabbitmq.capabilities import CLASSIC, SOURCE, TOPICS, YOUNG, queue_of
 from redeliver_proton.brokers.rabbitmq.management import RabbitManagement
-from redeliver_proton.loop import ProtonLoop
+from redeliver_proton.loop import CallLoop
 from redeliver_proton.route import OnRoute, OnRouteTarget, Route, RouteTarget
 
 OnQueue = Callable[[Mapping[str, Any] | RedeliverError], None]  # the queue as the broker describes it
@@ -31,7 +31,7 @@ class RabbitTopology:
         self._management: RabbitManagement | None = None
         self._made: dict[str, float] = {}  # quorum queues of ours, and when: too young to be trusted with a copy yet
 
-    def connected(self, loop: ProtonLoop, connection: proton.Connection) -> None:
+    def connected(self, loop: CallLoop, connection: proton.Connection) -> None:
         self._management = RabbitManagement(loop, connection)
 
     def disconnected(self, error: BaseException) -> None:
