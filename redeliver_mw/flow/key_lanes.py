@@ -321,8 +321,8 @@ class KeyLanes:
         return lane
 
     def _new_place(self, lane: KeyLane, name: str) -> Place:
-        """At the end of its line; for a message that went back, behind those that were never parked; for a message that
-        has a place already, right behind that."""
+        """Make a place at the end of the line; for a message that went back, behind those that were never parked; for a
+        message that has a place already, right behind that."""
         twin = next((p for p in self._names.get(name, ()) if p.lane is lane), None) if name else None
         ahead = next((n for n, p in enumerate(lane.line) if p.behind and not p.began), None) if lane.back else None
         self._last += GAP

@@ -101,7 +101,7 @@ class Carrier(ABC):
         """Whether the bare driver can read it: a drop-in is not given what its driver already fails on."""
 
     def parked(self, row: Parked) -> Found:
-        """A parked message as a bare client will read it once it is published."""
+        """Return a parked message as a bare client will read it once it is published."""
         return Found(row.out.body, ())
 
     def as_the_driver_reads(self, wire: bytes) -> object:
