@@ -17,7 +17,7 @@ from redeliver_mw.errors import NotCopyable
 from redeliver_mw.message import Death, Delivery, Destination, Identity, Outgoing, Properties
 from redeliver_pika.amqp.properties import RawProperties
 from redeliver_pika.amqp.table import encode_table
-from redeliver_pika.amqp.values import NotEncodable
+from redeliver_pika.amqp.values import NotEncodable, WireTable
 from redeliver_pika.capabilities import queue_of
 
 TOPIC_EXCHANGE = "amq.topic"
@@ -47,6 +47,8 @@ class PikaReader:
     def headers_bytes(self, native: Native, /) -> int:
         properties = native[1]
         if isinstance(properties, RawProperties):
+            if isinstance(properties.headers, WireTable):
+                raise NotCopyable("it cannot be sent again as it is: the name of a header comes twice in it")
             return properties.headers_size
         try:
             return len(encode_table(named(properties.headers or {})))

@@ -232,6 +232,7 @@ class Pika(Carrier):
                 body = b""
         if not limits.too_large:
             entries = fitting(entries, FITS, lambda entry: 1 + len(entry[0]) + len(entry[1]), b"case")
+            entries = list(dict(entries).items())  # a name that comes twice cannot be copied
         names = frozenset(key for key, _ in user)
         return Made(case, _property_list(rng, entries, bare=about == "bare"), body, names, about)
 

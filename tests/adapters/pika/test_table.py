@@ -16,11 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pika import frame, spec
 
+from redeliver_mw.errors import NotCopyable
 from redeliver_pika.amqp import exact_headers
 from redeliver_pika.amqp.exact_headers import ExactFrames
 from redeliver_pika.amqp.properties import RawProperties
 from redeliver_pika.amqp.table import MAX_DEPTH, Malformed, NotEncodable, decode_table, encode_table
 from redeliver_pika.amqp.values import AmqpBytes, LongString, Single, WireInteger
+from redeliver_pika.messages import PikaReader
 
 
 def sized(content: bytes) -> bytes:
@@ -285,6 +287,16 @@ ALL_SET: dict[str, Any] = {
 
 def as_pika_writes(**properties: Any) -> bytes:
     return b"".join(pika.BasicProperties(**properties).encode())
+
+
+def test_a_message_with_a_name_that_comes_twice_in_its_headers_is_not_copied() -> None:
+    once = as_pika_writes(headers={"a": "1"})
+    start = once.index(b"\x01aS")
+    twice = once[: start - 4] + struct.pack(">I", 2 * (len(once) - start)) + 2 * once[start:]
+    reader = PikaReader()
+    assert reader.headers_bytes((None, RawProperties.from_raw(once), b"")) == len(once) - start + 4
+    with pytest.raises(NotCopyable, match="comes twice"):
+        reader.headers_bytes((None, RawProperties.from_raw(twice), b""))
 
 
 @pytest.mark.parametrize("names", [[], *([name] for name in ALL_SET), list(ALL_SET)])
