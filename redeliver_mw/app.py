@@ -162,8 +162,8 @@ class App:
 
         def register(fn: F) -> F:
             chosen = self._policies.of(policy, fn)
-            crew = self._workers if workers is None else at_least("workers", workers, 1)
-            spec = HandlerSpec(destination, fn, chosen, crew, window, decode, selector or "", order, batch)
+            pool = self._workers if workers is None else at_least("workers", workers, 1)
+            spec = HandlerSpec(destination, fn, chosen, pool, window, decode, selector or "", order, batch)
             self._specs[destination] = spec
             return fn
 
@@ -348,18 +348,18 @@ class App:
 
     def pause(self, source: str | Destination) -> None:
         """Stop handing messages of this source to its handler; the prefetch window fills."""
-        self._crew(source).pause()
+        self._pool(source).pause()
 
     def resume(self, source: str | Destination) -> None:
         """Continue after `pause`. An open breaker does not wait any longer: one message is tried."""
-        self._crew(source).resume()
+        self._pool(source).resume()
         if self._engine is not None and self._engine.guard is not None:
             self._engine.guard.try_one(Destination.parse(source))
 
-    def _crew(self, source: str | Destination) -> Any:
-        crews = self._engine.crews if self._engine is not None else {}
+    def _pool(self, source: str | Destination) -> Any:
+        pools = self._engine.pools if self._engine is not None else {}
         try:
-            return crews[Destination.parse(source)]
+            return pools[Destination.parse(source)]
         except KeyError:
             raise ConfigError(f"no started handler for {source}", cure="Name a source that has a handler") from None
 

@@ -110,15 +110,15 @@ class Session:
         )
         log_findings(settings.finding_rules.check(given, [destination]))
         policies = {destination: given.resolve(destination.name, destination.kind)}
-        engine = Engine(adapter_for(self._url), [spec], policies, settings, SystemClock(), crew=PullPool)
+        engine = Engine(adapter_for(self._url), [spec], policies, settings, SystemClock(), pool=PullPool)
         engine.start()
         self._engines.append(engine)
-        crew = engine.crews[destination]
-        assert isinstance(crew, PullPool)
+        pool = engine.pools[destination]
+        assert isinstance(pool, PullPool)
         try:
-            while (delivery := crew.next(timeout)) is not None:
-                yield Pulled(delivery, crew)
-                crew.leave(delivery)  # if the loop body did not use `with`
+            while (delivery := pool.next(timeout)) is not None:
+                yield Pulled(delivery, pool)
+                pool.leave(delivery)  # if the loop body did not use `with`
         finally:
             self._engines.remove(engine)
             engine.stop(5.0)
@@ -261,14 +261,14 @@ class Pulled:
     All attributes of the `Delivery` can be read from this object.
     """
 
-    def __init__(self, delivery: Delivery, crew: PullPool) -> None:
-        self.delivery, self._crew = delivery, crew
+    def __init__(self, delivery: Delivery, pool: PullPool) -> None:
+        self.delivery, self._pool = delivery, pool
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.delivery, name)
 
     def __enter__(self) -> Delivery:
-        self._crew.enter(self.delivery)
+        self._pool.enter(self.delivery)
         return self.delivery
 
     def __exit__(
@@ -279,9 +279,9 @@ class Pulled:
         Exceptions that end a program are raised, the delivery unsettled.
         """
         if isinstance(error, KeyboardInterrupt | SystemExit | GeneratorExit):
-            self._crew.leave(self.delivery)
+            self._pool.leave(self.delivery)
             return False
-        self._crew.done(self.delivery, error)
+        self._pool.done(self.delivery, error)
         return True
 
 

@@ -65,15 +65,15 @@ def run(target: str, log_format: str, reports: str, line: ControlChannel, share:
         processes = app.divide(share)
         if reports == REPORTS:
             threading.Thread(target=report_health, args=(app, line, over), name="redeliver-report", daemon=True).start()
-        boss = SupervisorChannel(line, ChildStarted(processes, app.stop_timeout))
-        run_until_signal(app, True, boss)
+        parent = SupervisorChannel(line, ChildStarted(processes, app.stop_timeout))
+        run_until_signal(app, True, parent)
     except (Exception, KeyboardInterrupt) as error:
         code, said = verdict(error)
         line.say(ChildFailed(code, said))
         return code
     finally:
         over.set()
-    if not boss.was_asked:
+    if not parent.was_asked:
         line.say(ChildEnded())
     return 0
 

@@ -52,7 +52,7 @@ class GateClient(Protocol):
 class CrashSafetyGate:
     """Guards one App's handlers against crashes. `driven`: the clock is hand-driven, so there is no thread."""
 
-    _boss: GateClient
+    _client: GateClient
 
     def __init__(
         self,
@@ -82,9 +82,9 @@ class CrashSafetyGate:
         """Open the database. Raises ConfigError or LimboError if it is not available."""
         self._lines.open(self._clock.now().us)
 
-    def start(self, boss: GateClient) -> None:
+    def start(self, client: GateClient) -> None:
         """Begin to let deliveries through."""
-        self._boss = boss
+        self._client = client
         self._prune()
         if not self._driven:
             self._thread = threading.Thread(target=self._work, name="redeliver-gate", daemon=True)
@@ -219,13 +219,13 @@ class CrashSafetyGate:
         return self._rest(self._clock.now())
 
     def _awaits(self, delivery: Delivery) -> bool:
-        return self._boss.awaits(delivery)
+        return self._client.awaits(delivery)
 
     def _choose(self, fresh: Sequence[Pending], now: Moment, *, hold_back: bool = False) -> Admission:
         """Choose the deliveries to admit. New suspects go first, because the isolation does not know them yet."""
         if self._stopped or hold_back:
             return Admission([], NONE, fresh=fresh)
-        return self._turnstile.choose(fresh, now.mono, lambda source: self._boss.can_run(source))
+        return self._turnstile.choose(fresh, now.mono, lambda source: self._client.can_run(source))
 
     def _to_write(self, choice: Admission, now: Moment) -> Changes:
         marked = {place: self._line_at(place, choice) for place in choice.marks}
@@ -243,12 +243,12 @@ class CrashSafetyGate:
             self._recognition.prime_without_id(delivery, line, culprit=culprit)
         self._turnstile.suspected |= {one.suspect_place for one in found.suspects}
         if found.past:
-            self._boss.admit([one.delivery for one in found.past])
+            self._client.admit([one.delivery for one in found.past])
         going: dict[tuple[Destination, bool], list[Delivery]] = {}
         for one in choice.ones:
             going.setdefault((one.delivery.destination, one.delivery.known), []).append(one.delivery)
         for (_, first), some in going.items():
-            self._boss.hand(some, first=first)
+            self._client.hand(some, first=first)
 
     def _rest(self, now: Moment) -> float:
         rest = max(0.0, min(self._beat_at, self._unwritten.next_over) - now.mono)
@@ -265,8 +265,8 @@ class CrashSafetyGate:
         """Log trouble when it begins, and when it is over."""
         if what and not self._in_trouble:
             log.error("%s. No message is handed to a handler until that is over; nothing is lost", what)
-            self._boss.in_trouble(what)
+            self._client.in_trouble(what)
         elif self._in_trouble and not what:
             log.warning("%s: works again", self._lines.where)
-            self._boss.in_trouble("")
+            self._client.in_trouble("")
         self._in_trouble = what

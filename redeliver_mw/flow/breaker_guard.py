@@ -59,25 +59,25 @@ class BreakerGuard:
         self,
         breaker: Breaker,
         sources: Iterable[Destination],
-        boss: BreakerClient,
-        crews: Mapping[Destination, PausablePool],
+        runner: BreakerClient,
+        pools: Mapping[Destination, PausablePool],
         adapter: Adapter,
     ) -> None:
-        self._breaker, self._boss, self._crews, self._adapter = breaker, boss, crews, adapter
+        self._breaker, self._runner, self._pools, self._adapter = breaker, runner, pools, adapter
         self._circuits = {source: Circuit(breaker) for source in sources}
         self._lock = threading.RLock()  # reentrant, because a hand-driven pool runs handlers when it is resumed
 
     def begin(self, delivery: Delivery, /) -> bool:
         """Return whether the delivery runs now; otherwise it goes back to the head of its queue."""
         circuit = self._circuits[delivery.destination]
-        if circuit.state != "closed" and not self._boss.stopping:
+        if circuit.state != "closed" and not self._runner.stopping:
             with self._lock:
                 admitted = circuit.admits(delivery)
                 self._follow(delivery.destination)
             if not admitted:
-                self._crews[delivery.destination].put((delivery,), first=True)
+                self._pools[delivery.destination].put((delivery,), first=True)
                 return False
-        if self._boss.begin(delivery):
+        if self._runner.begin(delivery):
             return True
         self._left(delivery)
         return False
@@ -91,7 +91,7 @@ class BreakerGuard:
         source = delivery.destination
         blame = FINE if error is None else self._blame(delivery, error)
         if blame is None:
-            self._boss.ended_as_one(batch, error)
+            self._runner.ended_as_one(batch, error)
             return self._left(delivery)
         with self._lock:
             circuit = self._circuits[source]
@@ -99,7 +99,7 @@ class BreakerGuard:
             opening, rest, why = circuit.openings, circuit.rest, circuit.why
             if circuit.is_full:
                 self._follow(source)
-        self._boss.ended_as_one(batch, error, counted=change != "opened again")
+        self._runner.ended_as_one(batch, error, counted=change != "opened again")
         if change in ("opened", "opened again"):
             level = logging.ERROR if change == "opened" else logging.INFO
             log.log(level, "%s: the breaker is open for %g s: %s", source, rest, why)
@@ -111,7 +111,7 @@ class BreakerGuard:
             self._resumed(source)
 
     def cancelled(self, delivery: Delivery, /) -> None:
-        self._boss.cancelled(delivery)
+        self._runner.cancelled(delivery)
         self._left(delivery)
 
     def try_one(self, source: Destination) -> None:
@@ -135,7 +135,7 @@ class BreakerGuard:
         """Return the adapter if it can release deliveries uncounted and without losing their order, else None."""
         adapter, can = self._adapter, self._adapter.capabilities
         returns = "released" in can.honours and can.released_uncounted
-        returns = returns and (can.keeps_order_on_release or not self._boss.is_ordered(source))
+        returns = returns and (can.keeps_order_on_release or not self._runner.is_ordered(source))
         return adapter if returns and isinstance(adapter, SupportsPause) else None
 
     def _give_back(self, source: Destination) -> None:
@@ -143,17 +143,17 @@ class BreakerGuard:
 
         Deliveries that would lose their count at the broker are kept.
         """
-        crew, back, kept = self._crews[source], list[Delivery](), list[Delivery]()
-        if self._circuits[source].state != "open" or self._boss.stopping:
+        pool, back, kept = self._pools[source], list[Delivery](), list[Delivery]()
+        if self._circuits[source].state != "open" or self._runner.stopping:
             return
-        for delivery in crew.take_waiting():
+        for delivery in pool.take_waiting():
             survives = not delivery.failures or read_history_headers(delivery).failures >= delivery.failures
             (back if survives else kept).append(delivery)
-        crew.put(kept, first=True)
-        back += self._boss.give_back(source, back)
+        pool.put(kept, first=True)
+        back += self._runner.give_back(source, back)
         for delivery in back:
             if delivery.known:
-                self._boss.cancelled(delivery)
+                self._runner.cancelled(delivery)
         self._adapter.settle([(delivery, "released") for delivery in back])
 
     def _left(self, delivery: Delivery) -> None:
@@ -163,7 +163,7 @@ class BreakerGuard:
             self._resumed(delivery.destination)
 
     def _resumed(self, source: Destination) -> None:
-        if not self._boss.stopping:
+        if not self._runner.stopping:
             with self._lock:
                 self._follow(source)
 
@@ -173,9 +173,9 @@ class BreakerGuard:
         Called with the lock held, so that no change comes in between.
         """
         if self._circuits[source].is_full:
-            self._crews[source].pause(BY)
+            self._pools[source].pause(BY)
         else:
-            self._crews[source].resume(BY)
+            self._pools[source].resume(BY)
 
     def _blame(self, delivery: Delivery, error: BaseException) -> FailureClass | None:
         """Return the count that a failure belongs to; None if it says nothing about the handler's dependency."""

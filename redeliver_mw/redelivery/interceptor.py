@@ -176,9 +176,9 @@ class Interceptor:
     def _tracked_run(self, delivery: Delivery) -> TrackedDelivery | None:
         """Return the delivery that a handler's result belongs to: the waiting redelivery, if there is one."""
         tracked = self._deliveries.by_delivery.get(delivery)
-        if tracked is not None and (heir := self._orphaned.ended(tracked)) is not None:
+        if tracked is not None and (redelivery := self._orphaned.ended(tracked)) is not None:
             self._effects.close(tracked)
-            return heir
+            return redelivery
         return tracked
 
     def _open_running(self, delivery: Delivery, since: float = 0.0) -> TrackedDelivery:
@@ -291,15 +291,15 @@ class Interceptor:
         A redelivery that is held beside a lost run has no mark, and may be another message (own-count): a success does
         not end it.
         """
-        heir, transfer = tracked.entry.tracked if tracked.entry is not None else None, tracked.transfer
+        redelivery, transfer = tracked.entry.tracked if tracked.entry is not None else None, tracked.transfer
         discarded = tracked.draft is not None and tracked.draft.outcome == "discarded"
         self._effects.step(tracked, signal)
-        if heir is None or heir is tracked or heir.state is not State.HELD:
+        if redelivery is None or redelivery is tracked or redelivery.state is not State.HELD:
             return
         if transfer is not None:
-            self._resume_transfer(heir, transfer, at)
+            self._resume_transfer(redelivery, transfer, at)
         elif discarded:
-            self._effects.step(heir, Signal.DROP)
+            self._effects.step(redelivery, Signal.DROP)
 
     # -- timers, losses, the end --------------------------------------------------------------------
 

@@ -70,12 +70,12 @@ class Engine:
         journal: RecordSink | None = None,
         hooks: list[Hook] | None = None,
         drive: Callable[[], object] | None = None,
-        crew: type[WorkerPool] | None = None,
+        pool: type[WorkerPool] | None = None,
     ) -> None:
         self.adapter, self._specs, self._policies = adapter, specs, policies
         self._settings, self._clock = settings, StepWatchingClock(clock)
         self._drive = drive  # runs everything that is due, in a hand-driven test; None: threads do this
-        self._crew_type = crew  # None: chosen by the handler's kind
+        self._pool_type = pool  # None: chosen by the handler's kind
         self._recorder = Recorder(journal, hooks or [], inline=drive is not None, healthy=settings.journal_healthy)
         self._failures = FailureLog(self._clock) if settings.log_failures else None
         self._changed = threading.Condition()
@@ -87,11 +87,11 @@ class Engine:
         self._asking = BrokerQueries(adapter, self._changed, self._await)
         self._able: Mapping[Destination, SourceCapabilities] = {}  # the capabilities of each source
         self._renewal: PolicyReloader | None = None
-        self._keeper: LimboService | None = None
+        self._limbo: LimboService | None = None
         self._gate: CrashSafetyGate | None = None
         self.runner: Runner | None = None
         self.guard: BreakerGuard | None = None
-        self.crews: dict[Destination, WorkerPool] = {}
+        self.pools: dict[Destination, WorkerPool] = {}
         self._generations: dict[Destination, int] = {}  # of the consumed sources
         self.started = False
 
@@ -109,18 +109,18 @@ class Engine:
             self._able = self._abilities(self._capabilities)
             plans = {spec.source: self._plan(spec, self._policies[spec.source]) for spec in self._specs}
             check_targets(self._asking, plans, declare=self._settings.declare != "none")
-            self._keeper = self._open_limbo()
+            self._limbo = self._open_limbo()
             self._renewal = self._assemble(plans, self._capabilities)
             warn_of_order(plans.values(), crash_safe=self._settings.crash_safe)
             for spec in self._specs:
                 self._subscribe(spec, plans[spec.source])
             self._await(lambda: len(self._ready) == len(self._specs), "subscribe")
             self._renewal.start()
-            if self._keeper is not None:
-                self._keeper.start()
+            if self._limbo is not None:
+                self._limbo.start()
         except BaseException:
-            for crew in self.crews.values():
-                crew.stop()
+            for pool in self.pools.values():
+                pool.stop()
             self._close(5.0)
             raise
         self.started = True
@@ -149,7 +149,7 @@ class Engine:
             return None
         from ..limbo.service import LimboService as Opened  # imports SQLAlchemy
 
-        keeper = Opened(
+        limbo = Opened(
             self._settings.limbo,
             self.adapter,
             self._settings.app_name,
@@ -157,8 +157,8 @@ class Engine:
             retry=self._settings.limbo_delivery_retry,
             driven=self._drive is not None,
         )
-        keeper.open()
-        return keeper
+        limbo.open()
+        return limbo
 
     def _assemble(self, plans: dict[Destination, SourcePlan], capabilities: Capabilities) -> PolicyReloader:
         ledgers = self._ledgers(plans)
@@ -172,26 +172,26 @@ class Engine:
         self.runner = Runner(
             self.adapter,
             interceptor,
-            self.crews,
+            self.pools,
             self._recorder,
             scene,
             self._clock,
             rng,
-            self._keeper,
+            self._limbo,
             self._gate,
-            self._usher(plans, interceptor),
+            self._sequencer(plans, interceptor),
             self._failures,
             TargetMaker(adapter, interceptor.plans, self._clock) if self._settings.declare != "none" else None,
         )
         if self._settings.breaker is not None:
-            self.guard = BreakerGuard(self._settings.breaker, plans, self.runner, self.crews, self.adapter)
+            self.guard = BreakerGuard(self._settings.breaker, plans, self.runner, self.pools, self.adapter)
         for spec in self._specs:
-            self.crews[spec.source] = self._crew(spec, self.guard or self.runner)
+            self.pools[spec.source] = self._pool(spec, self.guard or self.runner)
         if self._gate is not None:
             self._gate.start(self.runner)
         self._recorder.start()
-        for crew in self.crews.values():
-            crew.start()
+        for pool in self.pools.values():
+            pool.start()
         timeouts = {source: able.ack_timeout for source, able in self._able.items() if able.ack_timeout}
         if timeouts and self._drive is None:
             watch_handlers(self.runner, self.adapter, self._clock, timeouts)
@@ -200,7 +200,7 @@ class Engine:
         recorder, clock = self._recorder, self._clock
         return PolicyReloader(self.adapter, self._specs, stage, recorder, scene, clock, aside=self._drive is None)
 
-    def _usher(self, plans: Mapping[Destination, SourcePlan], interceptor: Interceptor) -> KeySequencer | None:
+    def _sequencer(self, plans: Mapping[Destination, SourcePlan], interceptor: Interceptor) -> KeySequencer | None:
         orders = {
             spec.source: ordered(spec, plans[spec.source], self._settings, self._able[spec.source])
             for spec in self._specs
@@ -209,12 +209,12 @@ class Engine:
         if not orders:
             return None
         windows = {spec.source: spec.prefetch for spec in self._specs}
-        usher = KeySequencer(orders, windows, interceptor, self.adapter, self._clock)
-        if self._keeper is not None:
+        sequencer = KeySequencer(orders, windows, interceptor, self.adapter, self._clock)
+        if self._limbo is not None:
             for source in orders:
-                if useless := usher.restore(source, self._keeper.places(source)):
-                    self._keeper.forget_places(source, useless)
-        return usher
+                if useless := sequencer.restore(source, self._limbo.places(source)):
+                    self._limbo.forget_places(source, useless)
+        return sequencer
 
     def _ledgers(self, plans: Mapping[Destination, SourcePlan]) -> Mapping[Destination, Ledger]:
         """Return the ledgers, which outlive connections; with `crash_safe` they also survive this process."""
@@ -232,17 +232,17 @@ class Engine:
         self._gate = gate
         return ledgers
 
-    def _crew(self, spec: HandlerSpec, boss: PoolListener) -> WorkerPool:
-        if self._crew_type is not None:
-            return self._crew_type(spec, boss)
+    def _pool(self, spec: HandlerSpec, listener: PoolListener) -> WorkerPool:
+        if self._pool_type is not None:
+            return self._pool_type(spec, listener)
         if self._drive is not None:
-            return InlinePool(spec, boss)
+            return InlinePool(spec, listener)
         if not spec.is_async:
-            return ThreadPool(spec, boss)
+            return ThreadPool(spec, listener)
         if self._loop_thread is None:
             self._loop_thread = LoopThread()
             self._loop_thread.start()
-        return AsyncPool(spec, boss, self._loop_thread)
+        return AsyncPool(spec, listener, self._loop_thread)
 
     def _subscribe(self, spec: HandlerSpec, plan: SourcePlan) -> None:
         settings, postpones = self._settings, plan.ways.postpone is not None
@@ -317,8 +317,8 @@ class Engine:
 
     def look_at_limbo(self) -> None:
         """Let a hand-driven limbo notice changes that SQL has made to its tables."""
-        if self._keeper is not None:
-            self._keeper.look()
+        if self._limbo is not None:
+            self._limbo.look()
 
     # -- stop -------------------------------------------------------------------------------------
 
@@ -342,8 +342,8 @@ class Engine:
             self._renewal.stop()
         if self._loop_thread is not None:
             self._loop_thread.stop(1.0)
-        if self._keeper is not None:
-            self._keeper.close(timeout)
+        if self._limbo is not None:
+            self._limbo.close(timeout)
         self.adapter.close(timeout)
         if self._gate is not None:
             self._gate.close(timeout)
@@ -365,15 +365,15 @@ class Engine:
             "connections": connections,
             "sources": {
                 str(source): {
-                    "waiting": crew.waiting,
+                    "waiting": pool.waiting,
                     "behind": runner.waiting(source) if runner else 0,
-                    "paused": crew.paused,
+                    "paused": pool.paused,
                     "uncopyable": runner.uncopyable(source) if runner else 0,
                     "why_paused": self._trouble(source) or None,
                     "breaker": (self.guard.health(source) if self.guard else None),
-                    **self._consuming(source, crew, connections, stopping=stopping),
+                    **self._consuming(source, pool, connections, stopping=stopping),
                 }
-                for source, crew in list(self.crews.items())
+                for source, pool in list(self.pools.items())
             },
         }
 
@@ -381,7 +381,7 @@ class Engine:
         return self.runner.why_paused(source) if self.runner is not None else ""
 
     def _consuming(
-        self, source: Destination, crew: WorkerPool, connections: Mapping[str, Any], *, stopping: bool
+        self, source: Destination, pool: WorkerPool, connections: Mapping[str, Any], *, stopping: bool
     ) -> dict[str, Any]:
         subscribed = source in self._generations
         if stopping:
@@ -389,10 +389,10 @@ class Engine:
         elif not subscribed:
             why = not_subscribed(self.adapter, source, connections)
         else:
-            why = self._trouble(source) or (self._pause(source, crew) if crew.paused else "")
+            why = self._trouble(source) or (self._pause(source, pool) if pool.paused else "")
         return {"subscribed": subscribed, "consuming": not why, "why_not_consuming": why or None}
 
-    def _pause(self, source: Destination, crew: WorkerPool) -> str:
-        if BREAKER in crew.paused_by and self.guard is not None:
+    def _pause(self, source: Destination, pool: WorkerPool) -> str:
+        if BREAKER in pool.paused_by and self.guard is not None:
             return f"its breaker is open: {self.guard.health(source)['why']}"
         return "it was paused by the application"

@@ -59,29 +59,29 @@ class ParentProcess(Protocol):
     def started(self) -> None: ...
 
 
-def run_until_signal(app: Stoppable, handle_signals: bool, boss: ParentProcess | None = None) -> StopReport:
+def run_until_signal(app: Stoppable, handle_signals: bool, parent: ParentProcess | None = None) -> StopReport:
     """Start, wait, stop. A signal during the start gives up the start; a second signal makes the stop wait no longer.
 
-    With a boss, only the boss requests the end: the same signal may have reached both, and each process separately.
+    With a parent, only the parent requests the end: the same signal may have reached both, and each process separately.
     Python delivers signals on the main thread only: on another thread they are left alone.
     """
     ending = StopRequest(app)
     before: dict[int, Any] = {}
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if boss is None and ending.wanted.is_set() and not ending.starting:
+        if parent is None and ending.wanted.is_set() and not ending.starting:
             app.hurry()
         ending.stop()
 
     if handle_signals and threading.current_thread() is threading.main_thread():
         before = {s: signal.signal(s, on_signal) for s in (signal.SIGTERM, signal.SIGINT)}
     try:
-        if boss is not None:
-            boss.watch(ending)
+        if parent is not None:
+            parent.watch(ending)
         app.start()
         ending.starting = False
-        if boss is not None:
-            boss.started()  # before the line below: a reader of that line may kill this process at once
+        if parent is not None:
+            parent.started()  # before the line below: a reader of that line may kill this process at once
         log.info("consuming %s at %s", ", ".join(map(str, app.sources)), app.place)
         while not ending.wanted.wait(0.5) and not app.is_over:
             pass

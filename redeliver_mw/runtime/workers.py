@@ -47,8 +47,8 @@ class PoolListener(Protocol):
 class WorkerPool:
     """Runs the handler for the queue of one source. `put`, `pause`, `resume` and `stop` are thread-safe."""
 
-    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
-        self.spec, self._boss = spec, boss
+    def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
+        self.spec, self._listener = spec, listener
         self._queue: deque[Delivery] = deque()
         self.paused = False
         self._pauses: set[str] = set()  # names of those who paused it
@@ -130,12 +130,12 @@ class WorkerPool:
         return batch
 
     def _begin(self, batch: DeliveryBatch, delivery: Delivery) -> None:
-        if not self._boss.begin(delivery):
+        if not self._listener.begin(delivery):
             return
         try:
             (*decoded, _) = self._arguments(delivery)
         except Undecodable as error:
-            self._boss.ended(delivery, error)
+            self._listener.ended(delivery, error)
         else:
             batch.deliveries.append(delivery)
             batch.items.append((decoded[0], delivery) if decoded else delivery)
@@ -143,17 +143,17 @@ class WorkerPool:
     def _run(self, delivery: Delivery) -> None:
         if self.spec.batch is not None:
             return self._run_batch(self._gather(delivery))
-        if not self._boss.begin(delivery):
+        if not self._listener.begin(delivery):
             return
         token = set_delivery(delivery)
         try:
             self._call(self._arguments(delivery))
         except BaseException as error:
             reset(token)
-            self._boss.ended(delivery, error)
+            self._listener.ended(delivery, error)
         else:
             reset(token)
-            self._boss.ended(delivery, None)
+            self._listener.ended(delivery, None)
 
     def _run_batch(self, batch: DeliveryBatch) -> None:
         if not batch.deliveries:
@@ -161,9 +161,9 @@ class WorkerPool:
         try:
             self._call((batch.items,))
         except BaseException as error:
-            self._boss.ended_as_one(batch.deliveries, error)
+            self._listener.ended_as_one(batch.deliveries, error)
         else:
-            self._boss.ended_as_one(batch.deliveries, None)
+            self._listener.ended_as_one(batch.deliveries, None)
 
     def _call(self, arguments: tuple[Any, ...]) -> None:
         self.spec.fn(*arguments)
@@ -175,8 +175,8 @@ class ThreadPool(WorkerPool):
     A handler that never returns therefore cannot keep the process alive.
     """
 
-    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
-        super().__init__(spec, boss)
+    def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
+        super().__init__(spec, listener)
         self._condition = threading.Condition()
         self._idle = 0
 
@@ -212,8 +212,8 @@ class ThreadPool(WorkerPool):
 class InlinePool(WorkerPool):
     """Runs deliveries on the caller's thread as they arrive, for a hand-driven test."""
 
-    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
-        super().__init__(spec, boss)
+    def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
+        super().__init__(spec, listener)
         self._busy = False
 
     def _wake(self, n: int) -> None:
@@ -239,8 +239,8 @@ class PullPool(WorkerPool):
     `next`, `done`, `leave` are called on its thread.
     """
 
-    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
-        super().__init__(spec, boss)
+    def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
+        super().__init__(spec, listener)
         self._condition = threading.Condition()
         self._in_hand: dict[Delivery, Token[Delivery] | None] = {}
 
@@ -256,7 +256,7 @@ class PullPool(WorkerPool):
                 if not ready or self.stopping:
                     return None
                 delivery = self._queue.popleft()
-            if self._boss.begin(delivery):
+            if self._listener.begin(delivery):
                 self._in_hand[delivery] = None
                 return delivery
 
@@ -266,13 +266,13 @@ class PullPool(WorkerPool):
 
     def done(self, delivery: Delivery, error: BaseException | None) -> None:
         self._take(delivery)
-        self._boss.ended(delivery, error)
+        self._listener.ended(delivery, error)
 
     def leave(self, delivery: Delivery) -> None:
         """Leave a delivery unsettled that was neither handled nor failed."""
         if delivery in self._in_hand:
             self._take(delivery)
-            self._boss.cancelled(delivery)
+            self._listener.cancelled(delivery)
 
     def _take(self, delivery: Delivery) -> None:
         if (token := self._in_hand.pop(delivery, None)) is not None:
@@ -311,8 +311,8 @@ class LoopThread:
 class AsyncPool(WorkerPool):
     """Awaits async handlers, `workers` of them at a time, on the App's event loop."""
 
-    def __init__(self, spec: HandlerSpec, boss: PoolListener, thread: LoopThread) -> None:
-        super().__init__(spec, boss)
+    def __init__(self, spec: HandlerSpec, listener: PoolListener, thread: LoopThread) -> None:
+        super().__init__(spec, listener)
         self._thread = thread
         self._news = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()  # the loop itself keeps only weak references
@@ -339,7 +339,7 @@ class AsyncPool(WorkerPool):
     async def _run_async(self, delivery: Delivery) -> None:
         if self.spec.batch is not None:
             return await self._run_batch_async(self._gather(delivery))
-        if not self._boss.begin(delivery):
+        if not self._listener.begin(delivery):
             return
         token = set_delivery(delivery)
         try:
@@ -348,14 +348,14 @@ class AsyncPool(WorkerPool):
             reset(token)
             ours = isinstance(error, asyncio.CancelledError) and self.stopping
             if ours:
-                self._boss.cancelled(delivery)
+                self._listener.cancelled(delivery)
                 raise
-            self._boss.ended(delivery, error)
+            self._listener.ended(delivery, error)
             if isinstance(error, KeyboardInterrupt | SystemExit | asyncio.CancelledError):
                 return  # a failure like any other; the loop continues
         else:
             reset(token)
-            self._boss.ended(delivery, None)
+            self._listener.ended(delivery, None)
 
     async def _run_batch_async(self, batch: DeliveryBatch) -> None:
         if not batch.deliveries:
@@ -365,8 +365,8 @@ class AsyncPool(WorkerPool):
         except BaseException as error:
             if isinstance(error, asyncio.CancelledError) and self.stopping:
                 for delivery in batch.deliveries:
-                    self._boss.cancelled(delivery)
+                    self._listener.cancelled(delivery)
                 raise
-            self._boss.ended_as_one(batch.deliveries, error)
+            self._listener.ended_as_one(batch.deliveries, error)
         else:
-            self._boss.ended_as_one(batch.deliveries, None)
+            self._listener.ended_as_one(batch.deliveries, None)

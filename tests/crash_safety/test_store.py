@@ -407,8 +407,8 @@ class Live:
         """Its limbo's thread, which did not die with it, says things while later tests listen."""
         engine = app._engine
         assert engine is not None
-        assert engine._keeper is not None
-        engine._keeper.close(10.0)
+        assert engine._limbo is not None
+        engine._limbo.close(10.0)
 
 
 def test_two_apps_on_one_queue_and_one_ledger_count_for_each_other(url: str) -> None:

@@ -118,7 +118,7 @@ def test_however_long_its_broker_is_away_nothing_is_given_up(
             engine = app._engine
             publisher = engine.adapter._publisher
             patience, publisher._patience = publisher._patience, 0.1  # half a minute for each try makes a long test
-            engine._keeper._limbo._retry = 2
+            engine._limbo._limbo._retry = 2
             until(lambda: len(tries) > 2, PATIENCE, "it is not tried again")
             publisher._patience = patience  # a busy broker may need more than a tenth of a second to answer
             proxy.away = False

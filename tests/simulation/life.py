@@ -25,7 +25,7 @@ from redeliver_mw.storage.database import Database
 
 from .book import Message
 from .disk import URL, one_engine
-from .parts import SteppedCrew, WatchedAdapter
+from .parts import SteppedPool, WatchedAdapter
 from .plan import LATER, SOURCE, Letter
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Life:
             world.clock,
             hooks=[self.told],
             drive=self.drive,
-            crew=SteppedCrew,
+            pool=SteppedPool,
         )
 
     @property
@@ -95,13 +95,13 @@ class Life:
         opened = self.engine._open_limbo
         self.engine._open_limbo = lambda: self.world.book.watching(opened())  # messages may come before it has started
         self.engine.start()
-        if self.engine._keeper is not None:
+        if self.engine._limbo is not None:
             self.adapter.call_later(POLL, partial(self._look, 1))
 
     def _look(self, number: int) -> None:
         """The clerk's thread looks every now and then, here ever more rarely; an empty limbo is not worth a look."""
-        if self.world.is_parked and self.engine._keeper is not None:
-            self.engine._keeper._turn()
+        if self.world.is_parked and self.engine._limbo is not None:
+            self.engine._limbo._turn()
         rest = POLL if number < POLLS else POLL * 2.0 ** (number - POLLS)
         self.adapter.call_later(rest, partial(self._look, number + 1))
 

@@ -137,7 +137,7 @@ MUTANTS = (
         "crash_safety/gate.py",
         '            if what == "arrived":\n                self._arrivals += about\n',
         '            if what == "arrived":\n                self._arrivals += about\n'
-        "                for one in about:\n                    self._boss.hand([one], first=False)\n",
+        "                for one in about:\n                    self._client.hand([one], first=False)\n",
     ),
 )
 

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""The world's parts: the memory broker, its adapter, the clock and the crew, each with points in it.
+"""The world's parts: the memory broker, its adapter, the clock and the worker pool, each with points in it.
 
 A point is a place where the plan may let something go wrong. Whatever is not one is the real code.
 """
@@ -241,11 +241,11 @@ class WatchedAdapter(MemoryAdapter):
             lane.link.drop()
 
 
-class SteppedCrew(WorkerPool):
+class SteppedPool(WorkerPool):
     """A handler begins, takes its time, and ends; `workers` of them at once. In between anything may happen."""
 
-    def __init__(self, spec: HandlerSpec, boss: PoolListener) -> None:
-        super().__init__(spec, boss)
+    def __init__(self, spec: HandlerSpec, listener: PoolListener) -> None:
+        super().__init__(spec, listener)
         self._life: Life = spec.fn.__self__
         self._free = spec.workers
         self._coming = False
@@ -264,11 +264,11 @@ class SteppedCrew(WorkerPool):
         self._coming = False
         while self._free and self._queue and not self.paused and not self.stopping:
             delivery = self._queue.popleft()
-            if self._boss.begin(delivery):
+            if self._listener.begin(delivery):
                 self._free -= 1
                 self.spec.fn(delivery, functools.partial(self._over, delivery))
 
     def _over(self, delivery: Delivery, error: BaseException | None) -> None:
         self._free += 1
-        self._boss.ended(delivery, error)
+        self._listener.ended(delivery, error)
         self._wake(1)
