@@ -354,7 +354,7 @@ def test_each_message_is_settled_once_when_acks_nacks_and_exceptions_race(active
         policy = RedeliveryPolicy(dead_after=10, backoff=0.05)
         with running(activemq63, queue, wrap=wrapping(policy=policy, journal=journal), act=act) as consumer:
             until(lambda: set(consumer.diary.about("got")) == set(many), 30.0)
-            until(lambda: not vars(consumer.conn)["_redeliver_seat"].open_runs(), 30.0)
+            until(lambda: not vars(consumer.conn)["_redeliver_scope"].open_runs(), 30.0)
             assert consumer.diary.about("error") == []
     attempts = journal.outcomes(300)
     assert [outcome for outcome, _ in attempts].count("accepted") == 300
@@ -804,7 +804,7 @@ def test_a_transaction_that_was_aborted_because_its_callback_raised_cannot_be_co
     put(activemq63, queue, "a", "b")
     with running(activemq63, queue, wrap=wrapping(policy=LONG), act=act) as consumer:
         assert consumer.diary.has("returned", "b")
-        until(lambda: all(run.in_hand is False for run in vars(consumer.conn)["_redeliver_seat"].open_runs()))
+        until(lambda: all(run.in_hand is False for run in vars(consumer.conn)["_redeliver_scope"].open_runs()))
         with pytest.raises(ConfigError, match="aborted"):
             consumer.conn.commit(names[0])
         consumer.conn.abort(names[1], receipt="aborted")
@@ -920,7 +920,7 @@ def test_many_threads_commit_transactions_while_dead_letters_go_out_beside_them(
         policy = RedeliveryPolicy(dead_after=2, backoff=0.05)
         with running(activemq63, queue, wrap=wrapping(policy=policy, journal=journal), act=act) as consumer:
             until(lambda: set(consumer.diary.about("got")) == set(many), 30.0)
-            until(lambda: not vars(consumer.conn)["_redeliver_seat"].open_runs(), 30.0)
+            until(lambda: not vars(consumer.conn)["_redeliver_scope"].open_runs(), 30.0)
             assert consumer.diary.about("error") == []
             assert consumer.diary.about("receipt") == []
     outcomes = [outcome for outcome, _ in journal.outcomes(250)]

@@ -3,7 +3,7 @@
 """A user's channel while deliveries of ours are on it: what its acks mean, and who may write one.
 
 The callback keeps its own channel object. Four methods of that one object are taken over: `basic_ack`,
-`basic_nack`, `basic_reject` and `close`. So a callback's word is captured whichever way it reaches the channel:
+`basic_nack`, `basic_reject` and `close`. So a callback's settlement is captured whichever way it reaches the channel:
 the argument, an attribute of the user's, `add_callback_threadsafe`. Deliveries that are none of ours (another
 consumer's, `basic_get`) pass through. On the thread of the connection's loop.
 
@@ -78,25 +78,25 @@ class ChannelScope(SettlementScope):
     @classmethod
     def of(cls, channel: Any) -> ChannelScope:
         """The one of this channel object; it is kept on it, and goes with it."""
-        found: ChannelScope | None = vars(channel).get("_redeliver_seat")
+        found: ChannelScope | None = vars(channel).get("_redeliver_scope")
         if found is None:
-            found = channel._redeliver_seat = cls(channel)
+            found = channel._redeliver_scope = cls(channel)
         return found
 
     @property
     def is_open(self) -> bool:
         return bool(self.raw.is_open)
 
-    def write(self, delivery: Delivery, word: Settlement) -> None:
+    def write(self, delivery: Delivery, settlement: Settlement) -> None:
         if self.transaction is None:
-            self.write_tag(delivery.tag, word)
+            self.write_tag(delivery.tag, settlement)
         else:
-            self.transaction.settle(delivery.tag, word)
+            self.transaction.settle(delivery.tag, settlement)
             self._warn_of_a_stall(delivery)
 
-    def write_tag(self, tag: int, word: Settlement) -> None:
+    def write_tag(self, tag: int, settlement: Settlement) -> None:
         """Write a settlement to the broker, whatever transaction there is."""
-        if word == "accepted":
+        if settlement == "accepted":
             self._write_ack(tag)
         else:
             self._write_nack(tag, requeue=True)
@@ -140,11 +140,11 @@ class ChannelScope(SettlementScope):
             self.transaction.end()
         self.abandon_all()
 
-    def take(self, turn: CallbackRun) -> None:
-        tag = turn.delivery.tag
+    def take(self, run: CallbackRun) -> None:
+        tag = run.delivery.tag
         self._mixed = self._mixed or tag != self._top + 1
         self._first, self._top = self._first or tag, max(tag, self._top)
-        super().take(turn)
+        super().take(run)
 
     # -- what the callback says -------------------------------------------------------------------
 
@@ -152,30 +152,30 @@ class ChannelScope(SettlementScope):
         self._said(delivery_tag, multiple, lambda: ACK, self._ack)
 
     def _nacked(self, delivery_tag: int = 0, multiple: bool = False, requeue: bool = True) -> None:
-        def word() -> Exception:
+        def settlement() -> Exception:
             return Requeued("basic_nack") if requeue else Reject("rejected by the callback (basic_nack)")
 
-        self._said(delivery_tag, multiple, word, lambda tag, all_before: self._nack(tag, all_before, requeue))
+        self._said(delivery_tag, multiple, settlement, lambda tag, all_before: self._nack(tag, all_before, requeue))
 
     def _rejected(self, delivery_tag: int = 0, requeue: bool = True) -> None:
-        def word() -> Exception:
+        def settlement() -> Exception:
             return Requeued("basic_reject") if requeue else Reject("rejected by the callback (basic_reject)")
 
-        self._said(delivery_tag, False, word, lambda tag, _: self._reject(tag, requeue))
+        self._said(delivery_tag, False, settlement, lambda tag, _: self._reject(tag, requeue))
 
-    def _said(self, tag: int, multiple: bool, word: Callable[[], Exception], pass_on: PassOn) -> None:
+    def _said(self, tag: int, multiple: bool, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
         """Tell the core of settlements of ours, pass others on, and drop what is settled or lost."""
         if multiple:
-            self._said_of_all(tag, word, pass_on)
+            self._said_of_all(tag, settlement, pass_on)
         elif (run := self._open.get(tag)) is not None:
-            self._tell(run, word())
+            self._tell(run, settlement())
         elif self._was_ours(tag):
             self._too_late(tag)
         else:
             self._pass_on(tag, pass_on)
         self._flush()
 
-    def _said_of_all(self, tag: int, word: Callable[[], Exception], pass_on: PassOn) -> None:
+    def _said_of_all(self, tag: int, settlement: Callable[[], Exception], pass_on: PassOn) -> None:
         """Settle what the code has in hand up to this tag, of ours and of what it took by basic_get.
 
         Where callbacks alone are wrapped, it is not known which other deliveries such a settlement would cover.
@@ -190,7 +190,7 @@ class ChannelScope(SettlementScope):
             known = ours and not (self._mixed and self._has_bare_consumers())
         if known:
             for run in runs:
-                self._tell(run, word())
+                self._tell(run, settlement())
             for at in by_hand:
                 self._pass_on(at, pass_on)
             if not runs and not by_hand:
@@ -204,21 +204,21 @@ class ChannelScope(SettlementScope):
         else:
             pass_on(tag, True)
 
-    def _tell(self, run: CallbackRun, word: Exception) -> None:
-        word = because_of(word, run.before)
-        if isinstance(word, Reject):
+    def _tell(self, run: CallbackRun, settlement: Exception) -> None:
+        settlement = because_of(settlement, run.before)
+        if isinstance(settlement, Reject):
             self._tell_of_the_target(run)
         if self.transaction is None:
-            run.keeper.word(run, word)
+            run.keeper.word(run, settlement)
         elif run.promised:
             self._late.error(
                 "%r: a second settlement in one transaction of the code's is dropped: the first one counts",
                 run.delivery,
             )
         elif run.in_hand and run.word is None:
-            self.transaction.promise(run, word)
+            self.transaction.promise(run, settlement)
         else:
-            run.keeper.word(run, word)
+            run.keeper.word(run, settlement)
 
     def _pass_on(self, tag: int, pass_on: PassOn) -> None:
         pass_on(tag, False)
@@ -254,8 +254,8 @@ class ChannelScope(SettlementScope):
         if self.raw is not self.channel and self.transaction is None and self.raw.is_open:
             self.channel._flush_output()
 
-    def withdraw(self, turn: CallbackRun) -> bool:
-        return super().withdraw(turn) if self.transaction is None else self.transaction.withdraw(turn)
+    def withdraw(self, run: CallbackRun) -> bool:
+        return super().withdraw(run) if self.transaction is None else self.transaction.withdraw(run)
 
     def _refuse_transaction(self, *_: Any, **__: Any) -> None:
         """Raise: acks of ours on this channel would be part of a transaction whose end we cannot see."""

@@ -172,7 +172,7 @@ class SharedConnection(ChannelCopyPublisher):
         self.users = connection
         self.blocking = isinstance(connection, BlockingConnection)
         self.raw: Any = connection._impl if self.blocking else connection
-        self.hands: dict[Any, Any] = {}  # the hands of each wrapper on this connection
+        self.runners: dict[Any, Any] = {}  # the runner of each wrapper on this connection
         topology = Queues()
         topology.connected(self)
         super().__init__(Publisher(self, self), topology, self.raw_later)

@@ -40,51 +40,51 @@ NO_MESSAGE: Message = (None, None, None)
 class PulledMessage:
     """One delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
 
-    def __init__(self, turn: CallbackRun | None, hands: PikaCallbackRunner | None) -> None:
-        self._turn, self._hands = turn, hands
+    def __init__(self, run: CallbackRun | None, runner: PikaCallbackRunner | None) -> None:
+        self._run, self._runner = run, runner
         self._token: Any = None
-        self._shown: Message = NO_MESSAGE if turn is None else shown(turn.delivery)
+        self._shown: Message = NO_MESSAGE if run is None else shown(run.delivery)
 
     def __bool__(self) -> bool:
-        return self._turn is not None
+        return self._run is not None
 
     def __enter__(self) -> Message:
         """Method, properties and body, as a callback would see them."""
-        if self._turn is not None:
-            self._turn.inside, self._turn.before = True, sys.exc_info()[1]
-            self._token = set_delivery(self._turn.delivery)
+        if self._run is not None:
+            self._run.inside, self._run.before = True, sys.exc_info()[1]
+            self._token = set_delivery(self._run.delivery)
         return self._shown
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> bool:
-        turn, hands = self._turn, self._hands
-        if turn is None or hands is None:
+        run, runner = self._run, self._runner
+        if run is None or runner is None:
             return False
         reset(self._token)
         if error is not None and not isinstance(error, Exception):
-            hands.leave(turn)
+            runner.leave(run)
             return False
-        hands.ended(turn, error)
+        runner.ended(run, error)
         return True
 
     @property
     def delivery(self) -> Delivery | None:
-        return None if self._turn is None else self._turn.delivery
+        return None if self._run is None else self._run.delivery
 
     def ack(self) -> None:
         """Success, now."""
-        self._word(ACK)
+        self._settle(ACK)
 
     def reject(self, reason: str = "rejected by the consumer") -> None:
         """To the dead letters."""
-        self._word(Reject(reason))
+        self._settle(Reject(reason))
 
     def requeue(self) -> None:
         """A failure: again, when the policy says."""
-        self._word(Requeued("requeue"))
+        self._settle(Requeued("requeue"))
 
-    def _word(self, word: Exception) -> None:
-        if self._turn is not None and self._hands is not None:
-            self._hands.word(self._turn, because_of(word, self._turn.before))
+    def _settle(self, settlement: Exception) -> None:
+        if self._run is not None and self._runner is not None:
+            self._runner.word(self._run, because_of(settlement, self._run.before))
 
 
 class _PullRunner(PikaCallbackRunner):
@@ -92,12 +92,12 @@ class _PullRunner(PikaCallbackRunner):
 
     driver_settles = True  # leaving the block is success
 
-    def call(self, turn: CallbackRun) -> None:
-        self._wrapper.callback(turn, self)
+    def call(self, run: CallbackRun) -> None:
+        self._wrapper.callback(run, self)
 
 
 class _Pulling(Redelivering):
-    hands_class = _PullRunner
+    runner_class = _PullRunner
 
 
 def consume(
@@ -123,8 +123,8 @@ def consume(
         raise ConfigError(f"{channel!r:.100} is no BlockingChannel", cure="Use redelivering() with basic_consume")
     ready: deque[tuple[CallbackRun, PikaCallbackRunner]] = deque()
 
-    def lay(turn: CallbackRun, hands: PikaCallbackRunner) -> None:
-        ready.append((turn, hands))
+    def lay(run: CallbackRun, runner: PikaCallbackRunner) -> None:
+        ready.append((run, runner))
 
     pulling = _Pulling(lay, terms, queue, publisher)
     return _pull(channel, queue, pulling, ready, inactivity_timeout, exclusive, arguments)
@@ -143,11 +143,11 @@ def _pull(
     try:
         while channel.is_open and consumer_tag in channel.consumer_tags:
             if _wait(channel, consumer_tag, ready, timeout):
-                turn, hands = ready.popleft()
-                if turn.seat.lives(turn.delivery.generation):
-                    hands.begin(turn)
-                    turn.inside = False  # until the block is entered
-                    yield PulledMessage(turn, hands)
+                run, runner = ready.popleft()
+                if run.seat.lives(run.delivery.generation):
+                    runner.begin(run)
+                    run.inside = False  # until the block is entered
+                    yield PulledMessage(run, runner)
             elif timeout is not None:
                 yield PulledMessage(None, None)
     finally:
@@ -181,31 +181,31 @@ class _LoopRunner(_PullRunner):
     def retired(self, generation: int) -> None:
         waiting = self._wrapper.take_back(generation)
         super().retired(generation)
-        for turn in waiting:
-            self.leave(turn)
-            turn.seat.settle(turn.delivery, "released")
+        for run in waiting:
+            self.leave(run)
+            run.seat.settle(run.delivery, "released")
 
-    def passed(self, turn: CallbackRun) -> None:
+    def passed(self, run: CallbackRun) -> None:
         """The loop asks for the next message; this one may still be unsettled."""
-        if turn.in_hand and turn.word is None:
-            self.ended(turn, None)
+        if run.in_hand and run.word is None:
+            self.ended(run, None)
 
 
 class LoopMessages(Redelivering):
     """The messages of one queue for the loops over a wrapped channel's `consume`, one loop after the other."""
 
-    hands_class = _LoopRunner
+    runner_class = _LoopRunner
 
     def __init__(self, terms: DropinOptions, queue: Destination, companion: PikaCompanion | None) -> None:
         self._ready: deque[tuple[CallbackRun, _LoopRunner]] = deque()
         super().__init__(self._lay, terms, queue, companion)
 
-    def _lay(self, turn: CallbackRun, hands: _LoopRunner) -> None:
-        self._ready.append((turn, hands))
+    def _lay(self, run: CallbackRun, runner: _LoopRunner) -> None:
+        self._ready.append((run, runner))
 
     def take_back(self, generation: int) -> list[CallbackRun]:
         """Return the messages of a cancelled consumer that no loop has been given; none of them will be."""
-        found = [turn for turn, _ in self._ready if turn.delivery.generation == generation]
+        found = [run for run, _ in self._ready if run.delivery.generation == generation]
         self._ready = deque(waiting for waiting in self._ready if waiting[0] not in found)
         return found
 
@@ -231,9 +231,9 @@ class LoopMessages(Redelivering):
             if not self._ready:
                 yield NO_MESSAGE
                 continue
-            turn, hands = self._ready.popleft()
-            if turn.seat.lives(turn.delivery.generation):
-                hands.begin(turn)
-                turn.inside = False  # nothing tells when the loop is done with it
-                yield shown(turn.delivery)
-                hands.passed(turn)
+            run, runner = self._ready.popleft()
+            if run.seat.lives(run.delivery.generation):
+                runner.begin(run)
+                run.inside = False  # nothing tells when the loop is done with it
+                yield shown(run.delivery)
+                runner.passed(run)

@@ -54,10 +54,10 @@ class ChannelTransaction:
         """Return how many deliveries of ours only the code's next commit settles."""
         return len(self._ours)
 
-    def promise(self, run: CallbackRun, word: Exception) -> None:
+    def promise(self, run: CallbackRun, settlement: Exception) -> None:
         """Keep a settlement of the code's until its commit."""
         run.promised = True
-        self._settled[run.delivery.tag] = run, word
+        self._settled[run.delivery.tag] = run, settlement
 
     def withdraw(self, run: CallbackRun) -> bool:
         """Take a settlement of the code's out again; False if it went out with a commit."""
@@ -67,12 +67,12 @@ class ChannelTransaction:
                 return True
         return False
 
-    def settle(self, tag: int, word: Settlement) -> None:
+    def settle(self, tag: int, settlement: Settlement) -> None:
         """Keep a settlement of ours until the code's next commit, unless a commit has settled the delivery already."""
         if tag in self._by_commit:
             self._by_commit.discard(tag)
         else:
-            self._ours[tag] = word
+            self._ours[tag] = settlement
 
     def by_hand(self, tag: int) -> None:
         """Note a settlement that the code has written itself, for a delivery of basic_get."""
@@ -103,11 +103,11 @@ class ChannelTransaction:
         """Let the core know what an answered commit has settled. A commit without an answer settles nothing."""
         settled, commit.settled = commit.settled, {}
         if commit.answered:
-            for tag, (run, word) in settled.items():
+            for tag, (run, settlement) in settled.items():
                 run.promised = False
                 if tag in commit.written:
                     self._by_commit.add(tag)
-                run.keeper.word(run, word)
+                run.keeper.word(run, settlement)
                 self._by_commit.discard(tag)
 
     def end(self) -> None:
@@ -133,13 +133,13 @@ class ChannelTransaction:
 
     def _write_all(self, commit: Commit) -> None:
         commit.sent = True
-        for tag, (run, word) in commit.settled.items():
-            if word is ACK and not _sends(run):
+        for tag, (run, settlement) in commit.settled.items():
+            if settlement is ACK and not _sends(run):
                 self._write(tag, "accepted")
                 commit.written.add(tag)
         ours, self._ours = self._ours, {}
-        for tag, settlement in ours.items():
-            self._write(tag, settlement)
+        for tag, own in ours.items():
+            self._write(tag, own)
 
 
 def _sends(run: CallbackRun) -> bool:

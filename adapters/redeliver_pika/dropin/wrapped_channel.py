@@ -41,7 +41,7 @@ def is_channel(given: object) -> bool:
 def wrap_channel(channel: Any, terms: DropinOptions, companion: PikaCompanion | None) -> Any:
     """Take over a channel that has no consumers yet, and return it. Raises ConfigError if it cannot be wrapped."""
     raw = getattr(channel, "_impl", channel)
-    scope: ChannelScope | None = vars(channel).get("_redeliver_seat")
+    scope: ChannelScope | None = vars(channel).get("_redeliver_scope")
     if scope is not None and scope.by_hand is not None:
         raise ConfigError("the channel is wrapped already", where=repr(channel), cure="Wrap each channel once")
     if raw.is_closed or raw.is_closing:

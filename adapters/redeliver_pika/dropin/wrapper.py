@@ -77,15 +77,15 @@ class PikaCallbackRunner(CallbackRunner):
         self._wrapper = wrapper
         self.returning_settles = wrapper.terms.returning_settles(self.driver_settles)
 
-    def message(self, seat: ChannelScope, bound: tuple[Any, ...], method: Any, properties: Any, body: bytes) -> None:
+    def message(self, scope: ChannelScope, bound: tuple[Any, ...], method: Any, properties: Any, body: bytes) -> None:
         """What the driver calls. ConfigError where nothing can be done right: the message stays unsettled."""
-        source = self._wrapper.source_of(seat, method, properties)
+        source = self._wrapper.source_of(scope, method, properties)
         if self._wrapper.is_async:
             self.check_loop()
-        generation = self.generation(seat, method.consumer_tag, source)
+        generation = self.generation(scope, method.consumer_tag, source)
         delivery = delivery_of(source, generation, (method, properties, body))
-        self.arrived(CallbackRun(delivery, seat, self, bound, returning_settles=self.returning_settles))
-        self._flush(seat)
+        self.arrived(CallbackRun(delivery, scope, self, bound, returning_settles=self.returning_settles))
+        self._flush(scope)
 
     def check_loop(self) -> None:
         """Raise ConfigError if the callback is a coroutine function, and the connection has no loop for it."""
@@ -97,17 +97,17 @@ class PikaCallbackRunner(CallbackRunner):
         """Return whether an error of the set-up can be raised into the user's own call."""
         return self._ground.blocking
 
-    def invoke(self, turn: CallbackRun) -> object:
-        assert isinstance(turn.seat, ChannelScope)
-        return self._wrapper.callback(*turn.given, turn.seat.channel, *shown(turn.delivery))
+    def invoke(self, run: CallbackRun) -> object:
+        assert isinstance(run.seat, ChannelScope)
+        return self._wrapper.callback(*run.given, run.seat.channel, *shown(run.delivery))
 
     def passes(self, error: BaseException) -> bool:
         return self._ground.blocking and self.over and isinstance(error, AMQPConnectionError)
 
-    def _flush(self, seat: ChannelScope) -> None:
+    def _flush(self, scope: ChannelScope) -> None:
         """A BlockingConnection writes only when it is polled; by hand each ack does that."""
         ground = self._ground
-        waits = ground.blocking and ground.is_open and not getattr(seat.channel, "_pending_events", ())
+        waits = ground.blocking and ground.is_open and not getattr(scope.channel, "_pending_events", ())
         if waits and ground.raw._get_write_buffer_size():  # an ack of the callback's own was sent at once
             ground.users.process_data_events(0)
 
@@ -118,31 +118,31 @@ class PikaCallbackRunner(CallbackRunner):
         loop = getattr(self._ground.raw, "ioloop", None)
         return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
-    def finish(self, turn: CallbackRun, result: object) -> None:
+    def finish(self, run: CallbackRun, result: object) -> None:
         loop = self._loop
         if loop is None or not inspect.isawaitable(result):
-            return super().finish(turn, result)
-        turn.before = None
-        task = loop.create_task(self._await(turn, result))  # it inherits the delivery in hand
+            return super().finish(run, result)
+        run.before = None
+        task = loop.create_task(self._await(run, result))  # it inherits the delivery in hand
         _tasks.add(task)
         task.add_done_callback(_tasks.discard)
 
-    async def _await(self, turn: CallbackRun, result: Awaitable[object]) -> None:
+    async def _await(self, run: CallbackRun, result: Awaitable[object]) -> None:
         try:
             await result
         except (KeyboardInterrupt, SystemExit, asyncio.CancelledError):
-            self.leave(turn)
+            self.leave(run)
             raise
         except BaseException as error:
-            self.ended(turn, error)
+            self.ended(run, error)
         else:
-            self.ended(turn, None)
+            self.ended(run, None)
 
 
 class Redelivering:
     """A wrapped callback. Give it to `basic_consume`; several queues, channels and connections may share it."""
 
-    hands_class: type[PikaCallbackRunner] = PikaCallbackRunner
+    runner_class: type[PikaCallbackRunner] = PikaCallbackRunner
     wraps_for_redelivery = True  # by which it is known wherever it is wrapped again
 
     def __init__(
@@ -171,17 +171,17 @@ class Redelivering:
                 where=repr(self),
                 cure="Consume the queue with basic_consume, or call the callback that is not wrapped",
             )
-        seat = ChannelScope.of(channel)
-        if method.consumer_tag in getattr(seat.raw, "_consumers_with_noack", ()):
+        scope = ChannelScope.of(channel)
+        if method.consumer_tag in getattr(scope.raw, "_consumers_with_noack", ()):
             self._pass_through(args, method.consumer_tag)
         else:
-            hands = self._hands(channel)
+            runner = self._runner(channel)
             try:
-                hands.message(seat, tuple(bound), method, properties, body)
+                runner.message(scope, tuple(bound), method, properties, body)
             except (ConfigError, LimboError) as error:
-                if hands.raises:
+                if runner.raises:
                     raise
-                self._refuse(seat, method, error)
+                self._refuse(scope, method, error)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         """As a function is: `@redelivering(...)` may stand above a method."""
@@ -195,42 +195,42 @@ class Redelivering:
 
         Raises ConfigError or PolicyError for what cannot be had, and LimboError for a limbo that cannot be opened.
         """
-        hands = self._hands(channel)
-        hands.check_loop()
+        runner = self._runner(channel)
+        runner.check_loop()
         if self._queue is not None:
-            hands.learn(self._queue)
+            runner.learn(self._queue)
 
-    def _hands(self, channel: Any) -> PikaCallbackRunner:
+    def _runner(self, channel: Any) -> PikaCallbackRunner:
         shared = SharedConnection.of(channel.connection)
-        hands: PikaCallbackRunner | None = shared.hands.get(self)
-        if hands is None:
+        runner: PikaCallbackRunner | None = shared.runners.get(self)
+        if runner is None:
             key = (shared.ledger_scope, threading.get_ident())
-            hands = self._last.get(key)
-            if hands is not None and hands.over:
-                hands.move_to(shared, self.companion or shared)
+            runner = self._last.get(key)
+            if runner is not None and runner.over:
+                runner.move_to(shared, self.companion or shared)
             else:
-                hands = self._last[key] = self.hands_class(self, shared)
-            shared.hands[self] = hands
-        return hands
+                runner = self._last[key] = self.runner_class(self, shared)
+            shared.runners[self] = runner
+        return runner
 
     def _pass_through(self, args: tuple[Any, ...], consumer_tag: str) -> None:
         """auto_ack: the broker forgot the message when it sent it. Refusing it would lose it."""
         tell_of_auto_ack(consumer_tag)
         self.callback(*args)
 
-    def _refuse(self, seat: ChannelScope, method: Any, error: RedeliverError) -> None:
+    def _refuse(self, scope: ChannelScope, method: Any, error: RedeliverError) -> None:
         """Stop a consumer that cannot be served, in a loop that would reconnect for ever if this were raised into it.
 
         Its messages stay unsettled until the channel is closed.
         """
         log.error("the consumer %s is cancelled, and its messages stay unsettled: %s", method.consumer_tag, error)
-        seat.raw.basic_cancel(method.consumer_tag)
+        scope.raw.basic_cancel(method.consumer_tag)
 
-    def source_of(self, seat: ChannelScope, method: Any, properties: Any) -> Destination:
+    def source_of(self, scope: ChannelScope, method: Any, properties: Any) -> Destination:
         """Return the queue. Raises ConfigError if it is not known; nothing is done with the message."""
         if self._queue is not None:
             return self._queue
-        found = seat.sources.get(method.consumer_tag)
+        found = scope.sources.get(method.consumer_tag)
         if found is None:
             copied = "CC" in (properties.headers or {})  # sent to several queues; the routing key names one of them
             if method.exchange or copied:
@@ -240,5 +240,5 @@ class Redelivering:
                     where=repr(self),
                     cure='Name it: redelivering(..., queue="orders")',
                 )
-            found = seat.sources[method.consumer_tag] = Destination(method.routing_key)
+            found = scope.sources[method.consumer_tag] = Destination(method.routing_key)
         return found

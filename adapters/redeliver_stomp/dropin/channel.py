@@ -54,13 +54,13 @@ class ConnectionScope(SettlementScope):
             raise ConfigError(f"{type(connection).__name__} speaks no STOMP 1.1 or 1.2", cure=cure)
         self._old = version == "1.1"
         self.line = StompUserConnection(connection, self._lost)
-        self.post = ConnectionCopyPublisher(self.line, self)
+        self.publisher = ConnectionCopyPublisher(self.line, self)
         self.owner: ScopeOwner | None = None
         self.subscriptions: dict[str, SubscribedSource] = {}
         self.retired: set[str] = set()  # ids of ours that were unsubscribed: what still comes is the broker's
         self._late = BoundedLog(log)
         self.claims = Claims()
-        self.transactions = CodeTransactions(connection, self, self.line, self.post, self.claims)
+        self.transactions = CodeTransactions(connection, self, self.line, self.publisher, self.claims)
         self._settled_there: set[DeliveryTag] = set()  # the broker has the ACK, and the core is still to be told
         self._gone: dict[DeliveryTag, Destination] = {}  # unsettled on connections that were lost, the oldest first
         self._foreign = False  # there were subscriptions that are none of ours
@@ -77,9 +77,9 @@ class ConnectionScope(SettlementScope):
     @classmethod
     def of(cls, connection: Any) -> ConnectionScope:
         """The one of this connection object; it is kept on it, and goes with it."""
-        found: ConnectionScope | None = vars(connection).get("_redeliver_seat")
+        found: ConnectionScope | None = vars(connection).get("_redeliver_scope")
         if found is None:
-            found = connection._redeliver_seat = cls(connection)
+            found = connection._redeliver_scope = cls(connection)
         return found
 
     @property
@@ -94,8 +94,8 @@ class ConnectionScope(SettlementScope):
             return None  # a copy at the tail of a topic, which a window of one leads to, would reach all subscribers
         return max(1, found.prefetch)
 
-    def withdraw(self, turn: CallbackRun) -> bool:
-        return self.transactions.withdraw(turn)
+    def withdraw(self, run: CallbackRun) -> bool:
+        return self.transactions.withdraw(run)
 
     def beside_transactions(self) -> AbstractContextManager[bool]:
         """Tell whether a COMMIT of ours would do harm now, as `CodeTransactions.beside`."""
@@ -113,9 +113,9 @@ class ConnectionScope(SettlementScope):
             return None
         return run if run is not None and run.inside else None
 
-    def write(self, delivery: Delivery, word: Settlement) -> None:
+    def write(self, delivery: Delivery, settlement: Settlement) -> None:
         """`accepted` alone is honoured by this broker: everything else stays unsettled."""
-        if word != "accepted":
+        if settlement != "accepted":
             return
         tag = delivery.tag
         if tag in self._settled_there:
@@ -217,7 +217,7 @@ class ConnectionScope(SettlementScope):
         self._receipts.clear()
         self._settled_there.clear()
         self._unknown.clear()
-        self.post.lost()
+        self.publisher.lost()
 
     # -- subscriptions ------------------------------------------------------------------------------
 
@@ -302,7 +302,7 @@ class ConnectionScope(SettlementScope):
         mine = [name for name in (str(id), f"{id}{RETRIES}") if name in self.subscriptions]
         if mine and self.line.here:
             self.closing()
-        for name in mine:  # what waits for its turn is the broker's again
+        for name in mine:  # what waits to be run is the broker's again
             del self.subscriptions[name]
             self.retired.add(name)
 
@@ -320,9 +320,9 @@ class ConnectionScope(SettlementScope):
         if not mine:
             self._unsubscribe(id, headers, **more)
         elif self.line.here:
-            self.post.when_idle(leave)
+            self.publisher.when_idle(leave)
         else:
-            self._meanwhile(lambda done: self.post.when_idle(lambda: in_turn(leave, done)))
+            self._meanwhile(lambda done: self.publisher.when_idle(lambda: in_turn(leave, done)))
 
     def _meanwhile(self, work: Callable[[Callable[[], None]], None], what: str = "the UNSUBSCRIBE goes out") -> None:
         """Let our thread do it, and wait for a while: behind a slow callback it is done later."""
@@ -348,7 +348,7 @@ class ConnectionScope(SettlementScope):
     def _nacked(self, id: Any, *args: Any, **kwargs: Any) -> None:
         self._said(Requeued("nack"), self._nack, id, args, kwargs)
 
-    def _said(self, word: Exception, by_hand: Callable[..., Any], of: Any, args: Any, kwargs: Any) -> None:
+    def _said(self, settlement: Exception, by_hand: Callable[..., Any], of: Any, args: Any, kwargs: Any) -> None:
         names = ("subscription", "transaction", "receipt") if self._old else ("transaction", "receipt")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         tag = (of, str(given.get("subscription"))) if self._old else of
@@ -364,23 +364,23 @@ class ConnectionScope(SettlementScope):
                 return self._late.error(text, source, tag)
             text = "a settlement of %s came too late and is dropped: it is settled already, or lost"
             return self._late.error(text, tag)
-        if transaction and word is not ACK:
+        if transaction and settlement is not ACK:
             raise RefusedHere(
                 "ActiveMQ takes no NACK in a transaction",
                 where=str(run.delivery.destination),
                 cure="Abort the transaction first, then nack without transaction=",
             )
-        word = because_of(word, run.before)
-        if isinstance(word.__cause__, RefusedHere):  # which the code has caught: its message has not failed
+        settlement = because_of(settlement, run.before)
+        if isinstance(settlement.__cause__, RefusedHere):  # which the code has caught: its message has not failed
             return self._late.error(
-                "%r: a nack is dropped, and the message stays unsettled: %s", run.delivery, word.__cause__
+                "%r: a nack is dropped, and the message stays unsettled: %s", run.delivery, settlement.__cause__
             )
         if not self.lives(run.delivery.generation):
             text = "%r: a settlement by the code came too late and is dropped: its subscription or connection is gone"
             self._late.error(text, run.delivery)
             if transaction or not run.inside:
                 return
-        runs = self._claimed(run, word)
+        runs = self._claimed(run, settlement)
         if not runs:
             return self._late.error(
                 "%r: a settlement by the code came too late and is dropped: it is settled, held for a retry, lost, or "
@@ -389,11 +389,11 @@ class ConnectionScope(SettlementScope):
             )
         if transaction:
             return self._join(runs, transaction, receipt)
-        if word is ACK and receipt:
+        if settlement is ACK and receipt:
             self._receipts[tag] = receipt
-        self._settle(runs, word)
+        self._settle(runs, settlement)
 
-    def _claimed(self, run: CallbackRun, word: Exception) -> list[CallbackRun]:
+    def _claimed(self, run: CallbackRun, settlement: Exception) -> list[CallbackRun]:
         """Return what a settlement is for: nothing if it is too late; in `client` mode earlier messages too.
 
         An ACK there covers those of its own subscription that the code has in hand. Messages that we hold stay ours.
@@ -401,7 +401,7 @@ class ConnectionScope(SettlementScope):
         with self.claims.lock:
             if not self.claims.take(run):
                 return []
-            if word is not ACK or run.given.to.ack != "client":
+            if settlement is not ACK or run.given.to.ack != "client":
                 return [run]
             earlier = [
                 each
@@ -416,16 +416,16 @@ class ConnectionScope(SettlementScope):
         if able:
             self.transactions.join(able, transaction, receipt)
 
-    def _settle(self, runs: list[CallbackRun], word: Exception) -> None:
+    def _settle(self, runs: list[CallbackRun], settlement: Exception) -> None:
         """Carry out a settlement outside of transactions. Another thread's ACK goes out now, whatever callback runs."""
         if self.line.here:
             for run in runs:
-                run.keeper.word(run, word)
+                run.keeper.word(run, settlement)
             return
         frames = []
         for run in runs:
-            run.given.pending = word
-            if word is ACK and self._goes_at_once(run):
+            run.given.pending = settlement
+            if settlement is ACK and self._goes_at_once(run):
                 tag = run.delivery.tag
                 self._settled_there.add(tag)
                 frames.append(self.ack_frame(run.delivery, receipt=self._receipts.pop(tag, "")))
@@ -443,8 +443,8 @@ class ConnectionScope(SettlementScope):
         """Let the core hear of what was said of a run on another thread. From any thread."""
         if not self.line.here:
             self.line.hop(lambda: self.tell(run))
-        elif (word := self.claims.pending(run)) is not None:
-            run.keeper.word(run, word)
+        elif (settlement := self.claims.pending(run)) is not None:
+            run.keeper.word(run, settlement)
 
 
 def in_turn(*calls: Callable[[], object]) -> None:

@@ -83,8 +83,8 @@ class Claims:
         """Return the settlement that another thread gave and that the core has not heard of, once."""
         handed: HandedFrame = run.given
         with self.lock:
-            word, handed.pending = handed.pending, None
-        return word
+            settlement, handed.pending = handed.pending, None
+        return settlement
 
     def end(self, run: CallbackRun, error: BaseException | None) -> Exception | None:
         """Claim the run for the end of its callback, if nobody else has. Return what another thread said before."""
@@ -92,9 +92,9 @@ class Claims:
         if error is None and not run.returning_settles and handed.pending is None:
             return None
         with self.lock:
-            word, handed.pending = handed.pending, None
+            settlement, handed.pending = handed.pending, None
             if run.promised:
                 handed.raised = None if isinstance(error, RefusedHere) else error
-            elif word is None:
+            elif settlement is None:
                 handed.claimed = True
-        return word
+        return settlement

@@ -51,7 +51,7 @@ class StompUserConnection:
         self.transport.process_frame = self._frame
         self._hurry()
 
-    # -- what the shared core asks of a ground ------------------------------------------------------
+    # -- what the shared core asks of a connection --------------------------------------------------
 
     @property
     def broker(self) -> str:

@@ -60,11 +60,11 @@ log = logging.getLogger("redeliver_mw.stomp")
 class StompCallbackRunner(CallbackRunner):
     """Of one wrapped listener, on one connection object. On that one's thread of ours."""
 
-    def __init__(self, listener: Any, terms: DropinOptions, seat: ConnectionScope, publisher: str | None) -> None:
-        post = seat.post if publisher is None else CompanionPublisher(publisher, "activemq+stomp")
-        can = replace(capabilities(seat.line.version, scheduler=True), trust={"schedule": Trust.UNKNOWN})
-        super().__init__(terms, seat.line, post, can)
-        self.listener, self._seat = listener, seat
+    def __init__(self, listener: Any, terms: DropinOptions, scope: ConnectionScope, publisher_url: str | None) -> None:
+        publisher = scope.publisher if publisher_url is None else CompanionPublisher(publisher_url, "activemq+stomp")
+        can = replace(capabilities(scope.line.version, scheduler=True), trust={"schedule": Trust.UNKNOWN})
+        super().__init__(terms, scope.line, publisher, can)
+        self.listener, self._scope = listener, scope
         self._prefetch: dict[Destination, int] = {}
         self._scheduled = True  # as far as is known
 
@@ -102,38 +102,38 @@ class StompCallbackRunner(CallbackRunner):
         if NOT_SCHEDULED in frame.headers:
             self._not_scheduled(source)
         try:
-            generation = self.generation(self._seat, to.id, source)
+            generation = self.generation(self._scope, to.id, source)
         except RedeliverError as error:
             return log.error("%s: its messages stay unsettled: %s", source, error)
-        if raw in self._seat.convicts(source):
+        if raw in self._scope.convicts(source):
             return None  # run once, and never to be acked: it stays in its queue
         redelivered = b"\nredelivered:true" in raw.head
-        delivery = Delivery(source, generation, self._seat.tag_of(frame.headers), redelivered, raw, READER)
+        delivery = Delivery(source, generation, self._scope.tag_of(frame.headers), redelivered, raw, READER)
         returning = self.terms.returning_settles(to.ack == "auto")
-        self.arrived(CallbackRun(delivery, self._seat, self, HandedFrame(frame, to), returning_settles=returning))
+        self.arrived(CallbackRun(delivery, self._scope, self, HandedFrame(frame, to), returning_settles=returning))
 
-    def begin(self, turn: CallbackRun) -> None:
-        if turn.given.claimed:
-            self._seat.claims.begin(turn)
-        super().begin(turn)
+    def begin(self, run: CallbackRun) -> None:
+        if run.given.claimed:
+            self._scope.claims.begin(run)
+        super().begin(run)
 
-    def ended(self, turn: CallbackRun, error: BaseException | None) -> None:
+    def ended(self, run: CallbackRun, error: BaseException | None) -> None:
         """What the code said on another thread comes before how its callback ended."""
-        word = self._seat.claims.end(turn, error)
-        if word is not None:
-            self.word(turn, word)
-        super().ended(turn, error)
+        settlement = self._scope.claims.end(run, error)
+        if settlement is not None:
+            self.word(run, settlement)
+        super().ended(run, error)
 
-    def lost(self, generation: int, turns: list[CallbackRun]) -> None:
-        super().lost(generation, turns)
+    def lost(self, generation: int, runs: list[CallbackRun]) -> None:
+        super().lost(generation, runs)
         if self.over:
             self._windows.stop()  # its timer ends with the connection's thread
 
-    def closing(self, turn: CallbackRun) -> None:
-        with self._seat.claims.lock:
-            mine = turn.returning_settles and self._seat.claims.take(turn)
+    def closing(self, run: CallbackRun) -> None:
+        with self._scope.claims.lock:
+            mine = run.returning_settles and self._scope.claims.take(run)
         if mine:
-            super().closing(turn)
+            super().closing(run)
 
     def _not_scheduled(self, source: Destination) -> None:
         if not self._scheduled:
@@ -147,9 +147,9 @@ class StompCallbackRunner(CallbackRunner):
         for known, plan in list(self._plans.items()):
             self._plans[known] = replace(plan, ways=replace(plan.ways, schedule=None))
 
-    def invoke(self, turn: CallbackRun) -> object:
-        frame, to = turn.given.frame, turn.given.to
-        headers = {**frame.headers, "JMSXDeliveryCount": str(turn.delivery.delivery_count)}
+    def invoke(self, run: CallbackRun) -> object:
+        frame, to = run.given.frame, run.given.to
+        headers = {**frame.headers, "JMSXDeliveryCount": str(run.delivery.delivery_count)}
         if to.id != to.of:  # a retry of a durable subscription's, from its private queue
             headers |= {"destination": to.destination, "subscription": to.of}
         return self.listener.on_message(plain_frame(frame.cmd, headers, frame.body))
@@ -160,9 +160,9 @@ class Redelivering:
 
     def __init__(self, listener: Any, connection: Any, terms: DropinOptions, publisher: str | None) -> None:
         self.listener = listener
-        self._seat = ConnectionScope.of(connection)
-        self._hands = StompCallbackRunner(listener, terms, self._seat, publisher)
-        self._seat.owner = self._hands
+        self._scope = ConnectionScope.of(connection)
+        self._runner = StompCallbackRunner(listener, terms, self._scope, publisher)
+        self._scope.owner = self._runner
         self._inbox: deque[tuple[SubscribedSource, Any, RawFrame, int]] = deque()
         self._called = False  # our thread will look into the inbox
 
@@ -174,29 +174,29 @@ class Redelivering:
         return f"<redelivering {self.listener!r}>"
 
     def on_disconnected(self) -> None:
-        self._seat.line.disconnected()
+        self._scope.line.disconnected()
         told = getattr(self.listener, "on_disconnected", None)
         if told is not None:
             told()
 
     def on_message(self, frame: Any) -> None:
         """On the receiver thread: handed over, no more."""
-        seat = self._seat
+        scope = self._scope
         name = frame.headers.get("subscription")
-        to, raw = seat.subscriptions.get(name), getattr(frame, RAW, None)
+        to, raw = scope.subscriptions.get(name), getattr(frame, RAW, None)
         if to is None or raw is None:
-            if name not in seat.retired and (to is not None or seat.passes(frame)):
+            if name not in scope.retired and (to is not None or scope.passes(frame)):
                 self.listener.on_message(frame)
             return
-        self._inbox.append((to, frame, raw, seat.line.epoch))
+        self._inbox.append((to, frame, raw, scope.line.epoch))
         if not self._called:  # else what is there by then goes along
             self._called = True
-            seat.line.hop(self._come)
+            scope.line.hop(self._come)
 
     def _come(self) -> None:
         """On our thread: what has come until now."""
         self._called = False
-        line = self._seat.line
+        line = self._scope.line
         try:
             for _ in range(len(self._inbox)):
                 line.guarded(partial(self._take, *self._inbox.popleft()))
@@ -206,10 +206,10 @@ class Redelivering:
                 line.hop(self._come)
 
     def _take(self, to: SubscribedSource, frame: Any, raw: RawFrame, epoch: int) -> None:
-        seat = self._seat
-        current = seat.line.epoch == epoch and not seat.line.leaving
-        if current and seat.subscriptions.get(to.id) is to and seat.owner is self._hands:
-            self._hands.message(to, frame, raw)
+        scope = self._scope
+        current = scope.line.epoch == epoch and not scope.line.leaving
+        if current and scope.subscriptions.get(to.id) is to and scope.owner is self._runner:
+            self._runner.message(to, frame, raw)
 
 
 def redelivering(

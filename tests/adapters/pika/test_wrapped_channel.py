@@ -156,7 +156,7 @@ def test_the_prefetch_window_is_what_basic_qos_said(count: int, shared: bool, wi
         wrap(channel, policy=TWICE)
         channel.basic_qos(prefetch_count=count, global_qos=shared)
         consumer = channel.basic_consume(q.name, Seen())
-        assert vars(channel)["_redeliver_seat"].window(consumer) == window
+        assert vars(channel)["_redeliver_scope"].window(consumer) == window
 
 
 def test_a_prefetch_that_is_set_later_is_that_of_later_consumers(channel: Any, q: Queues) -> None:
@@ -165,7 +165,7 @@ def test_a_prefetch_that_is_set_later_is_that_of_later_consumers(channel: Any, q
     first = channel.basic_consume(q.name, Seen())
     channel.basic_qos(prefetch_count=9)
     second = channel.basic_consume(q.name, Seen())
-    scope = vars(channel)["_redeliver_seat"]
+    scope = vars(channel)["_redeliver_scope"]
     assert (scope.window(first), scope.window(second)) == (5, 9)
 
 
@@ -432,7 +432,7 @@ class Loop:
 
     def unsettled(self) -> list[bytes]:
         """Return the messages that neither the code nor the wrapper has settled, committed or not."""
-        return [run.delivery.body for run in vars(self.channel)["_redeliver_seat"]._open.values()]
+        return [run.delivery.body for run in vars(self.channel)["_redeliver_scope"]._open.values()]
 
     def close(self) -> None:
         self.connection.close()

@@ -143,7 +143,7 @@ def test_a_connection_cut_before_the_confirm_of_a_dead_letter_loses_nothing_and_
     assert len(cuts) == 1
     with channel_on(rabbitmq43) as again:
         again.basic_consume(q.name, wrapped)
-        until(again.connection, lambda: "_redeliver_seat" in vars(again) and nothing_open(again))
+        until(again.connection, lambda: "_redeliver_scope" in vars(again) and nothing_open(again))
     dead = q.dead()
     assert (seen.counts, q.left()) == ([1], [])
     assert {headers["redeliver_failures"] for _, headers in dead} == {"1"}

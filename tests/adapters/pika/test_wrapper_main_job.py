@@ -59,7 +59,7 @@ def show_the_main_job(kind: str, broker: Broker, queue_type: str, consumer: Any,
         def done() -> bool:
             if len(record.handled) < 270 or sum(map(len, record.counts.values())) < 30 * 3 + 30 * 2 + 30 * 3 + 210:
                 return False
-            return not vars(record.channel)["_redeliver_seat"]._open
+            return not vars(record.channel)["_redeliver_scope"]._open
 
         drive(kind, broker, q.name, consumer, done, policy=POLICY)
         assert {number: record.counts[number] for number in ALL} == {n: record.expected(n) for n in ALL}
@@ -102,7 +102,7 @@ def test_the_first_letters_to_a_queue_that_is_not_there_arrive_once_each(rabbitm
         q.put(*map(str, range(40)), headers={"price": Decimal("1.75")})  # shown otherwise than it is sent
         channel.basic_consume(q.name, redelivering(on_message, policy=RedeliveryPolicy(dead_after=1)))
         channel.connection.process_data_events(0.1)
-        until(channel.connection, lambda: not vars(channel)["_redeliver_seat"]._open)
+        until(channel.connection, lambda: not vars(channel)["_redeliver_scope"]._open)
         assert sorted(int(body) for body, _ in q.dead()) == list(range(40))
 
 
@@ -131,7 +131,7 @@ def test_copies_may_go_out_on_a_companion_connection(rabbitmq43: Broker) -> None
         )
         until(channel.connection, lambda: q.channel.queue_declare(q.dlq, durable=True).method.message_count == 2)
         assert {t.name for t in threading.enumerate()} - before == {"redeliver-pika-publisher"}
-        until(channel.connection, lambda: not vars(channel)["_redeliver_seat"]._open)
+        until(channel.connection, lambda: not vars(channel)["_redeliver_scope"]._open)
         assert sorted(body for body, _ in q.dead()) == [b"1", b"2"]
 
 
@@ -165,7 +165,7 @@ def test_a_longer_delay_is_waited_out_on_the_ladder_and_the_copy_shows_how_the_o
         assert 1.0 <= second[0] - first[0] < 4
         assert first[1:] == (1, "amq.topic", "shop.us", False)
         assert second[1:] == (2, "amq.topic", "shop.us", True)
-        until(channel.connection, lambda: not vars(channel)["_redeliver_seat"]._open)
+        until(channel.connection, lambda: not vars(channel)["_redeliver_scope"]._open)
         q.channel.queue_delete(rung)
         assert (q.left(), q.dead()) == ([], [])
 

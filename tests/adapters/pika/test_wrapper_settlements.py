@@ -50,7 +50,7 @@ class Seen:
 
 
 def nothing_open(channel: Any) -> bool:
-    return not vars(channel)["_redeliver_seat"]._open
+    return not vars(channel)["_redeliver_scope"]._open
 
 
 def closed_and_left(channel: Any, q: Queues, least: int = 0) -> list[str]:
@@ -233,7 +233,7 @@ def test_with_settle_callback_only_a_later_ack_settles_also_from_another_thread(
     q.put("good", "silent", "heals")
     channel.basic_consume(q.name, redelivering(seen, policy=TWICE, settle="callback"))
     until(channel.connection, lambda: sorted(seen.counts) == [1, 1, 1, 2])
-    until(channel.connection, lambda: len(vars(channel)["_redeliver_seat"]._open) == 1)
+    until(channel.connection, lambda: len(vars(channel)["_redeliver_scope"]._open) == 1)
     for thread in workers:
         thread.join()
     assert (closed_and_left(channel, q, 1), q.dead()) == (["silent"], [])

@@ -118,8 +118,8 @@ def until(done: Callable[[], Any], timeout: float = 20.0) -> None:
 
 def settled(conn: Any) -> bool:
     """Nothing is in hand, held, or on its way."""
-    seat = vars(conn)["_redeliver_seat"]
-    return not seat._open and not seat.post._waiting
+    scope = vars(conn)["_redeliver_scope"]
+    return not scope._open and not scope.publisher._waiting
 
 
 def put(broker: Broker, queue: str, *bodies: str, headers: Any = None) -> None:

@@ -146,7 +146,7 @@ def test_with_settle_callback_the_later_ack_of_another_thread_counts(activemq63:
     with consuming(activemq63, f"/queue/{queue}", listener, policy=SHORT, settle="callback") as conn:
         until(lambda: len(frames) == 2)
         listener.ack(frames[0])
-        until(lambda: len(vars(conn)["_redeliver_seat"]._open) == 1)
+        until(lambda: len(vars(conn)["_redeliver_scope"]._open) == 1)
     assert [m.body for m in left(activemq63, queue, 1)] == [b"never"]
 
 
