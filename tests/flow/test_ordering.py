@@ -321,7 +321,8 @@ def test_when_the_rest_is_parked_it_comes_back_in_order_behind_what_waited(tmp_p
 
 def test_places_that_the_limbo_refused_are_in_it_once_it_works_again(tmp_path: Path) -> None:
     shop, file = Shop(a0=3), tmp_path / "limbo.db"
-    with shop.app(Order("customer", max_waiting=1), limbo=f"sqlite:///{file}", policy=RedeliveryPolicy(9, 30.0)) as test:
+    order, policy = Order("customer", max_waiting=1), RedeliveryPolicy(9, 30.0)
+    with shop.app(order, limbo=f"sqlite:///{file}", policy=policy) as test:
         other = sqlite3.connect(file, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         send(test, "a0", "a1", "a2")
