@@ -121,7 +121,7 @@ def interrupted(*words: str, url: str | None = None) -> None:
     _, err = process.communicate(timeout=20)
     killer.cancel()
     assert process.returncode == 130
-    assert err == "interrupted; what was under way is the broker's again\n"
+    assert err == "interrupted; the broker has again what was under way\n"
 
 
 def ctrl_c_counts() -> None:

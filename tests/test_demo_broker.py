@@ -172,5 +172,5 @@ def test_ctrl_c_while_compose_is_still_at_it_takes_down_what_is_there(programs: 
     argv = [*DEMO, "--broker", "artemis"]
     done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=30, preexec_fn=ctrl_c_counts)
     assert done.returncode == 130
-    assert done.stderr == "interrupted; what was under way is the broker's again\n"
+    assert done.stderr == "interrupted; the broker has again what was under way\n"
     assert asked(tmp_path)[-1] == "docker compose --project-name redeliver-demo --profile artemis down --volumes"

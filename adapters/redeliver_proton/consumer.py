@@ -134,7 +134,7 @@ class Consumer(proton.Handler):
             self._at_rest()
 
     def on_link_remote_close(self, event: Any) -> None:
-        """Refused, the queue deleted, or the consumer thrown out: its deliveries are the broker's again."""
+        """End a consumer that was refused, lost its queue, or was thrown out: the broker has its deliveries again."""
         if event.link == self._link:
             condition = event.link.remote_condition
             why = f"{condition.name}: {condition.description}" if condition else "the broker closed the link"

@@ -6,7 +6,7 @@ BEGIN, each SEND and each ACK go out in one write and are answered one by one; o
 there a COMMIT, because ActiveMQ commits what is left of a transaction of which a part was refused (seen: the
 ACK without the SEND, a lost message). Moves that wait together share a transaction; one that is refused is
 aborted, after which the originals are unsettled and ours, and each is tried alone. Silence closes the
-connection: then all of it is the broker's again. On the loop's thread.
+connection: then the broker has all of it again. On the loop's thread.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class UnackableMessages:
         return self._broker in _proved and odd(mark[0])
 
     def add(self, mark: Mark) -> None:
-        """It is left in its queue from now on; said once."""
+        """Leave the message in its queue from now on; it is logged once."""
         if mark in self._marks:
             return
         _proved.add(self._broker)

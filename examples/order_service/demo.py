@@ -168,7 +168,7 @@ def main() -> int:
         with the_broker(asked.broker, console) as url:
             return demo(url, 0.5 if asked.fast else 1.0, console)
     except KeyboardInterrupt:
-        print("interrupted; what was under way is the broker's again", file=sys.stderr)
+        print("interrupted; the broker has again what was under way", file=sys.stderr)
         return 130
     except (RedeliverError, BrokerMissing, BrokerFailed) as error:
         print(f"error: {error}", file=sys.stderr)

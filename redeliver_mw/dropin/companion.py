@@ -40,8 +40,7 @@ class NullSink:
 class CompanionPublisher(CopyPublisher, NullSink):
     """Publishes through an adapter that consumes nothing. Methods from any thread; answers on the adapter's.
 
-    An adapter whose first connect does not come about gives up. The next copy has another one; whoever asks for that
-    has waited before, ever longer.
+    An adapter whose first connect fails gives up. The next copy makes another adapter, after a wait that grows.
     """
 
     elsewhere = True

@@ -391,7 +391,7 @@ class KeyLanes:
         return Admitted(over=[(lane.text, place.number)] if place.noted else [])
 
     def _back(self, deliveries: Iterable[Delivery], now: float) -> Admitted:
-        """They are the broker's again, and come again in its order; a copy, and what was being parked, by its name."""
+        """Note that the broker has deliveries again. They come in its order, copies and parked messages by name."""
         going, lanes = Admitted(), dict[KeyLane, None]()
         for delivery in deliveries:
             place = self._places[delivery]

@@ -288,7 +288,7 @@ class Journal:
         if not self._complained:
             self._complained = True
             with suppress(Exception):  # an error of a log handler must not stop the journal
-                _log.error("journal: %s: " + what + " (said once)", self.directory, *values)
+                _log.error("journal: %s: " + what + " (logged once)", self.directory, *values)
 
     # Forking
 

@@ -51,11 +51,11 @@ class LimboWorker:
     """Parks, and has published what is due, for one opened `Limbo`; closes it in the end.
 
     `park`, `published`, `failed` and `back` are called from any thread, never wait and never raise. `publish` and the
-    answers are called on the clerk's thread, and must return at once; each row given to `publish` is answered by
+    answers are called on the worker's thread, and must return at once; each row given to `publish` is answered by
     exactly one of `published`, `failed` and `back`, from any thread. At most `window` rows wait for that.
 
-    While the database fails, what is to be parked is refused, what was published is remembered and removed later, and
-    that is said once. `turn()` is what the thread does over and over: who has a clock that is moved by hand calls it.
+    While the database fails, copies to be parked are refused, published rows are remembered and removed later, and one
+    log line says so. `turn()` is what the thread does over and over; a test with a clock moved by hand calls it.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class LimboWorker:
         self._thread.join(timeout)
         return not self._thread.is_alive()
 
-    # -- the clerk's thread ------------------------------------------------------------------------
+    # -- the worker's thread ------------------------------------------------------------------------
 
     def _work(self) -> None:
         rest = 0.0

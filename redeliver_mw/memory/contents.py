@@ -147,16 +147,16 @@ class BrokerContents:
             expiry = queue.head().properties.expires_at_us
             if expiry is None or expiry > self._clock.now().us:
                 return
-            self.bury(queue, queue.take(), "expired")
+            self.dead_letter(queue, queue.take(), "expired")
 
-    def bury(self, queue: MemoryQueue, message: StoredMessage, why: str) -> None:
+    def dead_letter(self, queue: MemoryQueue, message: StoredMessage, why: str) -> None:
         """Dead-letter a message as the broker itself does, or discard it where the broker has no dead-letter queue."""
         graveyard = (self._ways.expired if why == "expired" else "") or queue.dead_letter
         here = queue.destination.name == graveyard
         if not graveyard or (self._ways.name == "activemq" and (here or not message.durable)):
             self.destroyed += 1
             return
-        self._ways.bury(message, queue.destination, why)
+        self._ways.dead_letter(message, queue.destination, why)
         message.properties = replace(message.properties, expires_at_us=None)
         self.put(self.queues[self.declare(Destination(graveyard))], message)
 

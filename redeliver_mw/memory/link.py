@@ -161,7 +161,7 @@ class MemoryLink:
             elif self._broker.ways.name == "artemis":
                 self._broker.stock.destroyed += 1
             else:
-                self._broker.stock.bury(held.queue, held.message, "rejected")
+                self._broker.stock.dead_letter(held.queue, held.message, "rejected")
             self._refill(held.queue)
 
     def reject(self, tag: Tag, *, requeue: bool = False) -> None:
@@ -175,7 +175,7 @@ class MemoryLink:
             if self._broker.ways.name.startswith("rabbitmq") and requeue:
                 self._return([held], "reject")
             else:
-                self._broker.stock.bury(held.queue, held.message, "rejected")
+                self._broker.stock.dead_letter(held.queue, held.message, "rejected")
             self._refill(held.queue)
 
     def release(self, tag: Tag) -> None:
@@ -260,7 +260,7 @@ class MemoryLink:
         ways.take_back([held.message for held in batch], way, self.protocol, broker.faults)
         for held in batch:
             if ways.exhausted(held.message, held.queue.limit):
-                broker.stock.bury(held.queue, held.message, "delivery_limit")
+                broker.stock.dead_letter(held.queue, held.message, "delivery_limit")
             else:
                 held.queue.put_back(held.message)
 

@@ -138,7 +138,7 @@ class Personality:
         else:
             message.headers["_AMQ_SCHED_DELIVERY"] = str(round(wall * 1000))
 
-    def bury(self, message: StoredMessage, queue: Destination, why: str) -> None:
+    def dead_letter(self, message: StoredMessage, queue: Destination, why: str) -> None:
         """Write on a message what this broker writes when it dead-letters one: `why` is rejected, expired, …"""
         name, expiry = queue.name, message.properties.expires_at_us
         if self.name.startswith("rabbitmq"):

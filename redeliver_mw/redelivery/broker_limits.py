@@ -81,8 +81,8 @@ def unknown(limits: Mapping[Destination, BrokerLimit], *, nack: bool) -> str:
     also = "each failure counts towards it with delay='nack', and " if nack else ""
     return (
         f"whether the broker has a limit of its own for {names} is unknown ({why}). If it has, {also}a lost connection "
-        f"counts, also for what was only prefetched; in the end the broker buries or deletes the message, and our "
-        f"policy is not asked. If you know it: broker_limit=N, 0 for none"
+        f"counts, also for what was only prefetched; in the end the broker dead-letters or deletes the message, and "
+        f"our policy is not asked. If you know it: broker_limit=N, 0 for none"
     )
 
 
@@ -115,7 +115,7 @@ def _most_failures(policy: RedeliveryPolicy) -> int | None:
 
 def _what_it_does(limit: BrokerLimit) -> str:
     if limit.trust is Trust.DECLARED:
-        return "the broker buries or deletes a message"
+        return "the broker dead-letters or deletes a message"
     return f"the broker puts a message into {limit.buried}" if limit.buried else "the broker deletes a message"
 
 

@@ -44,7 +44,7 @@ class StartGivenUp(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class StopReport:
-    """How a stop went. `unsettled` deliveries were in hand or held, and are the broker's again."""
+    """Says how a stop went. `unsettled` deliveries were in hand or held; the broker has them again."""
 
     seconds: float
     unsettled: int
@@ -107,7 +107,7 @@ class Runner:
         self._live.discard(generation)
         running = [d for d in list(self.running) if d.generation == generation and self._claim(d)]
         if self._sequencer is not None:
-            self._sequencer.lost(generation, running)  # before the stories end, and let others go on
+            self._sequencer.lost(generation, running)  # before the deliveries end, and let others go on
         self.feed(GenerationLost(generation, running))
 
     def _claim(self, delivery: Delivery) -> bool:
@@ -118,7 +118,7 @@ class Runner:
 
     def arrived(self, batch: Sequence[Delivery], /) -> None:
         if self.stopping:
-            return  # they stay unsettled, and are the broker's again when we close
+            return  # they stay unsettled, and the broker has them again when we close
         self.pass_on(batch if self._sequencer is None else self._sequencer.come(batch))
 
     def pass_on(self, batch: Sequence[Delivery], /) -> None:

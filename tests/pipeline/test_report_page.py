@@ -348,7 +348,7 @@ def test_it_is_told_how_right_the_back_test_was_where_that_can_be_known(observed
         choices=[{"destination": "orders", "today": "a", "best": "b"}],
     )
     text = told(rows)
-    assert "foretold that 50 % of 200 messages under policy abc would heal within 1 min" in text
+    assert "predicted that 50 % of 200 messages under policy abc would heal within 1 min" in text
     assert f"{share(observed)} did" in text
     assert ("That is more than chance allows" in text) == wrong
 

@@ -270,7 +270,7 @@ class ChannelScope(SettlementScope):
         self.closing()
         return self._close(*args, **kwargs)
 
-    # -- what is said once ------------------------------------------------------------------------
+    # -- what is logged once ------------------------------------------------------------------------
 
     def _tell_of_the_target(self, run: CallbackRun) -> None:
         """Log at the first reject of a source that the queue's own dead-letter exchange is not used."""

@@ -269,7 +269,7 @@ class SharedConnection(ChannelCopyPublisher):
 
     def abort(self, reason: Exception) -> None:
         """Silence: nothing else tells whether a copy was kept. Every delivery on the connection is abandoned."""
-        log.error("the connection is closed, and what is unsettled on it is the broker's again: %s", reason)
+        log.error("the connection is closed, and the broker has its unsettled messages again: %s", reason)
         self.raw._terminate_stream(StreamLostError(str(reason)))
 
     def store(self, out: Outgoing, after: float, answer: OnAnswer, alive: IsAlive) -> None:

@@ -119,7 +119,7 @@ class ProtonUserConnection:
 
     def cut(self, error: BaseException) -> None:
         """Close the socket without a goodbye, as the container does after a failure of it; it may reconnect."""
-        log.error("the connection is closed, and what is unsettled on it is the broker's again: %s", error)
+        log.error("the connection is closed, and the broker has its unsettled messages again: %s", error)
         transport = self.connection.transport
         if transport is not None:
             selectable = getattr(transport, "_selectable", None)

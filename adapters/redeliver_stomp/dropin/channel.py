@@ -192,7 +192,7 @@ class ConnectionScope(SettlementScope):
     def send_ack(self, tag: DeliveryTag, receipt: str | None = None) -> None:
         try:
             self._ack(*(tag if self._old else (tag,)), receipt=receipt)
-        except Exception as error:  # stomp.py's own: the message is the broker's again
+        except Exception as error:  # stomp.py's own: the broker has the message again
             log.debug("an ack did not go out: %r", error)
 
     def ack_headers(self, tag: DeliveryTag) -> list[tuple[str, str]]:
@@ -302,7 +302,7 @@ class ConnectionScope(SettlementScope):
         mine = [name for name in (str(id), f"{id}{RETRIES}") if name in self.subscriptions]
         if mine and self.line.here:
             self.closing()
-        for name in mine:  # what waits to be run is the broker's again
+        for name in mine:  # the broker has again what waits to be run
             del self.subscriptions[name]
             self.retired.add(name)
 

@@ -130,7 +130,7 @@ class StompUserConnection:
     def _write_acks(self, data: bytes) -> None:
         try:
             self.write(data)
-        except Exception as error:  # stomp.py's own and OSError: the messages are the broker's again
+        except Exception as error:  # stomp.py's own and OSError: the broker has the messages again
             log.debug("acks did not go out: %r", error)
 
     def expect(self, answer: OnReceipt, *, shown: str | None = None) -> str:

@@ -148,7 +148,7 @@ class ConnectionCopyPublisher(CopyPublisher):
 
     def _cut(self, why: str) -> None:
         """Closed before anybody is told: a late answer could make a second copy."""
-        log.error("%s: the connection is closed, and what is unsettled on it is the broker's again", why)
+        log.error("%s: the connection is closed, and the broker has its unsettled messages again", why)
         self._line.cut()
 
     def lost(self) -> None:

@@ -6,7 +6,7 @@ A *generation* is one stay of a source at the broker: a channel, a link, a subsc
 belong to the generation that they came in, and are settled in no other (settle-once)::
 
     ready(consumer)              -> the sink is told; deliveries may follow
-    lost(consumer, error)        -> its deliveries are the broker's again; the sink is told once
+    lost(consumer, error)        -> the broker has its deliveries again; the sink is told once
     closed(consumer, error)      -> it was ready before: it is subscribed to again in a second
     refused(consumer, error)     -> the first time the sink is told that it cannot be consumed; later the same
 """

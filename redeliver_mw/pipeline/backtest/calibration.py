@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Is the back-test right here? One policy's results foretold from the histories of others, and compared.
+"""Compares one policy's results with what the histories of other policies predict for it.
 
 The back-test takes for granted that a message heals when it does, however it is tried again. Where retries prolong an
 outage, stall what is behind them or are held up, that is wrong, and no history of one policy shows it. Two do: a lake
@@ -49,7 +49,7 @@ class Check:
 
     @property
     def off(self) -> float:
-        """By how much too many were foretold to heal; below 0, too few."""
+        """Return by how much too many were predicted to recover; below 0, too few."""
         return self.predicted - self.observed
 
     def __str__(self) -> str:

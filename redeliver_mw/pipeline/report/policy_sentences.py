@@ -180,6 +180,6 @@ def _test(one: Tried) -> str:
     messages = f"{share(one.predicted)} of {many(one.messages, 'message')} under policy {policy}"
     apart = "more than chance allows" if one.wrong else "no more than chance allows"
     return (
-        f"Put to the test: other policies' histories foretold that {messages} would heal within "
+        f"Put to the test: other policies' histories predicted that {messages} would heal within "
         f"{duration(one.within_s)}; {share(one.observed)} did. That is {apart}."
     )

@@ -53,7 +53,7 @@ class ArtemisTopology:
     # -- looking ----------------------------------------------------------------------------------
 
     def look_up(self, address: str, answer: OnRouteTarget) -> None:
-        """The address with its queues; an unknown place where this user may not ask (said once)."""
+        """Return the address with its queues; an unknown place if this user may not ask, which is logged once."""
         management = self._management
         if management is None:
             return answer(BrokerUnavailable("there is no connection just now"))

@@ -26,7 +26,7 @@ _VERBS = (
     VerbRecord(ACCEPTED, "gone", "sent, after the last copy is confirmed"),
     VerbRecord(RELEASED, "back", 'held here, or a scheduled copy; with `delay="nack"` sent after a hold', "a hot loop"),
     VerbRecord(MODIFIED, "back", _UNUSED, "a hot loop"),
-    VerbRecord(FAILED, "back, counted", _UNUSED, "a hot loop, until `max-delivery-attempts` buries it"),
+    VerbRecord(FAILED, "back, counted", _UNUSED, "a hot loop, until `max-delivery-attempts` dead-letters it"),
     VerbRecord(HERE, "back, to others only", _UNUSED),
     VerbRecord(ANNOTATED, "back", _UNUSED, "the annotation is ignored"),
     VerbRecord(REJECTED, "dead-letter queue", _NEVER, "the reason is lost"),

@@ -1,0 +1,46 @@
+# SPDX-FileCopyrightText: 2026 The redeliver-mw authors
+# SPDX-License-Identifier: Apache-2.0
+"""Phrases that the project no longer uses do not come back, in code, messages, documentation or examples."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TOPS = ("redeliver_mw", "adapters", "examples")
+
+# What is not written any more, and what is written instead.
+NO_LONGER = {
+    r"broker's again": "the broker has the message again",
+    r"\bbur(?:y|ies)\b": "dead-letter",
+    r"\bstor(?:y|ies)\b": "tracked delivery, or history",
+    r"\b(?:boss|crew|usher|clerk)\b": "listener, pool, sequencer, worker",
+    r"\bsaid once\b": "logged once",
+    r"\bforetold\b": "predicted",
+    r"\bwhoever asks\b": "the caller",
+    r"\bwhat bites\b": "name the problem",
+    r"\bthe handler's word\b": "the handler's settlement",
+    r"\brule \d": "the name of the rule, as in docs/rules.md",
+}
+
+
+def files() -> list[Path]:
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return [*pages, *(path for top in TOPS for path in (ROOT / top).rglob("*.py"))]
+
+
+def test_phrases_that_are_no_longer_used_stand_nowhere() -> None:
+    wrong = re.compile("|".join(NO_LONGER), re.IGNORECASE)
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
+        for path in files()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if (match := wrong.search(line))
+    ]
+    assert found == []
+
+
+def test_each_phrase_is_found_where_it_stands() -> None:
+    examples = ["the Broker's again", "it buries", "a story", "the crew", "said once", "foretold", "Whoever asks"]
+    assert all(any(re.search(phrase, text, re.IGNORECASE) for phrase in NO_LONGER) for text in examples)
