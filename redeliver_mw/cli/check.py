@@ -18,12 +18,13 @@ from ..policy.flatten import flattened
 from ..policy.model import describe
 from ..redaction import redact
 from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
+from .help import example
 from .output import print_json, print_table
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("check")(check)
+    app.command("check", epilog=example('redeliver check "3:1000; 8:move(queue:dlq.$)"'))(check)
 
 
 def check(

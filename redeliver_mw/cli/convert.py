@@ -35,6 +35,7 @@ from ..policy.formats.diagnostics import nearest
 from ..redaction import redact
 from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
 from .explain import DestinationKindOption, source_of
+from .help import example
 from .output import print_json
 
 IN_PART = 3
@@ -43,7 +44,7 @@ _NOTHING = RedeliveryPolicy(None, 0.0, None, expiry=Expiry("discard"))
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("convert")(convert)
+    app.command("convert", epilog=example("redeliver convert policy.toml --to activemq"))(convert)
 
 
 def convert(

@@ -30,6 +30,7 @@ from ..redaction import redact
 from ..redelivery.copies import HISTORY
 from ..session import Session, connect
 from .arguments import Dlq, Json, Url, read_url
+from .help import example
 from .logs import quiet_drivers
 from .output import body_of, cut, headers_of, plain, print_json, print_table, when
 from .signals import ended_by_signals
@@ -48,9 +49,9 @@ def register(app: typer.Typer) -> None:
     dead = typer.Typer(
         help="Dead letters: look at them, and send them back.", no_args_is_help=True, rich_markup_mode=None
     )
-    dead.command("list")(list_)
-    dead.command("show")(show)
-    dead.command("replay")(replay)
+    dead.command("list", epilog=example("redeliver dead list env:BROKER dlq.orders"))(list_)
+    dead.command("show", epilog=example("redeliver dead show env:BROKER dlq.orders"))(show)
+    dead.command("replay", epilog=example("redeliver dead replay env:BROKER dlq.orders --limit 5"))(replay)
     app.add_typer(dead, name="dead")
 
 

@@ -21,6 +21,7 @@ from ..message import Destination
 from ..policy import Arm, RedeliveryPolicy
 from ..policy.findings import findings_at
 from .arguments import Json, Language, Layers, Policy, Strict, print_warnings, read_policies, refuse_findings
+from .help import example
 from .output import print_json, print_table
 from .timeline import (
     FAILURES_LIMIT,
@@ -47,7 +48,7 @@ class DestinationKindOption(StrEnum):
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("explain")(explain)
+    app.command("explain", epilog=example("redeliver explain policy.toml"))(explain)
 
 
 def explain(

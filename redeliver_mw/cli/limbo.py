@@ -14,6 +14,7 @@ import typer
 from ..errors import ConfigError
 from ..redaction import redact
 from .arguments import Json, read_url
+from .help import example
 from .output import body_of, cut, headers_shown, plain, print_json, print_table, when
 
 if TYPE_CHECKING:
@@ -31,9 +32,9 @@ def register(app: typer.Typer) -> None:
     limbo = typer.Typer(
         help="Parked messages: look at them, and have them sent now.", no_args_is_help=True, rich_markup_mode=None
     )
-    limbo.command("list")(list_)
-    limbo.command("show")(show)
-    limbo.command("release")(release)
+    limbo.command("list", epilog=example("redeliver limbo list sqlite:///limbo.db"))(list_)
+    limbo.command("show", epilog=example("redeliver limbo show sqlite:///limbo.db"))(show)
+    limbo.command("release", epilog=example("redeliver limbo release sqlite:///limbo.db --limit 10"))(release)
     app.add_typer(limbo, name="limbo")
 
 

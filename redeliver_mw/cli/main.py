@@ -19,15 +19,16 @@ import typer
 from . import check, convert, dead, explain, limbo
 from . import run as run_command
 from .exit_codes import verdict
+from .help import CommandsByTask
 from .pipeline import main as pipeline_main
 
 COMMANDS = (check, explain, convert, run_command, dead, limbo, pipeline_main)
 
 app = typer.Typer(
     name="redeliver",
+    cls=CommandsByTask,
     help="Redelivery for consumers of message brokers.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,  # this module writes the error messages
     rich_markup_mode=None,  # the texts of policies have many brackets
 )

@@ -16,6 +16,7 @@ from ..runtime.connection_health import not_ready
 from ..runtime.health_server import HealthAddress, serving_health
 from .app_loader import find_app
 from .child import REPORTS
+from .help import example
 from .logs import LogFormat, show_logs
 
 AppLocation = Annotated[str, typer.Argument(metavar="MODULE:APP", help="An App, as shop:app for `app` in shop.py")]
@@ -30,7 +31,7 @@ Health = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("run")(run)
+    app.command("run", epilog=example("redeliver run shop:app --processes 4"))(run)
 
 
 def run(

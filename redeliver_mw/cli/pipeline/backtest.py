@@ -20,6 +20,7 @@ from ...policy import PolicyMap, RedeliveryPolicy
 from ...policy.formats import LANGUAGES
 from ...redaction import redact
 from ..arguments import Json, read_policies
+from ..help import example
 from .options import Conf, LakeFolder, Master, Since, Until, spark
 from .tables import check_file, listed, print_rows, sentences, written_to
 
@@ -77,7 +78,7 @@ Lossy = Annotated[bool, typer.Option("--lossy", help="Write the nearest where th
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command("backtest")(backtest)
+    group.command("backtest", epilog=example("redeliver pipeline backtest lake --candidate policy.toml"))(backtest)
 
 
 def backtest(

@@ -16,6 +16,7 @@ import typer
 
 from ...errors import counted
 from ..arguments import Dlq, Json, Url, read_url
+from ..help import example
 from ..logs import quiet_drivers
 from ..output import plain
 from ..signals import ended_by_signals
@@ -35,7 +36,7 @@ Batch = Annotated[
 
 def register(group: typer.Typer) -> None:
     """Add the command to `redeliver pipeline`."""
-    group.command("drain")(drain)
+    group.command("drain", epilog=example("redeliver pipeline drain env:BROKER dlq.orders lake"))(drain)
 
 
 def drain(

@@ -13,6 +13,7 @@ import typer
 
 from ...errors import counted
 from ..arguments import Json
+from ..help import example
 from .options import LakeFolder
 
 Before = Annotated[str, typer.Option("--before", metavar="DAY", help="Letters that died before this day, in UTC")]
@@ -22,7 +23,7 @@ Remove = Annotated[bool, typer.Option("--execute", help="Do it; without it, it i
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command("forget")(forget)
+    group.command("forget", epilog=example("redeliver pipeline forget lake --before 2026-01-01"))(forget)
 
 
 def forget(

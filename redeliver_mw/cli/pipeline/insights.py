@@ -12,13 +12,14 @@ from contextlib import contextmanager
 import typer
 
 from ..arguments import Json
+from ..help import example
 from ..output import print_table
 from .options import Conf, LakeFolder, Master, Since, Until, spark
 
 
 def register(group: typer.Typer) -> None:
     """Add the command to `redeliver pipeline`."""
-    group.command("insights")(insights)
+    group.command("insights", epilog=example("redeliver pipeline insights lake"))(insights)
 
 
 def insights(

@@ -18,6 +18,7 @@ import typer
 
 from ...errors import ConfigError, counted
 from ..arguments import Json
+from ..help import example
 from ..output import plain, print_table
 from . import backtest, drain, forget, insights, plan, replay, report
 from .options import Conf, LakeFolder, Master, Since, Until, spark, telling
@@ -45,9 +46,9 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(
         help="What months of failures say: journals to a lake, to answers.", no_args_is_help=True, rich_markup_mode=None
     )
-    group.command("compact")(compact)
-    group.command("schema")(schema)
-    group.command("doctor")(doctor)
+    group.command("compact", epilog=example("redeliver pipeline compact journal lake"))(compact)
+    group.command("schema", epilog=example("redeliver pipeline schema events"))(schema)
+    group.command("doctor", epilog=example("redeliver pipeline doctor"))(doctor)
     for part in PARTS:
         part.register(group)
     app.add_typer(group, name="pipeline")

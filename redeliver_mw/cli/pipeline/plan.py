@@ -15,6 +15,7 @@ import typer
 
 from ...errors import ConfigError
 from ..arguments import Json
+from ..help import example
 from ..output import cut, plain, print_table
 from .options import Conf, LakeFolder, Master, spark
 
@@ -80,7 +81,7 @@ RedactOption = Annotated[
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command("plan")(plan)
+    group.command("plan", epilog=example("redeliver pipeline plan lake plan --header tenant=acme"))(plan)
 
 
 def plan(

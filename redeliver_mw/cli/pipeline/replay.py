@@ -16,6 +16,7 @@ from ...errors import counted
 from ...message import Destination
 from ...redaction import redact
 from ..arguments import Json, Url, read_url
+from ..help import example
 from ..logs import quiet_drivers
 from ..output import plain, print_json, print_table
 from ..signals import ended_by_signals
@@ -48,7 +49,7 @@ Wait = Annotated[float, typer.Option("--wait", metavar="S", help="Seconds to wai
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command("replay")(replay)
+    group.command("replay", epilog=example("redeliver pipeline replay plan env:BROKER --execute --rate 500"))(replay)
 
 
 def replay(

@@ -14,6 +14,7 @@ import typer
 
 from ...errors import ConfigError
 from ..arguments import Json, read_policies
+from ..help import example
 from ..output import plain
 from .options import Conf, LakeFolder, Master, Since, Until, spark
 from .tables import listed
@@ -37,7 +38,7 @@ ObjectiveName = Annotated[
 
 def register(group: typer.Typer) -> None:
     """Add the command."""
-    group.command("report")(report)
+    group.command("report", epilog=example("redeliver pipeline report lake --out report.html"))(report)
 
 
 def report(
