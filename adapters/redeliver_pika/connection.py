@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One connection of pika's that is kept up: how it is opened and closed, and what a refusal means.
+"""Keeps one connection of pika's up: opens and closes it, and says what a refusal means.
 
 All of it runs on the thread of the adapter's I/O loop.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One AMQP connection that is kept up: how it is opened and closed, and what a refusal means.
+"""Keeps one AMQP connection up: opens and closes it, and says what a refusal means.
 
 All of it runs on the loop's thread.
 """

@@ -1,6 +1,6 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""One STOMP connection that is kept up: how it is opened and closed, heart-beats, and what a refusal means.
+"""Keeps one STOMP connection up: opens and closes it, beats, and says what a refusal means.
 
 All of it runs on the adapter's thread; the threads of a connection only bring frames.
 """

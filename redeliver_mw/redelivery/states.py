@@ -33,7 +33,7 @@ class State(StrEnum):
 
 
 class Signal(StrEnum):
-    """What a tracked delivery is told."""
+    """Names what a tracked delivery is told."""
 
     HANDLED = "handled"  # the handler succeeded
     HOLD = "wait here"  # the verdict on a failure or an early arrival
@@ -55,7 +55,7 @@ class Signal(StrEnum):
 
 
 class Action(StrEnum):
-    """What is to be done when a delivery takes a step; see `Effects.step`."""
+    """Names what is to be done when a delivery takes a step; see `Effects.step`."""
 
     NOTHING = "-"
     ACCEPT = "settle: accepted"

@@ -25,7 +25,7 @@ CHECK_EVERY = 1.0  # seconds between two looks at what waits
 
 
 class QueuedCopy(Protocol):
-    """One copy on its way. `since` and `waited` are the queue's."""
+    """Describes one copy on its way. `since` and `waited` are written by the queue."""
 
     since: float  # when it was added, or written; monotonic seconds
     waited: float  # seconds since then, those left out in which the broker had paused us
@@ -65,7 +65,7 @@ class PublishQueue(Generic[AnyCopy]):
 
     @property
     def idle(self) -> bool:
-        """Whether every copy has been answered."""
+        """Return whether every copy has been answered."""
         return not self.unanswered and not self.unwritten
 
     def add(self, copy: AnyCopy) -> None:

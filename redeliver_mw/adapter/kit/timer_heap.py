@@ -23,7 +23,7 @@ class LoopTimer:
 
     @property
     def waits(self) -> bool:
-        """Whether it is still to be called."""
+        """Return whether the timer is still to be called."""
         return self._fn is not None
 
     def run(self) -> None:

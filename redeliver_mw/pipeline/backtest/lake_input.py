@@ -159,7 +159,7 @@ class TerminalErrors(NamedTuple):
 
 
 def ends_of(rows: Iterable[ObservationRow]) -> TerminalErrors:
-    """From rows with `fingerprint`, `error_type` and `reason`: of `messages`, each combination once or more.
+    """Read rows with `fingerprint`, `error_type` and `reason`: of `messages`, each combination once or more.
 
     An error is tried again by no policy if all its messages ended as rejected or undecodable.
     """

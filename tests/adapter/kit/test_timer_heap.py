@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from redeliver_mw.adapter.kit.timer_heap import LoopTimer, TimerHeap
 
 
@@ -15,7 +17,7 @@ def run_until(heap: TimerHeap, now: float) -> None:
 def test_timers_run_at_their_time_the_earliest_first_and_equal_ones_as_they_were_added() -> None:
     heap, ran = TimerHeap(), list[str]()
     for due, name in ((2.0, "c"), (1.0, "a"), (1.0, "b"), (3.0, "d")):
-        heap.add(due, LoopTimer(lambda name=name: ran.append(name)))  # type: ignore[misc]
+        heap.add(due, LoopTimer(partial(ran.append, name)))
     assert heap.next_due() == 1.0
     run_until(heap, 2.0)
     assert ran == ["a", "b", "c"]
