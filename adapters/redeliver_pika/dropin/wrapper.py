@@ -78,7 +78,7 @@ class PikaCallbackRunner(CallbackRunner):
         self.returning_settles = wrapper.terms.returning_settles(self.driver_settles)
 
     def message(self, scope: ChannelScope, bound: tuple[Any, ...], method: Any, properties: Any, body: bytes) -> None:
-        """Take a message from the driver. Raises ConfigError if nothing can be done right: the message stays unsettled."""
+        """Take a message from the driver. Raises ConfigError if that cannot be done right; it stays unsettled."""
         source = self._wrapper.source_of(scope, method, properties)
         if self._wrapper.is_async:
             self.check_loop()
