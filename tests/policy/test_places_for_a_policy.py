@@ -177,7 +177,7 @@ def stomp_terms(policy: Handed) -> DropinOptions:
     class Listener(stomp.ConnectionListener):
         def on_message(self, frame: Any) -> None: ...
 
-    return redeliver_stomp.redelivering(Listener(), stomp.Connection12(), policy=policy)._hands.terms
+    return redeliver_stomp.redelivering(Listener(), stomp.Connection12(), policy=policy)._runner.terms
 
 
 def proton_terms(policy: Handed) -> DropinOptions:
