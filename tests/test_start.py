@@ -119,20 +119,23 @@ def commands_on_a_broker(name: str) -> list[str]:
 
 
 def test_the_steps_on_a_real_broker_do_what_the_pages_say(rabbitmq43: Broker, tmp_path: Path) -> None:
+    queue = f"orders-{os.getpid()}"  # other tests use the broker, too
     for name in PAGES:
-        write_files((START / name).read_text("utf-8"), tmp_path)
+        page = (START / name).read_text("utf-8")
+        write_files(page.replace('"orders"', f'"{queue}"').replace("DLQ.orders", f"DLQ.{queue}"), tmp_path)
     url = rabbitmq43.url
     run, send_lamp = commands_on_a_broker("first-handler.md")
     send_sofa, listing, showing = commands_on_a_broker("first-dead-letter.md")
     (replay,) = commands_on_a_broker("first-replay.md")
+    listing, showing, replay = (c.replace("DLQ.orders", f"DLQ.{queue}") for c in (listing, showing, replay))
 
     with running(run, tmp_path, url) as app:
         execute_until_done(send_lamp, tmp_path, url)  # the queue is there when the App has started
         assert app.saw("attempt 1: lamp")
         assert execute(send_sofa, tmp_path, url).returncode == 0
-        assert app.saw("dead-lettered to queue:DLQ.orders")
+        assert app.saw(f"dead-lettered to queue:DLQ.{queue}")
         listed = execute(listing, tmp_path, url).stdout
-        assert "queue:orders" in listed
+        assert f"queue:{queue}" in listed
         assert "LookupError: no sofa in stock" in listed
         assert "redeliver_reason" in execute(showing, tmp_path, url).stdout
         app.signal()
