@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,7 @@ def test_a_console_block_holds_one_command_and_no_page_has_a_language_that_is_no
 def test_each_page_leads_to_the_next_one_and_the_first_page_of_all_to_each() -> None:
     pages = [*PAGES, LAST]
     assert {page.name for page in START.glob("*.md")} == set(pages)
-    for name, following in zip(pages, pages[1:], strict=False):
+    for name, following in pairwise(pages):
         assert re.search(rf"^Next: \[[^]]+\]\({following}\)", (START / name).read_text("utf-8"), re.MULTILINE)
     index = (START.parent / "index.md").read_text("utf-8")
     assert [name for name in pages if f"(start/{name})" not in index] == []
