@@ -266,6 +266,7 @@ class Pika(Carrier):
             ready.set()
             while not over.is_set():
                 connection.process_data_events(0.05)
+            connection.sleep(1.0)  # the last copies are there; their answers, and the acks of the originals, may not be
             connection.close()
 
         thread = threading.Thread(target=run, name="dropin")
