@@ -107,7 +107,7 @@ class ChannelTransaction:
                 run.promised = False
                 if tag in commit.written:
                     self._by_commit.add(tag)
-                run.keeper.word(run, settlement)
+                run.listener.code_settled(run, settlement)
                 self._by_commit.discard(tag)
 
     def end(self) -> None:
