@@ -490,7 +490,7 @@ class KeyLanes:
         return going
 
     def _park(self, lane: KeyLane, places: list[Place], now: float) -> Admitted:
-        """Park places. Until the lane has been retrying for twice as long, what comes back too early is parked again."""
+        """Park places. What comes back before the lane has been retrying for twice as long is parked again."""
         if lane.round_at <= now:
             retrying_for = 0.0 if lane.retrying_since is None else now - lane.retrying_since
             lane.round_at = now + max(LEAST_DELAY, min(retrying_for, MOST_DELAY))

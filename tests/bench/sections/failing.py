@@ -4,11 +4,11 @@
 
 Goodput: the healthy ones per second, over that of as many without any failing ones among them; the handler does
 nothing, or takes 1 ms for a healthy one; failing ones fail at once, so that what they cost is not the handler's. Dead
-letters: from the first handler to the last dead letter. Latency: 1000 messages a second are published while they are consumed; from
-the sending of a healthy one to its handler. Giving up: each message fails once, and is a dead letter; per message, from
-the first handler to the last dead letter; by hand with confirms.
+letters: from the first handler to the last dead letter. Latency: 1000 messages a second are published while they are
+consumed; from the sending of a healthy one to its handler. Giving up: each message fails once, and is a dead letter;
+per message, from the first handler to the last dead letter; by hand with confirms.
 
-Where an App rests for 2 s it has been up for eleven seconds: in the first ten it gives no copy to a queue that it made.
+Where an App waits for 2 s it has been up for eleven seconds: in the first ten it gives no copy to a queue that it made.
 """
 
 from __future__ import annotations
