@@ -44,7 +44,7 @@ _VERBS = (
     VerbRecord(
         DELAY,
         "after its delay",
-        "copies for rests from 1.5 s; what is shorter, and the last bit, is held here",
+        "copies for delays from 1.5 s; what is shorter, and the last bit, is held here",
         "up to 0.6 s late",
         basis=Trust.PROBED,
     ),

@@ -4,8 +4,8 @@
 
 Stall: 500 healthy messages of 10 ms of work behind 50 failing ones, which fail at once and wait for 2 s, on 4 workers;
 the time until the last healthy one is done, over the same without the failing ones. Lateness: messages fail, and are
-due again 1000 a second, once all have; how much later than due each begins again. Then `tests.bench.limbo`. Prints Markdown,
-and the versions and the load of the machine beside it, which is part of a figure.
+due again 1000 a second, once all have; how much later than due each begins again. Then `tests.bench.limbo`. Prints
+Markdown, and the versions and the load of the machine beside it, which is part of a figure.
 """
 
 from __future__ import annotations
