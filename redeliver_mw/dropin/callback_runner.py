@@ -29,7 +29,7 @@ from ..redelivery.commands import Arrived, ConsumerRetired, GenerationLost, Hand
 from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
-from ..redelivery.outbox import CLOSED, SendRules, outbox_for
+from ..redelivery.outbox import CLOSED, SendRules, close_outbox, outbox_for
 from ..redelivery.plan import SourcePlan
 from .bounded_log import BoundedLog
 from .callback_settlements import ACK, RefusedHere, Requeued
@@ -250,7 +250,7 @@ class CallbackRunner(ABC):
         run.in_hand = False
         delivery, tick = run.delivery, time.perf_counter()
         ran = tick - run.since
-        sends, delivery.outbox = delivery.outbox.close(), CLOSED
+        sends, delivery.outbox = close_outbox(delivery), CLOSED
         if delivery.known or sends:
             self._feed(HandlerSucceeded(delivery, self._now(), ran, sends))
         elif run.scope.settle(delivery, "accepted") and self._recorder.wanted:

@@ -37,6 +37,7 @@ import proton
 
 from redeliver_mw.dropin import ACK, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
 from redeliver_mw.message import Delivery
+from redeliver_mw.redelivery.outbox import has_sends
 from redeliver_proton.transaction_coordinator import TransactionCoordinator
 from redeliver_proton.transactions import ROLLBACK
 
@@ -256,8 +257,7 @@ def clear_outcome(delivery: Any) -> None:
 
 
 def _refuse_sends(run: CallbackRun) -> None:
-    outbox = run.delivery.outbox
-    if isinstance(outbox, list) and any(sent is not None for sent in outbox):
+    if has_sends(run.delivery):
         raise RefusedHere(
             "what Delivery.send has sent cannot be part of a transaction of the code's own",
             where=str(run.delivery.destination),

@@ -19,6 +19,7 @@ from redeliver_mw.context import current_delivery
 from redeliver_mw.dropin import ACK, BoundedLog, CallbackRun, RefusedHere, Requeued, SettlementScope, because_of
 from redeliver_mw.errors import ConfigError
 from redeliver_mw.message import Delivery, Destination
+from redeliver_mw.redelivery.outbox import close_outbox
 from redeliver_stomp.capabilities import destination_of, private_queue
 from redeliver_stomp.dropin.claims import Claims, SubscribedSource
 from redeliver_stomp.dropin.code_transactions import CodeTransactions
@@ -438,7 +439,7 @@ class ConnectionScope(SettlementScope):
     def _goes_at_once(self, run: CallbackRun) -> bool:
         """Return whether an ACK need not wait: for messages that its callback has sent, or because it is doubtful."""
         delivery = run.delivery
-        return self.lives(delivery.generation) and not doubtful(delivery.native) and not delivery.outbox.close()
+        return self.lives(delivery.generation) and not doubtful(delivery.native) and not close_outbox(delivery)
 
     def tell(self, run: CallbackRun) -> None:
         """Let the core hear of what was said of a run on another thread. From any thread."""

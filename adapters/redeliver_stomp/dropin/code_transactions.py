@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 from redeliver_mw.dropin import CallbackRun, RefusedHere
 from redeliver_mw.message import Delivery
-from redeliver_mw.redelivery.outbox import CLOSED, QueuedSend
+from redeliver_mw.redelivery.outbox import CLOSED, QueuedSend, close_outbox, reopen_outbox
 from redeliver_stomp.dropin.claims import Claims, CodeTransaction, HandedFrame
 from redeliver_stomp.dropin.connection import StompUserConnection
 from redeliver_stomp.dropin.copies import ConnectionCopyPublisher
@@ -211,7 +211,7 @@ class CodeTransactions:
             return
         run.promised = False
         if (sends := transaction.sends.get(run)) is not None:
-            self._reopen(run, [each for each in sends if each not in transaction.sent])
+            reopen_outbox(run.delivery, [each for each in sends if each not in transaction.sent])
         self._scope.settled_by_broker(run)
 
     def _give_back(self, transaction: CodeTransaction, runs: Sequence[CallbackRun]) -> None:
@@ -229,14 +229,14 @@ class CodeTransactions:
             if raised is not None:
                 self._scope.tell(run)
             elif (sends := transaction.sends.get(run)) is not None:
-                self._reopen(run, sends)
+                reopen_outbox(run.delivery, sends)
 
     # -- what our own `delivery.send` has kept ------------------------------------------------------
 
     def _send_outboxes(self, transaction: CodeTransaction) -> None:
         """Write what the code has sent, as part of the transaction."""
         for run in transaction.runs:
-            sends = run.delivery.outbox.close() if run.delivery.outbox is not CLOSED else ()
+            sends = close_outbox(run.delivery) if run.delivery.outbox is not CLOSED else ()
             if sends:
                 transaction.sends[run] = sends
             for sending in sends:
@@ -251,10 +251,6 @@ class CodeTransactions:
         name, receipt = transaction.name, self._user_connection.expect(answered)
         with contextlib.suppress(NotSendable):  # it is tried again, and refused, once the COMMIT is answered
             self._user_connection.write(send_frame(sending.out, receipt, transaction=name, after=sending.after))
-
-    @staticmethod
-    def _reopen(run: CallbackRun, sends: Sequence[QueuedSend]) -> None:
-        run.delivery.outbox = type(run.delivery.outbox)(sends)
 
     @staticmethod
     def _handed(run: CallbackRun) -> HandedFrame:

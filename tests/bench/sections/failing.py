@@ -23,8 +23,8 @@ from tests.bench.rounds import APP, BY_HAND, Case, Ground, Program, Turn
 MODULE, UP = "tests.bench.failing", 11.0
 CONFIRMED = "by hand, confirmed"
 NONE_FAILING, HAND_NONE = "App, none failing", "by hand, none failing"
-GOODPUT, PACED = "goodput, rests of {:g} s", "1000 messages a second"
-LETTERS, GIVING_UP = "2000 messages, 3 rests of 0.2 s", "giving up"
+GOODPUT, PACED = "goodput, delays of {:g} s", "1000 messages a second"
+LETTERS, GIVING_UP = "2000 messages, 3 delays of 0.2 s", "giving up"
 
 
 def turn(side: str, case: Case, name: str | None = None) -> Turn:
