@@ -107,7 +107,7 @@ infrastructure-tests: $(READY) ## every fault on every cluster and pair of broke
 infrastructure: $(READY) ## the same as a table: seconds until consuming again, lost, duplicates, dead letters twice
 	$(VENV)/bin/python -m tests.infrastructure --markdown .infrastructure.md $(INFRASTRUCTURE)
 
-# BENCH is for more: make bench BENCH="--only sick life --rounds 3"
+# BENCH is for more: make bench BENCH="--only failing life --rounds 3"
 bench: $(READY) $(FRAMEWORKS)/.ready ## App and drop-in against loops by hand and other frameworks, on real brokers; half an hour
 	$(VENV)/bin/python -m tests.bench --json .bench/bench.json --markdown .bench/bench.md $(BENCH)
 	@cat .bench/bench.md

@@ -28,7 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from .clock import Clock, SystemClock
 from .errors import ConfigError, RedeliverError, RetryAfter
-from .message import Delivery
+from .message import Delivery, RunOutbox
 from .redelivery import identity
 from .redelivery.headers import read_history_headers
 from .redelivery.outbox import ClosedOutbox
@@ -234,7 +234,7 @@ class IdempotentBlock:
         self._once, self._delivery = once, delivery
         self._claim = uuid.uuid4().hex[:16]
         self._fresh = False
-        self._outbox: Any = None
+        self._outbox: RunOutbox | None = None
 
     def __enter__(self) -> bool:
         self._fresh = self._once._claim(self._delivery, self._claim)

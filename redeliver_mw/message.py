@@ -195,6 +195,28 @@ class Checking(Protocol):
     def unsendable(self, out: Outgoing, /) -> str: ...  # why the message can never be sent; empty if no reason is known
 
 
+class RunOutbox(Protocol):
+    """Takes what a handler sends during one run: one of the outboxes of `redelivery.outbox`."""
+
+    def send(
+        self,
+        delivery: Delivery,
+        destination: str | Destination,
+        body: bytes | str,
+        headers: Mapping[str, Any] | None,
+        after: float,
+        properties: Mapping[str, Any],
+        /,
+    ) -> None: ...
+
+
+class AttemptPlan(Protocol):
+    """What held for a source when an attempt began: `redelivery.plan.attempt_plan` returns all of it."""
+
+    @property
+    def source(self) -> Destination: ...
+
+
 class Delivery:
     """Holds one transfer of a message from the broker to us.
 
@@ -235,8 +257,10 @@ class Delivery:
         self.own_key: str | None = None  # the result of `identity.own_key`, once that was called
         self.known = False  # the interceptor tracks this delivery
         self.in_line = False  # other messages of its key wait for this one, or this one for them
-        self.outbox: Any = None  # the outbox of the current run; None if there was no run
-        self.plan: Any = None  # the plan of its source when the last attempt began; None if there was none
+        self.outbox: RunOutbox | None = None  # the outbox of the current run; None if there was no run
+        self.plan: AttemptPlan | None = (
+            None  # the plan of its source when the last attempt began; None if there was none
+        )
         self._body: bytes | None = None
         self._headers: dict[str, Any] | None = None
         self._properties: Properties | None = None

@@ -73,7 +73,7 @@ class Adapter(Protocol):
     def start(self, sink: Sink, /) -> None: ...
     def subscribe(self, subscription: Subscription, /) -> None: ...
     def settle(
-        self, words: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
+        self, settlements: Sequence[tuple[Delivery, Settlement]], /, *, written: Callable[[], None] | None = None
     ) -> None: ...  # `written`: the settlements were sent, in a live generation
     def publish(self, out: Outgoing, answer: OnAnswer, /, *, after: float = 0.0) -> None: ...  # one answer, once
     def move(

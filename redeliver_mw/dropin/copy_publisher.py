@@ -38,7 +38,7 @@ class UserConnection(Protocol):
 class CopyPublisher(Protocol):
     """Where copies go out; to be inherited from. Only `store` has no default: most brokers need nothing else."""
 
-    elsewhere: bool = False  # its answers come on a thread that is not the driver's
+    off_thread: bool = False  # its answers come on a thread that is not the driver's
 
     def provide(self, plan: SourcePlan) -> None:
         """The first message of a source has come: make sure of what copies of it will need."""

@@ -214,7 +214,7 @@ class KeySequencer:
 
     def _room(self, source: Destination, lanes: KeyLanes) -> int:
         """Return how many may wait behind retrying ones: with held ones, half of the prefetch window."""
-        return self._prefetch[source] // 2 - max(lanes.sick, len(self._interceptor.budget_of(source).held))
+        return self._prefetch[source] // 2 - max(lanes.retrying, len(self._interceptor.budget_of(source).held))
 
     def _follow(self, source: Destination, going: Admitted) -> None:
         if going.gave_up:

@@ -152,6 +152,31 @@ class ClosedOutbox:
         return ()
 
 
+_OUTBOXES = (Outbox, ClosedOutbox)
+
+
+def close_outbox(delivery: Delivery) -> tuple[QueuedSend, ...]:
+    """Return what the current run of the delivery has sent. A later `send` is an error; a second call returns the same.
+
+    Called by the code that ran the handler.
+    """
+    outbox = delivery.outbox
+    assert isinstance(outbox, _OUTBOXES)
+    return outbox.close()
+
+
+def reopen_outbox(delivery: Delivery, sends: Sequence[QueuedSend]) -> None:
+    """Let the current run of the delivery send again, in addition to `sends`."""
+    assert isinstance(delivery.outbox, Outbox)
+    delivery.outbox = type(delivery.outbox)(sends)
+
+
+def has_sends(delivery: Delivery) -> bool:
+    """Return whether the current run of the delivery has sent anything. The outbox stays open."""
+    outbox = delivery.outbox
+    return isinstance(outbox, Outbox) and bool(outbox) and outbox[0] is not None
+
+
 def sends_of(
     delivery: Delivery, past: Past, lineage: str, sends: Sequence[QueuedSend], capabilities: Capabilities
 ) -> list[Outgoing]:

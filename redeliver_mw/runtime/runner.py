@@ -29,7 +29,8 @@ from ..redelivery.commands import Arrived, GenerationLost, HandlerFailed, Handle
 from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.interop import JmsjcaProperties
-from ..redelivery.outbox import CLOSED, QueuedSend, SendRules, outbox_for
+from ..redelivery.outbox import CLOSED, QueuedSend, SendRules, close_outbox, outbox_for
+from ..redelivery.plan import attempt_plan
 from ..telemetry.failure_log import FailureLog
 from .command_executor import CommandExecutor, CopyStore, DeliveryGate
 from .target_maker import TargetMaker
@@ -201,8 +202,8 @@ class Runner:
     def begin(self, delivery: Delivery, /) -> bool:
         self.running[delivery] = self._tick() if self._timed else 0.0
         if not self.stopping and delivery.generation in self._live:
-            delivery.plan = self._plans[delivery.destination]
-            if delivery.plan.policy.language == "jmsjca":
+            plan = delivery.plan = self._plans[delivery.destination]
+            if plan.policy.language == "jmsjca":
                 self._jmsjca.begin(delivery)
             delivery.outbox = self._outbox()
             return True
@@ -235,7 +236,7 @@ class Runner:
     def _ended(self, delivery: Delivery, error: BaseException | None, counted: bool) -> None:
         if self._jmsjca:
             self._listen(delivery)
-        sends, delivery.outbox = delivery.outbox.close(), CLOSED
+        sends, delivery.outbox = close_outbox(delivery), CLOSED
         if error is not None:
             self._failed(delivery, error, counted)
             return self._nudge() if self.stopping else None
@@ -251,7 +252,7 @@ class Runner:
             self.handled += 1
             if self._timed:
                 ran_us = round((tick - since) * 1e6)
-                self._recorder.healthy(delivery, self._consumer, delivery.plan, self._stamps.us(tick), ran_us)
+                self._recorder.healthy(delivery, self._consumer, attempt_plan(delivery), self._stamps.us(tick), ran_us)
         else:
             self.handled += 1
             self.feed(HandlerSucceeded(delivery, self._clock.now(), tick - since if since else 0.0))

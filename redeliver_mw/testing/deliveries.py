@@ -14,7 +14,7 @@ from typing import Any
 
 from ..adapter.capabilities import Capabilities
 from ..message import Delivery, Destination, Outgoing, Past, Properties
-from ..redelivery.outbox import SendRules, outbox_for
+from ..redelivery.outbox import SendRules, close_outbox, outbox_for
 
 _tags = itertools.count(1)
 _Outbox = outbox_for(SendRules(Capabilities(dialect="testing", broker_kind="testing"), limbo=True))
@@ -77,4 +77,4 @@ def sent(delivery: Delivery) -> list[Outgoing]:
 
     Nothing can be sent afterwards.
     """
-    return [sending.out for sending in delivery.outbox.close()]
+    return [sending.out for sending in close_outbox(delivery)]

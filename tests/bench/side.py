@@ -32,7 +32,7 @@ class Task:
     work: float = 0.0  # of the handler, for each message
     journal: str | None = None
     limbo: str | None = None  # with it, counts are crash-safe
-    sick: int = 0  # one message in so many always fails; 0: none
+    fail_every: int = 0  # one message in so many always fails; 0: none
     rest: float = 0.0  # after a failure
     tries: int = 4  # before a dead letter
     pace: float = 0.0  # messages per second, while they are consumed; 0: all are there
@@ -49,16 +49,16 @@ class Task:
         """A healthy body."""
         return "x" * self.body
 
-    def is_sick(self, number: int) -> bool:
-        return bool(self.sick) and number % self.sick == 0
+    def fails(self, number: int) -> bool:
+        return bool(self.fail_every) and number % self.fail_every == 0
 
     def has_id(self, number: int) -> bool:
         return bool(self.ids) and (number + 1) % self.ids == 0
 
     @property
     def letters(self) -> int:
-        """How many are sick."""
-        return sum(map(self.is_sick, range(self.messages)))
+        """How many are failing."""
+        return sum(map(self.fails, range(self.messages)))
 
     @property
     def dead(self) -> str:

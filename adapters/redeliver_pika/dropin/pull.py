@@ -84,7 +84,7 @@ class PulledMessage:
 
     def _settle(self, settlement: Exception) -> None:
         if self._run is not None and self._runner is not None:
-            self._runner.word(self._run, because_of(settlement, self._run.before))
+            self._runner.code_settled(self._run, because_of(settlement, self._run.before))
 
 
 class _PullRunner(PikaCallbackRunner):
@@ -144,7 +144,7 @@ def _pull(
         while channel.is_open and consumer_tag in channel.consumer_tags:
             if _wait(channel, consumer_tag, ready, timeout):
                 run, runner = ready.popleft()
-                if run.seat.lives(run.delivery.generation):
+                if run.scope.lives(run.delivery.generation):
                     runner.begin(run)
                     run.inside = False  # until the block is entered
                     yield PulledMessage(run, runner)
@@ -183,11 +183,11 @@ class _LoopRunner(_PullRunner):
         super().retired(generation)
         for run in waiting:
             self.leave(run)
-            run.seat.settle(run.delivery, "released")
+            run.scope.settle(run.delivery, "released")
 
     def passed(self, run: CallbackRun) -> None:
         """The loop asks for the next message; this one may still be unsettled."""
-        if run.in_hand and run.word is None:
+        if run.in_hand and run.settlement is None:
             self.ended(run, None)
 
 
@@ -232,7 +232,7 @@ class LoopMessages(Redelivering):
                 yield NO_MESSAGE
                 continue
             run, runner = self._ready.popleft()
-            if run.seat.lives(run.delivery.generation):
+            if run.scope.lives(run.delivery.generation):
                 runner.begin(run)
                 run.inside = False  # nothing tells when the loop is done with it
                 yield shown(run.delivery)

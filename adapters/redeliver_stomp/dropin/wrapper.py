@@ -62,8 +62,8 @@ class StompCallbackRunner(CallbackRunner):
 
     def __init__(self, listener: Any, terms: DropinOptions, scope: ConnectionScope, publisher_url: str | None) -> None:
         publisher = scope.publisher if publisher_url is None else CompanionPublisher(publisher_url, "activemq+stomp")
-        can = replace(capabilities(scope.line.version, scheduler=True), trust={"schedule": Trust.UNKNOWN})
-        super().__init__(terms, scope.line, publisher, can)
+        can = replace(capabilities(scope.user_connection.version, scheduler=True), trust={"schedule": Trust.UNKNOWN})
+        super().__init__(terms, scope.user_connection, publisher, can)
         self.listener, self._scope = listener, scope
         self._prefetch: dict[Destination, int] = {}
         self._scheduled = True  # as far as is known
@@ -121,7 +121,7 @@ class StompCallbackRunner(CallbackRunner):
         """What the code said on another thread comes before how its callback ended."""
         settlement = self._scope.claims.end(run, error)
         if settlement is not None:
-            self.word(run, settlement)
+            self.code_settled(run, settlement)
         super().ended(run, error)
 
     def lost(self, generation: int, runs: list[CallbackRun]) -> None:
@@ -174,7 +174,7 @@ class Redelivering:
         return f"<redelivering {self.listener!r}>"
 
     def on_disconnected(self) -> None:
-        self._scope.line.disconnected()
+        self._scope.user_connection.disconnected()
         told = getattr(self.listener, "on_disconnected", None)
         if told is not None:
             told()
@@ -188,26 +188,26 @@ class Redelivering:
             if name not in scope.retired and (to is not None or scope.passes(frame)):
                 self.listener.on_message(frame)
             return
-        self._inbox.append((to, frame, raw, scope.line.epoch))
+        self._inbox.append((to, frame, raw, scope.user_connection.epoch))
         if not self._called:  # else what is there by then goes along
             self._called = True
-            scope.line.hop(self._come)
+            scope.user_connection.hop(self._come)
 
     def _come(self) -> None:
         """On our thread: what has come until now."""
         self._called = False
-        line = self._scope.line
+        user_connection = self._scope.user_connection
         try:
             for _ in range(len(self._inbox)):
-                line.guarded(partial(self._take, *self._inbox.popleft()))
+                user_connection.guarded(partial(self._take, *self._inbox.popleft()))
         finally:
             if self._inbox and not self._called:  # a fault with one of them is not the others'
                 self._called = True
-                line.hop(self._come)
+                user_connection.hop(self._come)
 
     def _take(self, to: SubscribedSource, frame: Any, raw: RawFrame, epoch: int) -> None:
         scope = self._scope
-        current = scope.line.epoch == epoch and not scope.line.leaving
+        current = scope.user_connection.epoch == epoch and not scope.user_connection.leaving
         if current and scope.subscriptions.get(to.id) is to and scope.owner is self._runner:
             self._runner.message(to, frame, raw)
 

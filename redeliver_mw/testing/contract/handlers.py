@@ -75,11 +75,11 @@ def fail_first(times: int) -> Callable[[Delivery], None]:
     return act
 
 
-def fail_if(sick: Callable[[Delivery], bool]) -> Callable[[Delivery], None]:
-    """Return a handler that fails for deliveries for which `sick` returns True."""
+def fail_if(failing: Callable[[Delivery], bool]) -> Callable[[Delivery], None]:
+    """Return a handler that fails for deliveries for which `failing` returns True."""
 
     def act(delivery: Delivery) -> None:
-        if sick(delivery):
-            raise Trouble("this one is sick")
+        if failing(delivery):
+            raise Trouble("this one is failing")
 
     return act

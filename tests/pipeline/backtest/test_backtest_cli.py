@@ -205,7 +205,7 @@ def test_arms_make_the_horizon_longer_and_tell_how_wrong_it_is(lake: str, spark:
     assert orders.p_recover == pytest.approx(healed_by(30, "o"), abs=0.03)
     assert policies_in_use(spark, lake) == {"orders": PRESENT}  # a text that was cut is none
     _, err = said(capsys, lake, "--candidate", IN_USE, "--destination", "mail")
-    assert "how wrong the back-test is here cannot be told: history knows one policy" in err
+    assert "how wrong the back-test is here is not known: history knows one policy" in err
 
 
 def test_a_grid_is_as_many_candidates_as_it_has_combinations(lake: str, capsys: Capture) -> None:

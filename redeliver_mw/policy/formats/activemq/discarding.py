@@ -90,7 +90,7 @@ def _dropped(
     stars = [one for one in endings if stem and "*" in one.pattern.split(".")]
     if not _PLAIN.fullmatch(name) or not all(name.split(".")) or stars:
         report.doubt(
-            f"dropOnly {expression!r:.200} cannot be said here, so what is dead there goes to its dead-letter queue",
+            f"dropOnly {expression!r:.200} cannot be written here, so what is dead there goes to its dead-letter queue",
             where=element.where,
             cure="Write names, or NAME\\..* for all that begin so; or a <policyEntry> with <discarding/>",
         )
