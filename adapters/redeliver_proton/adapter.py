@@ -234,7 +234,7 @@ class ProtonAdapter:
                 self._sources.refused(source, route)
             elif wanted.postpones and not route.postpones:
                 what = f"{wanted.source} gives nothing back with a delay any more"
-                self._sources.refused(source, BrokerError(what))
+                self._sources.refused(source, BrokerError(what, code="delay-not-possible"))
             elif connection is self._line.connection and source.generation not in self._sources.live:
                 source.open(self._line.session, route)
 

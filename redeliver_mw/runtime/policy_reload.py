@@ -190,6 +190,7 @@ class PolicyReloader:
                 f"delays up to {ladder_of(plan):g} s need helper queues that only a start makes",
                 where=str(plan.source),
                 cure=f"Restart the app, or keep the delays within {longest:g} s",
+                code="reload-needs-restart",
             )
 
     def _questions(self, fresh: dict[Destination, SourcePlan]) -> list[ReloadQuestion]:
@@ -236,6 +237,7 @@ class PolicyReloader:
             f"the helper queues for delays up to {ladder_of(about):g} s cannot be had: {why}",
             where=str(about.source),
             cure="Restart the app once they can, or shorten the delays",
+            code="reload-needs-restart",
         )
 
     # -- the outcome ---------------------------------------------------------------------------------
@@ -291,10 +293,14 @@ class PolicyReloader:
 def _policies_in(reading: Reading) -> PolicyMap:
     """Return the policies of a new version. Raises ConfigError if it could not be read."""
     if reading.policies is None:
-        raise reading.error or PolicyError("it cannot be read")
+        raise reading.error or PolicyError("it cannot be read", code="policy-file-not-readable")
     return reading.policies
 
 
 def _all_of(errors: list[RedeliverError]) -> RedeliverError:
     """Return one error that reports all of them."""
-    return errors[0] if len(errors) == 1 else PolicyError("; ".join(str(error) for error in errors))
+    return (
+        errors[0]
+        if len(errors) == 1
+        else PolicyError("; ".join(str(error) for error in errors), code="policy-problems")
+    )

@@ -51,7 +51,9 @@ class ConnectionScope(SettlementScope):
         version = getattr(connection, "version", "")
         if version not in ("1.1", "1.2"):
             cure = "Use stomp.Connection12"
-            raise ConfigError(f"{type(connection).__name__} speaks no STOMP 1.1 or 1.2", cure=cure)
+            raise ConfigError(
+                f"{type(connection).__name__} speaks no STOMP 1.1 or 1.2", cure=cure, code="callback-not-usable"
+            )
         self._old = version == "1.1"
         self.line = StompUserConnection(connection, self._lost)
         self.publisher = ConnectionCopyPublisher(self.line, self)
@@ -239,7 +241,9 @@ class ConnectionScope(SettlementScope):
             return
         if self.line.other_product:
             what = f"this broker is {self.line.other_product}: its acks mean something else than ActiveMQ Classic's"
-            raise ConfigError(what, where=self.line.broker, cure="Use redeliver_proton on Artemis")
+            raise ConfigError(
+                what, where=self.line.broker, cure="Use redeliver_proton on Artemis", code="broker-is-another"
+            )
         self.line._hurry()
         self.owner.subscribed(to)
         self._bare.discard(to.id)
