@@ -82,7 +82,7 @@ class App:
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError(
-                "no broker URL was given", cure="Write App(url), or set REDELIVER_URL", code="broker-url-missing"
+                "no broker URL was given", cure="Write App(url), or set REDELIVER_URL", code="url-missing"
             )
         self._url: BrokerUrl = parse_url(given)
         self._policies = PolicyResolver(self._url.policy, policy, strict=bool(strict_policies))

@@ -25,7 +25,7 @@ def redeliver(policy: str | Path | RedeliveryPolicy | PolicyMap) -> Callable[[F]
     """
     if callable(policy) and not isinstance(policy, RedeliveryPolicy | PolicyMap):
         raise ConfigError(
-            "@redeliver without a policy", cure='Write @redeliver("3:1000; 8:move(queue:dlq.$)")', code="policy-empty"
+            "@redeliver without a policy", cure='Write @redeliver("3:1000; 8:move(queue:dlq.$)")', code="policy-missing"
         )
     meant = policy_of(policy)
 

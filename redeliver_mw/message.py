@@ -355,7 +355,7 @@ class Delivery:
                 "Delivery.send works only while a handler has the delivery",
                 where=str(self.destination),
                 cure="Call it while its handler, callback or block runs; elsewhere publish yourself",
-                code="send-outside-handler",
+                code="send-not-possible",
             )
         self.outbox.send(self, destination, body, headers, after, properties)
 

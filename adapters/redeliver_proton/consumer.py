@@ -240,5 +240,5 @@ def why_refused(wanted: Subscription, error: BaseException) -> RedeliverError:
     if "not-found" in str(error):
         return DestinationMissing(f"{wanted.source} is not there ({error})", cure="Declare it, or check its name")
     return BrokerError(
-        f"{wanted.source} cannot be consumed: {error}", cure="Check this user's permissions", code="consumer-refused"
+        f"{wanted.source} cannot be consumed: {error}", cure="Check this user's permissions", code="queue-refused"
     )

@@ -60,7 +60,7 @@ def why_refused(wanted: Subscription, error: str, broker: str) -> RedeliverError
         f"{wanted.source} cannot be consumed: {error}",
         where=broker,
         cure="Is this user allowed to?",
-        code="consumer-refused",
+        code="queue-refused",
     )
 
 

@@ -164,13 +164,13 @@ def _load(url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
                 f"{url.dialect} is not built yet",
                 where=url.text,
                 cure=f"Built are {', '.join(dialects())}",
-                code="broker-scheme-unknown",
+                code="broker-url-syntax",
             )
         raise ConfigError(
             f"scheme {url.dialect!r} is unknown",
             where=url.text,
             cure=f"Known are {', '.join(dialects())}",
-            code="broker-scheme-unknown",
+            code="broker-url-syntax",
         )
     return _loaded(next(iter(found)).load, url)
 

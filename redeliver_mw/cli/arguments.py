@@ -73,7 +73,7 @@ def read_url(given: str) -> str:
     name = given.removeprefix("env:")
     if not os.environ.get(name):
         raise ConfigError(
-            f"the variable {name!r} is not set", where=given, cure="Set it to the broker's URL", code="variable-not-set"
+            f"the variable {name!r} is not set", where=given, cure="Set it to the broker's URL", code="url-missing"
         )
     return os.environ[name]
 

@@ -185,5 +185,8 @@ def _draw(lanes: list[TimelineLane], source: Destination, file: Path) -> None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
-            f"cannot be written: {reason}", where=str(file), cure="Name a file in a folder of yours", code="output-file"
+            f"cannot be written: {reason}",
+            where=str(file),
+            cure="Name a file in a folder of yours",
+            code="path-not-usable",
         ) from None

@@ -60,5 +60,5 @@ def no_such_letter(id_: str, dlq: Destination, searched: int) -> BrokerError:
 def ambiguous(id_: str, letters: int) -> ConfigError:
     """Return the error for the beginning of more than one id."""
     return ConfigError(
-        f"{id_!r} begins the ids of {letters} letters", where="--id", cure="Write more of it", code="letter-ambiguous"
+        f"{id_!r} begins the ids of {letters} letters", where="--id", cure="Write more of it", code="letter-not-found"
     )

@@ -90,7 +90,7 @@ class MemoryAdapter:
         """
         if subscription.selector:
             raise ConfigError(
-                "the memory broker knows no selectors", where=str(subscription.source), code="selector-not-supported"
+                "the memory broker knows no selectors", where=str(subscription.source), code="selector-refused"
             )
         if subscription.source.kind == "topic" and not subscription.source.subscription:
             raise ConfigError(

@@ -44,13 +44,13 @@ def missing_spark(error: ImportError) -> MissingExtra:
 def lake_error(error: OSError, where: str) -> LakeError:
     """Return a disk's error with its place and its cure."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return LakeError("the disk is full", where=where, cure="Make room and run it again", code="disk-full")
+        return LakeError("the disk is full", where=where, cure="Make room and run it again", code="lake-disk")
     what = f"cannot be read or written: {error.strerror or error}"
     return LakeError(
         what,
         where=where,
         cure="See to it that it is there, and that this user may read and write it",
-        code="disk-refuses",
+        code="lake-disk",
     )
 
 
@@ -97,7 +97,7 @@ def _of_spark(error: Exception, where: str) -> RedeliverError | None:
             f"cannot be read or written: {what}",
             where=where,
             cure="See to the disk, and run it again",
-            code="disk-refuses",
+            code="lake-disk",
         )
     if _OURS.search(text):
         return None

@@ -269,7 +269,7 @@ def _told_url(url: str) -> str:
     name = url.removeprefix("env:")
     if not os.environ.get(name):
         cure = "Set it on the driver and on all executors, as with spark.executorEnv"
-        raise ConfigError(f"the variable {name!r} is not set", where=url, cure=cure, code="variable-not-set")
+        raise ConfigError(f"the variable {name!r} is not set", where=url, cure=cure, code="url-missing")
     return os.environ[name]
 
 

@@ -46,7 +46,7 @@ def before_us(moment: TimeBound) -> int:
     try:
         return micros(moment)
     except (ValueError, OverflowError):
-        raise ConfigError(f"{moment!r} is no time", where="--before", cure=_CURE, code="time-not-usable") from None
+        raise ConfigError(f"{moment!r} is no time", where="--before", cure=_CURE, code="option-value") from None
 
 
 def span(since: TimeBound | None = None, until: TimeBound | None = None) -> TimeRange:
@@ -57,7 +57,7 @@ def span(since: TimeBound | None = None, until: TimeBound | None = None) -> Time
             f"ends at {until}, which is not after {since}",
             where="until",
             cure="Give a later end",
-            code="time-not-usable",
+            code="option-value",
         )
     return found
 
@@ -74,7 +74,7 @@ def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
                 "marts are by day, and this is within one",
                 where=name,
                 cure="Name a day: 2026-11-30",
-                code="time-not-usable",
+                code="option-value",
             )
     return found
 
@@ -88,7 +88,7 @@ def _bound(moment: TimeBound | None, name: str) -> int | None:
     try:
         return None if moment is None else micros(moment)
     except (ValueError, OverflowError):
-        raise ConfigError(f"{moment!r} is no time", where=name, cure=_CURE, code="time-not-usable") from None
+        raise ConfigError(f"{moment!r} is no time", where=name, cure=_CURE, code="option-value") from None
 
 
 def micros(moment: TimeBound) -> int:

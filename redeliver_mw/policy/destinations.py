@@ -93,7 +93,7 @@ class PolicyMap:
                 f"{default!r:.200} is no policy",
                 where="default",
                 cure="Give a RedeliveryPolicy",
-                code="policy-not-a-policy",
+                code="policy-missing",
             )
         values: dict[str, Any] = {
             "default": RedeliveryPolicy() if default is None else default,
@@ -181,11 +181,11 @@ class PolicyMap:
                 self._built(entry.given)
             elif self.build is not None and self.match != "best":
                 raise PolicyError(
-                    "a whole policy among fields", cure="Give its fields as a mapping", code="policy-not-a-policy"
+                    "a whole policy among fields", cure="Give its fields as a mapping", code="policy-missing"
                 )
         except TypeError as error:  # RedeliveryPolicy has no such keyword
             raise PolicyError(
-                f"{error}", where=str(entry), cure="Use the keywords of RedeliveryPolicy", code="policy-not-a-policy"
+                f"{error}", where=str(entry), cure="Use the keywords of RedeliveryPolicy", code="policy-missing"
             ) from None
         except PolicyError as error:
             error.where = f"{entry}: {error.where}" if error.where else str(entry)
@@ -204,7 +204,7 @@ def _entries(given: Mapping[str, Given] | Sequence[MapEntry] | None) -> tuple[Ma
                 f"{getattr(entry, 'given', entry)!r:.200} is no policy",
                 where=str(entry)[:200],
                 cure="Give a RedeliveryPolicy, or a mapping of its keywords",
-                code="policy-not-a-policy",
+                code="policy-missing",
             )
     return tuple(_frozen(entry) for entry in entries)
 

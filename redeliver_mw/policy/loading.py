@@ -132,7 +132,7 @@ def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> Redeli
     raise PolicyError(
         f"{given!r:.200} is no policy",
         cure="Give a policy's text, a RedeliveryPolicy, a PolicyMap, or the Path of a file",
-        code="policy-not-a-policy",
+        code="policy-missing",
     )
 
 
@@ -142,9 +142,7 @@ def _read_layers(files: list[Path], language: str | None, strict: bool) -> Polic
     layers = []
     for file in files:
         if not isinstance(file, Path):
-            raise PolicyError(
-                f"{file!r:.200} is no file", cure="Give several files as Paths", code="policy-file-not-readable"
-            )
+            raise PolicyError(f"{file!r:.200} is no file", cure="Give several files as Paths", code="policy-file")
         text = _text_of(bytes_of(file), file)
         try:
             found = language or detect(text)
@@ -203,10 +201,10 @@ def parse(text: str, language: str | None = None, *, strict: bool = False) -> Re
 
 def _read(text: str, language: str | None, strict: bool, path: Path | None = None) -> PolicyMap:
     if not isinstance(text, str):
-        raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str", code="policy-not-a-policy")
+        raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str", code="policy-missing")
     # only in JMSJCA, if that is named, an empty text is a policy
     if not text.strip(_NOTHING) and (path is not None or language != "jmsjca"):
-        raise PolicyError("it is empty", cure="Write a policy, such as dead_after = 3", code="policy-empty")
+        raise PolicyError("it is empty", cure="Write a policy, such as dead_after = 3", code="policy-missing")
     if half := _HALF.search(text):
         line = text.count("\n", 0, half.start()) + 1
         raise PolicyError(
@@ -262,7 +260,7 @@ def detect(text: str) -> str:
         raise PolicyError(
             f"{text.strip()!r:.200} looks like a file, not like a policy",
             cure="Check that it exists; in Python, hand it over as a Path",
-            code="policy-file-not-found",
+            code="policy-file",
         )
     if _PROPERTIES.search(text):
         from .formats.artemis.properties import looks_like_properties  # most programs never need Artemis
@@ -383,21 +381,19 @@ def _no_file(path: Path) -> PolicyError:
         f"it is {kind}, and no file",
         where=str(path),
         cure="Name a file, or - for the standard input",
-        code="policy-file-not-readable",
+        code="policy-file",
     )
 
 
 def _unreadable(path: Path, error: OSError) -> PolicyError:
     if isinstance(error, FileNotFoundError):
-        return PolicyError(
-            "there is no such file", where=str(path), cure="Check the path", code="policy-file-not-found"
-        )
+        return PolicyError("there is no such file", where=str(path), cure="Check the path", code="policy-file")
     reason = getattr(error, "strerror", None) or type(error).__name__
     return PolicyError(
         f"cannot be read: {reason}",
         where=str(path),
         cure="Name a file that you may read",
-        code="policy-file-not-readable",
+        code="policy-file",
     )
 
 

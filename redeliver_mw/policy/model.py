@@ -482,7 +482,7 @@ def _arm(name: str, given: object, base: RedeliveryPolicy) -> Arm:
         return Arm(name, arm_share(share), _policy(policy, base))
     except TypeError as error:  # RedeliveryPolicy has no such keyword
         raise PolicyError(
-            f"{error}", where=where, cure="Use the keywords of RedeliveryPolicy", code="policy-not-a-policy"
+            f"{error}", where=where, cure="Use the keywords of RedeliveryPolicy", code="policy-missing"
         ) from None
     except PolicyError as error:
         error.where = f"{where}.{error.where}" if error.where else where
@@ -493,7 +493,7 @@ def _policy(given: object, base: RedeliveryPolicy) -> RedeliveryPolicy:
     made = base.replace(**given) if isinstance(given, Mapping) else given
     if not isinstance(made, type(base)):
         cure = "Give a RedeliveryPolicy, or those of its keywords that differ"
-        raise PolicyError(f"{given!r:.200} is no policy", cure=cure, code="policy-not-a-policy")
+        raise PolicyError(f"{given!r:.200} is no policy", cure=cure, code="policy-missing")
     if made.arms:
         raise PolicyError(
             "an arm with arms of its own", cure="Give them to the policy itself, beside this one", code="policy-arms"

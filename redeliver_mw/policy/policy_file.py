@@ -48,7 +48,7 @@ class PolicyFile:
         first = self.read()
         if first.policies is None:
             raise first.error or PolicyError(
-                "it is being written to", where=str(path), cure="Try again", code="policy-file-not-readable"
+                "it is being written to", where=str(path), cure="Try again", code="policy-file"
             )
         self.policies = first.policies
         self.content = first.content
@@ -96,9 +96,7 @@ class PolicyFile:
         except ConfigError as error:
             return Reading(self._unless_changed(before), content, error=error)
         except Exception as error:  # an error of ours, and no reason to stop watching
-            fault = PolicyError(
-                f"it cannot be read: {error!r:.200}", where=str(self.path), code="policy-file-not-readable"
-            )
+            fault = PolicyError(f"it cannot be read: {error!r:.200}", where=str(self.path), code="policy-file")
             return Reading(self._unless_changed(before), content, error=fault)
         return Reading(self._unless_changed(before), content, policies)
 

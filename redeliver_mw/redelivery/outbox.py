@@ -208,7 +208,7 @@ def _over(where: str) -> ConfigError:
         "Delivery.send came after its handler was over",
         where=where,
         cure="Send before the handler returns, and wait for its threads",
-        code="send-outside-handler",
+        code="send-not-possible",
     )
 
 

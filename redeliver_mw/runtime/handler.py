@@ -50,7 +50,7 @@ def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, 
             f"{capabilities.dialect} knows no selectors",
             where=str(spec.source),
             cure="Leave selector out, and let the handler return early",
-            code="selector-not-supported",
+            code="selector-refused",
         )
     ways = delay_options(
         spec.source,

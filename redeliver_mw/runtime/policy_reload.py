@@ -293,7 +293,7 @@ class PolicyReloader:
 def _policies_in(reading: Reading) -> PolicyMap:
     """Return the policies of a new version. Raises ConfigError if it could not be read."""
     if reading.policies is None:
-        raise reading.error or PolicyError("it cannot be read", code="policy-file-not-readable")
+        raise reading.error or PolicyError("it cannot be read", code="policy-file")
     return reading.policies
 
 

@@ -40,7 +40,7 @@ _LOCKED = SqliteProblem("another program holds it locked", "End what holds it, a
 _OF_SQLITE = {
     sqlite3.SQLITE_BUSY: _LOCKED,
     sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_FULL: SqliteProblem("its disk is full", "Make room; nothing was half-written", code="limbo-full"),
+    sqlite3.SQLITE_FULL: SqliteProblem("its disk is full", "Make room; nothing was half-written", code="limbo-disk"),
     sqlite3.SQLITE_READONLY: SqliteProblem(
         "it may not be written to", "Let this user write the file and its folder", code="limbo-not-writable"
     ),
@@ -217,7 +217,7 @@ class Database:
                 "the server's disk is full",
                 where=self.where,
                 cure="Make room; nothing was half-written",
-                code="limbo-full",
+                code="limbo-disk",
             )
         if state in ("25006", "42501"):
             return LimboError(

@@ -227,7 +227,7 @@ class _Asked:
             what,
             where="--grid",
             cure="Name one --destination, or one policy with --present",
-            code="candidate-not-usable",
+            code="backtest-input",
         )
 
 

@@ -63,7 +63,7 @@ def report(
             "it is not said where the page goes",
             where="--out",
             cure="Name a file, or ask for --json",
-            code="output-file",
+            code="path-not-usable",
         )
     # invalid options are reported before Spark is started
     wanted = objective_of(objective) if objective is not None else None

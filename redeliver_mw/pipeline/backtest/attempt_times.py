@@ -113,7 +113,7 @@ def _counts(rows: Iterable[ObservationRow]) -> dict[Group, dict[Kind, dict[int, 
         except (KeyError, ValueError, IndexError, TypeError):
             cure = f"It needs {', '.join(_NAMES)}"
             raise ConfigError(
-                "no row of attempt times", where=f"row {number}", cure=cure, code="backtest-row"
+                "no row of attempt times", where=f"row {number}", cure=cure, code="backtest-input"
             ) from None
         if kind not in KINDS or not isinstance(at, int) or at < 0:
             cure = f"Give one of {', '.join(KINDS)}, and a bin of time"
@@ -121,7 +121,7 @@ def _counts(rows: Iterable[ObservationRow]) -> dict[Group, dict[Kind, dict[int, 
                 f"no row of attempt times: {kind!r:.80}, {at!r:.80}",
                 where=f"row {number}",
                 cure=cure,
-                code="backtest-row",
+                code="backtest-input",
             )
         found[destination, fingerprint or ""][kind][at] += n
     return found

@@ -80,7 +80,7 @@ def shapes(
             "these are too many candidates",
             where="grid",
             cure=f"Name at most {MOST} combinations",
-            code="candidate-not-usable",
+            code="backtest-input",
         )
     found: dict[tuple[object, ...], Shape] = {}
     for values in itertools.product(attempts, initial, multiplier, cap, jitter):
@@ -128,7 +128,7 @@ def _numbers(value: str, part: str) -> Iterable[float]:
 
 
 def _no_grid(where: str, cure: str) -> ConfigError:
-    return ConfigError("this is no grid", where=where, cure=cure, code="candidate-not-usable")
+    return ConfigError("this is no grid", where=where, cure=cure, code="backtest-input")
 
 
 def doing(shape: Shape) -> tuple[object, ...]:

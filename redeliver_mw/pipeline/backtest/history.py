@@ -218,7 +218,7 @@ def _must_differ(names: Sequence[str]) -> None:
     for name in names:
         if name in seen:
             raise ConfigError(
-                "two candidates are called so", where=f"{name:.200}", cure="Give each once", code="candidate-not-usable"
+                "two candidates are called so", where=f"{name:.200}", cure="Give each once", code="backtest-input"
             )
         seen.add(name)
 

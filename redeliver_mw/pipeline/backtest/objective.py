@@ -98,7 +98,7 @@ def recommend(
             "the present policy is not among the candidates",
             where=f"{present!r:.200}",
             cure="Add it",
-            code="candidate-not-usable",
+            code="backtest-input",
         )
     if now.extrapolated:
         return Recommendation(objective, now, None)

@@ -142,5 +142,5 @@ def _no_row(number: int, why: str) -> ConfigError:
         f"no row of the mart recovery: {why}",
         where=f"row {number}",
         cure="Hand over the mart as it is",
-        code="backtest-row",
+        code="backtest-input",
     )

@@ -118,7 +118,7 @@ def refuse_speculation(spark: SparkSession) -> None:
     if spark.conf.get("spark.speculation", "false") == "true":
         what = "a replay with speculative execution would send letters twice"
         raise ConfigError(
-            what, where="spark.speculation", cure="Say --conf spark.speculation=false", code="spark-speculation"
+            what, where="spark.speculation", cure="Say --conf spark.speculation=false", code="spark-settings"
         )
 
 

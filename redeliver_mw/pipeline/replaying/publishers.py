@@ -323,7 +323,7 @@ def _of_disk(error: OSError, folder: str) -> RedeliverError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         cure = "Make room and run it again: it goes on where it was"
         return LakeError(
-            "the disk is full, and what cannot be written down is not sent", where=where, cure=cure, code="disk-full"
+            "the disk is full, and what cannot be written down is not sent", where=where, cure=cure, code="lake-disk"
         )
     return lake_error(error, where)
 

@@ -147,7 +147,7 @@ def findings(root: Element, schema: XmlSchema) -> Iterator[XmlFinding]:
                         "a second one",
                         "a second element of this name",
                         "leave one out",
-                        code="policy-duplicate",
+                        code="policy-conflict",
                     )
                 once.add(child.name)
                 inside.append((child, its))

@@ -146,7 +146,7 @@ def _no_toml(error: ValueError) -> PolicyError:
     what = what[: place.start()]
     if what.startswith(("Cannot overwrite a value", "Cannot declare")):
         return PolicyError(
-            "a key or a table stands there twice", where=where, cure="Leave one of the two out", code="policy-duplicate"
+            "a key or a table stands there twice", where=where, cure="Leave one of the two out", code="policy-conflict"
         )
     return PolicyError(
         f"no TOML: {what[:1].lower()}{what[1:200]}", where=where, cure="See https://toml.io", code="policy-syntax"

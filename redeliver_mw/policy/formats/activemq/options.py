@@ -183,7 +183,7 @@ def _about_the_factor(given: Mapping[str, str], where: str, report: ReportProble
             "collisionAvoidanceFactor and collisionAvoidancePercent say the same",
             where=where,
             cure="Leave one out",
-            code="policy-duplicate",
+            code="policy-conflict",
         )
     report.doubt(
         "collisionAvoidanceFactor is what ActiveMQ's manual calls it; its program does not know that name",

@@ -152,7 +152,7 @@ def _plugin(found: _Found, root: Element, report: ReportProblem) -> tuple[list[M
     plugin = found.plugins[0]
     if len(found.plugins) > 1:
         report.problems.add(
-            "a second redeliveryPlugin", where=found.plugins[1].where, cure="Leave one out", code="policy-duplicate"
+            "a second redeliveryPlugin", where=found.plugins[1].where, cure="Leave one out", code="policy-conflict"
         )
     for name in plugin.attributes:
         if name not in _PLUGIN:
@@ -207,7 +207,7 @@ def _maps(
                         f"a second entry for {kind} {name}",
                         where=each.where,
                         cure="Leave one out",
-                        code="policy-duplicate",
+                        code="policy-conflict",
                     )
                 taken.add((name, kind))
                 entries.append(MapEntry(name, kind, policy))

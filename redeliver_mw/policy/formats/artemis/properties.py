@@ -94,7 +94,7 @@ def read_properties(text: str, problems: Diagnostics, *, strict: bool) -> Addres
     tell = _Findings(problems, strict)
     for one in given:
         if one.key in kept and (one.key.startswith(_SPELLINGS) or one.key == _COUNTED_BEFORE):
-            tell(one, "it stands there twice", "the later one counts; leave one out", code="policy-duplicate")
+            tell(one, "it stands there twice", "the later one counts; leave one out", code="policy-conflict")
         kept.pop(one.key, None)  # the later one is applied later, too
         kept[one.key] = one
     by_match: dict[str, Element] = {}

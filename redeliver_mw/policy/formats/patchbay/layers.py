@@ -54,7 +54,7 @@ def combined(layers: Sequence[tuple[str, str]]) -> Element:
             element.file = file
         whole = root if whole is None else _with_layer(whole, root)
     if whole is None:
-        raise PolicyError("no file", cure="Name at least one", code="policy-file-not-found")
+        raise PolicyError("no file", cure="Name at least one", code="policy-file")
     for element in whole.all_inside():
         element.attributes.pop(COMBINE, None)
     return whole

@@ -161,7 +161,7 @@ def _read_ports(ports: list[Element], sink: _Sink) -> None:
         targets = tuple(dict.fromkeys(Target(one[1], one[0]) for one in outputs if one is not None))
         if sink.ports.setdefault(name.text, targets) != targets:
             sink.problems.add(
-                f"a second port {name.text:.200}", where=port.where, cure="Leave one out", code="policy-duplicate"
+                f"a second port {name.text:.200}", where=port.where, cure="Leave one out", code="policy-conflict"
             )
 
 

@@ -127,7 +127,7 @@ def read(text: str, strict: bool = False) -> PolicyMap:
                 f"a second template {place.name:.200}",
                 where=place.element.where,
                 cure="Leave one out",
-                code="policy-duplicate",
+                code="policy-conflict",
             )
     places: dict[tuple[DestinationKind, str], _Place] = {}
     for place in _places(elements, tuple(KINDS), problems, strict):
@@ -136,7 +136,7 @@ def read(text: str, strict: bool = False) -> PolicyMap:
                 f"a second {place.kind} {place.name:.200}",
                 where=place.element.where,
                 cure="Leave one out",
-                code="policy-duplicate",
+                code="policy-conflict",
             )
     problems.close()
     delay = _consumers_delay(elements, problems)
