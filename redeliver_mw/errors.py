@@ -26,6 +26,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 
+ERROR_CODE = "error_code"  # the attribute of a log record, and the field of a log line in JSON
+
+
 class RedeliverError(Exception):
     """Reports an error that a person can act on.
 

@@ -119,7 +119,7 @@ class ProtonAdapter:
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
         def known(found: Route | RedeliverError) -> None:
             if isinstance(found, RedeliverError):
-                answer("silent" if isinstance(found, BrokerUnavailable) else "refused", str(found))
+                answer("silent" if isinstance(found, BrokerUnavailable) else "refused", found.message)
             elif found.filter and found.only_from is None:
                 answer("refused", f"it takes only what matches {found.filter}, and the rest is lost")
             else:

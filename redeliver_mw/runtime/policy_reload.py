@@ -18,7 +18,7 @@ from functools import partial
 
 from ..adapter.protocol import Adapter, OnAnswer, SupportsLadderExtension, Verdict
 from ..clock import Clock
-from ..errors import ConfigError, PolicyError, RedeliverError
+from ..errors import ERROR_CODE, ConfigError, PolicyError, RedeliverError
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Recorder
 from ..journal.records import PolicyRecord
@@ -259,7 +259,8 @@ class PolicyReloader:
         if not error.where.startswith(str(file)):
             error.where = f"{file}: {error.where}" if error.where else str(file)
         told = trim_utf8(redact(clean(str(error))), ERROR_BYTES)
-        log.error("the new version of a policy file is refused whole, what it said before still holds: %s", told)
+        what = "the new version of a policy file is refused whole, what it said before still holds: %s"
+        log.error(what, told, extra={ERROR_CODE: error.code})
         old = {spec.source: self._stage.plans[spec.source].policy.version for spec in self._files[file]}
         self._note(file, reading, old, error=told)
 
