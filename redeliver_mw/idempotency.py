@@ -203,7 +203,12 @@ class Idempotency:
         if self._key is not None:
             key = self._key(delivery)
             if not isinstance(key, str) or not key:
-                raise ConfigError(f"key= made {key!r} of it", where=repr(delivery), cure="Let it answer a text")
+                raise ConfigError(
+                    f"key= made {key!r} of it",
+                    where=repr(delivery),
+                    cure="Let it answer a text",
+                    code="idempotency-key",
+                )
             return _kept(scope), _kept(key)
         past = delivery.past if delivery.known else read_history_headers(delivery)
         found = identity.message_key(delivery, past)
@@ -212,13 +217,16 @@ class Idempotency:
                 "it has no id that it could be known by",
                 where=repr(delivery),
                 cure="Let its producer set a message id, or give Idempotency a key=",
+                code="idempotency-key",
             )
         return _kept(scope), _kept(found)
 
     def _database(self) -> Database:
         if self._db is None:
             raise ConfigError(
-                "Idempotency has no database", cure='Give it one: Idempotency("sqlite:///limbo.db"); or use `first`'
+                "Idempotency has no database",
+                cure='Give it one: Idempotency("sqlite:///limbo.db"); or use `first`',
+                code="limbo-required",
             )
         with self._opening:
             if not self._is_open:
@@ -275,11 +283,13 @@ def _is(place: tuple[str, str]) -> Any:
 def _dialect(connection: Connection) -> Any:
     name = connection.dialect.name
     if name not in ("sqlite", "postgresql"):
-        raise ConfigError(f"Idempotency cannot be kept in {name}", cure="Use SQLite or PostgreSQL")
+        raise ConfigError(f"Idempotency cannot be kept in {name}", cure="Use SQLite or PostgreSQL", code="limbo-url")
     return postgresql if name == "postgresql" else sqlite
 
 
 def _seconds(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{name}={value!r} is no number of seconds above 0", cure=f"Give {name} seconds")
+        raise ConfigError(
+            f"{name}={value!r} is no number of seconds above 0", cure=f"Give {name} seconds", code="option-value"
+        )
     return float(value)

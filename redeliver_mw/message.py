@@ -72,7 +72,11 @@ class Destination:
         name = rest if colon and head in ("queue", "topic") else text
         name, _, subscription = name.partition("::") if kind == "topic" else (name, "", "")
         if not name or name != name.strip() or subscription != subscription.strip():
-            raise ConfigError(f"{text!r} names no destination", cure="Write a name, `queue:NAME` or `topic:NAME`")
+            raise ConfigError(
+                f"{text!r} names no destination",
+                cure="Write a name, `queue:NAME` or `topic:NAME`",
+                code="destination-name",
+            )
         return cls(name, kind, subscription)
 
     @property
@@ -375,6 +379,7 @@ class Delivery:
                 "Delivery.send works only while a handler has the delivery",
                 where=str(self.destination),
                 cure="Call it while its handler, callback or block runs; elsewhere publish yourself",
+                code="send-not-possible",
             )
         self.outbox.send(self, destination, body, headers, after, properties)
 

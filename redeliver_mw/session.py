@@ -58,7 +58,7 @@ class Session:
         try:
             self._wait(lambda: self._capabilities is not None, ANSWER_TIMEOUT)
             if self._capabilities is None:
-                raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker)
+                raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker, code="broker-timeout")
         except BaseException:
             self._adapter.close(1.0)
             raise
@@ -142,6 +142,7 @@ class Session:
             raise ConfigError(
                 f"{word!r} is not honoured by {self.capabilities.dialect}",
                 cure=f"Use one of {', '.join(sorted(self.capabilities.honours))}",
+                code="verb-not-honoured",
             )
 
         def ask(answer: Callable[[bool], None]) -> None:
@@ -163,7 +164,9 @@ class Session:
 
         verdict, why = self._ask(ask, ANSWER_TIMEOUT)
         if verdict != "ok":
-            raise BrokerError(f"{out.target} did not take the message: {why}", where=self._adapter.broker)
+            raise BrokerError(
+                f"{out.target} did not take the message: {why}", where=self._adapter.broker, code="publish-refused"
+            )
 
     def browse(self, source: str | Destination, limit: int = 100) -> Sequence[Delivery]:
         """Return up to `limit` messages without consuming them.
@@ -218,7 +221,7 @@ class Session:
         ask(answer)
         self._wait(lambda: bool(found), timeout)
         if not found:
-            raise BrokerError("the broker does not answer", where=self._adapter.broker)
+            raise BrokerError("the broker does not answer", where=self._adapter.broker, code="broker-timeout")
         return found[0]
 
     def _answer(self, ask: Callable[[Callable[[T | RedeliverError], None]], None]) -> T:

@@ -305,7 +305,7 @@ class PikaAdapter:
             self._sources.closed(source, error)
         else:
             what = f"{source.subscription.source} cannot be consumed: {error}"
-            self._sources.refused(source, BrokerError(what))
+            self._sources.refused(source, BrokerError(what, code="queue-refused"))
 
     def _over_with(self, source: Consumer) -> None:
         """Give up its generation, with the copies that are not written yet."""

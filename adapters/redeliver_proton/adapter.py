@@ -119,7 +119,7 @@ class ProtonAdapter:
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:
         def known(found: Route | RedeliverError) -> None:
             if isinstance(found, RedeliverError):
-                answer("silent" if isinstance(found, BrokerUnavailable) else "refused", str(found))
+                answer("silent" if isinstance(found, BrokerUnavailable) else "refused", found.message)
             elif found.filter and found.only_from is None:
                 answer("refused", f"it takes only what matches {found.filter}, and the rest is lost")
             else:
@@ -234,7 +234,7 @@ class ProtonAdapter:
                 self._sources.refused(source, route)
             elif wanted.postpones and not route.postpones:
                 what = f"{wanted.source} gives nothing back with a delay any more"
-                self._sources.refused(source, BrokerError(what))
+                self._sources.refused(source, BrokerError(what, code="delay-not-possible"))
             elif connection is self._connection.connection and source.generation not in self._sources.live:
                 source.open(self._connection.session, route)
 

@@ -36,7 +36,11 @@ class Browses:
 
         def routed(route: Route | RedeliverError) -> None:
             if isinstance(route, RedeliverError) or self._connection.session is None:
-                return answer(route if isinstance(route, RedeliverError) else BrokerError("there is no connection"))
+                return answer(
+                    route
+                    if isinstance(route, RedeliverError)
+                    else BrokerError("there is no connection", code="connection-lost")
+                )
 
             def finished(found: Sequence[Delivery] | RedeliverError) -> None:
                 self._open.discard(one)
@@ -93,7 +97,7 @@ class Browse(proton.Handler):
         self._patiently()
 
     def lost(self, error: BaseException) -> None:
-        self._finish(BrokerError(f"{self._source} cannot be browsed: {error}"))
+        self._finish(BrokerError(f"{self._source} cannot be browsed: {error}", code="browse-failed"))
 
     def _drain(self) -> None:
         self._before = len(self._found)

@@ -235,7 +235,10 @@ def why_refused(wanted: Subscription, error: BaseException) -> RedeliverError:
             f"its selector {wanted.selector!r} is refused ({error})",
             where=str(wanted.source),
             cure="Write it in the broker's language; names with a dash stand in double quotes",
+            code="selector-refused",
         )
     if "not-found" in str(error):
         return DestinationMissing(f"{wanted.source} is not there ({error})", cure="Declare it, or check its name")
-    return BrokerError(f"{wanted.source} cannot be consumed: {error}", cure="Check this user's permissions")
+    return BrokerError(
+        f"{wanted.source} cannot be consumed: {error}", cure="Check this user's permissions", code="queue-refused"
+    )

@@ -256,7 +256,7 @@ class StompAdapter:
     def _gone(self, source: Consumer, error: str) -> None:
         """The broker refused its SUBSCRIBE."""
         if source.was_ready:
-            self._sources.refused(source, BrokerError(f"it cannot be consumed: {error}"))
+            self._sources.refused(source, BrokerError(f"it cannot be consumed: {error}", code="queue-refused"))
         else:
             self._sources.refused(source, why_refused(source.subscription, error, self.broker))
 

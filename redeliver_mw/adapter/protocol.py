@@ -173,6 +173,7 @@ class ConnectionReport(NamedTuple):
     last_error: str = ""  # may be of an earlier connection
     last_error_at: float = 0.0  # seconds, wall time; 0: there was none
     blocked: str = ""  # why the broker accepts nothing from the connection although it is connected
+    last_error_code: str = ""  # of `last_error`, if it is an error of redeliver-mw
 
 
 @runtime_checkable

@@ -136,14 +136,21 @@ def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str,
             "a memory broker lives in one process, and this is another",
             where="memory://",
             cure="Use TestApp: test.dead_letters(source), test.replay(source)",
+            code="memory-broker-elsewhere",
         )
     if limit is not None and limit < 1:
-        raise ConfigError(f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all")
+        raise ConfigError(
+            f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all", code="option-value"
+        )
     if id_ is not None and not id_.strip():
-        raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver dead list`")
+        raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver dead list`", code="option-value")
     queue = Destination.parse(dlq)
     if queue.kind == "topic" and not queue.subscription:
-        raise ConfigError(f"{queue} is no queue", cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters")
+        raise ConfigError(
+            f"{queue} is no queue",
+            cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters",
+            code="destination-kind",
+        )
     return address, queue
 
 
@@ -168,7 +175,9 @@ def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delive
     capabilities = session.capabilities
     if capabilities.browse == "none":
         raise ConfigError(
-            f"{capabilities.dialect} cannot look without taking", cure="Use the broker's own tools to look"
+            f"{capabilities.dialect} cannot look without taking",
+            cure="Use the broker's own tools to look",
+            code="browse-not-supported",
         )
     try:
         if capabilities.depth:

@@ -113,9 +113,11 @@ def _open_admin(url: str, limit: int | None, id_: str | None) -> LimboAdmin:
     from ..limbo import LimboAdmin
 
     if limit is not None and limit < 1:
-        raise ConfigError(f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all")
+        raise ConfigError(
+            f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all", code="option-value"
+        )
     if id_ is not None and not id_.strip():
-        raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver limbo list`")
+        raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver limbo list`", code="option-value")
     return LimboAdmin(read_url(url))
 
 

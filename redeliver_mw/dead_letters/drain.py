@@ -225,7 +225,7 @@ class QueueDrain:
         self._waited += QUIET
         if self._waited > PATIENCE:
             if not self._connected_once:
-                raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker)
+                raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker, code="broker-timeout")
             self._over, self._rest = True, f"nothing came for {PATIENCE:.0f} s"
         elif self._connected_once and self._waited >= self._ask_at and self._adapter.capabilities.depth:
             self._ask_at = self._waited + AGAIN_AFTER

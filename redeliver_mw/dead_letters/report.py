@@ -52,9 +52,13 @@ class ReplayReport:
 def no_such_letter(id_: str, dlq: Destination, searched: int) -> BrokerError:
     """Return the error for an id that none of the first `searched` letters has."""
     cure = "Look for it with `redeliver dead list`, which shows more with --limit"
-    return BrokerError(f"no such letter among the first {searched}: {id_!r}", where=str(dlq), cure=cure)
+    return BrokerError(
+        f"no such letter among the first {searched}: {id_!r}", where=str(dlq), cure=cure, code="letter-not-found"
+    )
 
 
 def ambiguous(id_: str, letters: int) -> ConfigError:
     """Return the error for the beginning of more than one id."""
-    return ConfigError(f"{id_!r} begins the ids of {letters} letters", where="--id", cure="Write more of it")
+    return ConfigError(
+        f"{id_!r} begins the ids of {letters} letters", where="--id", cure="Write more of it", code="letter-not-found"
+    )

@@ -127,7 +127,9 @@ class CallbackRunner(ABC):
         """The callback returned `result`. To be overridden where the driver's loop can await."""
         if inspect.isawaitable(result):
             self.leave(run)
-            raise ConfigError("the callback returned an awaitable: this driver has no loop for it")
+            raise ConfigError(
+                "the callback returned an awaitable: this driver has no loop for it", code="callback-not-usable"
+            )
         self.ended(run, None)
 
     def passes(self, error: BaseException) -> bool:

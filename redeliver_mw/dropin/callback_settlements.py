@@ -20,6 +20,8 @@ class Requeued(RetryAfter):
 class RefusedHere(ConfigError):
     """Raised into the user's code, which asked for what a wrapper cannot do. Never a failure of the message."""
 
+    code = "transaction-not-possible"
+
 
 def because_of(settlement: Exception, before: BaseException | None) -> Exception:
     """Give a nack or reject the exception that its code is handling, if that began after the callback was called.

@@ -50,7 +50,12 @@ class CompanionPublisher(CopyPublisher, NullSink):
         parsed = parse_url(url)
         if parsed.dialect != dialect:
             scheme = dialect.partition("+")[0]
-            raise ConfigError(f"publisher= is no {scheme} here", where=parsed.text, cure=f"Give a {scheme}:// URL")
+            raise ConfigError(
+                f"publisher= is no {scheme} here",
+                where=parsed.text,
+                cure=f"Give a {scheme}:// URL",
+                code="publisher-url",
+            )
         self._url = parsed
         self._adapter: Adapter | None = adapter_for(parsed)  # None: it was given up
         self._started = False

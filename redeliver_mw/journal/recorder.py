@@ -124,10 +124,14 @@ def journal_healthy_option(told: Any, journal: object) -> Healthy:
     Raises ConfigError for an unknown value, and for any value but the default without a journal.
     """
     if told not in HEALTHY:
-        raise ConfigError(f"journal_healthy={told!r} is unknown", cure=f"Choose one of {', '.join(HEALTHY)}")
+        raise ConfigError(
+            f"journal_healthy={told!r} is unknown", cure=f"Choose one of {', '.join(HEALTHY)}", code="option-value"
+        )
     if told != "all" and journal is None:
         raise ConfigError(
-            f"journal_healthy={told!r} needs a journal, and none is given", cure='Give journal="journal/"'
+            f"journal_healthy={told!r} needs a journal, and none is given",
+            cure='Give journal="journal/"',
+            code="option-value",
         )
     found: Healthy = told
     return found

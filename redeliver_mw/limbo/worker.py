@@ -204,7 +204,7 @@ class LimboWorker:
                 lines.append((lines_of(job.parking, now_us), job.parking.out.copy_id))
                 good.append(job)
             except NotCopyable as error:
-                _tell(job, "unfit", str(error))
+                _tell(job, "unfit", error.message)
             except Exception as error:
                 _tell(job, "refused", str(error))
         try:

@@ -89,9 +89,13 @@ class MemoryAdapter:
         Raises ConfigError for a selector, which this broker does not support, and for a topic without a subscription.
         """
         if subscription.selector:
-            raise ConfigError("the memory broker knows no selectors", where=str(subscription.source))
+            raise ConfigError(
+                "the memory broker knows no selectors", where=str(subscription.source), code="selector-refused"
+            )
         if subscription.source.kind == "topic" and not subscription.source.subscription:
-            raise ConfigError("a topic needs a subscription with a name", where=str(subscription.source))
+            raise ConfigError(
+                "a topic needs a subscription with a name", where=str(subscription.source), code="subscription-missing"
+            )
         self._loop.call_soon(functools.partial(self._consumers.subscribe, subscription))
 
     def settle(
@@ -120,7 +124,7 @@ class MemoryAdapter:
         Raises ConfigError if the broker has no transactions.
         """
         if not self.capabilities.atomic_move:
-            raise ConfigError(f"{self.capabilities.dialect} has no transactions")
+            raise ConfigError(f"{self.capabilities.dialect} has no transactions", code="transaction-not-possible")
         self._loop.call_soon(functools.partial(self._move, delivery, tuple(outs), answer))
 
     def check(self, target: Destination, answer: OnAnswer, /, *, declare: bool) -> None:

@@ -127,7 +127,7 @@ class MemoryConsumers:
             cure = "Declare it, or let `declare=` make it"
             raise DestinationMissing(f"no queue {source.name}", where=self._broker.id, cure=cure)
         if queue.taken(subscription.exclusive):
-            raise BrokerError(f"{source} has another consumer already", where=self._broker.id)
+            raise BrokerError(f"{source} has another consumer already", where=self._broker.id, code="source-in-use")
         return queue
 
     def _pull(self, memory_generation: MemoryGeneration) -> None:

@@ -289,4 +289,6 @@ def personality(name: str) -> Personality:
         return PERSONALITIES[name]
     except KeyError:
         cure = f"Choose one of {', '.join(PERSONALITIES)}"
-        raise ConfigError(f"{name!r} is no personality of the memory broker", cure=cure) from None
+        raise ConfigError(
+            f"{name!r} is no personality of the memory broker", cure=cure, code="broker-url-option"
+        ) from None

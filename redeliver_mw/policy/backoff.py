@@ -72,7 +72,12 @@ class Backoff(ABC):
     def listed(delays: Sequence[float]) -> Backoff:
         """Return a back-off of one delay after another; the last one repeats. Raises PolicyError if there is none."""
         if not delays:
-            raise PolicyError("an empty list of delays", where="backoff", cure="Give at least one delay in seconds")
+            raise PolicyError(
+                "an empty list of delays",
+                where="backoff",
+                cure="Give at least one delay in seconds",
+                code="policy-value",
+            )
         return Steps(tuple(enumerate(delays, 1)))
 
     @staticmethod
@@ -133,6 +138,7 @@ class Steps(Backoff):
                     f"step {at!r} after step {reached}",
                     where="backoff",
                     cure="Number the steps 1, 2, 3, … upwards",
+                    code="policy-value",
                 )
             reached = at
 
@@ -184,7 +190,9 @@ class Linear(Backoff):
     def __post_init__(self) -> None:
         object.__setattr__(self, "start", seconds_of(self.start, "the start"))
         if isinstance(self.increment, bool) or not math.isfinite(self.increment):
-            raise PolicyError(f"the increment is {self.increment!r}", where="backoff", cure="Give seconds")
+            raise PolicyError(
+                f"the increment is {self.increment!r}", where="backoff", cure="Give seconds", code="policy-value"
+            )
 
     def span(self, failures: int) -> DelaySpan:
         delay = min(max(self.start + self.increment * (failures - 1), 0.0), LONGEST)
@@ -208,7 +216,12 @@ class Uniform(Backoff):
     def __post_init__(self) -> None:
         low, high = seconds_of(self.low, "the shortest delay"), seconds_of(self.high, "the longest delay")
         if low > high:
-            raise PolicyError(f"from {low:g} s to {high:g} s", where="backoff", cure="Give the shorter delay first")
+            raise PolicyError(
+                f"from {low:g} s to {high:g} s",
+                where="backoff",
+                cure="Give the shorter delay first",
+                code="policy-value",
+            )
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -311,7 +324,9 @@ class Spread(Backoff):
     def __post_init__(self) -> None:
         factor = number_of(self.factor, "the jitter")
         if factor > 1:
-            raise PolicyError(f"the jitter is {factor:g}", where="backoff", cure="Give a share from 0 to 1")
+            raise PolicyError(
+                f"the jitter is {factor:g}", where="backoff", cure="Give a share from 0 to 1", code="policy-value"
+            )
         object.__setattr__(self, "factor", factor)
 
     def _factor(self, failures: int) -> float:
@@ -359,18 +374,24 @@ def seconds_of(value: object, what: str) -> float:
     """Return a delay as float seconds. Raises PolicyError unless it is a number from 0 to LONGEST."""
     seconds = number_of(value, what)
     if seconds > LONGEST:
-        raise PolicyError(f"{what} is {value!r} s", where="backoff", cure=f"Give at most {LONGEST:g} s")
+        raise PolicyError(
+            f"{what} is {value!r} s", where="backoff", cure=f"Give at most {LONGEST:g} s", code="policy-value"
+        )
     return seconds
 
 
 def number_of(value: object, what: str) -> float:
     """Return a finite float >= 0. Raises PolicyError for any other value."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise PolicyError(f"{what} is {value!r}", where="backoff", cure="Give a finite number, 0 or more")
+        raise PolicyError(
+            f"{what} is {value!r}", where="backoff", cure="Give a finite number, 0 or more", code="policy-value"
+        )
     try:
         return float(value)
     except OverflowError:  # an int larger than all floats
-        raise PolicyError(f"{what} is too large", where="backoff", cure="Give a smaller number") from None
+        raise PolicyError(
+            f"{what} is too large", where="backoff", cure="Give a smaller number", code="policy-value"
+        ) from None
 
 
 def _power(base: float, exponent: int) -> float:

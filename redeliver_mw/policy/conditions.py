@@ -187,6 +187,7 @@ def _checked(name: object) -> str:
     raise PolicyError(
         f"{name!r:.200} is no exception",
         cure=f"{meant}Write its dotted name, package.module.Error; only built-in ones go without a module",
+        code="policy-reference",
     )
 
 

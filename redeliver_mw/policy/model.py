@@ -425,7 +425,12 @@ def arms_of(given: Arms | None, base: RedeliveryPolicy) -> tuple[Arm, ...]:
     if given is None:
         return ()
     if not isinstance(given, Mapping) or not given:
-        raise PolicyError(f"{given!r:.200} has no arms", where="arms", cure="Give {NAME: (SHARE, POLICY)}, or None")
+        raise PolicyError(
+            f"{given!r:.200} has no arms",
+            where="arms",
+            cure="Give {NAME: (SHARE, POLICY)}, or None",
+            code="policy-arms",
+        )
     arms = tuple(_arm(name, given[name], base) for name in sorted(map(arm_name, given)))
     left_over(arm.propensity for arm in arms)
     return arms
@@ -434,10 +439,12 @@ def arms_of(given: Arms | None, base: RedeliveryPolicy) -> tuple[Arm, ...]:
 def arm_name(name: object) -> str:
     """Return the name of an arm. Raises PolicyError if the value is not a valid name."""
     if name == MAIN:
-        raise PolicyError(f"an arm called {MAIN}", where="arms", cure=f"Rename it: {MAIN} is the policy itself")
+        raise PolicyError(
+            f"an arm called {MAIN}", where="arms", cure=f"Rename it: {MAIN} is the policy itself", code="policy-arms"
+        )
     if not isinstance(name, str) or name != name.strip() or not name.isprintable() or not 0 < len(name) <= NAME_LIMIT:
         cure = f"Give 1 to {NAME_LIMIT} characters of text, no blanks at the ends"
-        raise PolicyError(f"{name!r:.100} is no name of an arm", where="arms", cure=cure)
+        raise PolicyError(f"{name!r:.100} is no name of an arm", where="arms", cure=cure, code="policy-arms")
     return name
 
 
@@ -445,7 +452,7 @@ def arm_share(given: object) -> float:
     """Return the share of an arm. Raises PolicyError if the value is not a valid share."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1:
         what = "there is no share" if given is None else f"the share is {given!r:.200}"
-        raise PolicyError(what, cure="Give a number above 0 and below 1: 0.05 is 5%")
+        raise PolicyError(what, cure="Give a number above 0 and below 1: 0.05 is 5%", code="policy-arms")
     return float(given)
 
 
@@ -454,7 +461,7 @@ def left_over(shares: Iterable[float]) -> float:
     whole = math.fsum(shares)
     if not whole < 1:
         cure = f"Make them smaller: {MAIN}, the policy itself, has what they leave"
-        raise PolicyError(f"the shares come to {percent(whole)}", where="arms", cure=cure)
+        raise PolicyError(f"the shares come to {percent(whole)}", where="arms", cure=cure, code="policy-arms")
     return 1 - whole
 
 
@@ -477,12 +484,16 @@ def percent(share: float) -> str:
 def _arm(name: str, given: object, base: RedeliveryPolicy) -> Arm:
     where = f"arms.{name}"
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
-        raise PolicyError(f"{given!r:.200} is no arm", where=where, cure="Give a pair: (SHARE, POLICY)")
+        raise PolicyError(
+            f"{given!r:.200} is no arm", where=where, cure="Give a pair: (SHARE, POLICY)", code="policy-arms"
+        )
     share, policy = given
     try:
         return Arm(name, arm_share(share), _policy(policy, base))
     except TypeError as error:  # RedeliveryPolicy has no such keyword
-        raise PolicyError(f"{error}", where=where, cure="Use the keywords of RedeliveryPolicy") from None
+        raise PolicyError(
+            f"{error}", where=where, cure="Use the keywords of RedeliveryPolicy", code="policy-missing"
+        ) from None
     except PolicyError as error:
         error.where = f"{where}.{error.where}" if error.where else where
         raise
@@ -492,8 +503,10 @@ def _policy(given: object, base: RedeliveryPolicy) -> RedeliveryPolicy:
     made = base.replace(**given) if isinstance(given, Mapping) else given
     if not isinstance(made, type(base)):
         cure = "Give a RedeliveryPolicy, or those of its keywords that differ"
-        raise PolicyError(f"{given!r:.200} is no policy", cure=cure)
+        raise PolicyError(f"{given!r:.200} is no policy", cure=cure, code="policy-missing")
     if made.arms:
-        raise PolicyError("an arm with arms of its own", cure="Give them to the policy itself, beside this one")
+        raise PolicyError(
+            "an arm with arms of its own", cure="Give them to the policy itself, beside this one", code="policy-arms"
+        )
     # What handlers and senders can use depends on the language, and they cannot know the arm.
     return made if made.language == base.language else made.replace(language=base.language, native=made.native)

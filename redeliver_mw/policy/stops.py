@@ -36,6 +36,7 @@ class AfterFailures(Stop):
                 f"dead after {self.limit!r} failures",
                 where="dead_after",
                 cure="Give 1 or more, or None for never",
+                code="policy-value",
             )
 
     def met(self, failures: int, elapsed: float) -> bool:

@@ -75,6 +75,7 @@ class SendRules:
                 f"{self.capabilities.dialect} cannot delay a message to any queue",
                 where=str(out.target),
                 cure='Give the App a limbo, where it waits: limbo="sqlite:///limbo.db"; or leave after= out',
+                code="delay-not-possible",
             )
         return QueuedSend(out, after, parked=True)
 
@@ -106,7 +107,12 @@ class Outbox(list[Any]):
         if None in self:
             raise _over(where)
         if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after < math.inf:
-            raise ConfigError(f"after={after!r} is no number of seconds from 0 on", where=where, cure="Give seconds")
+            raise ConfigError(
+                f"after={after!r} is no number of seconds from 0 on",
+                where=where,
+                cure="Give seconds",
+                code="send-value",
+            )
         out = Outgoing(
             target,
             _bytes(body, where),
@@ -115,7 +121,9 @@ class Outbox(list[Any]):
             cause=delivery,
         )
         if isinstance(delivery.reader, Checking) and (why := delivery.reader.unsendable(out)):
-            raise ConfigError(why, where=where, cure="Send it otherwise: this driver would never take it")
+            raise ConfigError(
+                why, where=where, cure="Send it otherwise: this driver would never take it", code="send-value"
+            )
         self._keep(self.terms.sending(out, float(after)), where)
 
     def close(self) -> tuple[QueuedSend, ...]:
@@ -146,7 +154,9 @@ class ClosedOutbox:
         self._why, self._cure = why, cure
 
     def send(self, delivery: Delivery, destination: str | Destination, *_: object) -> None:
-        raise ConfigError(self._why, where=str(Destination.parse(destination)), cure=self._cure)
+        raise ConfigError(
+            self._why, where=str(Destination.parse(destination)), cure=self._cure, code="send-not-possible"
+        )
 
     def close(self) -> tuple[QueuedSend, ...]:
         return ()
@@ -223,6 +233,7 @@ def _over(where: str) -> ConfigError:
         "Delivery.send came after its handler was over",
         where=where,
         cure="Send before the handler returns, and wait for its threads",
+        code="send-not-possible",
     )
 
 
@@ -231,11 +242,16 @@ def _bytes(body: object, where: str) -> bytes:
         try:
             return body.encode()
         except UnicodeEncodeError as error:
-            raise ConfigError(f"its body is no UTF-8: {error.reason}", where=where, cure="Send bytes") from None
+            raise ConfigError(
+                f"its body is no UTF-8: {error.reason}", where=where, cure="Send bytes", code="send-value"
+            ) from None
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise ConfigError(
-        f"its body is a {type(body).__name__}, not bytes or str", where=where, cure="Encode it, as with json.dumps"
+        f"its body is a {type(body).__name__}, not bytes or str",
+        where=where,
+        cure="Encode it, as with json.dumps",
+        code="send-value",
     )
 
 
@@ -244,17 +260,23 @@ def _headers(headers: object, where: str, most: int) -> dict[str, Any]:
         return {}
     if not isinstance(headers, Mapping):
         raise ConfigError(
-            f"its headers are a {type(headers).__name__}, not a mapping", where=where, cure='Write {"name": value}'
+            f"its headers are a {type(headers).__name__}, not a mapping",
+            where=where,
+            cure='Write {"name": value}',
+            code="send-value",
         )
     for name in headers:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"{name!r} is no name of a header", where=where, cure="Name headers by texts")
+            raise ConfigError(
+                f"{name!r} is no name of a header", where=where, cure="Name headers by texts", code="send-value"
+            )
     size = sum(len(name) + _size(value) for name, value in headers.items())
     if size > most - HEADER_BYTES:
         raise ConfigError(
             f"its headers take {size} bytes, the broker takes {most - HEADER_BYTES}",
             where=where,
             cure="Put more into the body",
+            code="headers-too-large",
         )
     return dict(headers)
 
@@ -269,12 +291,16 @@ def _properties(given: Mapping[str, Any], where: str) -> Properties:
     for name, value in given.items():
         if name not in PROPERTIES:
             known = ", ".join(sorted(PROPERTIES))
-            raise ConfigError(f"{name} is no property of a message", where=where, cure=f"Use {known}, or a header")
+            raise ConfigError(
+                f"{name} is no property of a message", where=where, cure=f"Use {known}, or a header", code="send-value"
+            )
         if name == "priority":
             right = value is None or (type(value) is int and 0 <= value <= HIGHEST_PRIORITY)
         else:
             right = value is None or (isinstance(value, str) and value != "")
         if not right:
             wanted = f"a whole number to {HIGHEST_PRIORITY}" if name == "priority" else "a text"
-            raise ConfigError(f"{name}={value!r} is not {wanted}", where=where, cure=f"Give {name} {wanted}")
+            raise ConfigError(
+                f"{name}={value!r} is not {wanted}", where=where, cure=f"Give {name} {wanted}", code="send-value"
+            )
     return Properties(**given)

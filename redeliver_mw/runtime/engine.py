@@ -277,7 +277,10 @@ class Engine:
             raise self._error
         if not done():
             raise BrokerUnavailable(
-                f"it could not {what} within {START_TIMEOUT:g} s", where=self.adapter.broker, cure="Is the broker well?"
+                f"it could not {what} within {START_TIMEOUT:g} s",
+                where=self.adapter.broker,
+                cure="Is the broker well?",
+                code="broker-timeout",
             )
 
     # -- the adapter's sink -----------------------------------------------------------------------

@@ -307,7 +307,9 @@ class PikaCompanion(ChannelCopyPublisher):
     def __init__(self, address: str) -> None:
         url = parse_url(address)
         if url.dialect != "rabbitmq+pika":
-            raise ConfigError("publisher= is no RabbitMQ", where=url.text, cure="Give a rabbitmq:// URL")
+            raise ConfigError(
+                "publisher= is no RabbitMQ", where=url.text, cure="Give a rabbitmq:// URL", code="publisher-url"
+            )
         self._ioloop = IOLoop()
         publisher = _AskingPublisher.at(self._ioloop, url)
         publisher.topology = Queues()

@@ -118,9 +118,17 @@ def consume(
     """
     terms = DropinOptions(publisher=publisher, **options)
     if terms.settle == "callback":
-        raise ConfigError("a pull loop has no callback to settle", cure="Leave settle out: use ack() and its like")
+        raise ConfigError(
+            "a pull loop has no callback to settle",
+            cure="Leave settle out: use ack() and its like",
+            code="option-value",
+        )
     if not hasattr(channel, "_process_data_events"):
-        raise ConfigError(f"{channel!r:.100} is no BlockingChannel", cure="Use redelivering() with basic_consume")
+        raise ConfigError(
+            f"{channel!r:.100} is no BlockingChannel",
+            cure="Use redelivering() with basic_consume",
+            code="callback-not-usable",
+        )
     ready: deque[tuple[CallbackRun, PikaCallbackRunner]] = deque()
 
     def lay(run: CallbackRun, runner: PikaCallbackRunner) -> None:

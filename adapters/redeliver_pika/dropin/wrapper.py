@@ -90,7 +90,11 @@ class PikaCallbackRunner(CallbackRunner):
     def check_loop(self) -> None:
         """Raise ConfigError if the callback is a coroutine function, and the connection has no loop for it."""
         if self._wrapper.is_async and self._loop is None:
-            raise ConfigError("a coroutine callback needs pika's AsyncioConnection", cure="Use it, or a function")
+            raise ConfigError(
+                "a coroutine callback needs pika's AsyncioConnection",
+                cure="Use it, or a function",
+                code="callback-not-usable",
+            )
 
     @property
     def raises(self) -> bool:
@@ -170,6 +174,7 @@ class Redelivering:
                 "the result of basic_get was given to a wrapped callback, and what consumes it cannot be known",
                 where=repr(self),
                 cure="Consume the queue with basic_consume, or call the callback that is not wrapped",
+                code="queue-not-known",
             )
         scope = ChannelScope.of(channel)
         if method.consumer_tag in getattr(scope.raw, "_consumers_with_noack", ()):
@@ -239,6 +244,7 @@ class Redelivering:
                     f"a message came {way}, and the driver does not say its queue",
                     where=repr(self),
                     cure='Name it: redelivering(..., queue="orders")',
+                    code="queue-not-known",
                 )
             found = scope.sources[method.consumer_tag] = Destination(method.routing_key)
         return found

@@ -37,6 +37,7 @@ def source_of(link: Any) -> Destination:
                 "a subscription that ends with its receiver cannot be redelivered to",
                 where=address,
                 cure="Make it durable, or attach to its queue: topic::subscription",
+                code="source-not-possible",
             )
         return Destination(address, "topic", f"{link.connection.container}.{link.name}")
     return Destination(name if name == queue else address)

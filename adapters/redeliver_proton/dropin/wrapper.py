@@ -267,7 +267,9 @@ def _capabilities(connection: Any) -> Any:
             "Use an App, with rabbitmq+proton, or redeliver_pika's wrapper" if product == "RabbitMQ" else "Use Artemis"
         )
         name = product or "one that does not name its product"
-        raise ConfigError(f"this broker is {name}, not Artemis", where=str(connection.hostname), cure=cure)
+        raise ConfigError(
+            f"this broker is {name}, not Artemis", where=str(connection.hostname), cure=cure, code="broker-is-another"
+        )
     return capabilities(str(told.get("version", "0")))
 
 
@@ -300,14 +302,20 @@ def redelivering(handler: H, *, publisher: str | None = None, **options: Unpack[
     terms = DropinOptions(publisher=publisher, **options)
     name = f"{handler!r:.200}"
     if isinstance(handler, IncomingMessageHandler) or not callable(on_message) or not isinstance(parts, list):
-        raise ConfigError(f"{name} is no handler with on_message", cure=_DERIVE)
+        raise ConfigError(f"{name} is no handler with on_message", cure=_DERIVE, code="callback-not-usable")
     if any(isinstance(part, WrappedHandler) for part in parts):
-        raise ConfigError(f"{name} is wrapped already", cure="Wrap it once")
+        raise ConfigError(f"{name} is wrapped already", cure="Wrap it once", code="wrapped-twice")
     at = next((i for i, part in enumerate(parts) if isinstance(part, IncomingMessageHandler)), None)
     if at is None:
-        raise ConfigError(f"proton itself would never call on_message of {name}", cure=_DERIVE)
+        raise ConfigError(
+            f"proton itself would never call on_message of {name}", cure=_DERIVE, code="callback-not-usable"
+        )
     if is_async(on_message):
-        raise ConfigError(f"{name} has a coroutine as on_message: the container cannot await it", cure="Use a function")
+        raise ConfigError(
+            f"{name} has a coroutine as on_message: the container cannot await it",
+            cure="Use a function",
+            code="callback-not-usable",
+        )
     companion = None if publisher is None else CompanionPublisher(publisher, "artemis+proton")
     parts[at] = incoming = WrappedHandler(parts[at], terms.on(on_message), companion)
     for i, part in enumerate(parts):

@@ -52,7 +52,9 @@ class ConnectionScope(SettlementScope):
         version = getattr(connection, "version", "")
         if version not in ("1.1", "1.2"):
             cure = "Use stomp.Connection12"
-            raise ConfigError(f"{type(connection).__name__} speaks no STOMP 1.1 or 1.2", cure=cure)
+            raise ConfigError(
+                f"{type(connection).__name__} speaks no STOMP 1.1 or 1.2", cure=cure, code="callback-not-usable"
+            )
         self._old = version == "1.1"
         self.user_connection = StompUserConnection(connection, self._lost)
         self.publisher = ConnectionCopyPublisher(self.user_connection, self)
@@ -241,7 +243,12 @@ class ConnectionScope(SettlementScope):
         if self.user_connection.other_product:
             product = self.user_connection.other_product
             what = f"this broker is {product}: its acks mean something else than ActiveMQ Classic's"
-            raise ConfigError(what, where=self.user_connection.broker, cure="Use redeliver_proton on Artemis")
+            raise ConfigError(
+                what,
+                where=self.user_connection.broker,
+                cure="Use redeliver_proton on Artemis",
+                code="broker-is-another",
+            )
         self.user_connection._hurry()
         self.owner.subscribed(to)
         self._bare.discard(to.id)

@@ -234,8 +234,12 @@ def redelivering(
     that cannot be had there.
     """
     if isinstance(listener, Redelivering):
-        raise ConfigError(f"{listener!r:.200} is wrapped already", cure="Wrap a listener once")
+        raise ConfigError(f"{listener!r:.200} is wrapped already", cure="Wrap a listener once", code="wrapped-twice")
     if not callable(getattr(listener, "on_message", None)):
-        raise ConfigError(f"{listener!r:.200} has no on_message", cure="Give a listener of stomp.py's kind")
+        raise ConfigError(
+            f"{listener!r:.200} has no on_message",
+            cure="Give a listener of stomp.py's kind",
+            code="callback-not-usable",
+        )
     terms = DropinOptions(publisher=publisher, **options).on(listener.on_message)
     return Redelivering(listener, connection, terms, publisher)

@@ -59,7 +59,12 @@ def report(
     from ...pipeline.time_range import whole_days
 
     if out is None and not as_json:
-        raise ConfigError("no file is named for the page", where="--out", cure="Name a file, or ask for --json")
+        raise ConfigError(
+            "no file is named for the page",
+            where="--out",
+            cure="Name a file, or ask for --json",
+            code="path-not-usable",
+        )
     # invalid options are reported before Spark is started
     wanted = objective_of(objective) if objective is not None else None
     policies = read_policies(policy, None, False) if policy is not None else None

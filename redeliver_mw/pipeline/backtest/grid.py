@@ -76,7 +76,12 @@ def shapes(
     ConfigError if there are more than MOST.
     """
     if math.prod(map(len, (attempts, initial, multiplier, cap, jitter))) > MOST:
-        raise ConfigError("these are too many candidates", where="grid", cure=f"Name at most {MOST} combinations")
+        raise ConfigError(
+            "these are too many candidates",
+            where="grid",
+            cure=f"Name at most {MOST} combinations",
+            code="backtest-input",
+        )
     found: dict[tuple[object, ...], Shape] = {}
     for values in itertools.product(attempts, initial, multiplier, cap, jitter):
         found.setdefault(doing(shape := Shape(*values).normalised()), shape)
@@ -123,7 +128,7 @@ def _numbers(value: str, part: str) -> Iterable[float]:
 
 
 def _no_grid(where: str, cure: str) -> ConfigError:
-    return ConfigError("this is no grid", where=where, cure=cure)
+    return ConfigError("this is no grid", where=where, cure=cure, code="backtest-input")
 
 
 def doing(shape: Shape) -> tuple[object, ...]:

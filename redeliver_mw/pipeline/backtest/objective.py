@@ -73,7 +73,10 @@ def objective_of(name: str) -> Objective:
     """One of OBJECTIVES; ConfigError otherwise."""
     if name not in OBJECTIVES:
         raise ConfigError(
-            "there is no such objective", where=f"{name!r:.80}", cure=f"Take one of {', '.join(OBJECTIVES)}"
+            "there is no such objective",
+            where=f"{name!r:.80}",
+            cure=f"Take one of {', '.join(OBJECTIVES)}",
+            code="option-value",
         )
     return OBJECTIVES[name]
 
@@ -91,7 +94,12 @@ def recommend(
     place = [row for row in rows if (row.destination, row.error_fingerprint) == (destination, None)]
     now = next((row for row in place if row.candidate == present), None)
     if now is None:
-        raise ConfigError("the present policy is not among the candidates", where=f"{present!r:.200}", cure="Add it")
+        raise ConfigError(
+            "the present policy is not among the candidates",
+            where=f"{present!r:.200}",
+            cure="Add it",
+            code="backtest-input",
+        )
     if now.extrapolated:
         return Recommendation(objective, now, None)
     best = ranked(place, objective, now)[0]  # `now` is among them

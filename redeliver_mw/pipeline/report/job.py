@@ -116,7 +116,7 @@ def check_out(out: str | os.PathLike[str]) -> Path:
     path = Path(out)
     if path.is_dir() or not path.parent.is_dir():
         what = "this is a folder" if path.is_dir() else "there is no such folder"
-        raise ConfigError(what, where=str(path), cure="Name a file in a folder that is there")
+        raise ConfigError(what, where=str(path), cure="Name a file in a folder that is there", code="path-not-usable")
     return path
 
 

@@ -47,7 +47,10 @@ def with_discarding(
         count += len(expressions)
         if count > MOST_NAMES:
             report.problems.add(
-                f"more than {MOST_NAMES} names in dropOnly", where=element.where, cure="Use fewer, or dropAll"
+                f"more than {MOST_NAMES} names in dropOnly",
+                where=element.where,
+                cure="Use fewer, or dropAll",
+                code="policy-too-large",
             )
             return endings, last
         for expression in expressions:
