@@ -67,8 +67,8 @@ def test_arms_are_told_and_a_wrong_one_is_refused_with_place_and_cure(capsys: Ca
     out, err = capsys.readouterr()
     assert out == ""
     assert (
-        err
-        == "error: line 4, arms.patient.share: the share is 5. Give a number above 0 and below 1: 0.05 is 5% [policy-arms]\n"
+        err == "error: line 4, arms.patient.share: the share is 5. Give a number above 0 and below 1: 0.05 is 5%"
+        " [policy-arms]\n"
     )
 
 
