@@ -9,14 +9,13 @@ import itertools
 import logging
 import random
 import sys
-import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 
 from ..adapter.capabilities import Capabilities
-from ..clock import Clock, Moment, Stamps, SystemClock
+from ..clock import Clock, Moment, SystemClock
 from ..context import reset, set_delivery
 from ..errors import ConfigError, Reject
 from ..failure import describe
@@ -29,7 +28,7 @@ from ..redelivery.commands import Arrived, ConsumerRetired, GenerationLost, Hand
 from ..redelivery.dispatcher import EventDispatcher
 from ..redelivery.interceptor import Interceptor
 from ..redelivery.ledger import Ledger
-from ..redelivery.outbox import CLOSED, SendRules, close_outbox, outbox_for
+from ..redelivery.outbox import CLOSED, Outbox, SendRules, close_outbox
 from ..redelivery.plan import SourcePlan
 from .bounded_log import BoundedLog
 from .callback_settlements import ACK, RefusedHere, Requeued
@@ -66,14 +65,13 @@ class CallbackRunner(ABC):
         self.capabilities = (
             replace(capabilities, atomic_move=False, atomic_schedule=False) if publisher.off_thread else capabilities
         )
-        self.outbox = outbox_for(SendRules(self.capabilities, limbo=terms.limbo is not None))
+        self.send_rules = SendRules(self.capabilities, limbo=terms.limbo is not None)
         self._plans: dict[Destination, SourcePlan] = {}
         self._ledgers: dict[Destination, Ledger] = {}
         self._scopes: dict[int, SettlementScope] = {}  # by generation
         self._consumer = ConsumerInfo(terms.app_name, terms.host, connection.broker, capabilities.broker_kind)
         self._recorder = terms.recorder
         self._clock, self._rng = clock or SystemClock(), random.Random()
-        self._stamps = Stamps(self._clock)
         # An id of its own: tokens begin anew with each interceptor, and both together are a message's lineage.
         self._interceptor = Interceptor(
             self._plans, self._ledgers, self.capabilities, uuid.uuid4().hex[:16], self._schedule_wait
@@ -213,8 +211,8 @@ class CallbackRunner(ABC):
     def begin(self, run: CallbackRun) -> None:
         run.in_hand = run.inside = True
         run.order = next(_orders)
-        run.settlement, run.before, run.since = None, sys.exc_info()[1], time.perf_counter()
-        run.delivery.outbox = self.outbox()
+        run.settlement, run.before, run.since = None, sys.exc_info()[1], self._now().mono
+        run.delivery.outbox = Outbox(self.send_rules)
 
     def ended(self, run: CallbackRun, error: BaseException | None) -> None:
         """Take the end of a callback; its own settlement, if it gave one, comes before how it ended."""
@@ -250,14 +248,14 @@ class CallbackRunner(ABC):
 
     def _handled(self, run: CallbackRun) -> None:
         run.in_hand = False
-        delivery, tick = run.delivery, time.perf_counter()
-        ran = tick - run.since
+        delivery, at = run.delivery, self._now()
+        ran = at.mono - run.since
         sends, delivery.outbox = close_outbox(delivery), CLOSED
         if delivery.known or sends:
-            self._feed(HandlerSucceeded(delivery, self._now(), ran, sends))
+            self._feed(HandlerSucceeded(delivery, at, ran, sends))
         elif run.scope.settle(delivery, "accepted") and self._recorder.wanted:
             plan = self._plans[delivery.destination]
-            self._recorder.healthy(delivery, self._consumer, plan, self._stamps.us(tick), round(ran * 1e6))
+            self._recorder.healthy(delivery, self._consumer, plan, at.us, round(ran * 1e6))
 
     def refused(self, run: CallbackRun, error: RefusedHere) -> None:
         """Log, once, that the code asked for what a wrapper cannot do. The message did not fail; it stays unsettled."""
@@ -269,13 +267,13 @@ class CallbackRunner(ABC):
     def _failed(self, run: CallbackRun, error: BaseException) -> None:
         run.in_hand, run.delivery.outbox = False, CLOSED
         self._learn_window(run)
-        ran = time.perf_counter() - run.since
+        at = self._now()
         shown = error.__cause__ if isinstance(error, Requeued | Reject) and error.__cause__ is not None else error
         if isinstance(error, Requeued) and shown is not error:
             # The policy decides by the exception, unless it ignores that type: a nack is never turned into an ack.
             decision = self._plans[run.delivery.destination].policy.decide(1, 0.0, shown)
             error = error if isinstance(decision, Accept) else shown
-        self._feed(HandlerFailed(run.delivery, error, describe(shown), self._now(), self._rng.random(), ran))
+        self._feed(HandlerFailed(run.delivery, error, describe(shown), at, self._rng.random(), at.mono - run.since))
         if run.scope.is_retired(run.delivery.generation):
             self._feed(ConsumerRetired(run.delivery.generation))
 
