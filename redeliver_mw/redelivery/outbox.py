@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..adapter.capabilities import Capabilities
@@ -80,6 +80,7 @@ class SendRules:
         return QueuedSend(out, after, parked=True)
 
 
+@dataclass(slots=True, eq=False)
 class Outbox:
     """Holds the messages sent during one handler run, followed by a None sentinel once the run has ended.
 
@@ -87,11 +88,8 @@ class Outbox:
     before the None are sent.
     """
 
-    __slots__ = ("_rules", "_sends")
-
-    def __init__(self, rules: SendRules, sends: Sequence[QueuedSend] = ()) -> None:
-        self._rules = rules
-        self._sends: list[QueuedSend | None] = list(sends)
+    _rules: SendRules
+    _sends: list[QueuedSend | None] = field(default_factory=list)
 
     def send(
         self,
@@ -134,7 +132,7 @@ class Outbox:
 
     def reopened(self, sends: Sequence[QueuedSend]) -> Outbox:
         """Return an open outbox with the same rules that holds `sends`."""
-        return Outbox(self._rules, sends)
+        return Outbox(self._rules, list(sends))
 
     def is_used(self) -> bool:
         """Return whether it is open or closed with at least one message in it."""
