@@ -36,6 +36,7 @@ class RedeliverError(Exception):
     exit_code: ClassVar[int] = 1
 
     def __init__(self, what: str, *, where: str = "", cure: str = "") -> None:
+        """Name `what` went wrong, `where`, and the `cure`. None of them may contain a secret."""
         self.what, self.where, self.cure = what, where, cure
         super().__init__(what)
 
@@ -89,6 +90,7 @@ class NotCopyable(RedeliverError):
     """
 
     def __init__(self, what: str, *, where: str = "", cure: str = "", whole: bool = True) -> None:
+        """Name why the message cannot be copied, and whether it was read in full."""
         super().__init__(what, where=where, cure=cure)
         self.whole = whole
 
@@ -101,6 +103,7 @@ class Reject(Signal):
     """Asks to dead-letter this message now, whatever the policy still allows, with `reason` on the dead letter."""
 
     def __init__(self, reason: str = "rejected by the handler") -> None:
+        """Give the reason that the dead letter will carry."""
         self.reason = reason
         super().__init__(reason)
 
@@ -114,6 +117,7 @@ class RetryAfter(Signal):
     """
 
     def __init__(self, seconds: float, count: bool = True) -> None:
+        """Ask for the next attempt after so many seconds. Raises ValueError for less than 0, and for NaN."""
         if not seconds >= 0:
             raise ValueError(f"RetryAfter needs seconds >= 0, not {seconds!r}")
         self.seconds, self.count = float(seconds), count
@@ -144,6 +148,7 @@ class Undecodable(Exception):
     """Carries what `decode=` raised; the handler was not called."""
 
     def __init__(self, error: BaseException) -> None:
+        """Carry `error`, whose text becomes the text of this one."""
         self.error = error
         super().__init__(str(error))
 
