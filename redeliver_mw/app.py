@@ -79,6 +79,10 @@ class App:
         broker_limit: int | None = None,
         app_name: str | None = None,
     ) -> None:
+        """Take the options; nothing is connected, and nothing is read from the broker yet.
+
+        Raises ConfigError for an option that cannot be used, PolicyError for a policy that cannot be read.
+        """
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
             raise ConfigError(
@@ -202,14 +206,17 @@ class App:
 
     @property
     def app_name(self) -> str:
+        """Return the name that journal records and dead letters carry."""
         return self._settings.app_name
 
     @property
     def is_started(self) -> bool:
+        """Return whether the start has begun; it stays true after a stop."""
         return self._engine is not None
 
     @property
     def is_over(self) -> bool:
+        """Return whether the app has stopped, or has ended with an error."""
         return self._over.is_set()
 
     def give_up(self) -> None:

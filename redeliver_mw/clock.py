@@ -30,6 +30,8 @@ class Moment(NamedTuple):
 
 
 class Clock(Protocol):
+    """Reads both clocks at once. Thread-safe."""
+
     def now(self) -> Moment: ...
 
 

@@ -145,9 +145,11 @@ class CallbackRunner(ABC):
     # -- messages ---------------------------------------------------------------------------------
 
     def learn(self, source: Destination) -> None:
-        """Hold the policy of a source against this broker: ConfigError, PolicyError for what cannot be had. To be
-        called before the first message where the driver tells of a subscription. LimboError for a limbo that cannot be
-        opened."""
+        """Hold the policy of a source against this broker: ConfigError, PolicyError for what cannot be had.
+
+        To be called before the first message where the driver tells of a subscription. LimboError for a limbo that
+        cannot be opened.
+        """
         plan = self.terms.plan(source, self.capabilities)
         self.terms.log_findings(source)
         if self.terms.limbo is not None:

@@ -64,7 +64,9 @@ class CopyPublisher(Protocol):
         answer("refused", "there are no transactions here")
 
     def forget(self, generation: int) -> None:
-        """Answer every copy of a lost generation that is not written yet *unsent*: one in a queue, one whose target is
-        looked up, one that waits in a timer, which may end with the connection. Called before the loss is fed.
+        """Answer *unsent* every copy of a lost generation that is not written yet.
+
+        That is a copy in a queue, one whose target is looked up, and one that waits in a timer, which may end with the
+        connection. Called before the loss is fed.
         """
         return  # a publisher that sends at once has none

@@ -185,8 +185,11 @@ class SettlementScope(ABC):
     # -- what the callback does -------------------------------------------------------------------
 
     def closing(self) -> None:
-        """To be called when the user closes this scope: a callback that does so right after its message gets that
-        message settled first; one that does so because of an exception does not."""
+        """Settle the message in hand: the user closes this scope, and calls this before.
+
+        A callback that does so right after its message gets that message settled first; one that does so because of an
+        exception does not.
+        """
         try:
             run = self.run_of(current_delivery())
         except LookupError:

@@ -280,9 +280,11 @@ class KeyLanes:
         return True
 
     def note(self, delivery: Delivery, name: str, text: str) -> list[tuple[int, str, PlaceKind]] | None:
-        """Return what is to be remembered before it leaves by a copy of that name: it, and those in front of it that
-        are not noted yet, also what is being parked by another thread. None if it has no place, or shares one with an
-        earlier delivery of the same message."""
+        """Return what is to be remembered before the message leaves by a copy of that name.
+
+        That is its place, and those in front of it that are not noted yet, also what is being parked by another thread.
+        None if it has no place, or shares one with an earlier delivery of the same message.
+        """
         place = self._places.get(delivery)
         if place is None or self._is_double(place, name):
             return None
@@ -298,8 +300,10 @@ class KeyLanes:
         return found
 
     def doubt(self, text: str, numbers: Collection[int]) -> None:
-        """Note these places of the key with this text again as soon as one behind them is noted: the limbo did not take
-        them."""
+        """Note these places of the key with this text again as soon as one behind them is noted.
+
+        The limbo did not take them.
+        """
         for place in (place for lane in self._lanes.values() if lane.text == text for place in lane.here):
             place.doubted |= place.number in numbers
 
@@ -324,8 +328,11 @@ class KeyLanes:
         return lane
 
     def _new_place(self, lane: KeyLane, name: str) -> Place:
-        """Make a place at the end of the line; for a message that went back, behind those that were never parked; for a
-        message that has a place already, right behind that."""
+        """Make a place in the line.
+
+        It is at the end; for a message that went back, behind those that were never parked; for a message that has a
+        place already, right behind that.
+        """
         twin = next((p for p in self._names.get(name, ()) if p.lane is lane), None) if name else None
         ahead = next((n for n, p in enumerate(lane.line) if p.behind and not p.began), None) if lane.back else None
         self._last += GAP

@@ -264,8 +264,10 @@ def _lanes(order: Order) -> KeyLanes:
 
 
 def _name_of(delivery: Delivery) -> str:
-    """Return the key under which it is known; empty for a message without an id, whose twin key tells it from no other
-    one."""
+    """Return the key under which the message is known.
+
+    It is empty for a message without an id, whose twin key tells it from no other one.
+    """
     key = message_key(delivery, past := read_history_headers(delivery)) or ""
     return "" if key.startswith(TWIN) and not past.lineage else key
 

@@ -206,9 +206,9 @@ _INT_LIMITS: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
 
 
 def to_line(record: AnyRecord) -> bytes:
-    """Return the record as one line of JSON with a newline, without the fields that are None.
+    r"""Return the record as one line of JSON with a newline, without the fields that are None.
 
-    Lone surrogates are written as `\\udc80` in plain letters. Raises ValueError, whose text names the field, for a
+    Lone surrogates are written as `\udc80` in plain letters. Raises ValueError, whose text names the field, for a
     value that JSON cannot hold.
     """
     return line_of(_filled(record))

@@ -84,8 +84,10 @@ class LimboWorker:
         return bool(self._messages)
 
     def park(self, parking: Parking, answer: OnAnswer) -> None:
-        """`answer("ok", "")` once it is on the disk; `answer("refused", why)` when nothing was kept of it,
-        `answer("unfit", why)` when it can never be kept.
+        """Park a copy, and answer once.
+
+        The answer is `("ok", "")` once the copy is on the disk, `("refused", why)` when nothing was kept of it, and
+        `("unfit", why)` when it can never be kept.
 
         Once it is stopped the answer comes on the caller's thread, at once.
         """

@@ -79,7 +79,8 @@ class Arm(NamedTuple):
 class TextParser(Protocol):
     """Reads a policy from a text in a given language, or in the language that its content shows."""
 
-    def __call__(self, text: str, language: str | None, *, strict: bool) -> RedeliveryPolicy: ...
+    def __call__(self, text: str, language: str | None, *, strict: bool) -> RedeliveryPolicy:
+        """Return the policy of the text. Raises PolicyError, ConfigError. `language` None: by the content."""
 
 
 # at most one: the readers of languages make policies, so they are above this module
@@ -141,6 +142,7 @@ class RedeliveryPolicy:
         language: str = "native",
         native: str = "",
     ) -> None:
+        """Make a policy of these values, as the class describes them. Raises PolicyError."""
         end = choice_of(on_dead, ("dead-letter", "discard", "keep"), "on_dead")
         targets = targets_of(dead_letter)
         self.__dict__.update(  # frozen from here on

@@ -271,6 +271,8 @@ class PauseSource:
 
 @dataclass(frozen=True, slots=True)
 class ResumeSource:
+    """Asks to hand messages of this source to handlers again, after a `PauseSource`."""
+
     source: Destination
 
 

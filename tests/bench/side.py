@@ -73,8 +73,11 @@ Side = Callable[[Task], None]
 
 
 class Count:
-    """Of messages; with the last one `done` is called. The first and the last tenth are not timed: while the prefetch
-    window is filled or emptied, a side that takes whole batches looks faster than it is."""
+    """Of messages; with the last one `done` is called.
+
+    The first and the last tenth are not timed: while the prefetch window is filled or emptied, a side that takes whole
+    batches looks faster than it is.
+    """
 
     def __init__(self, task: Task, done: Callable[[], object]) -> None:
         self._wanted, self._work, self._done = task.messages, task.work, done

@@ -237,7 +237,7 @@ class Pika(Carrier):
         return Made(case, _property_list(rng, entries, bare=about == "bare"), body, names, about)
 
     def as_the_driver_reads(self, wire: bytes) -> object:
-        """pika forgets how wide a number was, cuts fractions, and takes bytes that are UTF-8 for texts."""
+        """Pika forgets how wide a number was, cuts fractions, and takes bytes that are UTF-8 for texts."""
         return _plain(pika.data.decode_value(wire, 0)[0])
 
     def readable(self, made: Made) -> bool:

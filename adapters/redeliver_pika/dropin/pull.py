@@ -41,6 +41,7 @@ class PulledMessage:
     """One delivery in the loop's hand; false, and `(None, None, None)`, when there was none within the timeout."""
 
     def __init__(self, run: CallbackRun | None, runner: PikaCallbackRunner | None) -> None:
+        """Hold the message of a run, or nothing. Made by the loop."""
         self._run, self._runner = run, runner
         self._token: Any = None
         self._shown: Message = NO_MESSAGE if run is None else shown(run.delivery)
@@ -68,6 +69,7 @@ class PulledMessage:
 
     @property
     def delivery(self) -> Delivery | None:
+        """Return the delivery in hand, with its count and its history; None when there was no message."""
         return None if self._run is None else self._run.delivery
 
     def ack(self) -> None:
@@ -205,6 +207,7 @@ class LoopMessages(Redelivering):
     runner_class = _LoopRunner
 
     def __init__(self, terms: DropinOptions, queue: Destination, companion: PikaCompanion | None) -> None:
+        """Collect the messages of one queue until a loop takes them."""
         self._ready: deque[tuple[CallbackRun, _LoopRunner]] = deque()
         super().__init__(self._lay, terms, queue, companion)
 

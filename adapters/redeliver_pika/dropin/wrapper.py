@@ -70,6 +70,7 @@ class PikaCallbackRunner(CallbackRunner):
     driver_settles = False  # without auto_ack the code itself acks
 
     def __init__(self, wrapper: Redelivering, shared: SharedConnection) -> None:
+        """Run the callback of a wrapper on a connection, by the version and limits of its broker."""
         params, version = shared.raw.params, str((shared.raw.server_properties or {}).get("version", "0"))
         exact = bool(getattr(shared.raw, "exact_headers", False))
         can = capabilities(version, params.frame_max or 131072, exact_headers=exact)
@@ -102,10 +103,12 @@ class PikaCallbackRunner(CallbackRunner):
         return self._user_connection.blocking
 
     def invoke(self, run: CallbackRun) -> object:
+        """Call the callback as pika does: with the channel, and the method, properties and body that show our count."""
         assert isinstance(run.scope, ChannelScope)
         return self._wrapper.callback(*run.given, run.scope.channel, *shown(run.delivery))
 
     def passes(self, error: BaseException) -> bool:
+        """Return whether an error is the end of a blocking connection, which the user's own call has to raise."""
         return self._user_connection.blocking and self.over and isinstance(error, AMQPConnectionError)
 
     def _flush(self, scope: ChannelScope) -> None:
@@ -123,6 +126,7 @@ class PikaCallbackRunner(CallbackRunner):
         return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
     def finish(self, run: CallbackRun, result: object) -> None:
+        """Await what a coroutine callback has returned, as a task of the connection's own asyncio loop."""
         loop = self._loop
         if loop is None or not inspect.isawaitable(result):
             return super().finish(run, result)
@@ -156,6 +160,11 @@ class Redelivering:
         queue: str | Destination | None,
         publisher: str | PikaCompanion | None,
     ) -> None:
+        """Wrap a callback. Raises ConfigError for options that cannot be used.
+
+        `queue` None: the queue is known from the channel or the message. `publisher`: None sends copies on the same
+        connection.
+        """
         self.callback = self.__wrapped__ = callback
         self.__name__: str = getattr(callback, "__name__", type(callback).__name__)
         self.__doc__ = getattr(callback, "__doc__", None)

@@ -232,8 +232,10 @@ def is_coordinator(link: Any) -> bool:
 
 
 def joined_as(data: Any, source: str) -> bytes:
-    """Return the id of the transaction that the code wrote into an outcome. Raises RefusedHere for another outcome
-    than accepted, which the broker would ignore."""
+    """Return the id of the transaction that the code wrote into an outcome.
+
+    Raises RefusedHere for another outcome than accepted, which the broker would ignore.
+    """
     if not isinstance(data, list) or len(data) != 2 or getattr(data[1], "descriptor", None) != _ACCEPTED:
         raise RefusedHere(
             "a delivery can only be accepted in a transaction: the broker ignores any other outcome there",

@@ -185,8 +185,10 @@ class DeliveryHandle(proton.Delivery):
         self.__dict__["_run"] = run  # past the driver, which keeps attributes with its own delivery
 
     def update(self, state: Any) -> None:
-        """A terminal state is the settlement; the first one counts. Raises RefusedHere for what a transaction cannot be
-        told through us."""
+        """A terminal state is the settlement; the first one counts.
+
+        Raises RefusedHere for what a transaction cannot be told through us.
+        """
         if state == proton.Delivery.ACCEPTED:
             self._capture(ACK)
         elif state == proton.Delivery.REJECTED:
@@ -250,8 +252,9 @@ class DeliveryHandle(proton.Delivery):
 
 
 class ShownDelivery(proton.Event):
-    """The driver's event anew, with a message of its own that shows our count, and the delivery in hand for callbacks
-    that ask for it.
+    """Shows the callback the driver's event, with a message of its own that has our count.
+
+    Callbacks that ask for the delivery get a `DeliveryHandle`.
 
     Raises what the driver raises for a message that it cannot decode: that is a failure like another.
     """

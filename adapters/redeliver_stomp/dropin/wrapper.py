@@ -61,6 +61,7 @@ class StompCallbackRunner(CallbackRunner):
     """Of one wrapped listener, on one connection object. On that one's thread of ours."""
 
     def __init__(self, listener: Any, terms: DropinOptions, scope: ConnectionScope, publisher_url: str | None) -> None:
+        """Run the callback of a listener in the scope of one connection. `publisher_url` None: copies go out on it."""
         publisher = scope.publisher if publisher_url is None else CompanionPublisher(publisher_url, "activemq+stomp")
         can = replace(capabilities(scope.user_connection.version, scheduler=True), trust={"schedule": Trust.UNKNOWN})
         super().__init__(terms, scope.user_connection, publisher, can)
@@ -113,6 +114,7 @@ class StompCallbackRunner(CallbackRunner):
         self.arrived(CallbackRun(delivery, self._scope, self, HandedFrame(frame, to), returning_settles=returning))
 
     def begin(self, run: CallbackRun) -> None:
+        """Claim the delivery for its callback, before the callback is called."""
         if run.given.claimed:
             self._scope.claims.begin(run)
         super().begin(run)
@@ -125,11 +127,13 @@ class StompCallbackRunner(CallbackRunner):
         super().ended(run, error)
 
     def lost(self, generation: int, runs: list[CallbackRun]) -> None:
+        """Forget a lost generation, and with the connection the timer of its windows."""
         super().lost(generation, runs)
         if self.over:
             self._windows.stop()  # its timer ends with the connection's thread
 
     def closing(self, run: CallbackRun) -> None:
+        """Settle a message whose callback closes the connection, unless another thread has settled it."""
         with self._scope.claims.lock:
             mine = run.returning_settles and self._scope.claims.take(run)
         if mine:
@@ -148,6 +152,7 @@ class StompCallbackRunner(CallbackRunner):
             self._plans[known] = replace(plan, ways=replace(plan.ways, schedule=None))
 
     def invoke(self, run: CallbackRun) -> object:
+        """Call the listener's `on_message` with a frame that shows our count."""
         frame, to = run.given.frame, run.given.to
         headers = {**frame.headers, "JMSXDeliveryCount": str(run.delivery.delivery_count)}
         if to.id != to.of:  # a retry of a durable subscription's, from its private queue
@@ -159,6 +164,7 @@ class Redelivering:
     """A wrapped listener. Give it to `set_listener` of the same connection; one counts for each connection."""
 
     def __init__(self, listener: Any, connection: Any, terms: DropinOptions, publisher: str | None) -> None:
+        """Wrap a listener for a connection; it becomes the owner of what arrives there."""
         self.listener = listener
         self._scope = ConnectionScope.of(connection)
         self._runner = StompCallbackRunner(listener, terms, self._scope, publisher)
@@ -174,6 +180,7 @@ class Redelivering:
         return f"<redelivering {self.listener!r}>"
 
     def on_disconnected(self) -> None:
+        """Note the loss of the connection, then tell the listener. Called on the receiver thread."""
         self._scope.user_connection.disconnected()
         told = getattr(self.listener, "on_disconnected", None)
         if told is not None:

@@ -34,6 +34,8 @@ class FlowBar:
 
 @dataclass(frozen=True, kw_only=True)
 class FlowLine:
+    """Holds the dead letters of one destination and reason: how many came and left, and the age of the oldest."""
+
     destination: str
     reason: str
     came: int

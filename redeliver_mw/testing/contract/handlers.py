@@ -32,6 +32,7 @@ class Handler:
     """Calls `act` with each delivery; `runs` holds every call, including those that raised. Thread-safe."""
 
     def __init__(self, now: Callable[[], float], act: Callable[[Delivery], Any] | None = None) -> None:
+        """Call `act` for each delivery, or nothing; `now` is the time in seconds at which a run is noted."""
         self._now, self._act = now, act
         self._lock = threading.Lock()
         self.runs: list[Run] = []

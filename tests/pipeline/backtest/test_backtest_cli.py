@@ -96,8 +96,11 @@ NOTHING: dict[str, Any] = dict.fromkeys(
 
 
 def journal() -> Iterator[tuple[str, float, bytes]]:
-    """Message, when it heals, record. Of 600 orders every fourth goes to the arm; of 200 mails a tenth never heals, and
-    the journal does not spell their policy."""
+    """Message, when it heals, record.
+
+    Of 600 orders every fourth goes to the arm; of 200 mails a tenth never heals, and the journal does not spell their
+    policy.
+    """
     rng = random.Random(1)
     for number in range(600):
         heals, slow = 4.0 * rng.lognormvariate(0, 1.0), number % 4 == 0

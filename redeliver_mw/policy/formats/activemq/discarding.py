@@ -1,9 +1,9 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads ActiveMQ's `discardingDLQBrokerPlugin`, which drops dead and expired messages. Pure.
+r"""Reads ActiveMQ's `discardingDLQBrokerPlugin`, which drops dead and expired messages. Pure.
 
 `dropAll`, by default true, drops all of them; otherwise `dropOnly` names the sources, as regular expressions separated
-by spaces. A name, `.*`, and a name followed by `..*` or `\\..*` are supported; the other expressions are findings.
+by spaces. A name, `.*`, and a name followed by `..*` or `\..*` are supported; the other expressions are findings.
 Messages of temporary destinations are not consumed here, and `reportInterval` belongs to the plug-in's own log.
 """
 
