@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-
 ERROR_CODE = "error_code"  # the attribute of a log record, and the field of a log line in JSON
 
 
