@@ -42,7 +42,7 @@ class RedeliverError(Exception):
     code: str = ""
 
     def __init__(self, what: str, *, where: str = "", cure: str = "", code: str = "") -> None:
-        """Name `what` went wrong, `where`, the `cure` and the `code` of its cause. None of them may contain a secret."""
+        """Name `what` went wrong, `where`, the `cure` and the `code` of its cause. None of them may hold a secret."""
         self.what, self.where, self.cure = what, where, cure
         if code:
             self.code = code

@@ -101,7 +101,7 @@ def _fields_of_a_failure(_logger: object, _method: str, event: EventDict) -> Eve
 
 
 def _code_of_an_error(_logger: object, _method: str, event: EventDict) -> EventDict:
-    """Add the code of an error of ours that a line is about: an argument of it, or the exception of its traceback."""
+    """Add the code of the error that a line is about: one of its arguments, or the exception of its traceback."""
     record: logging.LogRecord = event["_record"]
     arguments = event.pop("positional_args", None)
     about = [*(arguments if isinstance(arguments, tuple) else ()), record.exc_info and record.exc_info[1]]

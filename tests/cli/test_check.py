@@ -66,10 +66,8 @@ def test_arms_are_told_and_a_wrong_one_is_refused_with_place_and_cure(capsys: Ca
     assert run(["check", ARMS.replace("0.05", "5")]) == 2
     out, err = capsys.readouterr()
     assert out == ""
-    assert (
-        err == "error: line 4, arms.patient.share: the share is 5. Give a number above 0 and below 1: 0.05 is 5%"
-        " [policy-arms]\n"
-    )
+    cure = "Give a number above 0 and below 1: 0.05 is 5%"
+    assert err == f"error: line 4, arms.patient.share: the share is 5. {cure} [policy-arms]\n"
 
 
 def test_a_wrong_policy_is_one_message_with_place_and_cure_and_exit_2(capsys: Capture) -> None:
