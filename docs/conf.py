@@ -22,6 +22,7 @@ author = "The redeliver-mw authors"
 project_copyright = "2026 The redeliver-mw authors"
 version = release = _PROJECT["version"]
 language = "en"
+smartquotes = False  # `--option` stays what it is
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton", "site_pages"]
 source_suffix = {".md": "markdown"}

@@ -60,8 +60,8 @@ class App:
     - `strict_policies`: refuse a policy for what would otherwise be a warning.
     - `allow_hot_loop`: start also with a policy that retries for ever and without a delay.
     - `limbo`: the URL of a database for parked messages, such as `sqlite:///limbo.db`.
-    - `limbo_delivery_retry`: how often a target may refuse a parked message before that message is given up; None: 84 times,
-      which takes about three days.
+    - `limbo_delivery_retry`: how often a target may refuse a parked message before that message is given up; None: 84
+      times, which takes about three days.
     - `journal`: a folder for the journal; None: no journal is written.
     - `journal_healthy`: with `counts`, messages that are handled at the first attempt are counted instead of written
       one by one.
@@ -73,7 +73,8 @@ class App:
     - `ack_timeout`: for how long the broker leaves a delivery unsettled; None: as the broker reports it, else 1800 on
       RabbitMQ and no limit elsewhere.
     - `stop_timeout`: for how long a stop waits for running handlers.
-    - `declare`: what is made if it is missing: `own`, dead-letter targets and helper queues; `all`, sources too; `none`.
+    - `declare`: what is made if it is missing: `own`, dead-letter targets and helper queues; `all`, sources too;
+      `none`, nothing.
     - `broker_limit`: the broker's own limit of deliveries, where the broker does not report it; 0: it has none.
     - `app_name`: the name in records and dead letters; None: the name of the program.
 
