@@ -80,10 +80,10 @@ types: $(READY) ## mypy, strict
 imports: $(READY) ## import-linter: who may import whom
 	$(VENV)/bin/lint-imports
 
-# Every page is read anew each time: Sphinx warns about a page only when it reads or writes it.
+# Sphinx warns about a page only when it reads or writes the page, so each time all of them are made anew.
 docs: $(READY) ## the documentation's site, in build/docs; a link inside it that leads nowhere is an error
-	@mkdir -p build/docs
-	$(VENV)/bin/python -m sphinx -b html -q -n -W --keep-going -E -a -d build/doctrees docs build/docs
+	@rm -rf build/docs build/doctrees
+	$(VENV)/bin/python -m sphinx -b html -q -n -W --keep-going -d build/doctrees docs build/docs
 	@echo "the site begins with build/docs/index.html"
 
 unit: $(READY) ## the tests that need no real broker and no Spark

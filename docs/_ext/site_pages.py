@@ -7,13 +7,19 @@
 - `llms.txt` (llmstxt.org), written from the same lists, and beside each page its Markdown, which llms.txt links to.
 - Diagrams: a forge draws Mermaid. The site shows each arrow of a diagram as the row of a table, for which a browser
   needs no script from elsewhere.
-- Docstrings: code in single backticks stays code.
+- The API reference: code in single backticks of a docstring stays code, and the comments beside fields, and beside
+  methods without a docstring, are shown, too.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import io
 import re
 import shutil
+import textwrap
+import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,8 +76,8 @@ def llms_txt(title: str, summary: str, listed: dict[str, list[Entry]]) -> str:
     for name, items in listed.items():
         lines += ["", f"## {name}", ""]
         for item in items:
-            target = item.target if item.docname else f"index.md{item.target}"
-            lines.append(f"- [{item.title}]({target})" + (f": {item.about}" if item.about else ""))
+            about = f": {item.about}" if item.docname and item.about else ""  # "on this page" says nothing here
+            lines.append(f"- [{item.title}]({item.target if item.docname else f'index.md{item.target}'}){about}")
     return "\n".join(lines) + "\n"
 
 
@@ -124,8 +130,78 @@ def on_source_read(app: Sphinx, docname: str, source: list[str]) -> None:
     source[0] = without_mermaid(text)
 
 
-def on_docstring(app: Sphinx, what: str, name: str, obj: object, options: Any, lines: list[str]) -> None:
-    """Make code of what stands in single backticks: docstrings are written in the manner of Markdown."""
+def comments_of(cls: type) -> dict[str, str]:
+    """Return what the comments beside, or right above, the fields of a class say about each; empty without a source."""
+    try:
+        source = textwrap.dedent(inspect.getsource(cls))
+    except (OSError, TypeError):
+        return {}
+    comments = _comments(source)
+    (node,) = ast.parse(source).body
+    found = {}
+    for statement in getattr(node, "body", ()):
+        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+            fields = [
+                (one, target.attr) for one, target in _targets(statement.body) if isinstance(target, ast.Attribute)
+            ]
+        else:
+            fields = [(one, target.id) for one, target in _targets([statement]) if isinstance(target, ast.Name)]
+        for one, name in fields:
+            if not name.startswith("_") and (said := _beside(one, comments)):
+                found[name] = said
+    return found
+
+
+def _targets(statements: Sequence[ast.stmt]) -> Iterator[tuple[ast.stmt, ast.expr]]:
+    for one in statements:
+        if isinstance(one, ast.AnnAssign):
+            yield one, one.target
+        elif isinstance(one, ast.Assign):
+            yield one, one.targets[0]
+
+
+def _comments(source: str) -> dict[int, tuple[bool, str]]:
+    """Return the comments by line: whether the comment has the line for itself, and its text."""
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {
+        one.start[0]: (one.line.lstrip().startswith("#"), one.string.lstrip("# ").rstrip())
+        for one in tokens
+        if one.type == tokenize.COMMENT
+    }
+
+
+def _beside(node: ast.stmt, comments: dict[int, tuple[bool, str]]) -> str:
+    """Return the comment at the end of a statement's last line, else the comment on the lines above the statement."""
+    if node.end_lineno in comments:
+        return comments[node.end_lineno][1]
+    above: list[str] = []
+    line = node.lineno - 1
+    while line in comments and comments[line][0]:
+        above.insert(0, comments[line][1])
+        line -= 1
+    return " ".join(above)
+
+
+def method_comment(method: Any) -> str:
+    """Return the comment beside, or right above, a method that has no docstring, as those of a protocol."""
+    try:
+        source = textwrap.dedent(inspect.getsource(method))
+    except (OSError, TypeError):
+        return ""
+    beside = [text for _, text in _comments(source).values()]
+    return " ".join(beside or [line.lstrip("# ").rstrip() for line in (inspect.getcomments(method) or "").splitlines()])
+
+
+def on_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Add what comments say of fields and methods, and make code of what stands in single backticks."""
+    if what in ("class", "exception"):
+        said = {
+            field: text for field, text in comments_of(obj).items() if f"{name}.{field}" not in app.config.site_hidden
+        }
+        if said:
+            lines += ["", *(f"- `{field}`: {text}" for field, text in said.items()), ""]
+    elif what == "method" and not any(lines) and (text := method_comment(obj)):
+        lines += [text[0].upper() + text[1:] + ("" if text.endswith(".") else "."), ""]
     lines[:] = [re.sub(r"(?<![`:\w])`([^`\n]+)`(?!`)", r"``\1``", line) for line in lines]
 
 
@@ -145,6 +221,7 @@ def on_finished(app: Sphinx, error: Exception | None) -> None:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("site_parts", (), "env", frozenset({tuple, list}))
     app.add_config_value("site_summary", "", "html", frozenset({str}))
+    app.add_config_value("site_hidden", (), "env", frozenset({tuple, list, set}))
     app.connect("source-read", on_source_read)
     app.connect("autodoc-process-docstring", on_docstring)
     app.connect("build-finished", on_finished)
