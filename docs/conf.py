@@ -62,7 +62,7 @@ copybutton_exclude = ".linenos, .gp, .go"
 
 site_parts = ("Start", "How to", "Reference", "Explanation")  # sections of index.md, which become the menu
 site_summary = _PROJECT["description"]
-# Fields of `Delivery` that are none of a handler's business.
+# Fields that are not for handlers.
 site_hidden = [
     f"redeliver_mw.Delivery.{name}" for name in ("generation", "tag", "own_key", "known", "in_line", "outbox", "plan")
 ]

@@ -23,9 +23,10 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 LIST_ITEM = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)\s]+)\)(?P<rest>[^\n]*(?:\n  [^\n]+)*)$", re.MULTILINE)
 SECTION = re.compile(r"^## (?P<name>[^\n]+)\n(?P<text>.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
@@ -205,6 +206,11 @@ def on_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any, line
     lines[:] = [re.sub(r"(?<![`:\w])`([^`\n]+)`(?!`)", r"``\1``", line) for line in lines]
 
 
+def on_member(app: Sphinx, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what a named tuple says of its own fields; None leaves the choice to autodoc."""
+    return True if (getattr(obj, "__doc__", None) or "").startswith("Alias for field number") else None
+
+
 def on_finished(app: Sphinx, error: Exception | None) -> None:
     if error or app.builder.name != "html":
         return
@@ -224,5 +230,6 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_config_value("site_hidden", (), "env", frozenset({tuple, list, set}))
     app.connect("source-read", on_source_read)
     app.connect("autodoc-process-docstring", on_docstring)
+    app.connect("autodoc-skip-member", on_member)
     app.connect("build-finished", on_finished)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
