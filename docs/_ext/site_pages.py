@@ -126,7 +126,7 @@ def on_source_read(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname == "index":
         listed = parts(text, app.config.site_parts)
         text += "\n" + "\n".join(toctree(items, name) for name, items in listed.items())
-    elif docname == "api":
+    elif docname in ("api", "errors"):  # pages that list pages of their own
         text += "\n" + toctree(entries(text))
     source[0] = without_mermaid(text)
 
