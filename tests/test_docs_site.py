@@ -109,6 +109,7 @@ def test_every_page_is_in_one_list_of_the_menu() -> None:
     listed = [
         *(entry for part in site_pages.parts((DOCS / "index.md").read_text(), PARTS).values() for entry in part),
         *site_pages.entries((DOCS / "api.md").read_text()),
+        *site_pages.entries((DOCS / "errors.md").read_text()),
     ]
     names = [entry.docname for entry in listed if entry.docname]
     assert sorted(names) == sorted(pages()), "add each page to a list in docs/index.md, once"
