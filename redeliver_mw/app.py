@@ -104,9 +104,15 @@ class App:
         broker_limit: int | None = None,
         app_name: str | None = None,
     ) -> None:
+        """Take the options; nothing is connected, and nothing is read from the broker yet.
+
+        Raises ConfigError for an option that cannot be used, PolicyError for a policy that cannot be read.
+        """
         given = url or os.environ.get("REDELIVER_URL")
         if not given:
-            raise ConfigError("no broker URL was given", cure="Write App(url), or set REDELIVER_URL")
+            raise ConfigError(
+                "no broker URL was given", cure="Write App(url), or set REDELIVER_URL", code="url-missing"
+            )
         self._url: BrokerUrl = parse_url(given)
         self._policies = PolicyResolver(self._url.policy, policy, strict=bool(strict_policies))
         self._journal = journal
@@ -146,7 +152,9 @@ class App:
         try:
             return cls(**(found | arguments))
         except TypeError as error:
-            raise ConfigError(f"[tool.redeliver.app]: {error}", where=str(file), cure="See App's options") from None
+            raise ConfigError(
+                f"[tool.redeliver.app]: {error}", where=str(file), cure="See App's options", code="app-settings-file"
+            ) from None
 
     # -- handlers ---------------------------------------------------------------------------------
 
@@ -174,9 +182,16 @@ class App:
         """
         destination = subscribed(Destination.parse(source), subscription)
         if destination in self._specs:
-            raise ConfigError("two handlers for one source", where=str(destination), cure="Register one")
+            raise ConfigError(
+                "two handlers for one source", where=str(destination), cure="Register one", code="handler-twice"
+            )
         if self._engine is not None:
-            raise ConfigError("the app is started", where=str(destination), cure="Register handlers before the start")
+            raise ConfigError(
+                "the app is started",
+                where=str(destination),
+                cure="Register handlers before the start",
+                code="app-state",
+            )
 
         order = Order.meant(key)
         if order is not None:
@@ -216,14 +231,17 @@ class App:
 
     @property
     def app_name(self) -> str:
+        """Return the name that journal records and dead letters carry."""
         return self._settings.app_name
 
     @property
     def is_started(self) -> bool:
+        """Return whether the start has begun; it stays true after a stop."""
         return self._engine is not None
 
     @property
     def is_over(self) -> bool:
+        """Return whether the app has stopped, or has ended with an error."""
         return self._over.is_set()
 
     def give_up(self) -> None:
@@ -245,7 +263,9 @@ class App:
         """Return the dead-letter targets of this source. Raises ConfigError for a source without a handler."""
         destination = Destination.parse(source)
         if destination not in self._specs:
-            raise ConfigError(f"no handler for {source}", cure="Name a source that has a handler")
+            raise ConfigError(
+                f"no handler for {source}", cure="Name a source that has a handler", code="handler-missing"
+            )
         policy = self._specs[destination].policy.resolve(destination.name, destination.kind)
         return [target.resolve(destination) for target in policy.places]
 
@@ -268,9 +288,11 @@ class App:
 
     def _start(self, adapter: Adapter, clock: Clock, drive: Callable[[], object] | None = None) -> None:
         if self._engine is not None:
-            raise ConfigError("the app is started already", cure="Make another App for another run")
+            raise ConfigError("the app is started already", cure="Make another App for another run", code="app-state")
         if not self._specs:
-            raise ConfigError("no handler is registered", cure='Write @app.handler("orders") above a function')
+            raise ConfigError(
+                "no handler is registered", cure='Write @app.handler("orders") above a function', code="handler-missing"
+            )
         policies = {s.source: s.policy.resolve(s.source.name, s.source.kind) for s in self._specs.values()}
         log_findings(self._findings())
         settings = replace(self._settings, seed=0) if drive else self._settings
@@ -316,7 +338,7 @@ class App:
         with self._stopping:
             if self._report is None:
                 if self._engine is None:
-                    raise ConfigError("the app is not started", cure="Call start() first")
+                    raise ConfigError("the app is not started", cure="Call start() first", code="app-state")
                 self._report = self._engine.stop(self.stop_timeout if timeout is None else timeout)
                 self._over.set()
             return self._report
@@ -386,7 +408,9 @@ class App:
         try:
             return pools[Destination.parse(source)]
         except KeyError:
-            raise ConfigError(f"no started handler for {source}", cure="Name a source that has a handler") from None
+            raise ConfigError(
+                f"no started handler for {source}", cure="Name a source that has a handler", code="handler-missing"
+            ) from None
 
     def health(self) -> dict[str, Any]:
         """Return plain values for a probe, about the App, each connection and each source. Thread-safe.

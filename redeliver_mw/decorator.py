@@ -24,14 +24,18 @@ def redeliver(policy: str | Path | RedeliveryPolicy | PolicyMap) -> Callable[[F]
     PolicyError here, not at the first failure, if the text cannot be read.
     """
     if callable(policy) and not isinstance(policy, RedeliveryPolicy | PolicyMap):
-        raise ConfigError("@redeliver without a policy", cure='Write @redeliver("3:1000; 8:move(queue:dlq.$)")')
+        raise ConfigError(
+            "@redeliver without a policy", cure='Write @redeliver("3:1000; 8:move(queue:dlq.$)")', code="policy-missing"
+        )
     meant = policy_of(policy)
 
     def mark(handler: F) -> F:
         try:
             setattr(handler, ATTRIBUTE, meant)
         except AttributeError:
-            raise ConfigError(f"{handler!r:.200} cannot be marked", cure="Decorate the function itself") from None
+            raise ConfigError(
+                f"{handler!r:.200} cannot be marked", cure="Decorate the function itself", code="callback-not-usable"
+            ) from None
         return handler
 
     return mark

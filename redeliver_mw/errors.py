@@ -5,7 +5,7 @@
 ::
 
     Exception
-    ├── RedeliverError                 what, where, cure; `exit_code` for the command line
+    ├── RedeliverError                 what, where, cure; `code` names the cause; `exit_code` for the command line
     │   ├── ConfigError          (2)   your input: a URL, an option, a policy
     │   │   ├── PolicyError      (2)   a policy that cannot be read, or that the broker cannot carry out
     │   │   └── MissingExtra     (2)   a driver that is not installed
@@ -25,23 +25,37 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+ERROR_CODE = "error_code"  # the attribute of a log record, and the field of a log line in JSON
+
 
 class RedeliverError(Exception):
     """Reports an error that a person can act on.
 
     `what` went wrong, `where` (a file and line, a URL, a destination; may be empty), and the `cure` (one sentence in
-    the imperative; may be empty). `str()` joins the three on one line.
+    the imperative; may be empty). `code` is the stable name of the cause, one of `redeliver_mw.error_codes`; a class
+    may have a default, and an adapter of your own may leave it empty.
+
+    `message` joins the first three on one line, and `str()` is the message with the code in brackets at its end.
     """
 
     exit_code: ClassVar[int] = 1
+    code: str = ""
 
-    def __init__(self, what: str, *, where: str = "", cure: str = "") -> None:
+    def __init__(self, what: str, *, where: str = "", cure: str = "", code: str = "") -> None:
+        """Name `what` went wrong, `where`, the `cure` and the `code` of its cause. None of them may hold a secret."""
         self.what, self.where, self.cure = what, where, cure
+        if code:
+            self.code = code
         super().__init__(what)
 
-    def __str__(self) -> str:
+    @property
+    def message(self) -> str:
+        """Return place, problem and cure without the code."""
         place = f"{self.where}: " if self.where else ""
         return f"{place}{self.what}" + (f". {self.cure}" if self.cure else "")
+
+    def __str__(self) -> str:
+        return f"{self.message} [{self.code}]" if self.code else self.message
 
 
 class ConfigError(RedeliverError):
@@ -57,6 +71,8 @@ class PolicyError(ConfigError):
 class MissingExtra(ConfigError):
     """Reports a driver, or another optional part, that is not installed; the cure names the extra."""
 
+    code = "extra-not-installed"
+
 
 class BrokerError(RedeliverError):
     """Reports that the broker, or the connection to the broker, does not do what is needed."""
@@ -65,13 +81,19 @@ class BrokerError(RedeliverError):
 class BrokerUnavailable(BrokerError):
     """Reports that no host of the URL answers."""
 
+    code = "broker-unavailable"
+
 
 class CredentialsRefused(BrokerError):
     """Reports that the broker refuses this user, password or virtual host."""
 
+    code = "credentials-refused"
+
 
 class DestinationMissing(BrokerError):
     """Reports that a queue or another target does not exist, and may not be made here."""
+
+    code = "destination-missing"
 
 
 class LimboError(RedeliverError):
@@ -88,8 +110,11 @@ class NotCopyable(RedeliverError):
     us.
     """
 
-    def __init__(self, what: str, *, where: str = "", cure: str = "", whole: bool = True) -> None:
-        super().__init__(what, where=where, cure=cure)
+    code = "message-not-copyable"
+
+    def __init__(self, what: str, *, where: str = "", cure: str = "", code: str = "", whole: bool = True) -> None:
+        """Name why the message cannot be copied, and whether it was read in full."""
+        super().__init__(what, where=where, cure=cure, code=code)
         self.whole = whole
 
 
@@ -101,6 +126,7 @@ class Reject(Signal):
     """Asks to dead-letter this message now, whatever the policy still allows, with `reason` on the dead letter."""
 
     def __init__(self, reason: str = "rejected by the handler") -> None:
+        """Give the reason that the dead letter will carry."""
         self.reason = reason
         super().__init__(reason)
 
@@ -114,6 +140,7 @@ class RetryAfter(Signal):
     """
 
     def __init__(self, seconds: float, count: bool = True) -> None:
+        """Ask for the next attempt after so many seconds. Raises ValueError for less than 0, and for NaN."""
         if not seconds >= 0:
             raise ValueError(f"RetryAfter needs seconds >= 0, not {seconds!r}")
         self.seconds, self.count = float(seconds), count
@@ -144,6 +171,7 @@ class Undecodable(Exception):
     """Carries what `decode=` raised; the handler was not called."""
 
     def __init__(self, error: BaseException) -> None:
+        """Carry `error`, whose text becomes the text of this one."""
         self.error = error
         super().__init__(str(error))
 

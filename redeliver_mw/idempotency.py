@@ -28,7 +28,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from .clock import Clock, SystemClock
 from .errors import ConfigError, RedeliverError, RetryAfter
-from .message import Delivery
+from .message import Delivery, RunOutbox
 from .redelivery import identity
 from .redelivery.headers import read_history_headers
 from .redelivery.outbox import ClosedOutbox
@@ -68,6 +68,11 @@ class Idempotency:
         lease: float = 60.0,
         clock: Clock | None = None,
     ) -> None:
+        """Take the options; the database is opened at its first use.
+
+        `ttl` and `lease` are seconds above 0. Raises ConfigError for any other value, and for a URL that is no
+        database.
+        """
         self._ttl, self._lease = _seconds("ttl", ttl), _seconds("lease", lease)
         self._key, self._scope = key, scope
         self._clock = clock or SystemClock()
@@ -203,7 +208,12 @@ class Idempotency:
         if self._key is not None:
             key = self._key(delivery)
             if not isinstance(key, str) or not key:
-                raise ConfigError(f"key= made {key!r} of it", where=repr(delivery), cure="Let it answer a text")
+                raise ConfigError(
+                    f"key= made {key!r} of it",
+                    where=repr(delivery),
+                    cure="Let it answer a text",
+                    code="idempotency-key",
+                )
             return _kept(scope), _kept(key)
         past = delivery.past if delivery.known else read_history_headers(delivery)
         found = identity.message_key(delivery, past)
@@ -212,13 +222,16 @@ class Idempotency:
                 "it has no id that it could be known by",
                 where=repr(delivery),
                 cure="Let its producer set a message id, or give Idempotency a key=",
+                code="idempotency-key",
             )
         return _kept(scope), _kept(found)
 
     def _database(self) -> Database:
         if self._db is None:
             raise ConfigError(
-                "Idempotency has no database", cure='Give it one: Idempotency("sqlite:///limbo.db"); or use `first`'
+                "Idempotency has no database",
+                cure='Give it one: Idempotency("sqlite:///limbo.db"); or use `first`',
+                code="limbo-required",
             )
         with self._opening:
             if not self._is_open:
@@ -231,10 +244,11 @@ class IdempotentBlock:
     """Manages the context of one handler run, plain or async; entering returns whether the message is to be handled."""
 
     def __init__(self, once: Idempotency, delivery: Delivery) -> None:
+        """Wrap one run of the handler of `delivery`. Made by `Idempotency`."""
         self._once, self._delivery = once, delivery
         self._claim = uuid.uuid4().hex[:16]
         self._fresh = False
-        self._outbox: Any = None
+        self._outbox: RunOutbox | None = None
 
     def __enter__(self) -> bool:
         self._fresh = self._once._claim(self._delivery, self._claim)
@@ -275,11 +289,13 @@ def _is(place: tuple[str, str]) -> Any:
 def _dialect(connection: Connection) -> Any:
     name = connection.dialect.name
     if name not in ("sqlite", "postgresql"):
-        raise ConfigError(f"Idempotency cannot be kept in {name}", cure="Use SQLite or PostgreSQL")
+        raise ConfigError(f"Idempotency cannot be kept in {name}", cure="Use SQLite or PostgreSQL", code="limbo-url")
     return postgresql if name == "postgresql" else sqlite
 
 
 def _seconds(name: str, value: float) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ConfigError(f"{name}={value!r} is no number of seconds above 0", cure=f"Give {name} seconds")
+        raise ConfigError(
+            f"{name}={value!r} is no number of seconds above 0", cure=f"Give {name} seconds", code="option-value"
+        )
     return float(value)

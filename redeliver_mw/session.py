@@ -46,6 +46,7 @@ class Session:
     """Is one connection, used by one thread. `deliveries` opens a connection of its own."""
 
     def __init__(self, url: str) -> None:
+        """Connect, and block until the broker has answered. Raises ConfigError, BrokerError."""
         self._url: BrokerUrl = parse_url(url)
         self._url_policy = load_policies(self._url.policy) if self._url.policy else None
         self._condition = threading.Condition()
@@ -58,7 +59,7 @@ class Session:
         try:
             self._wait(lambda: self._capabilities is not None, ANSWER_TIMEOUT)
             if self._capabilities is None:
-                raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker)
+                raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker, code="broker-timeout")
         except BaseException:
             self._adapter.close(1.0)
             raise
@@ -142,6 +143,7 @@ class Session:
             raise ConfigError(
                 f"{word!r} is not honoured by {self.capabilities.dialect}",
                 cure=f"Use one of {', '.join(sorted(self.capabilities.honours))}",
+                code="verb-not-honoured",
             )
 
         def ask(answer: Callable[[bool], None]) -> None:
@@ -163,7 +165,9 @@ class Session:
 
         verdict, why = self._ask(ask, ANSWER_TIMEOUT)
         if verdict != "ok":
-            raise BrokerError(f"{out.target} did not take the message: {why}", where=self._adapter.broker)
+            raise BrokerError(
+                f"{out.target} did not take the message: {why}", where=self._adapter.broker, code="publish-refused"
+            )
 
     def browse(self, source: str | Destination, limit: int = 100) -> Sequence[Delivery]:
         """Return up to `limit` messages without consuming them.
@@ -187,6 +191,10 @@ class Session:
         return self._answer(ask)
 
     def close(self) -> None:
+        """Stop what `deliveries` consumes, and close the connection: each takes at most 5 seconds.
+
+        The broker has the messages of unsettled deliveries again.
+        """
         for engine in list(self._engines):
             engine.stop(5.0)
         self._adapter.close(5.0)
@@ -218,7 +226,7 @@ class Session:
         ask(answer)
         self._wait(lambda: bool(found), timeout)
         if not found:
-            raise BrokerError("the broker does not answer", where=self._adapter.broker)
+            raise BrokerError("the broker does not answer", where=self._adapter.broker, code="broker-timeout")
         return found[0]
 
     def _answer(self, ask: Callable[[Callable[[T | RedeliverError], None]], None]) -> T:
@@ -230,26 +238,30 @@ class Session:
     # -- the adapter's sink -----------------------------------------------------------------------
 
     def connected(self, capabilities: Capabilities, /) -> None:
+        """Note what the broker can do. Called by the adapter, on its thread, at each connect."""
         with self._condition:
             self._capabilities = capabilities
             self._condition.notify_all()
 
     def ready(self, source: Destination, generation: int, /) -> None:
-        pass
+        """Do nothing: called by the adapter, on its thread, when a source is subscribed to."""
 
     def arrived(self, batch: Sequence[Delivery], /) -> None:
+        """Keep deliveries for `receive`. Called by the adapter, on its thread."""
         with self._condition:
             for delivery in batch:
                 self._arrived[delivery.destination].append(delivery)
             self._condition.notify_all()
 
     def lost(self, generation: int, error: BaseException | None, /) -> None:
+        """Forget the deliveries of a lost generation that nobody has received. Called by the adapter, on its thread."""
         with self._condition:
             for waiting in self._arrived.values():
                 for delivery in [d for d in waiting if d.generation == generation]:
                     waiting.remove(delivery)
 
     def failed(self, error: RedeliverError, source: Destination | None, /) -> None:
+        """Keep an error, which the next call of the session raises. Called by the adapter, on its thread."""
         with self._condition:
             self._error = error
             self._condition.notify_all()
@@ -262,6 +274,7 @@ class Pulled:
     """
 
     def __init__(self, delivery: Delivery, pool: PullPool) -> None:
+        """Wrap a delivery that is run in `pool`. Made by `Session.deliveries`."""
         self.delivery, self._pool = delivery, pool
 
     def __getattr__(self, name: str) -> Any:

@@ -22,7 +22,7 @@ def browse(
     `connection` the answer says so.
     """
     if connection is None or not connection.is_open:
-        answer(BrokerError("there is no connection just now"))
+        answer(BrokerError("there is no connection just now", code="connection-lost"))
         return
     found: list[Delivery] = []
     done = False
@@ -50,7 +50,9 @@ def browse(
         finish(found)
 
     def opened(channel: Any) -> None:
-        channel.add_on_close_callback(lambda _, why: finish(BrokerError(f"{source} cannot be browsed: {why}")))
+        channel.add_on_close_callback(
+            lambda _, why: finish(BrokerError(f"{source} cannot be browsed: {why}", code="browse-failed"))
+        )
         channel.add_callback(lambda _: give_back(channel), [_get_empty()])
         step(channel)
 

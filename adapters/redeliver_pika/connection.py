@@ -62,7 +62,9 @@ def delayed_retry(url: BrokerUrl) -> float | None:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
         cure = "delayed_retry=0.5, or 0 where there is none"
-        raise ConfigError(f"delayed_retry={told!r} is no number of seconds", where=url.text, cure=cure)
+        raise ConfigError(
+            f"delayed_retry={told!r} is no number of seconds", where=url.text, cure=cure, code="broker-url-option"
+        )
     return seconds
 
 
@@ -72,7 +74,12 @@ def parameters(url: BrokerUrl, role: str) -> list[pika.ConnectionParameters]:
     tls = url.tls_context()
     heartbeat = url.options.get("heartbeat")
     if heartbeat is not None and not heartbeat.isdigit():
-        raise ConfigError(f"heartbeat={heartbeat!r} is no whole number of seconds", where=url.text, cure="heartbeat=60")
+        raise ConfigError(
+            f"heartbeat={heartbeat!r} is no whole number of seconds",
+            where=url.text,
+            cure="heartbeat=60",
+            code="broker-url-option",
+        )
     name = url.options.get("connection_name", "redeliver-mw")
     return [
         pika.ConnectionParameters(

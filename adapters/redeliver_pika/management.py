@@ -41,7 +41,9 @@ class Management:
         except ValueError:
             parts, port = urlsplit(""), None
         if parts.scheme not in PORTS or not parts.hostname:
-            raise ConfigError("management= is no http:// or https:// URL", where=url.text, cure=CURE)
+            raise ConfigError(
+                "management= is no http:// or https:// URL", where=url.text, cure=CURE, code="broker-url-option"
+            )
         self._host, self._port = parts.hostname, port or PORTS[parts.scheme]
         self._path = parts.path.rstrip("/")
         self._tls = (url.tls_context() or ssl.create_default_context()) if parts.scheme == "https" else None

@@ -58,7 +58,7 @@ class Queues:
         self._connection = None
         waiting, self._waiting = self._waiting, set()
         for answer in waiting:
-            answer(BrokerUnavailable(f"the connection was lost: {error}"))
+            answer(BrokerUnavailable(f"the connection was lost: {error}", code="connection-lost"))
 
     def look_up(self, queue: str, answer: OnQueue) -> None:
         """Is it there? Nothing is made."""
@@ -127,7 +127,7 @@ class Queues:
     def _ask(self, queue: str, answer: OnQueue, declare: Callable[[Any, Callable[[Any], None]], None]) -> None:
         """One question on one channel; exactly one answer."""
         if self._connection is None or not self._connection.is_open:
-            answer(BrokerUnavailable("there is no connection just now"))
+            answer(BrokerUnavailable("there is no connection just now", code="connection-lost"))
             return
         self._waiting.add(answer)
 
@@ -156,5 +156,5 @@ def _meaning(queue: str, reason: BaseException) -> RedeliverError:
     if code == 404:
         return DestinationMissing(f"queue {queue!r} is not there", cure="Declare it, or let us: declare='all'")
     if isinstance(reason, exceptions.ChannelClosedByBroker):
-        return BrokerError(f"queue {queue!r}: {text}")
-    return BrokerUnavailable(f"queue {queue!r} could not be asked for: {text}")
+        return BrokerError(f"queue {queue!r}: {text}", code="queue-refused")
+    return BrokerUnavailable(f"queue {queue!r} could not be asked for: {text}", code="connection-lost")

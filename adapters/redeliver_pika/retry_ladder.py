@@ -240,8 +240,8 @@ class _Search:
             elif verdict == "refused" and again:  # it was deleted just now
                 self._mark(done, again=False)
             elif verdict == "refused":
-                done(BrokerError(f"queue {self._marker!r} takes no message: {why}"))
+                done(BrokerError(f"queue {self._marker!r} takes no message: {why}", code="publish-refused"))
             else:
-                done(BrokerUnavailable(f"queue {self._marker!r}: {why}"))
+                done(BrokerUnavailable(f"queue {self._marker!r}: {why}", code="connection-lost"))
 
         self._ladder._publish(Outgoing(Destination(self._marker), b"", {}), "", self._marker, answered)

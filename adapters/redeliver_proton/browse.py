@@ -25,22 +25,28 @@ _Deliver = Callable[[Destination, int, int, bytes], Delivery]
 class Browses:
     """All looks of one connection; each ends with its answer, or with the connection."""
 
-    def __init__(self, loop: ProtonLoop, line: ProtonConnection, topology: BrokerTopology, deliver: _Deliver) -> None:
-        self._loop, self._line, self._topology, self._deliver = loop, line, topology, deliver
+    def __init__(
+        self, loop: ProtonLoop, connection: ProtonConnection, topology: BrokerTopology, deliver: _Deliver
+    ) -> None:
+        self._loop, self._connection, self._topology, self._deliver = loop, connection, topology, deliver
         self._open: set[Browse] = set()
 
     def look(self, source: Destination, limit: int, answer: _Answer, *, copying: bool) -> None:
         """Up to `limit` messages of `source`, which are not taken by that, or taken and given back."""
 
         def routed(route: Route | RedeliverError) -> None:
-            if isinstance(route, RedeliverError) or self._line.session is None:
-                return answer(route if isinstance(route, RedeliverError) else BrokerError("there is no connection"))
+            if isinstance(route, RedeliverError) or self._connection.session is None:
+                return answer(
+                    route
+                    if isinstance(route, RedeliverError)
+                    else BrokerError("there is no connection", code="connection-lost")
+                )
 
             def finished(found: Sequence[Delivery] | RedeliverError) -> None:
                 self._open.discard(one)
                 answer(found)
 
-            session, deliver = self._line.session, self._deliver
+            session, deliver = self._connection.session, self._deliver
             one = Browse(self._loop, session, source, route, limit, finished, deliver, copying=copying)
             self._open.add(one)
             return None
@@ -91,7 +97,7 @@ class Browse(proton.Handler):
         self._patiently()
 
     def lost(self, error: BaseException) -> None:
-        self._finish(BrokerError(f"{self._source} cannot be browsed: {error}"))
+        self._finish(BrokerError(f"{self._source} cannot be browsed: {error}", code="browse-failed"))
 
     def _drain(self) -> None:
         self._before = len(self._found)

@@ -37,7 +37,12 @@ def heartbeat_of(url: BrokerUrl) -> int:
     """The option `heartbeat`, seconds; 0: none. ConfigError for anything but a whole number."""
     text = url.options.get("heartbeat", str(HEARTBEAT))
     if not text.isascii() or not text.isdigit():
-        raise ConfigError(f"heartbeat={text!r} is no whole number of seconds", where=url.text, cure="heartbeat=30")
+        raise ConfigError(
+            f"heartbeat={text!r} is no whole number of seconds",
+            where=url.text,
+            cure="heartbeat=30",
+            code="broker-url-option",
+        )
     return int(text)
 
 
@@ -221,9 +226,10 @@ class ProtonConnection(proton.Handler):
                     f"this broker is {error.description}, not {self._dialect.title}",
                     where=where,
                     cure="Use its own scheme",
+                    code="broker-is-another",
                 )
             if error.name == "version":
-                return ConfigError(error.description, where=where, cure="Use rabbitmq+pika")
+                return ConfigError(error.description, where=where, cure="Use rabbitmq+pika", code="broker-is-another")
             if "unauthorized" in error.name or "security" in error.name or "AMQ229031" in error.description:
                 return CredentialsRefused("the broker refuses this user or password", where=where, cure="Check both")
         return unavailable(error, self._url, getattr(error, "strerror", None) or str(error) or type(error).__name__)

@@ -36,15 +36,21 @@ class Browser:
 
     def open(self) -> None:
         if self._source.kind == "topic" and not self._source.subscription:
-            self._finish(ConfigError(f"{self._source} keeps nothing that could be looked at", cure="Name a queue"))
+            self._finish(
+                ConfigError(
+                    f"{self._source} keeps nothing that could be looked at",
+                    cure="Name a queue",
+                    code="browse-not-supported",
+                )
+            )
         elif why := problem(self._source):
-            self._finish(ConfigError(why, where=str(self._source), cure="Name one queue"))
+            self._finish(ConfigError(why, where=str(self._source), cure="Name one queue", code="browse-not-supported"))
         else:
             self._link.open()
 
     def close(self) -> None:
         """Given up: we are closing."""
-        self._finish(BrokerError("the connection is being closed"))
+        self._finish(BrokerError("the connection is being closed", code="connection-lost"))
 
     def _up(self, _headers: Mapping[str, str]) -> None:
         headers = [("id", _ID), ("destination", address(self._source)), ("browser", "true"), ("ack", "auto")]
@@ -57,19 +63,19 @@ class Browser:
             if self._done:
                 return
             if frame.head.startswith(b"ERROR"):
-                self._finish(BrokerError(f"{self._source} cannot be browsed: {said(frame)}"))
+                self._finish(BrokerError(f"{self._source} cannot be browsed: {said(frame)}", code="browse-failed"))
             elif frame.head.startswith(b"MESSAGE"):
                 last = frame.raw(b"browser") == b"end" and frame.raw(b"message-id") == b"0"
                 if last or self._seen(frame):
                     self._finish(None)
 
     def _down(self, error: BaseException) -> None:
-        self._finish(BrokerError(f"{self._source} could not be browsed to its end: {error}"))
+        self._finish(BrokerError(f"{self._source} could not be browsed to its end: {error}", code="browse-failed"))
 
     def _wait(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        late = BrokerError(f"{self._source} cannot be browsed: nothing came for {SILENCE:g} s")
+        late = BrokerError(f"{self._source} cannot be browsed: nothing came for {SILENCE:g} s", code="browse-failed")
         self._timer = self._loop.call_later(SILENCE, lambda: self._finish(late))
 
     def _finish(self, error: RedeliverError | None) -> None:

@@ -43,7 +43,12 @@ def heartbeat_of(url: BrokerUrl) -> float:
     except ValueError:
         seconds = -1.0
     if not math.isfinite(seconds) or not (seconds == 0 or seconds >= 0.1):
-        raise ConfigError(f"heartbeat={text!r} is no number of seconds", where=url.text, cure="Write heartbeat=10")
+        raise ConfigError(
+            f"heartbeat={text!r} is no number of seconds",
+            where=url.text,
+            cure="Write heartbeat=10",
+            code="broker-url-option",
+        )
     return seconds
 
 
@@ -72,7 +77,12 @@ class StompConnection:
         url.tls_context()  # a mistake in the URL is told at once
         self._beat = heartbeat_of(url)
         if "\0" in f"{url.user}{url.password}":
-            raise ConfigError("a user or password with a NUL cannot be sent", where=url.text, cure="Change it")
+            raise ConfigError(
+                "a user or password with a NUL cannot be sent",
+                where=url.text,
+                cure="Change it",
+                code="broker-url-syntax",
+            )
         self._reconnector = Reconnector(
             url,
             role,
@@ -182,7 +192,10 @@ class StompConnection:
         first, *rest = frames
         if first.cmd == "CONNECTED" and (other := other_product(first.headers)):
             self._refusal = ConfigError(
-                f"this broker is {other}, not ActiveMQ Classic", where=self._url.text, cure="Use its own scheme"
+                f"this broker is {other}, not ActiveMQ Classic",
+                where=self._url.text,
+                cure="Use its own scheme",
+                code="broker-is-another",
             )
             self._give_up(self._wire, ConnectionRefusedError(self._refusal.what))
             return []
@@ -290,6 +303,7 @@ class StompConnection:
                 f"another client consumes as {self._client_id!r}: {said[:200]}",
                 where=where,
                 cure="Stop the other one, or give this handler another subscription name",
+                code="source-in-use",
             )
         return CredentialsRefused(
             f"the broker refuses this user or password ({without_secret(said, self._url.password)[:200]})",

@@ -30,23 +30,38 @@ def check_source(wanted: Subscription) -> None:
     source = wanted.source
     if len(f"selector:{escaped(wanted.selector)}".encode()) > LINE_BYTES:
         what = f"its selector takes more than the {LINE_BYTES} bytes that the broker allows"
-        raise ConfigError(what, where=str(source), cure="Write a shorter one")
+        raise ConfigError(what, where=str(source), cure="Write a shorter one", code="selector-refused")
     if source.kind == "topic":
         if not source.subscription:
             cure = "Name one: handler(…, subscription=…), or topic:NAME::SUBSCRIPTION"
-            raise ConfigError("a topic is consumed as a durable subscription", where=str(source), cure=cure)
+            raise ConfigError(
+                "a topic is consumed as a durable subscription",
+                where=str(source),
+                cure=cure,
+                code="subscription-missing",
+            )
         if "," in source.name:
-            raise ConfigError("several topics cannot be one source", where=str(source), cure="Use a handler for each")
+            raise ConfigError(
+                "several topics cannot be one source",
+                where=str(source),
+                cure="Use a handler for each",
+                code="source-not-possible",
+            )
     if why := problem(source):
-        raise ConfigError(why, where=str(source), cure="Name one queue, or one topic")
+        raise ConfigError(why, where=str(source), cure="Name one queue, or one topic", code="source-not-possible")
 
 
 def why_refused(wanted: Subscription, error: str, broker: str) -> RedeliverError:
     """What the ERROR to a SUBSCRIBE means."""
     if wanted.selector and error == wanted.selector.strip()[:SAID_CHARS]:  # all that is said of one (5.18, 6.3)
         what, cure = f"its selector {error!r} is none", "Write it in SQL, as in: colour = 'red' AND size > 3"
-        return ConfigError(what, where=str(wanted.source), cure=cure)
-    return BrokerError(f"{wanted.source} cannot be consumed: {error}", where=broker, cure="Is this user allowed to?")
+        return ConfigError(what, where=str(wanted.source), cure=cure, code="selector-refused")
+    return BrokerError(
+        f"{wanted.source} cannot be consumed: {error}",
+        where=broker,
+        cure="Is this user allowed to?",
+        code="queue-refused",
+    )
 
 
 class SubscribingConnection(Protocol):
@@ -181,10 +196,10 @@ class Consumer:
         if self.live:
             self._open.add(tag)
 
-    def decide(self, delivery: Delivery, word: Settlement) -> None:
+    def decide(self, delivery: Delivery, settlement: Settlement) -> None:
         """Only `accepted` means here what it says; the rest is left unsettled."""
-        if word != "accepted":
-            log.debug("%r: %s is not honoured by this broker: it stays unsettled", delivery, word)
+        if settlement != "accepted":
+            log.debug("%r: %s is not honoured by this broker: it stays unsettled", delivery, settlement)
         elif delivery.tag not in self._open:
             log.debug("%r is settled already: not again", delivery)
         elif doubtful(delivery.native):

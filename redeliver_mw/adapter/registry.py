@@ -66,7 +66,10 @@ class BrokerUrl:
         if value in TRUE | FALSE or not value:
             return value in TRUE if value else default
         raise ConfigError(
-            f"option {name}={value!r} is neither on nor off", where=self.text, cure=f"Write {name}=1 or {name}=0"
+            f"option {name}={value!r} is neither on nor off",
+            where=self.text,
+            cure=f"Write {name}=1 or {name}=0",
+            code="broker-url-option",
         )
 
     def tls_context(self) -> ssl.SSLContext | None:
@@ -91,6 +94,7 @@ class BrokerUrl:
                     f"option {name!r} is unknown",
                     where=self.text,
                     cure=f"Known are {', '.join(sorted(known | {'tls', 'ca'}))}",
+                    code="broker-url-option",
                 )
 
 
@@ -99,7 +103,9 @@ def parse_url(url: str) -> BrokerUrl:
     scheme, mark, rest = url.partition("://")
     if not mark or not scheme:
         raise ConfigError(
-            f"{_safe(url)!r} is no broker URL", cure="Write one like rabbitmq://user:password@host:5672/ or memory://"
+            f"{_safe(url)!r} is no broker URL",
+            cure="Write one like rabbitmq://user:password@host:5672/ or memory://",
+            code="broker-url-syntax",
         )
     before, _, query = rest.partition("?")
     authority, slash, path = before.partition("/")
@@ -109,6 +115,7 @@ def parse_url(url: str) -> BrokerUrl:
             "an @ behind the first / or ?",
             where=f"{scheme:.40}://...",
             cure="In a user, a password or a path write %2F for /, %3F for ? and %40 for @",
+            code="broker-url-syntax",
         )
     credentials, at, hosts = authority.rpartition("@")
     user, colon, password = credentials.partition(":")
@@ -154,10 +161,16 @@ def _load(url: BrokerUrl) -> Callable[[BrokerUrl], Adapter]:
     if not found:
         if url.dialect in NOT_BUILT:
             raise ConfigError(
-                f"{url.dialect} is not built yet", where=url.text, cure=f"Built are {', '.join(dialects())}"
+                f"{url.dialect} is not built yet",
+                where=url.text,
+                cure=f"Built are {', '.join(dialects())}",
+                code="broker-url-syntax",
             )
         raise ConfigError(
-            f"scheme {url.dialect!r} is unknown", where=url.text, cure=f"Known are {', '.join(dialects())}"
+            f"scheme {url.dialect!r} is unknown",
+            where=url.text,
+            cure=f"Known are {', '.join(dialects())}",
+            code="broker-url-syntax",
         )
     return _loaded(next(iter(found)).load, url)
 
@@ -197,7 +210,10 @@ def _host(item: str, scheme: str) -> tuple[str, int | None]:
     if not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
         # The port is not shown: if the host was forgotten, this is a password.
         raise ConfigError(
-            "its port is no number from 1 to 65535", where=f"{scheme}://{host:.100}", cure="Write HOST:PORT"
+            "its port is no number from 1 to 65535",
+            where=f"{scheme}://{host:.100}",
+            cure="Write HOST:PORT",
+            code="broker-url-syntax",
         )
     return host.strip("[]"), int(port)
 

@@ -21,7 +21,9 @@ def read_tls_files(options: Mapping[str, str], where: str) -> ssl.SSLContext:
     Raises ConfigError, at `where`, whose text names the option and its file. Reads the files anew each time.
     """
     if "key" in options and "cert" not in options:
-        raise ConfigError("key= without cert=", where=where, cure="Name the certificate too: cert=FILE")
+        raise ConfigError(
+            "key= without cert=", where=where, cure="Name the certificate too: cert=FILE", code="tls-file-not-usable"
+        )
     for name in ("ca", "cert", "key"):
         if name in options:
             _read(name, options[name], where)
@@ -41,12 +43,16 @@ def _read(name: str, file: str, where: str) -> None:
     """
     try:
         if Path(file).exists() and not Path(file).is_file():
-            raise ConfigError(f"{name}={file} is no file", where=where, cure="Name a PEM file")
+            raise ConfigError(
+                f"{name}={file} is no file", where=where, cure="Name a PEM file", code="tls-file-not-usable"
+            )
         Path(file).read_bytes()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)
         cure = "Let this user read it" if isinstance(error, PermissionError) else "Check its name"
-        raise ConfigError(f"{name}={file} cannot be read: {why}", where=where, cure=cure) from None
+        raise ConfigError(
+            f"{name}={file} cannot be read: {why}", where=where, cure=cure, code="tls-file-not-usable"
+        ) from None
 
 
 def _show_certificate(context: ssl.SSLContext, cert: str, key: str | None, where: str) -> None:
@@ -57,11 +63,15 @@ def _show_certificate(context: ssl.SSLContext, cert: str, key: str | None, where
         context.load_cert_chain(cert, key, password=refuse)
     except _Locked:
         cure = "Give it without one, readable for this user only"
-        raise ConfigError(f"key={key or cert} has a passphrase", where=where, cure=cure) from None
+        raise ConfigError(
+            f"key={key or cert} has a passphrase", where=where, cure=cure, code="tls-file-not-usable"
+        ) from None
     except OSError as error:
         if "KEY_VALUES_MISMATCH" in str(error):
             cure = "Name the key that this certificate was made for"
-            raise ConfigError(f"key={key or cert} is not the key of cert={cert}", where=where, cure=cure) from None
+            raise ConfigError(
+                f"key={key or cert} is not the key of cert={cert}", where=where, cure=cure, code="tls-file-not-usable"
+            ) from None
         if not _holds_certificate(cert):
             raise _unusable("cert", cert, "is no PEM file of a certificate", error, where) from None
         raise _unusable("key", key or cert, "is no PEM file of a private key", error, where) from None
@@ -79,4 +89,4 @@ def _holds_certificate(file: str) -> bool:
 def _unusable(name: str, file: str, what: str, error: OSError, where: str) -> ConfigError:
     reason = getattr(error, "reason", None)
     more = f" ({reason})" if reason and reason != "(null)" else ""
-    return ConfigError(f"{name}={file} {what}{more}", where=where, cure=f"Check {name}=")
+    return ConfigError(f"{name}={file} {what}{more}", where=where, cure=f"Check {name}=", code="tls-file-not-usable")

@@ -92,7 +92,9 @@ def written(page: str, text: str, marks: tuple[str, str] = MARKS) -> str:
     begin, end = marks
     new, times = re.subn(f"{begin}.*?{end}", lambda _: f"{begin}\n\n{text}\n\n{end}", page, count=1, flags=re.DOTALL)
     if not times:
-        raise ConfigError("the page has no place for the table", cure=f"Put {begin} and {end} in it")
+        raise ConfigError(
+            "the page has no place for the table", cure=f"Put {begin} and {end} in it", code="path-not-usable"
+        )
     return new
 
 

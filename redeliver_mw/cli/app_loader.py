@@ -32,7 +32,11 @@ def find_app(target: str) -> App:
     """
     module_name, colon, path = target.partition(":")
     if not (colon and _is_dotted(module_name) and _is_dotted(path)):
-        raise ConfigError(f"{target!r} names no app", cure="Write MODULE:APP, as in shop:app for `app` in shop.py")
+        raise ConfigError(
+            f"{target!r} names no app",
+            cure="Write MODULE:APP, as in shop:app for `app` in shop.py",
+            code="app-not-found",
+        )
     module = _import(module_name)
     found: Any = module
     for name in path.split("."):
@@ -40,11 +44,15 @@ def find_app(target: str) -> App:
             found = getattr(found, name)
         except AttributeError:
             cure = _did_you_mean(name, _apps(module) or list(vars(module)), "Write the name of an App there")
-            raise ConfigError(f"module {module_name!r} has no {path!r}", where=_place(module), cure=cure) from None
+            raise ConfigError(
+                f"module {module_name!r} has no {path!r}", where=_place(module), cure=cure, code="app-not-found"
+            ) from None
     if not isinstance(found, App):
         apps = _apps(module)
         cure = f"Name the App: {module_name}:{apps[0]}" if apps else "Name an App: app = App(url)"
-        raise ConfigError(f"{path!r} is no App, but {_kind(found)}", where=_place(module), cure=cure)
+        raise ConfigError(
+            f"{path!r} is no App, but {_kind(found)}", where=_place(module), cure=cure, code="app-not-found"
+        )
     return found
 
 
@@ -62,7 +70,7 @@ def _import(name: str) -> ModuleType:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise _broken(name, error) from None
         cure = _did_you_mean(error.name, [m.name for m in pkgutil.iter_modules([folder])], "Check name and folder")
-        raise ConfigError(f"there is no module {error.name!r}", where=folder, cure=cure) from None
+        raise ConfigError(f"there is no module {error.name!r}", where=folder, cure=cure, code="app-not-found") from None
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # SystemExit too: a module that ends the program is not a place for an App
@@ -83,7 +91,7 @@ def _named_after(module: str) -> Iterator[None]:
 def _broken(name: str, error: BaseException) -> ConfigError:
     said = " ".join(str(error).split())
     what = f"importing {name!r} raises {type(error).__name__}" + (f": {said}" if said else "")
-    return ConfigError(what, where=_raised_at(error), cure="Mend that line")
+    return ConfigError(what, where=_raised_at(error), cure="Mend that line", code="import-failed")
 
 
 def _raised_at(error: BaseException) -> str:

@@ -31,7 +31,9 @@ Strict = Annotated[
 Language = Annotated[
     str | None,
     typer.Option(
-        "--language", metavar="LANGUAGE", help=f"Of POLICY, one of: {', '.join(LANGUAGES)}; else told by its content"
+        "--language",
+        metavar="LANGUAGE",
+        help=f"Of POLICY, one of: {', '.join(LANGUAGES)}; else detected from its content",
     ),
 ]
 Layers = Annotated[
@@ -72,7 +74,9 @@ def read_url(given: str) -> str:
         return given
     name = given.removeprefix("env:")
     if not os.environ.get(name):
-        raise ConfigError(f"the variable {name!r} is not set", where=given, cure="Set it to the broker's URL")
+        raise ConfigError(
+            f"the variable {name!r} is not set", where=given, cure="Set it to the broker's URL", code="url-missing"
+        )
     return os.environ[name]
 
 
@@ -80,5 +84,7 @@ def _from_stdin(language: str | None, strict: bool) -> PolicyMap:
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise PolicyError(f"not UTF-8, at byte {error.start}", where="stdin", cure="Send UTF-8") from None
+        raise PolicyError(
+            f"not UTF-8, at byte {error.start}", where="stdin", cure="Send UTF-8", code="policy-encoding"
+        ) from None
     return load_policies(text.rstrip("\r\n"), language, strict=strict)

@@ -52,7 +52,7 @@ def convert(
     to: Annotated[
         str, typer.Option("--to", metavar="LANGUAGE", help=f"The language to write, one of: {', '.join(LANGUAGES)}")
     ],
-    lossy: Annotated[bool, typer.Option("--lossy", help="Write the nearest where something cannot be said")] = False,
+    lossy: Annotated[bool, typer.Option("--lossy", help="Write the nearest where something cannot be written")] = False,
     destination: Annotated[
         str | None,
         typer.Option(
@@ -105,7 +105,12 @@ def _alone(policy: RedeliveryPolicy, source: Destination, policies: PolicyMap, t
         return PolicyMap(None, policy, language=policies.language, warnings=policies.warnings)
     if wild := [word for word in source.name.split(".") if word in ("*", ">")] or [c for c in source.name if c == ","]:
         cure = "Name one destination"
-        raise ConfigError(f"{wild[0]} stands for several in {source.name!r:.200}", where="--destination", cure=cure)
+        raise ConfigError(
+            f"{wild[0]} stands for several in {source.name!r:.200}",
+            where="--destination",
+            cure=cure,
+            code="option-value",
+        )
     entry = MapEntry(source.name, source.kind, policy)
     return PolicyMap([entry], _NOTHING, language=policies.language, warnings=policies.warnings)
 
@@ -113,17 +118,26 @@ def _alone(policy: RedeliveryPolicy, source: Destination, policies: PolicyMap, t
 def _writer(language: str, *, prefixes: bool) -> FormatWriter:
     if prefixes and language not in WRITERS_WITH_PREFIXES:
         cure = f"Leave it out, or use --to {', '.join(WRITERS_WITH_PREFIXES)}"
-        raise ConfigError(f"names have no prefixes in {language:.80}", where="--prefixes", cure=cure)
+        raise ConfigError(
+            f"names have no prefixes in {language:.80}", where="--prefixes", cure=cure, code="option-value"
+        )
     if prefixes:
         return WRITERS_WITH_PREFIXES[language]
     if language in WRITERS:
         return WRITERS[language]
     if language in LANGUAGES:
-        raise ConfigError(f"{language} cannot be written yet", where="--to", cure=f"Use one of: {', '.join(WRITERS)}")
+        raise ConfigError(
+            f"{language} cannot be written yet",
+            where="--to",
+            cure=f"Use one of: {', '.join(WRITERS)}",
+            code="policy-language-unknown",
+        )
     near = nearest(language, LANGUAGES)
     meant = f"Did you mean {near!r}? " if near else ""
     cure = f"{meant}Use one of: {', '.join(WRITERS)}"
-    raise ConfigError(f"there is no policy language {language!r:.80}", where="--to", cure=cure)
+    raise ConfigError(
+        f"there is no policy language {language!r:.80}", where="--to", cure=cure, code="policy-language-unknown"
+    )
 
 
 def _without_secrets(written: Conversion, *, own: bool) -> Conversion:

@@ -105,8 +105,8 @@ def replay(url: Url, dlq: Dlq, limit: LetterLimit = None, id_: LetterId = None, 
 
     def tell(outcome: LetterOutcome) -> None:
         nonlocal done
-        done += outcome.word == "replayed"
-        if done % TOLD_EVERY == 0 and outcome.word == "replayed" and sys.stderr.isatty():
+        done += outcome.fate == "replayed"
+        if done % TOLD_EVERY == 0 and outcome.fate == "replayed" and sys.stderr.isatty():
             print(f"{done} replayed", file=sys.stderr)
 
     one = Replay(adapter_for(address), queue, limit=limit, only=id_ or "", tell=tell)
@@ -136,14 +136,21 @@ def _given(url: str, dlq: str, limit: int | None, id_: str | None) -> tuple[str,
             "a memory broker lives in one process, and this is another",
             where="memory://",
             cure="Use TestApp: test.dead_letters(source), test.replay(source)",
+            code="memory-broker-elsewhere",
         )
     if limit is not None and limit < 1:
-        raise ConfigError(f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all")
+        raise ConfigError(
+            f"{limit} is no number from 1 on", where="--limit", cure="Leave it out for all", code="option-value"
+        )
     if id_ is not None and not id_.strip():
-        raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver dead list`")
+        raise ConfigError("an empty id", where="--id", cure="Take one from `redeliver dead list`", code="option-value")
     queue = Destination.parse(dlq)
     if queue.kind == "topic" and not queue.subscription:
-        raise ConfigError(f"{queue} is no queue", cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters")
+        raise ConfigError(
+            f"{queue} is no queue",
+            cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters",
+            code="destination-kind",
+        )
     return address, queue
 
 
@@ -168,7 +175,9 @@ def _browse(session: Session, queue: Destination, limit: int) -> Sequence[Delive
     capabilities = session.capabilities
     if capabilities.browse == "none":
         raise ConfigError(
-            f"{capabilities.dialect} cannot look without taking", cure="Use the broker's own tools to look"
+            f"{capabilities.dialect} cannot look without taking",
+            cure="Use the broker's own tools to look",
+            code="browse-not-supported",
         )
     try:
         if capabilities.depth:
@@ -224,7 +233,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
         {
             "id": o.letter.id,
             "to": _told(o.letter.source) or None,
-            "outcome": o.word,
+            "outcome": o.fate,
             "why": redact(o.why) or None,
         }
         for o in report.outcomes
@@ -239,7 +248,7 @@ def _report_as_json(report: ReplayReport) -> dict[str, Any]:
 
 def _print_report(report: ReplayReport) -> None:
     """Print a line for each kind of outcome, because there may be many thousands of letters."""
-    same = Counter((o.word, _told(o.letter.source), o.why) for o in report.outcomes)
+    same = Counter((o.fate, _told(o.letter.source), o.why) for o in report.outcomes)
     rows = [(str(n), word, plain(to), plain(redact(why))) for (word, to, why), n in same.items()]
     if rows:
         print_table(("letters", "outcome", "to", "why"), rows, right={0})

@@ -64,7 +64,7 @@ def explain(
         ),
     ] = None,
     against: Annotated[
-        str | None, typer.Option(metavar="POLICY", help="Another policy, in any language, told beside it")
+        str | None, typer.Option(metavar="POLICY", help="Another policy, in any language, shown beside it")
     ] = None,
     drawing: Annotated[Path | None, typer.Option("--svg", metavar="FILE", help="Draw the timeline into a file")] = None,
     language: Language = None,
@@ -103,7 +103,12 @@ def source_of(destination: str, kind: DestinationKindOption | None) -> Destinati
     if kind is None:
         return source
     if destination != source.name and source.kind != kind.value:
-        raise ConfigError(f"{destination!r} is no {kind.value}", where="--kind", cure="Say queue or topic once")
+        raise ConfigError(
+            f"{destination!r} is no {kind.value}",
+            where="--kind",
+            cure="Say queue or topic once",
+            code="destination-kind",
+        )
     return Destination(source.name, kind.value)
 
 
@@ -180,5 +185,8 @@ def _draw(lanes: list[TimelineLane], source: Destination, file: Path) -> None:
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise ConfigError(
-            f"cannot be written: {reason}", where=str(file), cure="Name a file in a folder of yours"
+            f"cannot be written: {reason}",
+            where=str(file),
+            cure="Name a file in a folder of yours",
+            code="path-not-usable",
         ) from None

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ..errors import ERROR_CODE, RedeliverError
 from ..redaction import redact, visible
 from ..telemetry.failure_log import FIELDS
 
@@ -61,7 +62,7 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
     render: list[Processor]
     fields: list[Processor] = []
     if form is LogFormat.json:
-        fields = [_fields_of_a_failure]
+        fields = [_fields_of_a_failure, _code_of_an_error]
         render = [structlog.processors.format_exc_info, _redacted, structlog.processors.JSONRenderer()]
     else:
         colours = sys.stderr.isatty()
@@ -81,6 +82,7 @@ def _formatter(form: LogFormat, who: Mapping[str, int]) -> logging.Formatter:
             *fields,
         ],
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *render],
+        pass_foreign_args=form is LogFormat.json,  # for `_code_of_an_error`
     )
 
 
@@ -96,6 +98,16 @@ def _fields_of_a_failure(_logger: object, _method: str, event: EventDict) -> Eve
     """Add the details of a failed attempt to its log event, each as a field of its own."""
     known = event["_record"].__dict__
     return {**event, **{name: known[name] for name in FIELDS if name in known}}
+
+
+def _code_of_an_error(_logger: object, _method: str, event: EventDict) -> EventDict:
+    """Add the code of the error that a line is about: one of its arguments, or the exception of its traceback."""
+    record: logging.LogRecord = event["_record"]
+    arguments = event.pop("positional_args", None)
+    about = [*(arguments if isinstance(arguments, tuple) else ()), record.exc_info and record.exc_info[1]]
+    codes = [record.__dict__.get(ERROR_CODE), *(one.code for one in about if isinstance(one, RedeliverError))]
+    code = next(filter(None, codes), None)
+    return {**event, ERROR_CODE: code} if code else event
 
 
 def _redacted(_logger: object, _method: str, event: EventDict) -> EventDict:

@@ -39,7 +39,9 @@ def run(
 ) -> None:
     """Run an App until SIGTERM or SIGINT; it then finishes what is in hand. A second signal stops at once."""
     if processes is not None and processes < 1:
-        raise ConfigError(f"{processes} processes consume nothing", where="--processes", cure="Write 1 or more")
+        raise ConfigError(
+            f"{processes} processes consume nothing", where="--processes", cure="Write 1 or more", code="option-value"
+        )
     address = None if health is None else HealthAddress.parse(health)
     show_logs(log_format)
     if processes is None:

@@ -103,7 +103,7 @@ class BrokerClient:
         if self._error is not None:
             raise self._error
         if not done():
-            raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker)
+            raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker, code="broker-timeout")
 
     # -- the adapter's sink: any thread -----------------------------------------------------------
 

@@ -46,9 +46,18 @@ class Replay:
         tell: Callable[[LetterOutcome], None] = lambda outcome: None,
     ) -> None:
         if limit is not None and limit < 1:
-            raise ConfigError(f"a limit of {limit} replays nothing", where="limit", cure="Give a number from 1 on")
+            raise ConfigError(
+                f"a limit of {limit} replays nothing",
+                where="limit",
+                cure="Give a number from 1 on",
+                code="option-value",
+            )
         if dlq.kind == "topic" and not dlq.subscription:
-            raise ConfigError(f"{dlq} is no queue", cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters")
+            raise ConfigError(
+                f"{dlq} is no queue",
+                cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters",
+                code="destination-kind",
+            )
         self.replay_id = replay_id or uuid.uuid4().hex[:16]
         self._adapter, self._dlq, self._only, self._drive = adapter, dlq, only, drive
         self._inputs: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -212,7 +221,7 @@ class Replay:
         if self._doubt is not None and not self._asked:
             raise self._doubt
         if self._prefetch == 0:
-            raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker)
+            raise BrokerUnavailable("the broker does not answer", where=self._adapter.broker, code="broker-timeout")
         if self._searched() or self._drive is not None:
             self._hand.ending, self._over = self._hand.ending or rest, True
 

@@ -22,7 +22,7 @@ class LetterOutcome:
     """
 
     letter: DeadLetterInfo
-    word: LetterFate
+    fate: LetterFate
     why: str = ""
 
 
@@ -39,22 +39,26 @@ class ReplayReport:
     rest: str = ""
     interrupted: bool = False
 
-    def count(self, word: LetterFate) -> int:
+    def count(self, fate: LetterFate) -> int:
         """Return the number of letters with this outcome."""
-        return sum(outcome.word == word for outcome in self.outcomes)
+        return sum(outcome.fate == fate for outcome in self.outcomes)
 
     @property
     def whole(self) -> bool:
         """Return whether every letter that was asked for was sent back."""
-        return not self.rest and not self.interrupted and all(o.word == "replayed" for o in self.outcomes)
+        return not self.rest and not self.interrupted and all(o.fate == "replayed" for o in self.outcomes)
 
 
 def no_such_letter(id_: str, dlq: Destination, searched: int) -> BrokerError:
     """Return the error for an id that none of the first `searched` letters has."""
     cure = "Look for it with `redeliver dead list`, which shows more with --limit"
-    return BrokerError(f"no such letter among the first {searched}: {id_!r}", where=str(dlq), cure=cure)
+    return BrokerError(
+        f"no such letter among the first {searched}: {id_!r}", where=str(dlq), cure=cure, code="letter-not-found"
+    )
 
 
 def ambiguous(id_: str, letters: int) -> ConfigError:
     """Return the error for the beginning of more than one id."""
-    return ConfigError(f"{id_!r} begins the ids of {letters} letters", where="--id", cure="Write more of it")
+    return ConfigError(
+        f"{id_!r} begins the ids of {letters} letters", where="--id", cure="Write more of it", code="letter-not-found"
+    )

@@ -20,6 +20,8 @@ class Requeued(RetryAfter):
 class RefusedHere(ConfigError):
     """Raised into the user's code, which asked for what a wrapper cannot do. Never a failure of the message."""
 
+    code = "transaction-not-possible"
+
 
 def because_of(settlement: Exception, before: BaseException | None) -> Exception:
     """Give a nack or reject the exception that its code is handling, if that began after the callback was called.
@@ -33,7 +35,7 @@ def because_of(settlement: Exception, before: BaseException | None) -> Exception
 
 
 class Acked(Exception):
-    """Not raised: the word of a callback that acked."""
+    """Not raised: the settlement of a callback that acked."""
 
 
 ACK = Acked()

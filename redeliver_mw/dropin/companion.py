@@ -43,14 +43,19 @@ class CompanionPublisher(CopyPublisher, NullSink):
     An adapter whose first connect fails gives up. The next copy makes another adapter, after a wait that grows.
     """
 
-    elsewhere = True
+    off_thread = True
 
     def __init__(self, url: str, dialect: str) -> None:
         """ConfigError when the URL is not of `dialect`. Connects at the first copy."""
         parsed = parse_url(url)
         if parsed.dialect != dialect:
             scheme = dialect.partition("+")[0]
-            raise ConfigError(f"publisher= is no {scheme} here", where=parsed.text, cure=f"Give a {scheme}:// URL")
+            raise ConfigError(
+                f"publisher= is no {scheme} here",
+                where=parsed.text,
+                cure=f"Give a {scheme}:// URL",
+                code="publisher-url",
+            )
         self._url = parsed
         self._adapter: Adapter | None = adapter_for(parsed)  # None: it was given up
         self._started = False

@@ -80,7 +80,9 @@ class DropinOptions:
     ) -> None:
         if crash_safe:
             raise ConfigError(
-                "crash_safe=True needs an App: a wrapper cannot let suspects run alone", cure="Use an App"
+                "crash_safe=True needs an App: a wrapper cannot let suspects run alone",
+                cure="Use an App",
+                code="option-value",
             )
         _check(delay, settle, hold_max, parks=limbo is not None)
         self._given = None if policy is None else policy_of(policy)
@@ -137,6 +139,7 @@ class DropinOptions:
                     f"its dead letters would go to {source}, where they come from",
                     where=str(source),
                     cure="Give the policy another dead_letter target",
+                    code="dead-letter-loop",
                 )
         return SourcePlan(
             source,
@@ -151,7 +154,9 @@ def _limbo(url: str | None, publisher: str | None, app_name: str) -> DropinLimbo
     if url is None:
         return None
     if publisher is None:
-        raise ConfigError("limbo= needs a connection to publish on", cure="Name it: publisher=, a broker URL")
+        raise ConfigError(
+            "limbo= needs a connection to publish on", cure="Name it: publisher=, a broker URL", code="publisher-url"
+        )
     return DropinLimbo(url, publisher, app_name)
 
 
@@ -159,12 +164,18 @@ def _check(delay: str, settle: str | None, hold_max: Any, *, parks: bool) -> Non
     if delay not in ("auto", "hold", "schedule") and not (delay == "park" and parks):
         why = {"nack": "needs to have the queue for itself, which a wrapper cannot see", "park": "needs a limbo"}
         raise ConfigError(
-            f"delay={delay!r} {why.get(delay, 'is unknown')}", cure="Choose auto, hold or schedule, or park with limbo="
+            f"delay={delay!r} {why.get(delay, 'is unknown')}",
+            cure="Choose auto, hold or schedule, or park with limbo=",
+            code="option-value",
         )
     if settle not in (None, "return", "callback"):
-        raise ConfigError(f"settle={settle!r} is unknown", cure='Choose "return" or "callback", or leave it out')
+        raise ConfigError(
+            f"settle={settle!r} is unknown", cure='Choose "return" or "callback", or leave it out', code="option-value"
+        )
     if isinstance(hold_max, bool) or not isinstance(hold_max, int) or hold_max < 1:
-        raise ConfigError(f"hold_max={hold_max!r} is no number of deliveries", cure="Give 1 or more")
+        raise ConfigError(
+            f"hold_max={hold_max!r} is no number of deliveries", cure="Give 1 or more", code="option-value"
+        )
 
 
 def _journal(journal: str | os.PathLike[str] | RecordSink | None) -> RecordSink | None:

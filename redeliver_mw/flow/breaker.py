@@ -83,7 +83,9 @@ class Breaker:
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
-                raise ConfigError(f"breaker has no option {name!r}", cure=f"Choose of {', '.join(known)}")
+                raise ConfigError(
+                    f"breaker has no option {name!r}", cure=f"Choose of {', '.join(known)}", code="option-value"
+                )
         return cls(**given)
 
 
@@ -102,7 +104,7 @@ def _whole(name: str, value: Any) -> None:
 
 
 def _wrong(name: str, value: object, why: str, cure: str) -> ConfigError:
-    return ConfigError(f"{name}={value!r} is {why}", where="breaker", cure=cure)
+    return ConfigError(f"{name}={value!r} is {why}", where="breaker", cure=cure, code="option-value")
 
 
 class Circuit:

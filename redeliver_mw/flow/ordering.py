@@ -64,6 +64,7 @@ class Order:
                 f"{capabilities.dialect} does not show the group of a message",
                 where=str(source),
                 cure="Let producers write it into a header of another name too, and name that one",
+                code="order-not-possible",
             )
         most = (ack_timeout or math.inf) * ACK_TIMEOUT_SHARE
         if self.max_wait is not None and self.max_wait > most:
@@ -71,6 +72,7 @@ class Order:
                 f"max_wait={self.max_wait:g} is more than a quarter of the broker's ack timeout",
                 where=str(source),
                 cure=f"Write max_wait={most:g}, or less",
+                code="option-value",
             )
         max_wait = min(LONGEST, most) if self.max_wait is None else self.max_wait
         return replace(self, max_wait=max_wait, overflow=self.overflow or ("park" if parks else "skip"))
@@ -103,4 +105,4 @@ def _is_time(value: Any) -> bool:
 
 
 def _wrong(name: str, value: object, why: str, cure: str) -> ConfigError:
-    return ConfigError(f"{name}={value!r} is {why}", where="key", cure=f"Write {cure}")
+    return ConfigError(f"{name}={value!r} is {why}", where="key", cure=f"Write {cure}", code="option-value")

@@ -120,9 +120,15 @@ class Journal:
             raise ConfigError(
                 "a journal needs max_bytes, max_age and max_waiting above 0 and flush_interval from 0",
                 where=str(directory),
+                code="option-value",
             )
         if fsync not in ("never", "rotate", "always"):
-            raise ConfigError(f"fsync={fsync!r} is unknown", where=str(directory), cure="Say never, rotate or always")
+            raise ConfigError(
+                f"fsync={fsync!r} is unknown",
+                where=str(directory),
+                cure="Say never, rotate or always",
+                code="option-value",
+            )
         self.directory = _usable(Path(directory).absolute())
         self.host = re.sub(r"[^A-Za-z0-9.-]", "_", host or socket.gethostname())[:64] or "host"
         self._make_writer = partial(
@@ -233,8 +239,8 @@ class Journal:
     def _work(self) -> None:
         while not self._closing:
             self._rest()
-            self._turn()
-        self._turn()
+            self._run_once()
+        self._run_once()
         self._writer.end()
         self._drop(len(self._waiting))
         self._waiting.clear()
@@ -248,7 +254,7 @@ class Journal:
         except queue.Empty:
             pass
 
-    def _turn(self) -> None:
+    def _run_once(self) -> None:
         # The order matters: an append that still sees the flag set has put its record where the code below finds it.
         self._signalled = False
         try:
@@ -307,9 +313,12 @@ def _usable(directory: Path) -> Path:
             f"the journal's directory cannot be made: {error.strerror or error}",
             where=str(directory),
             cure=cure,
+            code="journal-directory",
         ) from None
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise ConfigError("the journal's directory cannot be written to", where=str(directory), cure=cure)
+        raise ConfigError(
+            "the journal's directory cannot be written to", where=str(directory), cure=cure, code="journal-directory"
+        )
     return directory
 
 

@@ -122,7 +122,7 @@ class LimboAdmin:
     def _check(self, found: Sequence[object], id_: str | None) -> None:
         if id_ is not None and not found:
             cure = "Look for it with `redeliver limbo list`: it may have gone out"
-            raise LimboError(f"no such message: {id_!r}", where=self.where, cure=cure)
+            raise LimboError(f"no such message: {id_!r}", where=self.where, cure=cure, code="limbo-row-not-found")
 
     def _state(self) -> ColumnElement[str]:
         m, now_ms = messages.c, int(self._clock.now().wall * 1000)

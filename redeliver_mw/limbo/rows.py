@@ -256,7 +256,7 @@ def milliseconds(due: float) -> int:
     Raises ConfigError for an invalid time.
     """
     if not math.isfinite(due):
-        raise ConfigError(f"{due!r} is no time to publish at")
+        raise ConfigError(f"{due!r} is no time to publish at", code="option-value")
     return min(max(math.ceil(round(due * 1e6) / 1000), -_LAST_MS), _LAST_MS)
 
 

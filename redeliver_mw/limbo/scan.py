@@ -128,7 +128,9 @@ def _from_json(text: str | None, where: str) -> list[Any]:
     try:
         found: list[Any] = orjson.loads(text or "[]")
     except ValueError:
-        raise LimboError("a text in it is not UTF-8", where=where, cure="Somebody has changed it by hand") from None
+        raise LimboError(
+            "a text in it is not UTF-8", where=where, cure="Somebody has changed it by hand", code="limbo-row-damaged"
+        ) from None
     return found
 
 

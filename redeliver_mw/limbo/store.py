@@ -65,9 +65,9 @@ class Limbo:
         clock: Clock | None = None,
     ) -> None:
         if not 1 <= retry < MOST_COUNTED:
-            raise ConfigError(f"limbo_delivery_retry={retry} is not from 1 to {MOST_COUNTED - 1}")
+            raise ConfigError(f"limbo_delivery_retry={retry} is not from 1 to {MOST_COUNTED - 1}", code="option-value")
         if not lease > 0:
-            raise ConfigError(f"a lease of {lease} seconds")
+            raise ConfigError(f"a lease of {lease} seconds", code="option-value")
         self._db = Database(url, busy_timeout=busy_timeout)
         self._clock = clock or SystemClock()
         self._retry = retry

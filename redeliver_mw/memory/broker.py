@@ -180,7 +180,7 @@ class MemoryBroker:
 
     def cut(self) -> None:
         """Cut every connection."""
-        self._lose("cut", BrokerUnavailable("the connection was cut", where=self.id))
+        self._lose("cut", BrokerUnavailable("the connection was cut", where=self.id, code="connection-lost"))
 
     def kill(self, young: float = 0.0) -> None:
         """Kill the broker until `restart()`: all connections are lost, and everything that is not durable.
@@ -189,7 +189,7 @@ class MemoryBroker:
         """
         with self.lock:
             self.stock.down = True
-            self._lose("killed", BrokerUnavailable("the broker was killed", where=self.id))
+            self._lose("killed", BrokerUnavailable("the broker was killed", where=self.id, code="connection-lost"))
             self.stock.crash(young)
 
     def restart(self) -> None:

@@ -23,7 +23,7 @@ class QueueBrowsing:
     def absent(self, source: Destination) -> RedeliverError | None:
         """Return why nothing can be asked about this queue, or None."""
         if not self._connected():
-            return BrokerUnavailable("not connected", where=self._broker.id)
+            return BrokerUnavailable("not connected", where=self._broker.id, code="connection-lost")
         if self._broker.queue(source) is None:
             return DestinationMissing(f"no queue {source.name}", where=self._broker.id)
         return None

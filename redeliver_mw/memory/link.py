@@ -192,7 +192,7 @@ class MemoryLink:
 
     def drop(self) -> None:
         """Lose the connection from this side; `closed` is called."""
-        self.lose("cut", BrokerUnavailable("the connection was cut", where=self._broker.id))
+        self.lose("cut", BrokerUnavailable("the connection was cut", where=self._broker.id, code="connection-lost"))
 
     def lose(self, way: LossWay, error: BaseException) -> None:
         """End the link. Called by the broker when this link is lost."""
@@ -235,7 +235,7 @@ class MemoryLink:
             if stale != "ignore":
                 self.error = f"unknown delivery tag {tag}"
             if stale == "close":
-                self.lose("closed", BrokerUnavailable(self.error, where=self._broker.id))
+                self.lose("closed", BrokerUnavailable(self.error, where=self._broker.id, code="connection-lost"))
         return held
 
     def _before(self, tag: Tag) -> Iterator[Tag]:
@@ -292,4 +292,4 @@ class MemoryLink:
 
     def _check_open(self) -> None:
         if not self.is_open:
-            raise BrokerUnavailable("this link is closed", where=self._broker.id)
+            raise BrokerUnavailable("this link is closed", where=self._broker.id, code="connection-lost")

@@ -35,7 +35,9 @@ def broker_from_url(url: str) -> MemoryBroker:
     wanted = options.pop("personality", None)
     if parts.scheme != "memory" or options:
         what = f"does not know {', '.join(options)}" if options else "does not begin with memory://"
-        raise ConfigError(f"the URL {what}", where=url, cure="Write memory://NAME?personality=rabbitmq")
+        raise ConfigError(
+            f"the URL {what}", where=url, cure="Write memory://NAME?personality=rabbitmq", code="broker-url-syntax"
+        )
     name = parts.netloc or _DEFAULT
     with _lock:
         broker = _brokers.get(name)
@@ -43,7 +45,9 @@ def broker_from_url(url: str) -> MemoryBroker:
             broker = _brokers[name] = MemoryBroker(wanted or "rabbitmq", name=name, makes_queues=True)
     if wanted not in (None, broker.ways.name):
         cure = "Take another name for another personality"
-        raise ConfigError(f"the broker {name} plays {broker.ways.name}, not {wanted}", where=url, cure=cure)
+        raise ConfigError(
+            f"the broker {name} plays {broker.ways.name}, not {wanted}", where=url, cure=cure, code="broker-url-option"
+        )
     return broker
 
 

@@ -44,9 +44,14 @@ def missing_spark(error: ImportError) -> MissingExtra:
 def lake_error(error: OSError, where: str) -> LakeError:
     """Return a disk's error with its place and its cure."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return LakeError("the disk is full", where=where, cure="Make room and run it again")
+        return LakeError("the disk is full", where=where, cure="Make room and run it again", code="lake-disk")
     what = f"cannot be read or written: {error.strerror or error}"
-    return LakeError(what, where=where, cure="See to it that it is there, and that this user may read and write it")
+    return LakeError(
+        what,
+        where=where,
+        cure="See to it that it is there, and that this user may read and write it",
+        code="lake-disk",
+    )
 
 
 @contextmanager
@@ -77,21 +82,29 @@ def _of_spark(error: Exception, where: str) -> RedeliverError | None:
     if gone := _GONE.search(text):
         path = gone["path"] or gone["file"]
         cure = "Run it again; if that does not help, compact the journal, or make the marts, anew"
-        return LakeError(f"a file is missing: {path}", where=where, cure=cure)
+        return LakeError(f"a file is missing: {path}", where=where, cure=cure, code="lake-damaged")
     causes = [found["cause"] for found in _CAUSE.finditer(text)]
     what = (causes[-1] if causes else text.strip().partition("\n")[0] or type(error).__name__)[:_LONG]
     if _ABSENT.match(what):
         return SparkError(
-            f"a worker lacks a package: {what}", where=where, cure="Run `redeliver pipeline doctor` there"
+            f"a worker lacks a package: {what}",
+            where=where,
+            cure="Run `redeliver pipeline doctor` there",
+            code="spark-worker-package",
         )
     if _OF_DISK.match(what):
-        return LakeError(f"cannot be read or written: {what}", where=where, cure="See to the disk, and run it again")
+        return LakeError(
+            f"cannot be read or written: {what}",
+            where=where,
+            cure="See to the disk, and run it again",
+            code="lake-disk",
+        )
     if _OURS.search(text):
         return None
     cure = "Look at Spark's own log, which --conf spark.log.level=WARN shows"
-    return SparkError(f"Spark gave up: {what}", where=where, cure=cure)
+    return SparkError(f"Spark gave up: {what}", where=where, cure=cure, code="spark-job-failed")
 
 
-def no_lake(what: str, where: str, cure: str) -> ConfigError:
+def no_lake(what: str, where: str, cure: str, *, code: str) -> ConfigError:
     """Return the error for the user's path that is no lake, or a lake that this release cannot read."""
-    return ConfigError(what, where=where, cure=cure)
+    return ConfigError(what, where=where, cure=cure, code=code)

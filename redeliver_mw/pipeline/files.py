@@ -77,10 +77,11 @@ def files_at(place: str | os.PathLike[str], what: str = "lake") -> PosixFiles:
             f"a {what} on {scheme}:// cannot be had yet",
             where=text,
             cure="Give a folder that driver and executors share, such as an NFS or FUSE mount of it",
+            code="path-not-usable",
         )
     text = rest if mark else text.removeprefix("file:")
     if not text.strip():
-        raise ConfigError("an empty path", where=what, cure=f"Give the {what}'s folder")
+        raise ConfigError("an empty path", where=what, cure=f"Give the {what}'s folder", code="path-not-usable")
     return PosixFiles(os.path.abspath(text))
 
 
@@ -190,7 +191,12 @@ def _held(what: str, said: bytes, where: str) -> LakeError:
         who = f"process {holder['pid']} on {holder['host']}"
     except (ValueError, KeyError, TypeError):
         who = "another process"  # the holder has the lock and has not written its name yet
-    return LakeError(f"{who} is at work on its {what}", where=where, cure="Run it again when that one is done")
+    return LakeError(
+        f"{who} is at work on its {what}",
+        where=where,
+        cure="Run it again when that one is done",
+        code="locked-by-another-process",
+    )
 
 
 def sync(place: str) -> None:

@@ -45,7 +45,11 @@ def require_java() -> Java:
     java = find_java()
     if java is None:
         place = os.environ.get("JAVA_HOME", "")
-        raise ConfigError("no Java was found", where=f"JAVA_HOME={place}" if place else "PATH", cure=CURE)
+        raise ConfigError(
+            "no Java was found", where=f"JAVA_HOME={place}" if place else "PATH", cure=CURE, code="java-missing"
+        )
     if java.version < OLDEST:
-        raise ConfigError(f"Java {java.version} is too old for Spark 4", where=java.path, cure=CURE)
+        raise ConfigError(
+            f"Java {java.version} is too old for Spark 4", where=java.path, cure=CURE, code="java-missing"
+        )
     return java

@@ -102,7 +102,9 @@ class LimboSource(DataSource):
         super().__init__(options)
         if others := sorted(set(map(str.lower, options)) - set(_OPTIONS)):
             cure = f"Options are {', '.join(_OPTIONS)}"
-            raise ConfigError(f"there is no option {others[0]!r}", where="redeliver_limbo", cure=cure)
+            raise ConfigError(
+                f"there is no option {others[0]!r}", where="redeliver_limbo", cure=cure, code="option-value"
+            )
 
     @classmethod
     def name(cls) -> str:
@@ -117,20 +119,30 @@ class LimboSource(DataSource):
 
     def _url(self) -> str:
         if not (url := self.options.get("url", "").strip()):
-            raise ConfigError("no url", where="redeliver_limbo", cure=_CURE)
+            raise ConfigError("no url", where="redeliver_limbo", cure=_CURE, code="option-value")
         return url
 
     def _flag(self, name: str) -> bool:
         given = str(self.options.get(name, "false")).strip().lower()
         if given not in ("true", "false", "1", "0"):
-            raise ConfigError(f"{given!r} is not true or false", where=f"option {name}", cure="Write true or false")
+            raise ConfigError(
+                f"{given!r} is not true or false",
+                where=f"option {name}",
+                cure="Write true or false",
+                code="option-value",
+            )
         return given in ("true", "1")
 
     def _pieces(self) -> int | None:
         if (given := self.options.get("partitions")) is None:
             return None
         if not given.strip().isdigit() or not 1 <= int(given) <= 10_000:
-            raise ConfigError(f"{given!r} is no number of tasks", where="option partitions", cure="Give 1 to 10000")
+            raise ConfigError(
+                f"{given!r} is no number of tasks",
+                where="option partitions",
+                cure="Give 1 to 10000",
+                code="option-value",
+            )
         return int(given)
 
 
@@ -200,7 +212,10 @@ def _columns_of(schema: StructType) -> dict[str, str]:
         if known.get(field.name) != kind:
             there = ", ".join(f"{name} {type_}" for name, type_ in known.items())
             raise ConfigError(
-                f"there is no column {field.name} {kind}", where="redeliver_limbo", cure=f"There are {there}"
+                f"there is no column {field.name} {kind}",
+                where="redeliver_limbo",
+                cure=f"There are {there}",
+                code="option-value",
             )
         found[field.name] = kind
     return found
@@ -243,7 +258,9 @@ def _array(name: str, kind: str, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, _ARROW[kind])
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
         what = f"a message has a value for {name} that is no {kind}"
-        raise LimboError(what, cure="Look for it with SQL: somebody has changed it by hand") from None
+        raise LimboError(
+            what, cure="Look for it with SQL: somebody has changed it by hand", code="limbo-row-damaged"
+        ) from None
 
 
 def _told_url(url: str) -> str:
@@ -252,7 +269,7 @@ def _told_url(url: str) -> str:
     name = url.removeprefix("env:")
     if not os.environ.get(name):
         cure = "Set it on the driver and on all executors, as with spark.executorEnv"
-        raise ConfigError(f"the variable {name!r} is not set", where=url, cure=cure)
+        raise ConfigError(f"the variable {name!r} is not set", where=url, cure=cure, code="url-missing")
     return os.environ[name]
 
 
@@ -262,4 +279,4 @@ def _plainly() -> Iterator[None]:
     try:
         yield
     except RedeliverError as error:
-        raise type(error)(error.what, where=error.where, cure=error.cure) from None
+        raise type(error)(error.what, where=error.where, cure=error.cure, code=error.code) from None

@@ -98,6 +98,7 @@ def _read(files: Files, path: str) -> Manifest:
             f"this manifest is damaged: {error}",
             where=files.url(path),
             cure="Restore it, or remove it and compact the journal again",
+            code="lake-damaged",
         ) from None
 
 

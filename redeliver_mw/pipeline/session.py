@@ -123,7 +123,9 @@ def _require_listener(master: str) -> None:
         socket.create_connection((host, port), timeout=_PATIENCE).close()
     except OSError as error:
         what = f"nobody answers there: {error.strerror or error}"
-        raise SparkError(what, where=master, cure="Start its Spark Connect server, or correct --master") from None
+        raise SparkError(
+            what, where=master, cure="Start its Spark Connect server, or correct --master", code="spark-not-started"
+        ) from None
 
 
 def _settings(master: str) -> dict[str, str]:
@@ -178,8 +180,12 @@ def _no_start(error: Exception, master: str, log: IO[bytes] | None) -> Redeliver
         said += "\n" + log.read().decode(errors="replace")
     what = _reason(said)
     if _YOURS.search(said):
-        return ConfigError(f"Spark does not take this: {what}", where=master, cure="Correct --master or --conf")
-    return SparkError(f"Spark does not start: {what}", where=master, cure="Run `redeliver pipeline doctor`")
+        return ConfigError(
+            f"Spark does not take this: {what}", where=master, cure="Correct --master or --conf", code="spark-settings"
+        )
+    return SparkError(
+        f"Spark does not start: {what}", where=master, cure="Run `redeliver pipeline doctor`", code="spark-not-started"
+    )
 
 
 def _reason(said: str) -> str:

@@ -46,14 +46,19 @@ def before_us(moment: TimeBound) -> int:
     try:
         return micros(moment)
     except (ValueError, OverflowError):
-        raise ConfigError(f"{moment!r} is no time", where="--before", cure=_CURE) from None
+        raise ConfigError(f"{moment!r} is no time", where="--before", cure=_CURE, code="option-value") from None
 
 
 def span(since: TimeBound | None = None, until: TimeBound | None = None) -> TimeRange:
     """Return the range. Raises ConfigError for an invalid time, and if the end is not after the beginning."""
     found = TimeRange(_bound(since, "since"), _bound(until, "until"))
     if found.since_us is not None and found.until_us is not None and found.until_us <= found.since_us:
-        raise ConfigError(f"ends at {until}, which is not after {since}", where="until", cure="Give a later end")
+        raise ConfigError(
+            f"ends at {until}, which is not after {since}",
+            where="until",
+            cure="Give a later end",
+            code="option-value",
+        )
     return found
 
 
@@ -65,7 +70,12 @@ def whole_days(since: TimeBound | None, until: TimeBound | None) -> TimeRange:
     found = span(since, until)
     for name, bound in zip(("since", "until"), found, strict=True):
         if bound is not None and bound % DAY_US:
-            raise ConfigError("marts are by day, and this is within one", where=name, cure="Name a day: 2026-11-30")
+            raise ConfigError(
+                "marts are by day, and this is within one",
+                where=name,
+                cure="Name a day: 2026-11-30",
+                code="option-value",
+            )
     return found
 
 
@@ -78,7 +88,7 @@ def _bound(moment: TimeBound | None, name: str) -> int | None:
     try:
         return None if moment is None else micros(moment)
     except (ValueError, OverflowError):
-        raise ConfigError(f"{moment!r} is no time", where=name, cure=_CURE) from None
+        raise ConfigError(f"{moment!r} is no time", where=name, cure=_CURE, code="option-value") from None
 
 
 def micros(moment: TimeBound) -> int:

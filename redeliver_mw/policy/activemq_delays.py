@@ -169,11 +169,15 @@ def _whole(value: object, name: str) -> None:
     if value is None and name == "cap":
         return
     if isinstance(value, bool) or not isinstance(value, int) or not _LEAST <= value <= _MOST:
-        raise PolicyError(f"{name} is {value!r:.100}", where="backoff", cure="Give whole milliseconds of 64 bits")
+        raise PolicyError(
+            f"{name} is {value!r:.100}", where="backoff", cure="Give whole milliseconds of 64 bits", code="policy-value"
+        )
 
 
 def _finite(value: object, name: str) -> None:
     if value is None and name == "multiplier":
         return
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise PolicyError(f"{name} is {value!r:.100}", where="backoff", cure="Give a finite number")
+        raise PolicyError(
+            f"{name} is {value!r:.100}", where="backoff", cure="Give a finite number", code="policy-value"
+        )

@@ -39,11 +39,15 @@ class ArtemisDelays(Backoff):
         object.__setattr__(self, "cap", self.delay * 10 if self.cap is None else self.cap)
         for name, value in (("delay", self.delay), ("cap", self.cap)):
             if type(value) is not int:
-                raise PolicyError(f"{name} is {value!r:.100}", where="backoff", cure="Give whole milliseconds")
+                raise PolicyError(
+                    f"{name} is {value!r:.100}", where="backoff", cure="Give whole milliseconds", code="policy-value"
+                )
         object.__setattr__(self, "multiplier", number_of(self.multiplier, "the multiplier"))
         object.__setattr__(self, "factor", number_of(self.factor, "the jitter"))
         if self.factor > 1:
-            raise PolicyError(f"the jitter is {self.factor:g}", where="backoff", cure="Give a share from 0 to 1")
+            raise PolicyError(
+                f"the jitter is {self.factor:g}", where="backoff", cure="Give a share from 0 to 1", code="policy-value"
+            )
 
     def after(self, failures: int, share: float = 0.0) -> float:
         """Return the delay after failure number `failures`, in seconds.

@@ -64,7 +64,9 @@ def targets_of(given: Targets) -> tuple[Target, ...]:
     several = given if isinstance(given, Sequence) and not isinstance(given, str | bytes) else (given,)
     targets = tuple(dict.fromkeys(Target.parse(one) for one in several))
     if not targets:
-        raise PolicyError("an empty list of targets", where="dead_letter", cure="Name one, or give None to keep")
+        raise PolicyError(
+            "an empty list of targets", where="dead_letter", cure="Name one, or give None to keep", code="policy-value"
+        )
     return targets
 
 
@@ -99,4 +101,4 @@ def instance_of(given: Any, kind: type, where: str) -> Any:
 
 
 def _wrong(given: object, where: str, cure: str) -> PolicyError:
-    return PolicyError(f"{given!r:.200} is not possible here", where=where, cure=cure)
+    return PolicyError(f"{given!r:.200} is not possible here", where=where, cure=cure, code="policy-value")

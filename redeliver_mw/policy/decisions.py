@@ -128,4 +128,5 @@ def _no_target(text: object) -> PolicyError:
         f"{text!r} names no dead-letter target",
         where="dead_letter",
         cure="Write NAME, `queue:NAME`, `topic:NAME` or `same:NAME`, with $ for the source's name",
+        code="policy-target",
     )

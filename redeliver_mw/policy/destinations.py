@@ -35,7 +35,7 @@ class MapEntry:
     def parse(cls, key: str, given: Given) -> MapEntry:
         """Return the entry for `PATTERN`, `queue:PATTERN` or `topic:PATTERN`."""
         if not isinstance(key, str):
-            raise PolicyError(f"{key!r:.200} is no destination pattern", cure="Give a str")
+            raise PolicyError(f"{key!r:.200} is no destination pattern", cure="Give a str", code="policy-pattern")
         head, colon, rest = key.partition(":")
         if colon and head == "queue":
             return cls(rest, "queue", given)
@@ -89,7 +89,12 @@ class PolicyMap:
         warnings: Sequence[str] = (),
     ) -> None:
         if not isinstance(default, RedeliveryPolicy | None):
-            raise PolicyError(f"{default!r:.200} is no policy", where="default", cure="Give a RedeliveryPolicy")
+            raise PolicyError(
+                f"{default!r:.200} is no policy",
+                where="default",
+                cure="Give a RedeliveryPolicy",
+                code="policy-missing",
+            )
         values: dict[str, Any] = {
             "default": RedeliveryPolicy() if default is None else default,
             "syntax": choice_of(syntax, ("activemq", "artemis"), "syntax"),
@@ -175,9 +180,13 @@ class PolicyMap:
             if not isinstance(entry.given, RedeliveryPolicy):
                 self._built(entry.given)
             elif self.build is not None and self.match != "best":
-                raise PolicyError("a whole policy among fields", cure="Give its fields as a mapping")
+                raise PolicyError(
+                    "a whole policy among fields", cure="Give its fields as a mapping", code="policy-missing"
+                )
         except TypeError as error:  # RedeliveryPolicy has no such keyword
-            raise PolicyError(f"{error}", where=str(entry), cure="Use the keywords of RedeliveryPolicy") from None
+            raise PolicyError(
+                f"{error}", where=str(entry), cure="Use the keywords of RedeliveryPolicy", code="policy-missing"
+            ) from None
         except PolicyError as error:
             error.where = f"{entry}: {error.where}" if error.where else str(entry)
             raise
@@ -195,6 +204,7 @@ def _entries(given: Mapping[str, Given] | Sequence[MapEntry] | None) -> tuple[Ma
                 f"{getattr(entry, 'given', entry)!r:.200} is no policy",
                 where=str(entry)[:200],
                 cure="Give a RedeliveryPolicy, or a mapping of its keywords",
+                code="policy-missing",
             )
     return tuple(_frozen(entry) for entry in entries)
 

@@ -42,23 +42,31 @@ class Expiry:
                 f"{self.action!r} is nothing to do with an expired message",
                 where="expiry",
                 cure="Use dead-letter, discard, log or redirect",
+                code="policy-value",
             )
         if (self.action == "redirect") != (self.target is not None):
             raise PolicyError(
                 "redirect and a target go together",
                 where="expiry",
                 cure='Write Expiry("redirect", Target("queue", "EXPIRED"))',
+                code="policy-conflict",
             )
 
         if self.time_to_live is not None:
             if self.action != "redirect":
-                raise PolicyError("a time to live goes with redirect", where="expiry", cure="Leave it out")
+                raise PolicyError(
+                    "a time to live goes with redirect", where="expiry", cure="Leave it out", code="policy-conflict"
+                )
             object.__setattr__(self, "time_to_live", seconds_of(self.time_to_live, "the time to live"))
         if self.priority is not None:
             if self.action != "redirect":
-                raise PolicyError("a priority goes with redirect", where="expiry", cure="Leave it out")
+                raise PolicyError(
+                    "a priority goes with redirect", where="expiry", cure="Leave it out", code="policy-conflict"
+                )
             if type(self.priority) is not int or not 0 <= self.priority <= HIGHEST:
-                raise PolicyError(f"{self.priority!r:.200} is no priority", where="expiry", cure="Give 0 to 9")
+                raise PolicyError(
+                    f"{self.priority!r:.200} is no priority", where="expiry", cure="Give 0 to 9", code="policy-value"
+                )
 
     def __str__(self) -> str:
         words = [self.action, self.log] if self.log else [self.action]

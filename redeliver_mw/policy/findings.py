@@ -90,7 +90,7 @@ def refuse(findings: Iterable[str], where: str = "", cure: str = "") -> None:
     """Raise one PolicyError that lists all findings, if there are any; `where` is the file that they are in."""
     problems = Diagnostics()
     for text in findings:
-        problems.add(redact(text), where=where, cure=cure)
+        problems.add(redact(text), where=where, cure=cure, code="policy-strict")
     problems.close()
 
 

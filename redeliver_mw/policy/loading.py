@@ -132,6 +132,7 @@ def policy_of(given: str | Path | RedeliveryPolicy | PolicyMap | None) -> Redeli
     raise PolicyError(
         f"{given!r:.200} is no policy",
         cure="Give a policy's text, a RedeliveryPolicy, a PolicyMap, or the Path of a file",
+        code="policy-missing",
     )
 
 
@@ -141,7 +142,7 @@ def _read_layers(files: list[Path], language: str | None, strict: bool) -> Polic
     layers = []
     for file in files:
         if not isinstance(file, Path):
-            raise PolicyError(f"{file!r:.200} is no file", cure="Give several files as Paths")
+            raise PolicyError(f"{file!r:.200} is no file", cure="Give several files as Paths", code="policy-file")
         text = _text_of(bytes_of(file), file)
         try:
             found = language or detect(text)
@@ -150,7 +151,7 @@ def _read_layers(files: list[Path], language: str | None, strict: bool) -> Polic
             raise
         if found != "patchbay":
             cure = "Name one file; only Patch Bay's lie over each other"
-            raise PolicyError(f"it is in {found:.80}", where=str(file), cure=cure)
+            raise PolicyError(f"it is in {found:.80}", where=str(file), cure=cure, code="policy-encoding")
         layers.append((str(file), text))
     from .formats.patchbay.reader import read_layers
 
@@ -163,7 +164,7 @@ def _text_of(found: bytes, path: Path) -> str:
         return _decoded(found).rstrip("\r\n")
     except UnicodeDecodeError as error:
         what = f"not {error.encoding.upper()}, at byte {error.start}"
-        raise PolicyError(what, where=str(path), cure="Save it as UTF-8") from None
+        raise PolicyError(what, where=str(path), cure="Save it as UTF-8", code="policy-encoding") from None
     except PolicyError as error:
         error.where = str(path)
         raise
@@ -193,19 +194,25 @@ def parse(text: str, language: str | None = None, *, strict: bool = False) -> Re
         raise ConfigError(
             f"several policies, by destination: {', '.join(map(str, policies.entries[:3]))}",
             cure="Read them with load_policies(), and choose with .resolve(NAME)",
+            code="policy-not-single",
         )
     return policies.default
 
 
 def _read(text: str, language: str | None, strict: bool, path: Path | None = None) -> PolicyMap:
     if not isinstance(text, str):
-        raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str")
+        raise PolicyError(f"{text!r:.200} is no policy text", cure="Give a str", code="policy-missing")
     # only in JMSJCA, if that is named, an empty text is a policy
     if not text.strip(_NOTHING) and (path is not None or language != "jmsjca"):
-        raise PolicyError("it is empty", cure="Write a policy, such as dead_after = 3")
+        raise PolicyError("it is empty", cure="Write a policy, such as dead_after = 3", code="policy-missing")
     if half := _HALF.search(text):
         line = text.count("\n", 0, half.start()) + 1
-        raise PolicyError("half a character, U+D800 to U+DFFF", where=f"line {line}", cure="Read the text as UTF-8")
+        raise PolicyError(
+            "half a character, U+D800 to U+DFFF",
+            where=f"line {line}",
+            cure="Read the text as UTF-8",
+            code="policy-encoding",
+        )
     chosen = detect(text) if language is None else language
     if chosen == "artemis" and path is not None and _INCLUDES in text:
         from .formats.artemis.reader import read_with_includes
@@ -216,8 +223,16 @@ def _read(text: str, language: str | None, strict: bool, path: Path | None = Non
         return READERS[chosen](text, strict)
     if chosen in LANGUAGES:
         built = ", ".join(READERS)
-        raise ConfigError(f"the policy language {chosen} is not built yet", cure=f"Use one of: {built}")
-    raise ConfigError(f"there is no policy language {chosen!r}", cure=f"Use one of: {', '.join(LANGUAGES)}")
+        raise ConfigError(
+            f"the policy language {chosen} is not built yet",
+            cure=f"Use one of: {built}",
+            code="policy-language-unknown",
+        )
+    raise ConfigError(
+        f"there is no policy language {chosen!r}",
+        cure=f"Use one of: {', '.join(LANGUAGES)}",
+        code="policy-language-unknown",
+    )
 
 
 def detect(text: str) -> str:
@@ -230,6 +245,7 @@ def detect(text: str) -> str:
         raise PolicyError(
             f"{odd[0]!r:.80} is not how JMSJCA's option is spelled",
             cure="Write JMSJCA.redeliveryhandling= exactly so, with the string right behind it",
+            code="policy-key-unknown",
         )
     if "jms.redeliveryPolicy." in text or _has_misspelt_option(text):
         return "activemq"
@@ -238,11 +254,13 @@ def detect(text: str) -> str:
             "this URL carries no policy",
             cure="Add ?jms.redeliveryPolicy.maximumRedeliveries=7, as ActiveMQ spells it, "
             "or ?JMSJCA.redeliveryhandling=3:1000; 6:5000; 8:move(queue:dlq.$)",
+            code="policy-not-recognized",
         )
     if looks_like_a_file(text):
         raise PolicyError(
             f"{text.strip()!r:.200} looks like a file, not like a policy",
             cure="Check that it exists; in Python, hand it over as a Path",
+            code="policy-file",
         )
     if _PROPERTIES.search(text):
         from .formats.artemis.properties import looks_like_properties  # most programs never need Artemis
@@ -292,6 +310,7 @@ def _detect_xml(text: str) -> str:
         f"no policy of a known system in this XML: its root is <{root.name:.100}>{namespace}",
         where=root.where,
         cure=f"{meant}The roots that are read: {', '.join(_ROOTS)}; or name the language",
+        code="policy-not-recognized",
     )
 
 
@@ -306,7 +325,7 @@ def bytes_of(path: Path) -> bytes:
         raise _unreadable(path, error) from None
     if len(found) > LARGEST:
         cure = "Name a file that holds policies, and little else"
-        raise PolicyError(f"more than {LARGEST} bytes", where=str(path), cure=cure)
+        raise PolicyError(f"more than {LARGEST} bytes", where=str(path), cure=cure, code="policy-too-large")
     return found
 
 
@@ -318,11 +337,19 @@ def _decoded(found: bytes) -> str:
     if encoding == "utf-8-sig" and b"\0" in start and found.strip(b"\0"):
         half = start.count(b"\0") > len(start) // 3
         what = "every other byte is 0, as in UTF-16, which says so by a mark" if half else "a character of code 0 in it"
-        raise PolicyError(what, cure="Save it as UTF-8" if half else "Take it out, or name a file with text in it")
+        raise PolicyError(
+            what,
+            cure="Save it as UTF-8" if half else "Take it out, or name a file with text in it",
+            code="policy-encoding",
+        )
     if declared and declared[1].lower() in _ENCODINGS:
         encoding = declared[1].decode("ascii")
     elif declared and declared[1].lower() not in (b"utf-8", b"us-ascii", b"ascii"):
-        raise PolicyError(f"it is in {declared[1].decode('ascii'):.40}", cure="Save it as UTF-8, and say so inside")
+        raise PolicyError(
+            f"it is in {declared[1].decode('ascii'):.40}",
+            cure="Save it as UTF-8, and say so inside",
+            code="policy-encoding",
+        )
     # As when a text file is read: one kind of line end.
     return found.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
 
@@ -335,25 +362,39 @@ def _text_below(folder: Path, parts: tuple[str, ...]) -> str:
         below = False
     if not below:
         raise PolicyError(
-            "a link that leads elsewhere", cure="Name a file below the folder of the one that includes it"
+            "a link that leads elsewhere",
+            cure="Name a file below the folder of the one that includes it",
+            code="policy-include",
         )
     try:
         return _decoded(bytes_of(path))
     except UnicodeDecodeError as error:
-        raise PolicyError(f"not {error.encoding.upper()}, at byte {error.start}", cure="Save it as UTF-8") from None
+        raise PolicyError(
+            f"not {error.encoding.upper()}, at byte {error.start}", cure="Save it as UTF-8", code="policy-encoding"
+        ) from None
 
 
 def _no_file(path: Path) -> PolicyError:
     kinds = {"a directory": path.is_dir(), "a pipe": path.is_fifo(), "a socket": path.is_socket()}
     kind = next((kind for kind, fits in kinds.items() if fits), "a device")
-    return PolicyError(f"it is {kind}, and no file", where=str(path), cure="Name a file, or - for the standard input")
+    return PolicyError(
+        f"it is {kind}, and no file",
+        where=str(path),
+        cure="Name a file, or - for the standard input",
+        code="policy-file",
+    )
 
 
 def _unreadable(path: Path, error: OSError) -> PolicyError:
     if isinstance(error, FileNotFoundError):
-        return PolicyError("there is no such file", where=str(path), cure="Check the path")
+        return PolicyError("there is no such file", where=str(path), cure="Check the path", code="policy-file")
     reason = getattr(error, "strerror", None) or type(error).__name__
-    return PolicyError(f"cannot be read: {reason}", where=str(path), cure="Name a file that you may read")
+    return PolicyError(
+        f"cannot be read: {reason}",
+        where=str(path),
+        cure="Name a file that you may read",
+        code="policy-file",
+    )
 
 
 parse_texts_with(parse)

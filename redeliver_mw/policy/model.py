@@ -79,7 +79,8 @@ class Arm(NamedTuple):
 class TextParser(Protocol):
     """Reads a policy from a text in a given language, or in the language that its content shows."""
 
-    def __call__(self, text: str, language: str | None, *, strict: bool) -> RedeliveryPolicy: ...
+    def __call__(self, text: str, language: str | None, *, strict: bool) -> RedeliveryPolicy:
+        """Return the policy of the text. Raises PolicyError, ConfigError. `language` None: by the content."""
 
 
 # at most one: the readers of languages make policies, so they are above this module
@@ -141,6 +142,7 @@ class RedeliveryPolicy:
         language: str = "native",
         native: str = "",
     ) -> None:
+        """Make a policy of these values, as the class describes them. Raises PolicyError."""
         end = choice_of(on_dead, ("dead-letter", "discard", "keep"), "on_dead")
         targets = targets_of(dead_letter)
         self.__dict__.update(  # frozen from here on
@@ -319,7 +321,7 @@ class RedeliveryPolicy:
     def version(self) -> str:
         """Return 12 hex digits, the same for the same behaviour in every process. Name and spelling do not count."""
         arms = "".join(f"|{arm.name!r} {arm.propensity!r} {arm.policy.version}" for arm in self.arms)
-        whole = f"{describe(self)}|{self.backoff!r}|{self.stop!r}{arms}"
+        whole = f"{_canonical(self)}|{self.backoff!r}|{self.stop!r}{arms}"
         return hashlib.sha256(whole.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
     def _last_rest(self) -> int | None:
@@ -396,15 +398,25 @@ class RedeliveryPolicy:
 
 
 def describe(policy: RedeliveryPolicy) -> str:
-    """Return what a policy does in one line. The line is part of the version, so it is the same in every process."""
-    rules = [f"{policy.stop}", f"rest {policy.backoff}"]
+    """Return what a policy does in one line, for people."""
+    own = _rules(policy, "delay")
+    return "; ".join([*own, *(f"arm {arm}: {describe(arm.policy)}" for arm in policy.arms)])
+
+
+def _canonical(policy: RedeliveryPolicy) -> str:
+    """Return the line of which the version is made. Its wording never changes: each policy would get a new one."""
+    own = _rules(policy, "rest")
+    return "; ".join([*own, *(f"arm {arm}: {_canonical(arm.policy)}" for arm in policy.arms)])
+
+
+def _rules(policy: RedeliveryPolicy, delay: str) -> list[str]:
+    rules = [f"{policy.stop}", f"{delay} {policy.backoff}"]
     rules += [", ".join(map(str, policy.targets)) or policy.on_dead]
     for key, rule in (("retry on", policy.retry_on), ("fatal", policy.fatal), ("ignore", policy.ignore)):
         rules += [f"{key} {rule}"] if rule is not None else []
     rules += [f"expired: {policy.expiry}"] if policy.expiry != Expiry() else []
     rules += ["acts at arrival"] if policy.act == "arrival" else []
-    rules += [f"arm {arm}: {describe(arm.policy)}" for arm in policy.arms]
-    return "; ".join(rules)
+    return rules
 
 
 # -- arms --------------------------------------------------------------------------------------------------------------
@@ -415,7 +427,12 @@ def arms_of(given: Arms | None, base: RedeliveryPolicy) -> tuple[Arm, ...]:
     if given is None:
         return ()
     if not isinstance(given, Mapping) or not given:
-        raise PolicyError(f"{given!r:.200} has no arms", where="arms", cure="Give {NAME: (SHARE, POLICY)}, or None")
+        raise PolicyError(
+            f"{given!r:.200} has no arms",
+            where="arms",
+            cure="Give {NAME: (SHARE, POLICY)}, or None",
+            code="policy-arms",
+        )
     arms = tuple(_arm(name, given[name], base) for name in sorted(map(arm_name, given)))
     left_over(arm.propensity for arm in arms)
     return arms
@@ -424,10 +441,12 @@ def arms_of(given: Arms | None, base: RedeliveryPolicy) -> tuple[Arm, ...]:
 def arm_name(name: object) -> str:
     """Return the name of an arm. Raises PolicyError if the value is not a valid name."""
     if name == MAIN:
-        raise PolicyError(f"an arm called {MAIN}", where="arms", cure=f"Rename it: {MAIN} is the policy itself")
+        raise PolicyError(
+            f"an arm called {MAIN}", where="arms", cure=f"Rename it: {MAIN} is the policy itself", code="policy-arms"
+        )
     if not isinstance(name, str) or name != name.strip() or not name.isprintable() or not 0 < len(name) <= NAME_LIMIT:
         cure = f"Give 1 to {NAME_LIMIT} characters of text, no blanks at the ends"
-        raise PolicyError(f"{name!r:.100} is no name of an arm", where="arms", cure=cure)
+        raise PolicyError(f"{name!r:.100} is no name of an arm", where="arms", cure=cure, code="policy-arms")
     return name
 
 
@@ -435,7 +454,7 @@ def arm_share(given: object) -> float:
     """Return the share of an arm. Raises PolicyError if the value is not a valid share."""
     if isinstance(given, bool) or not isinstance(given, int | float) or not 0 < given < 1:
         what = "there is no share" if given is None else f"the share is {given!r:.200}"
-        raise PolicyError(what, cure="Give a number above 0 and below 1: 0.05 is 5%")
+        raise PolicyError(what, cure="Give a number above 0 and below 1: 0.05 is 5%", code="policy-arms")
     return float(given)
 
 
@@ -444,7 +463,7 @@ def left_over(shares: Iterable[float]) -> float:
     whole = math.fsum(shares)
     if not whole < 1:
         cure = f"Make them smaller: {MAIN}, the policy itself, has what they leave"
-        raise PolicyError(f"the shares come to {percent(whole)}", where="arms", cure=cure)
+        raise PolicyError(f"the shares come to {percent(whole)}", where="arms", cure=cure, code="policy-arms")
     return 1 - whole
 
 
@@ -467,12 +486,16 @@ def percent(share: float) -> str:
 def _arm(name: str, given: object, base: RedeliveryPolicy) -> Arm:
     where = f"arms.{name}"
     if not isinstance(given, Sequence) or isinstance(given, str) or len(given) != 2:
-        raise PolicyError(f"{given!r:.200} is no arm", where=where, cure="Give a pair: (SHARE, POLICY)")
+        raise PolicyError(
+            f"{given!r:.200} is no arm", where=where, cure="Give a pair: (SHARE, POLICY)", code="policy-arms"
+        )
     share, policy = given
     try:
         return Arm(name, arm_share(share), _policy(policy, base))
     except TypeError as error:  # RedeliveryPolicy has no such keyword
-        raise PolicyError(f"{error}", where=where, cure="Use the keywords of RedeliveryPolicy") from None
+        raise PolicyError(
+            f"{error}", where=where, cure="Use the keywords of RedeliveryPolicy", code="policy-missing"
+        ) from None
     except PolicyError as error:
         error.where = f"{where}.{error.where}" if error.where else where
         raise
@@ -482,8 +505,10 @@ def _policy(given: object, base: RedeliveryPolicy) -> RedeliveryPolicy:
     made = base.replace(**given) if isinstance(given, Mapping) else given
     if not isinstance(made, type(base)):
         cure = "Give a RedeliveryPolicy, or those of its keywords that differ"
-        raise PolicyError(f"{given!r:.200} is no policy", cure=cure)
+        raise PolicyError(f"{given!r:.200} is no policy", cure=cure, code="policy-missing")
     if made.arms:
-        raise PolicyError("an arm with arms of its own", cure="Give them to the policy itself, beside this one")
+        raise PolicyError(
+            "an arm with arms of its own", cure="Give them to the policy itself, beside this one", code="policy-arms"
+        )
     # What handlers and senders can use depends on the language, and they cannot know the arm.
     return made if made.language == base.language else made.replace(language=base.language, native=made.native)

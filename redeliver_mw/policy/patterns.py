@@ -174,8 +174,11 @@ def _fits(letters: Sequence[str], word: str) -> bool:
 
 def _no_pattern(text: str, rest: str) -> PolicyError:
     if not text:
-        return PolicyError("an empty destination pattern", cure=f"Write a name, or {rest} for all")
+        return PolicyError(
+            "an empty destination pattern", cure=f"Write a name, or {rest} for all", code="policy-pattern"
+        )
     return PolicyError(
         f"{rest} is not the end of the pattern {text!r:.200}",
         cure=f"Put {rest} at the end; in between, * is one word",
+        code="policy-pattern",
     )

@@ -47,7 +47,9 @@ class PolicyFile:
         self._strict = strict
         first = self.read()
         if first.policies is None:
-            raise first.error or PolicyError("it is being written to", where=str(path), cure="Try again")
+            raise first.error or PolicyError(
+                "it is being written to", where=str(path), cure="Try again", code="policy-file"
+            )
         self.policies = first.policies
         self.content = first.content
         # read once more, because the clock may show only one of two changes at the same time
@@ -94,7 +96,7 @@ class PolicyFile:
         except ConfigError as error:
             return Reading(self._unless_changed(before), content, error=error)
         except Exception as error:  # an error of ours, and no reason to stop watching
-            fault = PolicyError(f"it cannot be read: {error!r:.200}", where=str(self.path))
+            fault = PolicyError(f"it cannot be read: {error!r:.200}", where=str(self.path), code="policy-file")
             return Reading(self._unless_changed(before), content, error=fault)
         return Reading(self._unless_changed(before), content, policies)
 

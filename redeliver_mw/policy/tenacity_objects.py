@@ -155,7 +155,7 @@ def _translate(table: dict[str, Callable[[Any], T]], thing: object, where: str, 
     kind = type(thing)
     if not _tenacity(kind) or kind.__name__ not in table:
         name = getattr(thing, "__qualname__", None) or kind.__qualname__
-        raise PolicyError(f"{name} cannot be read as a policy", where=where, cure=cure)
+        raise PolicyError(f"{name} cannot be read as a policy", where=where, cure=cure, code="policy-value")
     try:
         return table[kind.__name__](thing)
     except PolicyError as error:

@@ -46,6 +46,7 @@ def check_limit(
         f"({limit.spelled}): before the policy, which {ours}",
         where=str(source),
         cure=f"Raise that limit, let the policy give up after {limit.returns} failures at most, or use delay='auto'",
+        code="broker-limit-first",
     )
 
 

@@ -371,6 +371,7 @@ def _fit(
         f"{capabilities.dialect} takes {capabilities.header_bytes}",
         where=repr(delivery),
         cure="Let the producer send less in headers",
+        code="headers-too-large",
     )
 
 

@@ -128,9 +128,15 @@ def delay_options(
 ) -> DelayOptions:
     """Return the options for `source`. Raises PolicyError if the policy's longest delay is not possible safely."""
     if option not in OPTIONS:
-        raise ConfigError(f"delay={option!r} is unknown", cure=f"Choose one of {', '.join(OPTIONS)}")
+        raise ConfigError(
+            f"delay={option!r} is unknown", cure=f"Choose one of {', '.join(OPTIONS)}", code="option-value"
+        )
     if option == "park" and not limbo:
-        raise ConfigError("delay='park' needs a limbo, and none is given", cure='Give one: limbo="sqlite:///limbo.db"')
+        raise ConfigError(
+            "delay='park' needs a limbo, and none is given",
+            cure='Give one: limbo="sqlite:///limbo.db"',
+            code="limbo-required",
+        )
     limit = hold_limit(prefetch, ack_timeout)
     passing = bool(capabilities.passing_prefix) and source.name.startswith(capabilities.passing_prefix)
     helpers = helpers and not passing
@@ -140,7 +146,9 @@ def delay_options(
     if option == "nack" and postpone is None:
         _check_nack(here, capabilities, exclusive)
     if option == "schedule" and (capabilities.schedule is None or not helpers):
-        raise PolicyError("this broker cannot delay a copy safely", where=here, cure="Use delay='auto'")
+        raise PolicyError(
+            "this broker cannot delay a copy safely", where=here, cure="Use delay='auto'", code="delay-not-possible"
+        )
     parks = limbo and option in ("auto", "park")
     apart, beyond = places_apart(prefetch)
     if longest > limit and schedule is None and postpone is None and not parks:
@@ -151,6 +159,7 @@ def delay_options(
             cure=f"Shorten the delays to {limit:g} s, raise the prefetch above 1, or "
             + (PASSING_CURE if passing else "")
             + (capabilities.delay_cure or "use delay='auto' with limbo=, or on a broker that can schedule"),
+            code="delay-not-possible",
         )
     return DelayOptions(
         option,
@@ -182,12 +191,14 @@ def _check_nack(here: str, capabilities: Capabilities, exclusive: bool) -> None:
             "giving a message back counts towards the broker's own limit here, or is not honoured",
             where=here,
             cure="Use delay='auto'",
+            code="delay-not-possible",
         )
     if not exclusive:
         raise PolicyError(
             "delay='nack' needs the source for itself: the count would not survive another consumer",
             where=here,
             cure="Use delay='auto'",
+            code="delay-not-possible",
         )
 
 

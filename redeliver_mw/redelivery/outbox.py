@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..adapter.capabilities import Capabilities
 from ..errors import ConfigError
@@ -75,21 +75,21 @@ class SendRules:
                 f"{self.capabilities.dialect} cannot delay a message to any queue",
                 where=str(out.target),
                 cure='Give the App a limbo, where it waits: limbo="sqlite:///limbo.db"; or leave after= out',
+                code="delay-not-possible",
             )
         return QueuedSend(out, after, parked=True)
 
 
-class Outbox(list[Any]):
+@dataclass(slots=True, eq=False)
+class Outbox:
     """Holds the messages sent during one handler run, followed by a None sentinel once the run has ended.
-
-    A bare list, because one is created for each message; `outbox_for` binds it to its rules.
 
     `send` is called on any thread, `close` by the code that ran the handler. Appending is atomic: exactly the messages
     before the None are sent.
     """
 
-    __slots__ = ()
-    terms: ClassVar[SendRules]
+    _rules: SendRules
+    _sends: list[QueuedSend | None] = field(default_factory=list)
 
     def send(
         self,
@@ -103,40 +103,45 @@ class Outbox(list[Any]):
         """Queue a message. Raises ConfigError if it cannot be sent, and if the run is over."""
         target = Destination.parse(destination)
         where = str(target)
-        if None in self:
+        if None in self._sends:
             raise _over(where)
         if isinstance(after, bool) or not isinstance(after, int | float) or not 0 <= after < math.inf:
-            raise ConfigError(f"after={after!r} is no number of seconds from 0 on", where=where, cure="Give seconds")
+            raise ConfigError(
+                f"after={after!r} is no number of seconds from 0 on",
+                where=where,
+                cure="Give seconds",
+                code="send-value",
+            )
         out = Outgoing(
             target,
             _bytes(body, where),
-            _headers(headers, where, self.terms.capabilities.header_bytes),
+            _headers(headers, where, self._rules.capabilities.header_bytes),
             _properties(properties, where),
             cause=delivery,
         )
         if isinstance(delivery.reader, Checking) and (why := delivery.reader.unsendable(out)):
-            raise ConfigError(why, where=where, cure="Send it otherwise: this driver would never take it")
-        self._keep(self.terms.sending(out, float(after)), where)
+            raise ConfigError(
+                why, where=where, cure="Send it otherwise: this driver would never take it", code="send-value"
+            )
+        self._keep(self._rules.sending(out, float(after)), where)
 
     def close(self) -> tuple[QueuedSend, ...]:
         """Return the messages sent so far; a later `send` is an error."""
-        self.append(None)
-        if self[0] is None:
-            return ()  # the usual case
-        return tuple(self[: self.index(None)])
+        self._sends.append(None)
+        return tuple(send for send in self._sends[: self._sends.index(None)] if send is not None)
+
+    def reopened(self, sends: Sequence[QueuedSend]) -> Outbox:
+        """Return an open outbox with the same rules that holds `sends`."""
+        return Outbox(self._rules, list(sends))
+
+    def is_used(self) -> bool:
+        """Return whether it is open or closed with at least one message in it."""
+        return bool(self._sends) and self._sends[0] is not None
 
     def _keep(self, sending: QueuedSend, where: str) -> None:
-        self.append(sending)
-        if None in self and self.index(None) < self.index(sending):
+        self._sends.append(sending)
+        if None in self._sends and self._sends.index(None) < self._sends.index(sending):
             raise _over(where)
-
-
-def outbox_for(terms: SendRules) -> type[Outbox]:
-    """Return the class of outbox for one consumer."""
-    return type("Outbox", (Outbox,), {"__slots__": (), "terms": terms})
-
-
-CLOSED = Outbox((None,))
 
 
 class ClosedOutbox:
@@ -146,10 +151,47 @@ class ClosedOutbox:
         self._why, self._cure = why, cure
 
     def send(self, delivery: Delivery, destination: str | Destination, *_: object) -> None:
-        raise ConfigError(self._why, where=str(Destination.parse(destination)), cure=self._cure)
+        raise ConfigError(
+            self._why, where=str(Destination.parse(destination)), cure=self._cure, code="send-not-possible"
+        )
 
     def close(self) -> tuple[QueuedSend, ...]:
         return ()
+
+
+class EndedOutbox:
+    """Takes the place of an outbox when the run is over."""
+
+    def send(self, delivery: Delivery, destination: str | Destination, *_: object) -> None:
+        raise _over(str(Destination.parse(destination)))
+
+    def close(self) -> tuple[QueuedSend, ...]:
+        return ()
+
+
+CLOSED = EndedOutbox()
+_OUTBOXES = (Outbox, ClosedOutbox, EndedOutbox)
+
+
+def close_outbox(delivery: Delivery) -> tuple[QueuedSend, ...]:
+    """Return what the current run of the delivery has sent. A later `send` is an error; a second call returns the same.
+
+    Called by the code that ran the handler.
+    """
+    outbox = delivery.outbox
+    assert isinstance(outbox, _OUTBOXES)
+    return outbox.close()
+
+
+def reopen_outbox(delivery: Delivery, sends: Sequence[QueuedSend]) -> None:
+    """Let the current run of the delivery send again, in addition to `sends`."""
+    assert isinstance(delivery.outbox, Outbox)
+    delivery.outbox = delivery.outbox.reopened(sends)
+
+
+def has_sends(delivery: Delivery) -> bool:
+    """Return whether the current run of the delivery has sent anything. The outbox stays open."""
+    return isinstance(delivery.outbox, Outbox) and delivery.outbox.is_used()
 
 
 def sends_of(
@@ -198,6 +240,7 @@ def _over(where: str) -> ConfigError:
         "Delivery.send came after its handler was over",
         where=where,
         cure="Send before the handler returns, and wait for its threads",
+        code="send-not-possible",
     )
 
 
@@ -206,11 +249,16 @@ def _bytes(body: object, where: str) -> bytes:
         try:
             return body.encode()
         except UnicodeEncodeError as error:
-            raise ConfigError(f"its body is no UTF-8: {error.reason}", where=where, cure="Send bytes") from None
+            raise ConfigError(
+                f"its body is no UTF-8: {error.reason}", where=where, cure="Send bytes", code="send-value"
+            ) from None
     if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise ConfigError(
-        f"its body is a {type(body).__name__}, not bytes or str", where=where, cure="Encode it, as with json.dumps"
+        f"its body is a {type(body).__name__}, not bytes or str",
+        where=where,
+        cure="Encode it, as with json.dumps",
+        code="send-value",
     )
 
 
@@ -219,17 +267,23 @@ def _headers(headers: object, where: str, most: int) -> dict[str, Any]:
         return {}
     if not isinstance(headers, Mapping):
         raise ConfigError(
-            f"its headers are a {type(headers).__name__}, not a mapping", where=where, cure='Write {"name": value}'
+            f"its headers are a {type(headers).__name__}, not a mapping",
+            where=where,
+            cure='Write {"name": value}',
+            code="send-value",
         )
     for name in headers:
         if not isinstance(name, str) or not name:
-            raise ConfigError(f"{name!r} is no name of a header", where=where, cure="Name headers by texts")
+            raise ConfigError(
+                f"{name!r} is no name of a header", where=where, cure="Name headers by texts", code="send-value"
+            )
     size = sum(len(name) + _size(value) for name, value in headers.items())
     if size > most - HEADER_BYTES:
         raise ConfigError(
             f"its headers take {size} bytes, the broker takes {most - HEADER_BYTES}",
             where=where,
             cure="Put more into the body",
+            code="headers-too-large",
         )
     return dict(headers)
 
@@ -244,12 +298,16 @@ def _properties(given: Mapping[str, Any], where: str) -> Properties:
     for name, value in given.items():
         if name not in PROPERTIES:
             known = ", ".join(sorted(PROPERTIES))
-            raise ConfigError(f"{name} is no property of a message", where=where, cure=f"Use {known}, or a header")
+            raise ConfigError(
+                f"{name} is no property of a message", where=where, cure=f"Use {known}, or a header", code="send-value"
+            )
         if name == "priority":
             right = value is None or (type(value) is int and 0 <= value <= HIGHEST_PRIORITY)
         else:
             right = value is None or (isinstance(value, str) and value != "")
         if not right:
             wanted = f"a whole number to {HIGHEST_PRIORITY}" if name == "priority" else "a text"
-            raise ConfigError(f"{name}={value!r} is not {wanted}", where=where, cure=f"Give {name} {wanted}")
+            raise ConfigError(
+                f"{name}={value!r} is not {wanted}", where=where, cure=f"Give {name} {wanted}", code="send-value"
+            )
     return Properties(**given)

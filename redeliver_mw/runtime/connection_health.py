@@ -30,12 +30,13 @@ def not_subscribed(adapter: Adapter, source: Destination, connections: Mapping[s
 def not_ready(health: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return what keeps an App from being ready, by its `health()`.
 
-    The list has `what` and `why` of each cause; it is empty if the App is ready.
+    The list has `what` and `why` of each cause, and the `code` of the error of a connection; it is empty if the App is
+    ready.
 
     Sources that the application itself, or a breaker, has paused are no obstacle.
     """
     found = [
-        {"what": f"connection {role}", "why": _why_not(one)}
+        {"what": f"connection {role}", "why": _why_not(one), **_code_of(one)}
         for role, one in health.get("connections", {}).items()
         if not one["connected"] or one["blocked"]
     ]
@@ -59,12 +60,18 @@ def _why_not(one: Mapping[str, Any]) -> str:
     return f"{one['state']} since {one['since']}{error}"
 
 
+def _code_of(one: Mapping[str, Any]) -> dict[str, str]:
+    code = None if one["connected"] else one.get("last_error_code")
+    return {"code": code} if code else {}
+
+
 def _plain(report: ConnectionReport) -> dict[str, Any]:
     return {
         "connected": report.state == "connected",
         "state": report.state,
         "since": _utc(report.since),
         "last_error": report.last_error or None,
+        "last_error_code": report.last_error_code or None,
         "last_error_at": _utc(report.last_error_at) if report.last_error else None,
         "blocked": report.blocked or None,
     }

@@ -50,6 +50,7 @@ def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, 
             f"{capabilities.dialect} knows no selectors",
             where=str(spec.source),
             cure="Leave selector out, and let the handler return early",
+            code="selector-refused",
         )
     ways = delay_options(
         spec.source,
@@ -71,6 +72,7 @@ def build_plan(spec: HandlerSpec, policy: RedeliveryPolicy, settings: Settings, 
             f"its dead letters would go to {spec.source}, where they come from",
             where=str(spec.source),
             cure="Give the policy another dead_letter target",
+            code="dead-letter-loop",
         )
     who = (settings.app_name, socket.gethostname())
     signature = Provenance(spec.source, *who, policy.text, policy.version, policy.language)

@@ -44,9 +44,9 @@ class HealthAddress(NamedTuple):
         host, colon, port = text.rpartition(":")
         bare = host.removeprefix("[").removesuffix("]")
         if not colon or not bare or (":" in bare and bare == host) or not (port.isascii() and port.isdigit()):
-            raise ConfigError(f"{text!r} is no HOST:PORT", where=OPTION, cure=_CURE)
+            raise ConfigError(f"{text!r} is no HOST:PORT", where=OPTION, cure=_CURE, code="health-address")
         if not 0 < int(port) < 65536:
-            raise ConfigError(f"{port} is no port from 1 to 65535", where=OPTION, cure=_CURE)
+            raise ConfigError(f"{port} is no port from 1 to 65535", where=OPTION, cure=_CURE, code="health-address")
         return cls(bare, int(port))
 
     def __str__(self) -> str:
@@ -182,12 +182,16 @@ def _listener(address: HealthAddress) -> socket.socket:
         family, *_, place = socket.getaddrinfo(*address, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         return socket.create_server(place[:2], family=family, backlog=MOST_CLIENTS)
     except (socket.gaierror, UnicodeError):
-        raise ConfigError("there is no such host", where=where, cure=_CURE) from None
+        raise ConfigError("there is no such host", where=where, cure=_CURE, code="health-address") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             cure = "End what listens there, or name another port"
-            raise RedeliverError("this port is taken", where=where, cure=cure) from None
+            raise RedeliverError("this port is taken", where=where, cure=cure, code="port-taken") from None
         if error.errno == errno.EADDRNOTAVAIL:
-            raise ConfigError("this is no address of this machine", where=where, cure=_CURE) from None
+            raise ConfigError(
+                "this is no address of this machine", where=where, cure=_CURE, code="health-address"
+            ) from None
         cure = "Name a port from 1024 on"
-        raise RedeliverError(f"it cannot be listened at: {error.strerror}", where=where, cure=cure) from None
+        raise RedeliverError(
+            f"it cannot be listened at: {error.strerror}", where=where, cure=cure, code="health-address"
+        ) from None

@@ -31,6 +31,7 @@ def check_policies(by_source: Mapping[Destination, RedeliveryPolicy]) -> None:
                     f"{target} takes the dead letters of {source} and is consumed under the same policy",
                     where=str(target),
                     cure="Give the handler of the dead-letter queue a policy of its own",
+                    code="dead-letter-loop",
                 )
 
 
@@ -52,5 +53,8 @@ def ladder_of(plan: SourcePlan) -> float:
 
 def target_refused(target: Destination, why: str, broker: str) -> DestinationMissing:
     return DestinationMissing(
-        f"the dead-letter target {target} cannot be used: {why}", where=broker, cure="Declare it, or name another"
+        f"the dead-letter target {target} cannot be used: {why}",
+        where=broker,
+        cure="Declare it, or name another",
+        code="dead-letter-target-not-usable",
     )

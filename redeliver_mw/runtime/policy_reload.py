@@ -18,7 +18,7 @@ from functools import partial
 
 from ..adapter.protocol import Adapter, OnAnswer, SupportsLadderExtension, Verdict
 from ..clock import Clock
-from ..errors import ConfigError, PolicyError, RedeliverError
+from ..errors import ERROR_CODE, ConfigError, PolicyError, RedeliverError
 from ..journal.consumer_info import ConsumerInfo
 from ..journal.recorder import Recorder
 from ..journal.records import PolicyRecord
@@ -66,13 +66,13 @@ class PolicyReloader:
         specs: Iterable[HandlerSpec],
         stage: ActivePlans,
         recorder: Recorder,
-        scene: ConsumerInfo,
+        consumer_info: ConsumerInfo,
         clock: Clock,
         *,
         aside: bool,
     ) -> None:
         self._adapter, self._stage, self._aside = adapter, stage, aside
-        self._recorder, self._scene, self._clock = recorder, scene, clock
+        self._recorder, self._consumer_info, self._clock = recorder, consumer_info, clock
         self._files: dict[PolicyFile, list[HandlerSpec]] = {}
         for spec in specs:
             if isinstance(spec.policy, PolicyFile):
@@ -190,6 +190,7 @@ class PolicyReloader:
                 f"delays up to {ladder_of(plan):g} s need helper queues that only a start makes",
                 where=str(plan.source),
                 cure=f"Restart the app, or keep the delays within {longest:g} s",
+                code="reload-needs-restart",
             )
 
     def _questions(self, fresh: dict[Destination, SourcePlan]) -> list[ReloadQuestion]:
@@ -236,6 +237,7 @@ class PolicyReloader:
             f"the helper queues for delays up to {ladder_of(about):g} s cannot be had: {why}",
             where=str(about.source),
             cure="Restart the app once they can, or shorten the delays",
+            code="reload-needs-restart",
         )
 
     # -- the outcome ---------------------------------------------------------------------------------
@@ -257,7 +259,8 @@ class PolicyReloader:
         if not error.where.startswith(str(file)):
             error.where = f"{file}: {error.where}" if error.where else str(file)
         told = trim_utf8(redact(clean(str(error))), ERROR_BYTES)
-        log.error("the new version of a policy file is refused whole, what it said before still holds: %s", told)
+        what = "the new version of a policy file is refused whole, what it said before still holds: %s"
+        log.error(what, told, extra={ERROR_CODE: error.code})
         old = {spec.source: self._stage.plans[spec.source].policy.version for spec in self._files[file]}
         self._note(file, reading, old, error=told)
 
@@ -269,14 +272,14 @@ class PolicyReloader:
         new: dict[Destination, str] | None = None,
         error: str | None = None,
     ) -> None:
-        scene = self._scene
+        consumer_info = self._consumer_info
         self._recorder.note(
             PolicyRecord(
                 ts_us=self._clock.now().us,
-                app=scene.app,
-                host=scene.host,
-                broker=scene.broker,
-                broker_kind=scene.broker_kind,
+                app=consumer_info.app,
+                host=consumer_info.host,
+                broker=consumer_info.broker,
+                broker_kind=consumer_info.broker_kind,
                 file=str(file),
                 content=reading.content or None,
                 outcome="refused" if new is None else "applied",
@@ -291,10 +294,14 @@ class PolicyReloader:
 def _policies_in(reading: Reading) -> PolicyMap:
     """Return the policies of a new version. Raises ConfigError if it could not be read."""
     if reading.policies is None:
-        raise reading.error or PolicyError("it cannot be read")
+        raise reading.error or PolicyError("it cannot be read", code="policy-file")
     return reading.policies
 
 
 def _all_of(errors: list[RedeliverError]) -> RedeliverError:
     """Return one error that reports all of them."""
-    return errors[0] if len(errors) == 1 else PolicyError("; ".join(str(error) for error in errors))
+    return (
+        errors[0]
+        if len(errors) == 1
+        else PolicyError("; ".join(str(error) for error in errors), code="policy-problems")
+    )

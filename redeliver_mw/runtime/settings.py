@@ -60,7 +60,11 @@ class Settings:
             ("limbo_delivery_retry", self.limbo_delivery_retry is not None),
         ):
             if needs and not self.limbo:
-                raise ConfigError(f"{said} needs a limbo, and none is given", cure='Give limbo="sqlite:///limbo.db"')
+                raise ConfigError(
+                    f"{said} needs a limbo, and none is given",
+                    cure='Give limbo="sqlite:///limbo.db"',
+                    code="limbo-required",
+                )
         if self.ack_timeout is not None:
             at_least("ack_timeout", self.ack_timeout, 1)
         if self.broker_limit is not None:
@@ -77,12 +81,16 @@ def read_config(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         table = {}
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(f"it cannot be read: {error}", where=str(path), cure="Mend or remove it") from None
+        raise ConfigError(
+            f"it cannot be read: {error}", where=str(path), cure="Mend or remove it", code="app-settings-file"
+        ) from None
     found = table
     for key in ("tool", "redeliver", "app"):
         found = found.get(key, {})
         if not isinstance(found, dict):
-            raise ConfigError(f"{key} is no table", where=str(path), cure="Write [tool.redeliver.app]")
+            raise ConfigError(
+                f"{key} is no table", where=str(path), cure="Write [tool.redeliver.app]", code="app-settings-file"
+            )
     policy = found.get("policy")
     if isinstance(policy, str) and looks_like_a_file(policy):
         found = found | {"policy": path.parent / Path(policy.strip()).expanduser()}
@@ -92,18 +100,22 @@ def read_config(path: Path) -> dict[str, Any]:
 
 def one_of(name: str, value: object, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise ConfigError(f"{name}={value!r} is unknown", cure=f"Choose one of {', '.join(known)}")
+        raise ConfigError(f"{name}={value!r} is unknown", cure=f"Choose one of {', '.join(known)}", code="option-value")
 
 
 def at_least(name: str, value: Any, least: int) -> Any:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value >= least:
-        raise ConfigError(f"{name}={value!r} is not a number from {least} on", cure=f"Give {name} a number")
+        raise ConfigError(
+            f"{name}={value!r} is not a number from {least} on", cure=f"Give {name} a number", code="option-value"
+        )
     return value
 
 
 def whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ConfigError(f"{name}={value!r} is no whole number from 0 on", cure=f"Give {name} such a number")
+        raise ConfigError(
+            f"{name}={value!r} is no whole number from 0 on", cure=f"Give {name} such a number", code="option-value"
+        )
     return value
 
 
@@ -115,14 +127,21 @@ def subscribed(source: Destination, subscription: str | None) -> Destination:
             "a topic is consumed through a durable subscription, and none is named",
             where=str(source),
             cure='Name it: subscription="audit"',
+            code="subscription-missing",
         )
     if source.kind == "queue" and name:
-        raise ConfigError("a queue has no subscriptions", where=str(source), cure="Write topic:NAME, or leave it out")
+        raise ConfigError(
+            "a queue has no subscriptions",
+            where=str(source),
+            cure="Write topic:NAME, or leave it out",
+            code="destination-name",
+        )
     if not set(name) <= SUBSCRIPTION_CHARACTERS:
         raise ConfigError(
             f"subscription={name!r} is no name that every broker takes",
             where=str(source),
             cure="Use letters, digits, '.', '-' and '_'",
+            code="destination-name",
         )
     return replace(source, subscription=name)
 
@@ -131,7 +150,7 @@ def check_order(order: Order, source: Destination, settings: Settings) -> None:
     """Raise ConfigError for an order by key that these settings do not allow."""
 
     def wrong(what: str, cure: str) -> ConfigError:
-        return ConfigError(what, where=str(source), cure=cure)
+        return ConfigError(what, where=str(source), cure=cure, code="option-value")
 
     if settings.delay == "nack":
         raise wrong("with delay='nack' a message goes back behind others of its key", "Use delay='auto'")
@@ -144,12 +163,18 @@ def check_order(order: Order, source: Destination, settings: Settings) -> None:
 def check_batch(batch: object, source: Destination, prefetch: int) -> None:
     """Raise ConfigError for a batch that can never be filled."""
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ConfigError(f"batch={batch!r} is no whole number from 1 on", where=str(source), cure="Write batch=50")
+        raise ConfigError(
+            f"batch={batch!r} is no whole number from 1 on",
+            where=str(source),
+            cure="Write batch=50",
+            code="option-value",
+        )
     if batch > prefetch:
         raise ConfigError(
             f"batch={batch} can never be full: at most prefetch={prefetch} messages are here at once",
             where=str(source),
             cure=f"Write batch={prefetch}, or raise prefetch",
+            code="option-value",
         )
 
 

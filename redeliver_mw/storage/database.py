@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
@@ -24,16 +24,38 @@ from .schema import prepare
 
 EXAMPLE = "Write sqlite:///limbo.db or postgresql://user@host/database"
 NOT_OPEN = -1, -1  # the inode of no file
-# SQLite's own codes whose names explain too little: what is wrong, the cure, and whether your input is to blame.
+
+
+class SqliteProblem(NamedTuple):
+    """Holds what an error code of SQLite means: the problem, the cure, and the code and class of our error."""
+
+    what: str
+    cure: str
+    code: str
+    kind: type[LimboError | ConfigError] = LimboError
+
+
+# SQLite's own codes whose names explain too little.
+_LOCKED = SqliteProblem("another program holds it locked", "End what holds it, and try again", code="limbo-locked")
 _OF_SQLITE = {
-    sqlite3.SQLITE_BUSY: ("another program holds it locked", "End what holds it, and try again", False),
-    sqlite3.SQLITE_LOCKED: ("another program holds it locked", "End what holds it, and try again", False),
-    sqlite3.SQLITE_FULL: ("its disk is full", "Make room; nothing was half-written", False),
-    sqlite3.SQLITE_READONLY: ("it may not be written to", "Let this user write the file and its folder", False),
-    sqlite3.SQLITE_CANTOPEN: ("it cannot be opened", "Name a file in a folder that this user may write to", False),
-    sqlite3.SQLITE_CORRUPT: ("it is damaged", "Save it with `sqlite3 FILE .recover`, or put back a backup", False),
-    sqlite3.SQLITE_NOTADB: ("it is no SQLite database", "Name another file, or move that one away", True),
-    sqlite3.SQLITE_IOERR: ("its disk cannot be read or written", "Look at the disk, and whether it is full", False),
+    sqlite3.SQLITE_BUSY: _LOCKED,
+    sqlite3.SQLITE_LOCKED: _LOCKED,
+    sqlite3.SQLITE_FULL: SqliteProblem("its disk is full", "Make room; nothing was half-written", code="limbo-disk"),
+    sqlite3.SQLITE_READONLY: SqliteProblem(
+        "it may not be written to", "Let this user write the file and its folder", code="limbo-not-writable"
+    ),
+    sqlite3.SQLITE_CANTOPEN: SqliteProblem(
+        "it cannot be opened", "Name a file in a folder that this user may write to", code="limbo-not-writable"
+    ),
+    sqlite3.SQLITE_CORRUPT: SqliteProblem(
+        "it is damaged", "Save it with `sqlite3 FILE .recover`, or put back a backup", code="limbo-damaged"
+    ),
+    sqlite3.SQLITE_NOTADB: SqliteProblem(
+        "it is no SQLite database", "Name another file, or move that one away", code="limbo-url", kind=ConfigError
+    ),
+    sqlite3.SQLITE_IOERR: SqliteProblem(
+        "its disk cannot be read or written", "Look at the disk, and whether it is full", code="limbo-disk"
+    ),
 }
 
 
@@ -70,7 +92,12 @@ class Database:
     def open(self, *, create: bool = True) -> None:
         """Connect, and prepare the tables. Raises ConfigError, LimboError."""
         if not create and self.file is not None and not self.file.exists():
-            raise LimboError("there is no such file", where=self.where, cure="Name the file that the app has as limbo=")
+            raise LimboError(
+                "there is no such file",
+                where=self.where,
+                cure="Name the file that the app has as limbo=",
+                code="limbo-file-missing",
+            )
         try:
             self._engine = self._made(durable=create)
             with self.reading():
@@ -118,7 +145,9 @@ class Database:
             raise
 
     def _gone(self) -> LimboError:
-        return LimboError("its file was moved or deleted", where=self.where, cure="Put it back")
+        return LimboError(
+            "its file was moved or deleted", where=self.where, cure="Put it back", code="limbo-file-missing"
+        )
 
     def _inode(self) -> tuple[int, int] | None:
         if self.file is None:
@@ -133,7 +162,7 @@ class Database:
     def _transaction(self, options: dict[str, Any]) -> Iterator[Connection]:
         with self.lock:
             if self._engine is None:
-                raise LimboError("it is closed", where=self.where)
+                raise LimboError("it is closed", where=self.where, code="limbo-closed")
             if self._opened is not None and self._inode() != self._opened:
                 self._open_again()
             try:
@@ -173,19 +202,33 @@ class Database:
         cause = error.orig if isinstance(error, DBAPIError) else error
         code = getattr(cause, "sqlite_errorcode", None)
         if code is not None and (known := _OF_SQLITE.get(code & 0xFF)):
-            what, cure, yours = known
-            return (ConfigError if yours else LimboError)(what, where=self.where, cure=cure)
+            return known.kind(known.what, where=self.where, cure=known.cure, code=known.code)
         said = redact(" ".join(str(cause).split()))
         if not self.is_sqlite and isinstance(error, DBAPIError) and getattr(cause, "sqlstate", None) is None:
             return LimboError(
-                f"it cannot be reached: {said}", where=self.where, cure="Is the server up, and the URL right?"
+                f"it cannot be reached: {said}",
+                where=self.where,
+                cure="Is the server up, and the URL right?",
+                code="limbo-not-reachable",
             )
         state = getattr(cause, "sqlstate", None)
         if state == "53100":
-            return LimboError("the server's disk is full", where=self.where, cure="Make room; nothing was half-written")
+            return LimboError(
+                "the server's disk is full",
+                where=self.where,
+                cure="Make room; nothing was half-written",
+                code="limbo-disk",
+            )
         if state in ("25006", "42501"):
-            return LimboError(f"it may not be written to: {said}", where=self.where, cure="Grant this user its tables")
-        return LimboError(f"the database refuses: {said}", where=self.where, cure="Look at the database")
+            return LimboError(
+                f"it may not be written to: {said}",
+                where=self.where,
+                cure="Grant this user its tables",
+                code="limbo-not-writable",
+            )
+        return LimboError(
+            f"the database refuses: {said}", where=self.where, cure="Look at the database", code="limbo-refuses"
+        )
 
 
 def _parsed(url: str) -> URL:
@@ -193,11 +236,13 @@ def _parsed(url: str) -> URL:
         parsed = make_url(url)
         backend = parsed.get_backend_name()
     except (ArgumentError, ValueError):
-        raise ConfigError(f"{redact_url(url)!r} is no database URL", cure=EXAMPLE) from None
+        raise ConfigError(f"{redact_url(url)!r} is no database URL", cure=EXAMPLE, code="limbo-url") from None
     if backend == "postgresql":
         return parsed.set(drivername="postgresql+psycopg")
     if backend != "sqlite" or parsed.drivername not in ("sqlite", "sqlite+pysqlite"):
-        raise ConfigError(f"a limbo cannot be kept in {parsed.drivername!r}", where=redact_url(url), cure=EXAMPLE)
+        raise ConfigError(
+            f"a limbo cannot be kept in {parsed.drivername!r}", where=redact_url(url), cure=EXAMPLE, code="limbo-url"
+        )
     return parsed
 
 

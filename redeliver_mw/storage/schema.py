@@ -292,9 +292,15 @@ def prepare(
                 f"there is a table {theirs[0]} that is not ours: Patch Bay's own?",
                 where=where,
                 cure="Give the limbo a database, or a schema, of its own",
+                code="limbo-tables",
             )
         if not create:
-            raise ConfigError("there is no limbo in it", where=where, cure="Name the URL that the app has as limbo=")
+            raise ConfigError(
+                "there is no limbo in it",
+                where=where,
+                cure="Name the URL that the app has as limbo=",
+                code="limbo-tables",
+            )
         metadata.create_all(connection)
         connection.execute(versions.insert().values(version=version))
         return
@@ -304,6 +310,7 @@ def prepare(
             f"its tables are of version {found}, this redeliver-mw knows up to {version}",
             where=where,
             cure="Upgrade redeliver-mw here, or give it a database of its own",
+            code="limbo-tables",
         )
     if found < version:
         _upgrade(connection, where, create, found, version, upgrades)
@@ -323,6 +330,7 @@ def _upgrade(
             f"its tables are of version {found}, this redeliver-mw wants {version}",
             where=where,
             cure="Start the app with this redeliver-mw once: that upgrades them",
+            code="limbo-tables",
         )
     for number in range(found, version):
         upgrades[number](connection)

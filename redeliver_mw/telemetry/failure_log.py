@@ -56,7 +56,11 @@ FIELDS = (
 def log_failures_option(given: object) -> bool:
     """Return the value of `log_failures=`. Raises ConfigError if it is not True or False."""
     if not isinstance(given, bool):
-        raise ConfigError(f"log_failures={given!r} is neither True nor False", cure="Write log_failures=False, or omit")
+        raise ConfigError(
+            f"log_failures={given!r} is neither True nor False",
+            cure="Write log_failures=False, or omit",
+            code="option-value",
+        )
     return given
 
 

@@ -296,7 +296,7 @@ def test_an_address_that_cannot_be_meant_is_refused(
     said = one_message(done.stderr)
     assert said.startswith("error: --health")
     assert why in said
-    assert said.endswith("Write HOST:PORT, such as 127.0.0.1:8080, or 0.0.0.0:8080 for Kubernetes\n")
+    assert said.endswith("Write HOST:PORT, such as 127.0.0.1:8080, or 0.0.0.0:8080 for Kubernetes [health-address]\n")
 
 
 @pytest.mark.parametrize("processes", [(), ("--processes", "2")])
@@ -307,7 +307,7 @@ def test_a_port_that_is_taken_is_told_before_anything_is_consumed(tmp_path: Path
         done = redeliver(tmp_path, "run", "shop:app", "--health", address, *processes)
     assert done.returncode == 1
     cure = "End what listens there, or name another port"
-    assert one_message(done.stderr) == f"error: --health {address}: this port is taken. {cure}\n"
+    assert one_message(done.stderr) == f"error: --health {address}: this port is taken. {cure} [port-taken]\n"
 
 
 # -- several processes --------------------------------------------------------------------------------

@@ -215,7 +215,10 @@ def test_fewer_than_one_process_is_refused(tmp_path: Path, count: str) -> None:
     shop(tmp_path)
     done = redeliver(tmp_path, "run", "shop:app", "--processes", count)
     assert done.returncode == 2
-    assert one_message(done.stderr) == f"error: --processes: {count} processes consume nothing. Write 1 or more\n"
+    assert (
+        one_message(done.stderr)
+        == f"error: --processes: {count} processes consume nothing. Write 1 or more [option-value]\n"
+    )
 
 
 WRONG = [
@@ -272,7 +275,9 @@ def test_a_configuration_that_is_wrong_when_a_process_is_started_again_ends_all(
         assert running.wait(20) == 2
     assert "finished 3\n" in running.out
     assert len(re.findall("^error: ", running.err, re.MULTILINE)) == 1
-    assert running.err.endswith("error: shop.py: 'app' is no App, but of type int. Name an App: app = App(url)\n")
+    assert running.err.endswith(
+        "error: shop.py: 'app' is no App, but of type int. Name an App: app = App(url) [app-not-found]\n"
+    )
 
 
 def test_a_process_whose_app_stops_itself_is_not_started_again_and_the_last_one_ends_all(tmp_path: Path) -> None:

@@ -224,7 +224,9 @@ def test_a_lake_of_a_newer_release_is_refused_before_spark_is_started(
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "_lake.json").write_text('{"format": 99}')
     _, err = said(capsys, "compact", journal, tmp_path / "lake", code=2)
-    assert err.endswith("lake: the lake has the format 99, and this release knows 1. Upgrade redeliver-mw\n")
+    assert err.endswith(
+        "lake: the lake has the format 99, and this release knows 1. Upgrade redeliver-mw [format-newer]\n"
+    )
 
 
 def test_a_lake_that_another_process_writes_to_is_the_worlds_fault(

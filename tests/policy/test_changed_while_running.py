@@ -385,7 +385,7 @@ def test_an_empty_file_is_refused_since_a_full_disk_leaves_one_behind(tmp_path: 
         shop.test.advance(10)
         assert shop.dead("one.orders") == [b"1"]
     (line,) = errors(log)
-    assert line.endswith(f"{shop.file}: it is empty. Write a policy, such as dead_after = 3")
+    assert line.endswith(f"{shop.file}: it is empty. Write a policy, such as dead_after = 3 [policy-missing]")
 
 
 def test_a_fault_in_a_reader_refuses_the_version_and_the_next_is_read(

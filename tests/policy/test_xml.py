@@ -118,16 +118,19 @@ def test_whatever_the_text_is_only_a_policy_error_comes_out(text: str) -> None:
 def test_one_problem_is_told_as_it_is_and_several_are_counted() -> None:
     problems = Diagnostics()
     problems.close()
-    problems.add("wrong", where="line 1", cure="Right it")
+    problems.add("wrong", where="line 1", cure="Right it", code="policy-value")
     with pytest.raises(PolicyError) as caught:
         problems.close()
     assert (caught.value.what, caught.value.where, caught.value.cure) == ("wrong", "line 1", "Right it")
+    assert caught.value.code == "policy-value"
     for number in range(SHOWN + 1):
-        problems.add(f"wrong {number}")
+        problems.add(f"wrong {number}", code="policy-syntax")
     with pytest.raises(PolicyError) as caught:
         problems.close()
-    assert str(caught.value).startswith("12 problems: (1) line 1: wrong. Right it; (2) wrong 0; ")
-    assert str(caught.value).endswith("(10) wrong 8; and 2 more")
+    assert str(caught.value).startswith(
+        "12 problems: (1) line 1: wrong. Right it [policy-value]; (2) wrong 0 [policy-syntax]; "
+    )
+    assert str(caught.value).endswith("(10) wrong 8 [policy-syntax]; and 2 more [policy-problems]")
 
 
 def test_what_is_suspect_is_a_warning_and_told_with_what_is_wrong() -> None:
@@ -135,7 +138,7 @@ def test_what_is_suspect_is_a_warning_and_told_with_what_is_wrong() -> None:
     problems.suspect("hm", PolicyError("strange", where="line 1"))
     problems.close()
     assert problems.warnings == ("hm",)
-    problems.add("wrong")
+    problems.add("wrong", code="policy-value")
     with pytest.raises(PolicyError, match=r"2 problems: \(1\) line 1: strange; \(2\) wrong"):
         problems.close()
 

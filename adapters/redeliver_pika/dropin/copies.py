@@ -302,12 +302,14 @@ class _AskingPublisher(Publisher):
 class PikaCompanion(ChannelCopyPublisher):
     """A connection for copies, on a daemon thread. Methods from any thread; answers come on the companion's."""
 
-    elsewhere = True
+    off_thread = True
 
     def __init__(self, address: str) -> None:
         url = parse_url(address)
         if url.dialect != "rabbitmq+pika":
-            raise ConfigError("publisher= is no RabbitMQ", where=url.text, cure="Give a rabbitmq:// URL")
+            raise ConfigError(
+                "publisher= is no RabbitMQ", where=url.text, cure="Give a rabbitmq:// URL", code="publisher-url"
+            )
         self._ioloop = IOLoop()
         publisher = _AskingPublisher.at(self._ioloop, url)
         publisher.topology = Queues()

@@ -70,13 +70,18 @@ def redelivering(
                 "queue= is for a callback: a wrapped channel knows the queue of each consumer",
                 where=repr(callback),
                 cure="Leave queue out, or wrap the callback",
+                code="option-value",
             )
         return wrap_channel(callback, _options_of(publisher, options), _companion_of(publisher))
     terms = DropinOptions(publisher=publisher, **options)
 
     def wrap(callback: Callback) -> Redelivering:
         if not callable(callback):
-            raise ConfigError(f"{callback!r:.200} is no callback", cure="Give a function of pika's four arguments")
+            raise ConfigError(
+                f"{callback!r:.200} is no callback",
+                cure="Give a function of pika's four arguments",
+                code="callback-not-usable",
+            )
         return Redelivering(callback, terms, queue, publisher)
 
     return wrap if callback is None else wrap(callback)

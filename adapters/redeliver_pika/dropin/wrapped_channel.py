@@ -43,14 +43,22 @@ def wrap_channel(channel: Any, terms: DropinOptions, companion: PikaCompanion | 
     raw = getattr(channel, "_impl", channel)
     scope: ChannelScope | None = vars(channel).get("_redeliver_scope")
     if scope is not None and scope.by_hand is not None:
-        raise ConfigError("the channel is wrapped already", where=repr(channel), cure="Wrap each channel once")
+        raise ConfigError(
+            "the channel is wrapped already", where=repr(channel), cure="Wrap each channel once", code="wrapped-twice"
+        )
     if raw.is_closed or raw.is_closing:
-        raise ConfigError("the channel is closed", where=repr(channel), cure="Wrap a new one: connection.channel()")
+        raise ConfigError(
+            "the channel is closed",
+            where=repr(channel),
+            cure="Wrap a new one: connection.channel()",
+            code="wrapped-too-late",
+        )
     if raw._consumers:
         raise ConfigError(
             "the channel has consumers already, and what they were given is not known",
             where=repr(channel),
             cure="Wrap the channel before the first basic_consume",
+            code="wrapped-too-late",
         )
     _WrappedChannel(channel, terms, companion)
     return channel
@@ -104,6 +112,7 @@ class _WrappedChannel:
                 "a wrapped callback would be wrapped twice on a wrapped channel",
                 where=str(queue),
                 cure="Wrap the channel or the callback, not both",
+                code="wrapped-twice",
             )
         called = on_message_callback
         if auto_ack:
@@ -144,6 +153,7 @@ class _WrappedChannel:
                 "the empty name stands for the queue that was declared last, and no declaration was seen here",
                 where=repr(self._channel),
                 cure="Give the name that queue_declare returned, or wrap the channel before the queue is declared",
+                code="queue-not-known",
             )
         return self._declared
 

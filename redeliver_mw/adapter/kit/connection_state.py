@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from ...errors import ERROR_CODE, RedeliverError
 from ...redaction import clean, redact, trim_utf8
 from ..protocol import ConnectionReport
 
@@ -79,20 +80,24 @@ class ConnectionState:
         reason = self._reason(error)
         with self._lock:
             self._lost_at = self._monotonic()
-            self._change("connecting", reason)
+            self._change("connecting", reason, code_of(error))
             wanted = self._wanted(reason)
         if wanted:
-            self._log.warning("%s: the connection (%s) was lost: %s", self._place, self.role, reason)
+            self._log.warning(
+                "%s: the connection (%s) was lost: %s", self._place, self.role, reason, extra=_field(error)
+            )
 
     def failed(self, error: BaseException) -> None:
         """Record that an attempt to connect has failed, and why."""
         reason = self._reason(error)
         with self._lock:
             self._attempts += 1
-            self._change("connecting", reason)
+            self._change("connecting", reason, code_of(error))
             wanted = not self._quiet and self._wanted(reason)
         if wanted:
-            self._log.warning("%s: cannot connect (%s): %s; trying again", self._place, self.role, reason)
+            self._log.warning(
+                "%s: cannot connect (%s): %s; trying again", self._place, self.role, reason, extra=_field(error)
+            )
 
     def closed(self) -> None:
         """Record that the connection is closed, and that we wanted that."""
@@ -110,17 +115,18 @@ class ConnectionState:
         """Record an error that did not end the connection."""
         reason = self._reason(error)
         with self._lock:
-            self._report = self._report._replace(last_error=reason, last_error_at=self._wall())
+            self._note(reason, code_of(error))
 
     # -- with the lock held -----------------------------------------------------------------------
 
-    def _change(self, state: str, reason: str = "") -> None:
-        one, now = self._report, self._wall()
-        if state != one.state:
-            one = one._replace(state=state, since=now, blocked="")
+    def _change(self, state: str, reason: str = "", code: str = "") -> None:
+        if state != self._report.state:
+            self._report = self._report._replace(state=state, since=self._wall(), blocked="")
         if reason:
-            one = one._replace(last_error=reason, last_error_at=now)
-        self._report = one
+            self._note(reason, code)
+
+    def _note(self, reason: str, code: str) -> None:
+        self._report = self._report._replace(last_error=reason, last_error_at=self._wall(), last_error_code=code)
 
     def _wanted(self, reason: str) -> bool:
         now = self._monotonic()
@@ -136,11 +142,22 @@ class ConnectionState:
     def _reason(self, error: BaseException | str) -> str:
         what, cure = getattr(error, "what", None), getattr(error, "cure", "")
         text = what or getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return self._safe(f"{text}. {cure}" if cure else text)
+        said = self._safe(f"{text}. {cure}" if cure else text)
+        return f"{said} [{code}]" if (code := code_of(error)) else said
 
     def _safe(self, text: str) -> str:
         """Return the text in one line, without the URL's password, whatever the broker has said."""
         return trim_utf8(redact(without_secret(clean(text).partition("\n")[0], self._secret)), REASON_BYTES)
+
+
+def code_of(error: object) -> str:
+    """Return the code of an error of redeliver-mw; empty for any other."""
+    return error.code if isinstance(error, RedeliverError) else ""
+
+
+def _field(error: BaseException) -> dict[str, str]:
+    """Return the attribute that a log record has for the code of an error."""
+    return {ERROR_CODE: code} if (code := code_of(error)) else {}
 
 
 def without_secret(text: str, secret: str | None) -> str:

@@ -33,16 +33,23 @@ _GIVE_CERTIFICATE = "Write cert=FILE and key=FILE in the URL"
 class TlsFailed(BrokerUnavailable):
     """The broker is there, and TLS with it fails: for its certificate, for ours, for versions, or at a wrong port."""
 
+    code = "tls-failed"
+
 
 class TlsProblem(NamedTuple):
-    """Holds the reason for which TLS fails, and what to do."""
+    """Holds the reason for which TLS fails, what to do, and the code of the error."""
 
     reason: str
     cure: str
+    code: str = "tls-failed"
 
 
-TLS_AT_PLAIN_PORT = TlsProblem("this port does not speak TLS", "Name the broker's TLS port, or leave tls=1 out")
-PLAIN_AT_TLS_PORT = TlsProblem("this port speaks TLS", "Write ?tls=1 in the URL, or name the broker's port in clear")
+TLS_AT_PLAIN_PORT = TlsProblem(
+    "this port does not speak TLS", "Name the broker's TLS port, or leave tls=1 out", code="tls-port"
+)
+PLAIN_AT_TLS_PORT = TlsProblem(
+    "this port speaks TLS", "Write ?tls=1 in the URL, or name the broker's port in clear", code="tls-port"
+)
 
 # By OpenSSL's name of the reason: of alerts, the broker has sent it.
 _OURS_REFUSED = {
@@ -55,12 +62,16 @@ _OURS_REFUSED = {
     "TLSV1_ALERT_ACCESS_DENIED": "the broker gives our client certificate no access",
 }
 _PROBLEMS = {
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": TlsProblem("the broker requires a client certificate", _GIVE_CERTIFICATE),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": TlsProblem(
+        "the broker requires a client certificate", _GIVE_CERTIFICATE, code="tls-client-certificate"
+    ),
     "WRONG_VERSION_NUMBER": TLS_AT_PLAIN_PORT,
     "HTTP_REQUEST": TLS_AT_PLAIN_PORT,
     "PACKET_LENGTH_TOO_LONG": TLS_AT_PLAIN_PORT,
     "TLSV1_UNRECOGNIZED_NAME": TlsProblem(
-        "the broker has no certificate for this host name", "Write the host name that its certificate is for"
+        "the broker has no certificate for this host name",
+        "Write the host name that its certificate is for",
+        code="tls-broker-certificate",
     ),
     **dict.fromkeys(
         (
@@ -79,7 +90,7 @@ def unavailable(error: BaseException, url: BrokerUrl, text: str) -> RedeliverErr
     """
     problem = problem_of(error, client_certificate="cert" in url.options)
     if problem is not None:
-        return TlsFailed(problem.reason, where=url.text, cure=problem.cure)
+        return TlsFailed(problem.reason, where=url.text, cure=problem.cure, code=problem.code)
     cure = "Start it, or check host and port"
     return BrokerUnavailable(f"no broker answers there ({text})", where=url.text, cure=cure)
 
@@ -119,7 +130,7 @@ def _by_name(name: str, text: str, client_certificate: bool) -> TlsProblem:
         return _of_certificate(found[1] if found else "")
     if name in _OURS_REFUSED:
         if client_certificate:
-            return TlsProblem(_OURS_REFUSED[name], _OUR_CERTIFICATE)
+            return TlsProblem(_OURS_REFUSED[name], _OUR_CERTIFICATE, code="tls-client-certificate")
         return _PROBLEMS["TLSV13_ALERT_CERTIFICATE_REQUIRED"]
     if "HANDSHAKE_FAILURE" in name:
         cure = _OUR_CERTIFICATE if client_certificate else f"{_GIVE_CERTIFICATE} if it does"
@@ -134,15 +145,21 @@ def _of_certificate(detail: str) -> TlsProblem:
     """Return what is wrong with the broker's certificate, by OpenSSL's words."""
     if "mismatch" in detail:
         cure = "Write the host name that it is for in the URL, or give the broker one for this name"
-        return TlsProblem(f"its certificate is for another host ({detail})", cure)
+        return TlsProblem(f"its certificate is for another host ({detail})", cure, code="tls-broker-certificate")
     if "expired" in detail:
-        return TlsProblem("its certificate has expired", _RENEW)
+        return TlsProblem("its certificate has expired", _RENEW, code="tls-broker-certificate")
     if "not yet valid" in detail:
-        return TlsProblem("its certificate is not valid yet", _RENEW)
+        return TlsProblem("its certificate is not valid yet", _RENEW, code="tls-broker-certificate")
     if "self-signed" in detail or "self signed" in detail or "issuer" in detail or "first certificate" in detail:
         cure = "Write ca=FILE in the URL, with the certificate of the authority that the broker's certificate is from"
-        return TlsProblem(f"its certificate is from an authority that is not trusted here ({detail})", cure)
-    return TlsProblem(f"its certificate is not valid ({detail})", "Check the broker's certificate")
+        return TlsProblem(
+            f"its certificate is from an authority that is not trusted here ({detail})",
+            cure,
+            code="tls-broker-certificate",
+        )
+    return TlsProblem(
+        f"its certificate is not valid ({detail})", "Check the broker's certificate", code="tls-broker-certificate"
+    )
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -165,7 +165,9 @@ class _Asked:
         if untold and (len(untold) == len(places) or not self.search):
             why = "; ".join(sorted({row["why"] for row in untold_among(untold, told_of)}))
             what = f"the journal does not tell which policy is in use: {why}"
-            raise ConfigError(what, where=listed(untold)[:200], cure="Name it with --present POLICY")
+            raise ConfigError(
+                what, where=listed(untold)[:200], cure="Name it with --present POLICY", code="present-policy-unknown"
+            )
         others = [one for one in self.given if one is not now]
         if self.search:
             told = [place for place in places if place not in untold]
@@ -221,7 +223,12 @@ class _Asked:
         if self.destination is not None or isinstance(policies, RedeliveryPolicy) or not policies.entries:
             return policies.resolve(self.destination or "")
         what = "a grid is made of one policy, and several are in use"
-        raise ConfigError(what, where="--grid", cure="Name one --destination, or one policy with --present")
+        raise ConfigError(
+            what,
+            where="--grid",
+            cure="Name one --destination, or one policy with --present",
+            code="backtest-input",
+        )
 
 
 def _asked(
@@ -267,7 +274,7 @@ def _tell(asked: _Asked, answer: BacktestAnswer, history: History, checks: Seque
             print(f"note: {listed([str(check)])}", file=sys.stderr)
     if not here:
         why = "history knows one policy, or too little of another"
-        print(f"note: how wrong the back-test is here cannot be told: {why}", file=sys.stderr)
+        print(f"note: how wrong the back-test is here is not known: {why}", file=sys.stderr)
 
 
 def _not_looked_at(places: Sequence[str], used: ToldPolicies) -> Iterator[str]:

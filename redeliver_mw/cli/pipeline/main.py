@@ -88,7 +88,9 @@ def schema(name: Name, as_json: Json = False) -> None:
     from ...pipeline.schemas import ALL
 
     if name not in ALL:
-        raise ConfigError(f"{name!r} is no table of a lake", where="NAME", cure=f"Take one of {', '.join(ALL)}")
+        raise ConfigError(
+            f"{name!r} is no table of a lake", where="NAME", cure=f"Take one of {', '.join(ALL)}", code="option-value"
+        )
     columns = [column.partition(" ") for column in re.split(r",\s*(?![^<]*>)", ALL[name])]
     if as_json:
         print(json.dumps([{"name": column, "type": kind} for column, _, kind in columns]))

@@ -27,7 +27,9 @@ def _known_master(given: str | None) -> str | None:
     """Raise ConfigError for a master that Spark would reject, even if no session has to be started."""
     if given is not None and not _MASTERS.fullmatch(given):
         cure = "Take local[N], spark://…, yarn, k8s://… or sc://…; start another cluster manager with spark-submit"
-        raise ConfigError("this is no master of Spark's", where=f"--master {redact(given)}", cure=cure)
+        raise ConfigError(
+            "this is no master of Spark's", where=f"--master {redact(given)}", cure=cure, code="spark-settings"
+        )
     return given
 
 
@@ -79,7 +81,9 @@ def read_conf(given: Sequence[str] | None) -> dict[str, str]:
     for key, mark, value in pairs:
         if not mark or not key.strip():
             where = f"--conf {key}{mark}{value}"
-            raise ConfigError("no KEY=VALUE", where=where, cure="Write it as in --conf spark.executor.memory=4g")
+            raise ConfigError(
+                "no KEY=VALUE", where=where, cure="Write it as in --conf spark.executor.memory=4g", code="option-value"
+            )
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 

@@ -152,7 +152,9 @@ def _headers(given: Sequence[str] | None) -> dict[str, str]:
     for name, mark, value in pairs:
         if not mark or not name:
             where = f"--header {name}{mark}{value}"
-            raise ConfigError("no NAME=VALUE", where=where, cure="Write it as in --header tenant=acme")
+            raise ConfigError(
+                "no NAME=VALUE", where=where, cure="Write it as in --header tenant=acme", code="option-value"
+            )
     return {name: value for name, _, value in pairs}
 
 

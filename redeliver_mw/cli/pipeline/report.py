@@ -52,14 +52,19 @@ def report(
     conf: Conf = None,
     as_json: Json = False,
 ) -> None:
-    """Make a page of a lake's marts: what fails, what heals and when, storms, waste, and a better policy."""
+    """Make a page of a lake's marts: what fails, what recovers and when, storms, waste, and a better policy."""
     from ...pipeline import Lake
     from ...pipeline.backtest.objective import objective_of
     from ...pipeline.report import job
     from ...pipeline.time_range import whole_days
 
     if out is None and not as_json:
-        raise ConfigError("it is not said where the page goes", where="--out", cure="Name a file, or ask for --json")
+        raise ConfigError(
+            "no file is named for the page",
+            where="--out",
+            cure="Name a file, or ask for --json",
+            code="path-not-usable",
+        )
     # invalid options are reported before Spark is started
     wanted = objective_of(objective) if objective is not None else None
     policies = read_policies(policy, None, False) if policy is not None else None

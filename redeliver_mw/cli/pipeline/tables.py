@@ -119,9 +119,13 @@ def check_file(write: str | None, to: str) -> None:
     if to not in WRITERS:
         near = nearest(to, LANGUAGES)
         cure = f"Did you mean {near!r}?" if near else f"Use one of: {', '.join(WRITERS)}"
-        raise ConfigError(f"there is no policy language {to!r:.80}", where="--to", cure=cure)
+        raise ConfigError(
+            f"there is no policy language {to!r:.80}", where="--to", cure=cure, code="policy-language-unknown"
+        )
     if write is not None and (Path(write).is_dir() or not Path(write).absolute().parent.is_dir()):
-        raise ConfigError("no file can be there", where=write, cure="Name a file in a folder that is there")
+        raise ConfigError(
+            "no file can be there", where=write, cure="Name a file in a folder that is there", code="path-not-usable"
+        )
 
 
 def written_to(answer: BacktestAnswer, file: Path, to: str, lossy: bool) -> bool:
@@ -150,7 +154,9 @@ def written_to(answer: BacktestAnswer, file: Path, to: str, lossy: bool) -> bool
         file.write_text(written.text.rstrip("\n") + "\n", encoding="utf-8")
     except OSError as error:
         what = f"cannot be written: {error.strerror or type(error).__name__}"
-        raise ConfigError(what, where=str(file), cure="Name a file in a folder of yours") from None
+        raise ConfigError(
+            what, where=str(file), cure="Name a file in a folder of yours", code="path-not-usable"
+        ) from None
     print(f"{file}: {to}", file=sys.stderr)
     return True
 

@@ -112,10 +112,17 @@ def _counts(rows: Iterable[ObservationRow]) -> dict[Group, dict[Kind, dict[int, 
             destination, fingerprint, kind, at, n = (row[name] for name in _NAMES)
         except (KeyError, ValueError, IndexError, TypeError):
             cure = f"It needs {', '.join(_NAMES)}"
-            raise ConfigError("no row of attempt times", where=f"row {number}", cure=cure) from None
+            raise ConfigError(
+                "no row of attempt times", where=f"row {number}", cure=cure, code="backtest-input"
+            ) from None
         if kind not in KINDS or not isinstance(at, int) or at < 0:
             cure = f"Give one of {', '.join(KINDS)}, and a bin of time"
-            raise ConfigError(f"no row of attempt times: {kind!r:.80}, {at!r:.80}", where=f"row {number}", cure=cure)
+            raise ConfigError(
+                f"no row of attempt times: {kind!r:.80}, {at!r:.80}",
+                where=f"row {number}",
+                cure=cure,
+                code="backtest-input",
+            )
         found[destination, fingerprint or ""][kind][at] += n
     return found
 

@@ -26,8 +26,11 @@ _DEFAULTS: Final[Mapping[str, tuple[float, ...]]] = {"multiplier": (2.0,), "cap"
 
 
 class Shape(NamedTuple):
-    """`attempts` in all; seconds from the first failure to the next attempt, each rest `multiplier` times longer than
-    the one before and at most `cap`, None: without one; up to `jitter` longer or shorter, 0 to 1."""
+    """Is one candidate: `attempts` in all, and the delays between them.
+
+    The delays are seconds from the first failure to the next attempt, each `multiplier` times longer than the one
+    before and at most `cap`, None: without one; up to `jitter` longer or shorter, 0 to 1.
+    """
 
     attempts: int
     initial: float
@@ -76,7 +79,12 @@ def shapes(
     ConfigError if there are more than MOST.
     """
     if math.prod(map(len, (attempts, initial, multiplier, cap, jitter))) > MOST:
-        raise ConfigError("these are too many candidates", where="grid", cure=f"Name at most {MOST} combinations")
+        raise ConfigError(
+            "these are too many candidates",
+            where="grid",
+            cure=f"Name at most {MOST} combinations",
+            code="backtest-input",
+        )
     found: dict[tuple[object, ...], Shape] = {}
     for values in itertools.product(attempts, initial, multiplier, cap, jitter):
         found.setdefault(doing(shape := Shape(*values).normalised()), shape)
@@ -123,7 +131,7 @@ def _numbers(value: str, part: str) -> Iterable[float]:
 
 
 def _no_grid(where: str, cure: str) -> ConfigError:
-    return ConfigError("this is no grid", where=where, cure=cure)
+    return ConfigError("this is no grid", where=where, cure=cure, code="backtest-input")
 
 
 def doing(shape: Shape) -> tuple[object, ...]:

@@ -136,7 +136,12 @@ class History:
             return
         near = nearest(destination, self.destinations)
         cure = f"Did you mean {near!r}?" if near else f"Take one of {_listed(self.destinations)}"
-        raise ConfigError("no message of it has failed in these histories", where=f"{destination!r:.200}", cure=cure)
+        raise ConfigError(
+            "no message of it has failed in these histories",
+            where=f"{destination!r:.200}",
+            cure=cure,
+            code="history-empty",
+        )
 
     def _levels(self, by: By, destination: str | None) -> Iterator[tuple[GroupKey, Bools]]:
         every = self.curves.messages > 0
@@ -212,7 +217,9 @@ def _must_differ(names: Sequence[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise ConfigError("two candidates are called so", where=f"{name:.200}", cure="Give each once")
+            raise ConfigError(
+                "two candidates are called so", where=f"{name:.200}", cure="Give each once", code="backtest-input"
+            )
         seen.add(name)
 
 

@@ -56,8 +56,11 @@ OBJECTIVES: Final = {
 
 @dataclass(frozen=True)
 class Recommendation:
-    """`best` is the row to go by, `present` that of the policy in use, the same one where nothing is better by more
-    than the back-test can tell. `best` is None if history cannot judge the present policy, to which all are held."""
+    """Holds the row to go by, `best`, and that of the policy in use, `present`.
+
+    Both are the same row where nothing is better by more than the back-test can tell. `best` is None if history cannot
+    judge the present policy, to which all are held.
+    """
 
     objective: Objective
     present: BacktestRow
@@ -73,7 +76,10 @@ def objective_of(name: str) -> Objective:
     """One of OBJECTIVES; ConfigError otherwise."""
     if name not in OBJECTIVES:
         raise ConfigError(
-            "there is no such objective", where=f"{name!r:.80}", cure=f"Take one of {', '.join(OBJECTIVES)}"
+            "there is no such objective",
+            where=f"{name!r:.80}",
+            cure=f"Take one of {', '.join(OBJECTIVES)}",
+            code="option-value",
         )
     return OBJECTIVES[name]
 
@@ -91,7 +97,12 @@ def recommend(
     place = [row for row in rows if (row.destination, row.error_fingerprint) == (destination, None)]
     now = next((row for row in place if row.candidate == present), None)
     if now is None:
-        raise ConfigError("the present policy is not among the candidates", where=f"{present!r:.200}", cure="Add it")
+        raise ConfigError(
+            "the present policy is not among the candidates",
+            where=f"{present!r:.200}",
+            cure="Add it",
+            code="backtest-input",
+        )
     if now.extrapolated:
         return Recommendation(objective, now, None)
     best = ranked(place, objective, now)[0]  # `now` is among them

@@ -95,6 +95,7 @@ def told(rows: Iterable[ObservationRow]) -> Observations:
         raise ConfigError(
             "no message has failed in these histories, so there is nothing to judge a policy by",
             cure="Compact journals in which something failed, or look at a longer time",
+            code="history-empty",
         )
     return _arrays(counts)
 
@@ -137,4 +138,9 @@ def _checked(row: ObservationRow, number: int) -> tuple[_Key, int]:
 
 
 def _no_row(number: int, why: str) -> ConfigError:
-    return ConfigError(f"no row of the mart recovery: {why}", where=f"row {number}", cure="Hand over the mart as it is")
+    return ConfigError(
+        f"no row of the mart recovery: {why}",
+        where=f"row {number}",
+        cure="Hand over the mart as it is",
+        code="backtest-input",
+    )

@@ -176,6 +176,7 @@ def _too_many(policy: RedeliveryPolicy, until: float) -> ConfigError:
         f"it tries more than {MOST} times within {until:g} s, which is as far as history knows",
         where=policy.text,
         cure="Give it longer delays, or an end",
+        code="backtest-input",
     )
 
 

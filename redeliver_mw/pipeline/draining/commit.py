@@ -59,7 +59,7 @@ def _with_staged(lake: Lake, error: LakeError) -> LakeError:
         return error
     what = f"{error.what}; {counted(staged, 'letter')} taken off the queue lie in {lake.files.url(STAGING)}"
     cure = "Keep that folder, see to the disk, and drain again: the next drain puts them into the table"
-    return LakeError(what, where=error.where, cure=cure)
+    return LakeError(what, where=error.where, cure=cure, code=error.code)
 
 
 def _gathered(lake: Lake, seen_empty: str) -> Gathered | None:

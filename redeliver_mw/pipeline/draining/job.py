@@ -92,4 +92,5 @@ def _refuse_speculation(spark: SparkSession) -> None:
             "speculative execution runs a task twice",
             where="spark.speculation",
             cure="Set it to false for this session: letters are taken once",
+            code="spark-settings",
         )

@@ -70,4 +70,6 @@ def _read(files: Files, path: str) -> Gathered:
         return Gathered(**given)
     except (ValueError, KeyError, TypeError) as error:
         cure = "Restore it: without it nobody knows which letters are in the table"
-        raise LakeError(f"this manifest is damaged: {error}", where=files.url(path), cure=cure) from None
+        raise LakeError(
+            f"this manifest is damaged: {error}", where=files.url(path), cure=cure, code="lake-damaged"
+        ) from None

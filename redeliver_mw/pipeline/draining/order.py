@@ -55,12 +55,19 @@ def queue_of(url: str, dlq: str | Destination, tasks: int, batch: int) -> Destin
             "a memory broker lives in one process, and Spark's tasks are others",
             where="memory://",
             cure="Drain a real one; in tests read TestApp.dead_letters(source)",
+            code="memory-broker-elsewhere",
         )
     for name, value, most in (("tasks", tasks, None), ("batch", batch, _LARGEST)):
         if value < 1 or (most is not None and value > most):
             span = "from 1 on" if most is None else f"from 1 to {most}"
-            raise ConfigError(f"{value} is no number {span}", where=name, cure="Leave it out for what is usual")
+            raise ConfigError(
+                f"{value} is no number {span}", where=name, cure="Leave it out for what is usual", code="option-value"
+            )
     queue = Destination.parse(dlq)
     if queue.kind == "topic" and not queue.subscription:
-        raise ConfigError(f"{queue} is no queue", cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters")
+        raise ConfigError(
+            f"{queue} is no queue",
+            cure="Name the queue, or topic:NAME::SUBSCRIPTION, of the letters",
+            code="destination-kind",
+        )
     return queue

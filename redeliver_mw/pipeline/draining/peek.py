@@ -50,7 +50,17 @@ def peek(url: str, queue: Destination, lake: str | os.PathLike[str], batch: int)
 
 def _require_browsing(capabilities: Capabilities, limit: BrokerLimit | None, queue: Destination) -> None:
     if capabilities.browse != "copy":
-        raise ConfigError(f"{capabilities.dialect} cannot look without a trace", where=str(queue), cure=_DRAIN)
+        raise ConfigError(
+            f"{capabilities.dialect} cannot look without a trace",
+            where=str(queue),
+            cure=_DRAIN,
+            code="browse-not-supported",
+        )
     if limit is not None and limit.returns is not None and limit.trust is not Trust.UNKNOWN:
         what = f"its broker lets a letter come back {limit.returns} times only ({limit.spelled})"
-        raise ConfigError(what, where=str(queue), cure="Lift that limit for this queue, or drain it without peek")
+        raise ConfigError(
+            what,
+            where=str(queue),
+            cure="Lift that limit for this queue, or drain it without peek",
+            code="browse-not-supported",
+        )

@@ -59,13 +59,13 @@ class DrainReport:
     """Reports what a task did.
 
     `stay`: letters that cannot be stored. `rest`: why the task ended early. `error`: a RedeliverError's name, what,
-    where and cure.
+    where, cure and code.
     """
 
     kept: int = 0
     stay: int = 0
     rest: str = ""
-    error: tuple[str, str, str, str] | None = None
+    error: tuple[str, str, str, str, str] | None = None
 
 
 def run_tasks(work: DrainTask, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -83,9 +83,9 @@ def error_of(report: DrainReport) -> RedeliverError | None:
     """Return the error that ended a task, as it was raised there."""
     if report.error is None:
         return None
-    name, what, where, cure = report.error
+    name, what, where, cure, code = report.error
     kind = LakeError if name == LakeError.__name__ else getattr(errors, name, errors.BrokerError)
-    found: RedeliverError = kind(what, where=where, cure=cure)
+    found: RedeliverError = kind(what, where=where, cure=cure, code=code)
     return found
 
 
@@ -100,7 +100,7 @@ def _report(work: DrainTask, task: int) -> DrainReport:
 
 
 def _failed(error: RedeliverError) -> DrainReport:
-    return DrainReport(error=(type(error).__name__, error.what, error.where, error.cure))
+    return DrainReport(error=(type(error).__name__, error.what, error.where, error.cure, error.code))
 
 
 def _share(work: DrainTask, task: int) -> DrainReport:

@@ -123,7 +123,7 @@ def _listed(journal: str | os.PathLike[str], lake: str | os.PathLike[str]) -> Jo
         what, cure = "no segment of a journal is here", "Give the folder that `App(journal=…)` writes to"
         if listed.below:
             what, cure = f"{what}, but in {named_folders(listed.below)}", "Compact each of these folders by itself"
-        raise ConfigError(what, where=listed.folder, cure=cure)
+        raise ConfigError(what, where=listed.folder, cure=cure, code="journal-missing")
     return listed
 
 

@@ -80,7 +80,12 @@ def list_journal(place: str | os.PathLike[str]) -> JournalListing:
     folder = files.url()
     if not os.path.isdir(folder):
         what = "is no folder" if os.path.exists(folder) else "does not exist"
-        raise ConfigError(f"the journal {what}", where=folder, cure="Give the folder that `App(journal=…)` writes to")
+        raise ConfigError(
+            f"the journal {what}",
+            where=folder,
+            cure="Give the folder that `App(journal=…)` writes to",
+            code="journal-missing",
+        )
     with told(folder):
         listed = files.entries()
     entries = [entry for entry in listed if not entry.is_folder]

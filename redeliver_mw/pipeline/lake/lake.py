@@ -88,7 +88,7 @@ class Lake:
         runs = self.manifests() if manifests is None else manifests
         listed = [file for manifest in runs for file in manifest.files]
         if not listed:
-            raise LakeError("the lake holds no records yet", where=self.root, cure=_COMPACT)
+            raise LakeError("the lake holds no records yet", where=self.root, cure=_COMPACT, code="lake-part-missing")
         paths = [file.path for file in listed if wanted.touches(file.min_us, file.max_us)]
         frame = self.read(spark, schemas.EVENTS_WITH_DAY, paths, base="events")
         if wanted.since_us is not None:
@@ -119,7 +119,9 @@ class Lake:
         with told(self.root):
             manifests = read_all(self.files)
         if not manifests:
-            raise LakeError("the lake holds no dead letters yet", where=self.root, cure=_DRAIN)
+            raise LakeError(
+                "the lake holds no dead letters yet", where=self.root, cure=_DRAIN, code="lake-part-missing"
+            )
 
         def rows(looked: bool) -> DataFrame:
             listed = [file for one in manifests if (one.owner == BROKER) == looked for file in one.files]
@@ -138,7 +140,9 @@ class Lake:
         """Open the marts as they were published last, all of one run. Raises LakeError if they never were."""
         with told(self.root):
             if (found := current(self.files)) is None:
-                raise LakeError("its marts are not there yet", where=self.root, cure=MAKE_THEM)
+                raise LakeError(
+                    "its marts are not there yet", where=self.root, cure=MAKE_THEM, code="lake-part-missing"
+                )
         return MartSet(self, found)
 
     def mart(self, spark: SparkSession, name: str) -> DataFrame:
@@ -153,7 +157,12 @@ class Lake:
             return MartSet(self, found or SetManifest("", 0)).mart(spark, name)
         with told(self.root):
             if (single := pointer(self.files, name)) is None:
-                raise LakeError(f"the table {name!r} is not there yet", where=self.root, cure="Publish it first")
+                raise LakeError(
+                    f"the table {name!r} is not there yet",
+                    where=self.root,
+                    cure="Publish it first",
+                    code="lake-part-missing",
+                )
             return self.read(spark, ddl, single["files"], base=f"marts/{name}")
 
     def publish(self, spark: SparkSession, name: str, frame: DataFrame) -> int:
@@ -232,7 +241,7 @@ def _make(files: Files) -> None:
         return
     if entries:
         cure = "Give an empty folder, or one that is not there"
-        raise no_lake("no lake is here, and other things are", files.url(), cure)
+        raise no_lake("no lake is here, and other things are", files.url(), cure, code="lake-not-usable")
     files.publish(_ABOUT, json.dumps({"format": FORMAT, "made_by": f"redeliver-mw {version('redeliver-mw')}"}).encode())
 
 
@@ -240,14 +249,17 @@ def _check(files: Files) -> None:
     try:
         found = json.loads(files.read(_ABOUT))["format"]
     except (FileNotFoundError, NotADirectoryError):
-        raise no_lake(f"no lake is here: {_ABOUT} is missing", files.url(), _COMPACT) from None
+        raise no_lake(f"no lake is here: {_ABOUT} is missing", files.url(), _COMPACT, code="lake-not-usable") from None
     except (ValueError, KeyError, TypeError):
         found = None
     if type(found) is not int or found < 1:
-        raise no_lake(f"{_ABOUT} is damaged", files.url(), _RESTORE % FORMAT)
+        raise no_lake(f"{_ABOUT} is damaged", files.url(), _RESTORE % FORMAT, code="lake-not-usable")
     if found > FORMAT:
         raise no_lake(
-            f"the lake has the format {found!r}, and this release knows {FORMAT}", files.url(), "Upgrade redeliver-mw"
+            f"the lake has the format {found!r}, and this release knows {FORMAT}",
+            files.url(),
+            "Upgrade redeliver-mw",
+            code="format-newer",
         )
 
 

@@ -123,7 +123,9 @@ class MartSet:
         """Return a mart of the set. Raises LakeError if the set does not have the mart, or if files of it are gone."""
         ddl = ddl_of(name)
         if (found := self.manifest.marts.get(name)) is None:
-            raise LakeError(f"the mart {name!r} is not there yet", where=self.root, cure=MAKE_THEM)
+            raise LakeError(
+                f"the mart {name!r} is not there yet", where=self.root, cure=MAKE_THEM, code="lake-part-missing"
+            )
         with told(self.root):
             _require(self.lake.files, name, found.files)
             return self.lake.read(spark, ddl, found.files, base="marts")
@@ -237,7 +239,7 @@ def current(files: Files) -> SetManifest | None:
             again = _head(files)
             if again is None or again == head:
                 what = f"the manifest {path}, which the marts' head names, is missing"
-                raise LakeError(what, where=files.url(), cure=MAKE_THEM) from None
+                raise LakeError(what, where=files.url(), cure=MAKE_THEM, code="lake-damaged") from None
             head = again  # two runs have ended since the head was read
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise _damaged(files, path, error) from None
@@ -259,7 +261,9 @@ def write_table(lake: MartLake, spark: SparkSession, name: str, frame: DataFrame
 def ddl_of(name: str) -> str:
     """Return the columns of a mart. Raises ConfigError if there is no mart of this name."""
     if name not in _TABLES:
-        raise ConfigError(f"{name!r} is no mart", where="lake", cure=f"Take one of {', '.join(_TABLES)}")
+        raise ConfigError(
+            f"{name!r} is no mart", where="lake", cure=f"Take one of {', '.join(_TABLES)}", code="option-value"
+        )
     return _TABLES[name]
 
 
@@ -289,7 +293,7 @@ def _manifest(given: dict[str, Any]) -> SetManifest:
 
 
 def _damaged(files: Files, path: str, error: Exception) -> LakeError:
-    return LakeError(f"this file is damaged: {error!r}", where=files.url(path), cure=MAKE_THEM)
+    return LakeError(f"this file is damaged: {error!r}", where=files.url(path), cure=MAKE_THEM, code="lake-damaged")
 
 
 def _require(files: Files, name: str, paths: Sequence[str]) -> None:
@@ -301,7 +305,9 @@ def _require(files: Files, name: str, paths: Sequence[str]) -> None:
             there[folder] = {entry.name for entry in files.entries(folder)}
         if file not in there[folder]:
             what = f"the mart {name!r} cannot be read: its file {path} is missing"
-            raise LakeError(what, where=files.url(), cure=f"Run this again; if that does not help: {MAKE_THEM}")
+            raise LakeError(
+                what, where=files.url(), cure=f"Run this again; if that does not help: {MAKE_THEM}", code="lake-damaged"
+            )
 
 
 def _clean(files: Files, kept: SetManifest | None) -> None:
@@ -354,6 +360,8 @@ def _old(files: Files) -> SetManifest | None:
         return None
     times = [about["run"].partition("-")[0] for about in found.values()]
     if times != sorted(times):
-        raise LakeError("its marts are of different runs of insights", where=files.url(), cure=MAKE_THEM)
+        raise LakeError(
+            "its marts are of different runs of insights", where=files.url(), cure=MAKE_THEM, code="lake-damaged"
+        )
     marts = {name: MartFiles(about["files"], about["rows"]) for name, about in found.items()}
     return SetManifest(run=max(about["run"] for about in found.values()), created_us=0, marts=marts)

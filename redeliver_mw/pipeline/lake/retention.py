@@ -86,7 +86,7 @@ def _day(before: TimeBound) -> int:
     until_us = before_us(before)
     if until_us % DAY_US:
         cure = "Give a day, as in 2026-11-30: letters lie by days"
-        raise ConfigError(f"{before} is no beginning of a day in UTC", where="--before", cure=cure)
+        raise ConfigError(f"{before} is no beginning of a day in UTC", where="--before", cure=cure, code="option-value")
     return until_us
 
 

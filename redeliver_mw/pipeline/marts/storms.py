@@ -38,7 +38,9 @@ class Thresholds:
         retries, amplification = self.enter_retries, self.enter_amplification
         if not (0 < self.leave_retries <= retries and self.leave_amplification <= amplification):
             cure = "Let it end at fewer retries, and at a lower amplification, than it begins at"
-            raise ConfigError("a storm could end where it begins", where="thresholds of storms", cure=cure)
+            raise ConfigError(
+                "a storm could end where it begins", where="thresholds of storms", cure=cure, code="option-value"
+            )
 
 
 USUAL: Final = Thresholds()

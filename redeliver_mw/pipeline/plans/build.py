@@ -220,6 +220,7 @@ def _tries(lake: Lake, begun: StartedReplay) -> dict[int, list[str]]:
             "this plan was replayed and is gone: nobody knows which of its letters were sent",
             where=begun.folder,
             cure=f"Put it back; or remove {lake.files.url(f'{FOLDER}/{begun.plan_id}.json')} to plan all of them again",
+            code="plan-missing",
         )
     return ledger.tries(begun.folder)
 

@@ -125,14 +125,16 @@ def _parsed(given: str) -> Edit:
         try:
             return Edit("to", (), checked_target(value))
         except (ConfigError, ValueError) as error:
-            raise ConfigError(getattr(error, "what", str(error)), where=f"--set {given}", cure=_CURE) from None
-    raise ConfigError("no edit", where=f"--set {given}", cure=_CURE)
+            raise ConfigError(
+                getattr(error, "what", str(error)), where=f"--set {given}", cure=_CURE, code="plan-edit"
+            ) from None
+    raise ConfigError("no edit", where=f"--set {given}", cure=_CURE, code="plan-edit")
 
 
 def _removal(given: str) -> Edit:
     place, path = _place(given.strip(), given, _CURE_UNSET)
     if place not in ("header", "body"):
-        raise ConfigError("nothing that can be removed", where=f"--unset {given}", cure=_CURE_UNSET)
+        raise ConfigError("nothing that can be removed", where=f"--unset {given}", cure=_CURE_UNSET, code="plan-edit")
     return Edit(place, path, remove=True)
 
 
@@ -140,14 +142,16 @@ def _place(text: str, given: str, cure: str) -> tuple[str, tuple[str, ...]]:
     place, _, rest = text.partition(".")
     if place == "header" and rest:
         if rest.startswith("redeliver_"):
-            raise ConfigError(f"the header {rest} is ours", where=given, cure="Leave it: it says what becomes of it")
+            raise ConfigError(
+                f"the header {rest} is ours", where=given, cure="Leave it: it says what becomes of it", code="plan-edit"
+            )
         return place, (rest,)
     path = tuple(rest.split("."))
     if place == "body" and all(path):
         return place, path
     if place == "to" and not rest:
         return place, ()
-    raise ConfigError(f"{text!r} names nothing that can be edited", where=given, cure=cure)
+    raise ConfigError(f"{text!r} names nothing that can be edited", where=given, cure=cure, code="plan-edit")
 
 
 def _json_or_text(value: str) -> Any:

@@ -59,14 +59,23 @@ def plan_options(
     """Return the checked options. Raises ConfigError if they are invalid. `transform` and `redact` are imported."""
     if max_generation < 1:
         cure = f"Give 1 or more; {MAX_GENERATION} is usual"
-        raise ConfigError(f"{max_generation} replays are none", where="--max-generation", cure=cure)
+        raise ConfigError(
+            f"{max_generation} replays are none", where="--max-generation", cure=cure, code="option-value"
+        )
     if buckets is not None and not 1 <= buckets <= _MOST_BUCKETS:
-        raise ConfigError(f"{buckets} is no number of buckets", where="--buckets", cure=f"Give 1 to {_MOST_BUCKETS}")
+        raise ConfigError(
+            f"{buckets} is no number of buckets",
+            where="--buckets",
+            cure=f"Give 1 to {_MOST_BUCKETS}",
+            code="option-value",
+        )
     where_bodies: Bodies = "plan" if bodies and redact is None else "lake"
     parsed = parse_edits(edits, removals)
     if where_bodies == "lake" and any(one.place == "body" for one in parsed):
         cure = "Leave the bodies in the plan, or edit no body"
-        raise ConfigError("an edited body is nowhere but in the plan", where="--no-bodies, --redact", cure=cure)
+        raise ConfigError(
+            "an edited body is nowhere but in the plan", where="--no-bodies, --redact", cure=cure, code="option-value"
+        )
     return PlanOptions(
         asked=condition(
             where, destinations=destinations, fingerprints=fingerprints, headers=headers, min_attempts=min_attempts

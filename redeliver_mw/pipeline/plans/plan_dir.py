@@ -56,12 +56,16 @@ def check_folder(folder: str | os.PathLike[str]) -> None:
 def _check(files: Files) -> None:
     where = files.url()
     if os.path.lexists(where) and not os.path.isdir(where):
-        raise ConfigError("it is no folder", where=where, cure="Give one that is not there yet")
+        raise ConfigError("it is no folder", where=where, cure="Give one that is not there yet", code="plan-folder")
     names = {entry.name for entry in files.entries()}
     if ABOUT in names:
-        raise ConfigError("a plan is here, and stays as it is", where=where, cure="Give another folder")
+        raise ConfigError(
+            "a plan is here, and stays as it is", where=where, cure="Give another folder", code="plan-folder"
+        )
     if others := sorted(names - _OURS):
-        raise ConfigError(f"other things are here: {others[0]}", where=where, cure="Give an empty folder")
+        raise ConfigError(
+            f"other things are here: {others[0]}", where=where, cure="Give an empty folder", code="plan-folder"
+        )
 
 
 def _clear(files: Files) -> None:

@@ -116,7 +116,9 @@ def read_plan(folder: str | os.PathLike[str], *, check_files: bool = True) -> Pl
                 _check(files, file)
         return plan
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigError(f"no plan is here: {ABOUT} is missing", where=where, cure=_MAKE) from None
+        raise ConfigError(
+            f"no plan is here: {ABOUT} is missing", where=where, cure=_MAKE, code="plan-missing"
+        ) from None
     except UnicodeDecodeError as error:
         raise _changed(f"not UTF-8, at byte {error.start}", where, ABOUT) from None
     except (ValueError, KeyError, TypeError) as error:
@@ -141,7 +143,7 @@ def _checked(folder: str, about: Any) -> Plan:
     found = about.get("format")
     if not isinstance(found, int) or found > FORMAT:
         what = f"the plan has the format {found!r}, and this release knows {FORMAT}"
-        raise ConfigError(what, where=folder, cure="Upgrade redeliver-mw")
+        raise ConfigError(what, where=folder, cure="Upgrade redeliver-mw", code="format-newer")
     if about.get("sha256") != _hash(about):
         raise _changed("it was changed after it was frozen", folder, ABOUT)
     plan = _from_json(folder, about)
@@ -160,7 +162,7 @@ def _check(files: Files, file: PlanFile) -> None:
 
 
 def _changed(what: str, folder: str, name: str) -> ConfigError:
-    return ConfigError(what, where=os.path.join(folder, name), cure=_ANEW)
+    return ConfigError(what, where=os.path.join(folder, name), cure=_ANEW, code="plan-changed")
 
 
 def _hash(about: Mapping[str, Any]) -> str:

@@ -64,7 +64,9 @@ def condition(
         parts.append(f"failures >= {min_attempts:d}")
     if where is not None:
         if not where.strip():
-            raise ConfigError("an empty condition", where="--where", cure="Leave it out for all letters")
+            raise ConfigError(
+                "an empty condition", where="--where", cure="Leave it out for all letters", code="plan-condition"
+            )
         _refuse_foreign(where)
         parts.append(f"({where.strip()})" if parts else where.strip())
     return " AND ".join(parts) or None
@@ -102,13 +104,19 @@ def _refuse_foreign(where: str) -> None:
     """
     bare = _bare(where)
     if found := _COMMENT.search(bare):
-        raise ConfigError(f"a comment, {found[0]}", where=f"--where {where}", cure="Leave it out")
+        raise ConfigError(
+            f"a comment, {found[0]}", where=f"--where {where}", cure="Leave it out", code="plan-condition"
+        )
     if _VARIABLE.search(where):
         what = "${ begins a variable, and Spark would put the value of it there"
-        raise ConfigError(what, where=f"--where {where}", cure=r"Write \u0024{ for the two characters")
+        raise ConfigError(
+            what, where=f"--where {where}", cure=r"Write \u0024{ for the two characters", code="plan-condition"
+        )
     if not _pairs(bare):
         what = "a bracket that closes or opens nothing"
-        raise ConfigError(what, where=f"--where {where}", cure="Write as many ( as ), each before its )")
+        raise ConfigError(
+            what, where=f"--where {where}", cure="Write as many ( as ), each before its )", code="plan-condition"
+        )
     if found := _FOREIGN.search(bare):
         raise _foreign((found["function"] or found["word"]).lower(), where)
 
@@ -125,7 +133,7 @@ def _pairs(bare: str) -> bool:
 
 def _foreign(name: str, where: str) -> ConfigError:
     what = f"{name} runs what is no part of Spark SQL, or reads other tables"
-    return ConfigError(what, where=f"--where {where}", cure=_CURE)
+    return ConfigError(what, where=f"--where {where}", cure=_CURE, code="plan-condition")
 
 
 def _refuse_parsed(spark: SparkSession, where: str) -> None:
@@ -197,7 +205,7 @@ def blamed_on(where: str | None) -> Iterator[None]:
         said = redact(found[2].partition(". ")[0])
         what = f"a letter has a value that it cannot bear: {said}"
         cure = "Use try_cast, try_divide, try_element_at and their like, which give NULL then"
-        raise ConfigError(what, where=f"--where {where}", cure=cure) from None
+        raise ConfigError(what, where=f"--where {where}", cure=cure, code="plan-condition") from None
 
 
 @contextmanager
@@ -218,16 +226,24 @@ def _told(error: PySparkException, where: str, columns: Sequence[str]) -> Config
     if kind.startswith("UNRESOLVED_COLUMN"):
         name = (error.getMessageParameters() or {}).get("objectName", "?")
         return ConfigError(
-            f"there is no column {name}", where=f"--where {where}", cure=f"Columns are {', '.join(columns)}"
+            f"there is no column {name}",
+            where=f"--where {where}",
+            cure=f"Columns are {', '.join(columns)}",
+            code="plan-condition",
         )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     what = _TAIL.sub("", re.sub(r"^\[[^\]]+\]\s*", "", lines[0] if lines else kind))
-    return ConfigError(f"no condition: {what.rstrip('.')}", where=f"--where {where}", cure=_CURE)
+    return ConfigError(f"no condition: {what.rstrip('.')}", where=f"--where {where}", cure=_CURE, code="plan-condition")
 
 
 def _of_destination(name: str) -> str:
     if not name.strip():
-        raise ConfigError("an empty name", where="--destination", cure="Write a name, `queue:NAME` or `topic:NAME`")
+        raise ConfigError(
+            "an empty name",
+            where="--destination",
+            cure="Write a name, `queue:NAME` or `topic:NAME`",
+            code="destination-name",
+        )
     kind, mark, rest = name.partition(":")
     if not mark or kind not in ("queue", "topic"):
         kind, rest = "", name

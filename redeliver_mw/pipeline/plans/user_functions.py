@@ -32,7 +32,7 @@ def load_function(given: str | Function | None, option: str) -> Function | None:
     where = f"{option} {given}"
     module, mark, path = given.partition(":")
     if not mark or not all(part.isidentifier() for part in [*module.split("."), *path.split(".")]):
-        raise ConfigError("it names no function", where=where, cure=_CURE)
+        raise ConfigError("it names no function", where=where, cure=_CURE, code="function-not-usable")
     try:
         found: Any = importlib.import_module(module)
         for name in path.split("."):
@@ -41,9 +41,9 @@ def load_function(given: str | Function | None, option: str) -> Function | None:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _broken(where, error) from None
         what, cure = f"there is no module {error.name!r}", "Put it into the current folder or on PYTHONPATH"
-        raise ConfigError(what, where=where, cure=cure) from None
+        raise ConfigError(what, where=where, cure=cure, code="function-not-usable") from None
     except AttributeError as error:
-        raise ConfigError(str(error), where=where, cure=_CURE) from None
+        raise ConfigError(str(error), where=where, cure=_CURE, code="function-not-usable") from None
     except (Exception, SystemExit) as error:
         raise _broken(where, error) from None
     return cast(Function, _callable(found, where))
@@ -63,13 +63,13 @@ def ship(function: Callable[[Letter], object] | None) -> None:
 
 def _callable(found: Any, where: str) -> Any:
     if not callable(found) or isinstance(found, type):
-        raise ConfigError("it is no function", where=where, cure=_CURE)
+        raise ConfigError("it is no function", where=where, cure=_CURE, code="function-not-usable")
     if inspect.iscoroutinefunction(found):
-        raise ConfigError("it is async", where=where, cure="Write a plain function")
+        raise ConfigError("it is async", where=where, cure="Write a plain function", code="function-not-usable")
     return found
 
 
 def _broken(where: str, error: BaseException) -> ConfigError:
     said = " ".join(str(error).split())
     what = f"importing it raises {type(error).__name__}" + (f": {said}" if said else "")
-    return ConfigError(what, where=where, cure="Mend that module")
+    return ConfigError(what, where=where, cure="Mend that module", code="import-failed")

@@ -79,7 +79,7 @@ class BatchPublisher:
             elif batch.flying and time.monotonic() - heard > self._patience:
                 what = f"the broker takes no message: nothing was answered for {self._patience:.0f} s"
                 cure = "Look whether a target is full, or the broker is short of memory or disk, and run it again"
-                raise BrokerUnavailable(what, where=self._line.adapter.broker, cure=cure)
+                raise BrokerUnavailable(what, where=self._line.adapter.broker, cure=cure, code="broker-timeout")
             if not batch.flying:
                 heard = time.monotonic()
 

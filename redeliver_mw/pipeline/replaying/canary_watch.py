@@ -56,7 +56,7 @@ class JournalWatch:
     def __init__(self, folder: str, plan_id: str, since_us: int) -> None:
         if not os.path.isdir(folder):
             cure = "Give the folder that the consumers' `App(journal=…)` writes to"
-            raise ConfigError("no journal is here", where=folder, cure=cure)
+            raise ConfigError("no journal is here", where=folder, cure=cure, code="journal-missing")
         self._folder, self._plan_id, self._since_us = folder, plan_id, since_us
         self._read_to: dict[str, int] = {}  # by the name of the finished segment
         self._died: set[str] = set()

@@ -160,7 +160,7 @@ def _lines(path: str, plan_id: str) -> Iterator[LedgerLine]:
 
 def _damaged(path: str, what: str) -> LakeError:
     cure = "Restore this file; without it nobody knows which of its letters were sent"
-    return LakeError(what, where=path, cure=cure)
+    return LakeError(what, where=path, cure=cure, code="replay-ledger-damaged")
 
 
 def line_of(said: Mapping[str, object]) -> bytes:
@@ -281,7 +281,12 @@ def _locked(place: str, patience: float) -> int:
         while not _lock(fd):
             if time.monotonic() >= deadline:
                 cure = "Wait for the end of the other publisher, or end it, and run it again"
-                raise LakeError("another process sends these letters just now", where=place, cure=cure)
+                raise LakeError(
+                    "another process sends these letters just now",
+                    where=place,
+                    cure=cure,
+                    code="locked-by-another-process",
+                )
             time.sleep(_AGAIN)
     except BaseException:
         os.close(fd)

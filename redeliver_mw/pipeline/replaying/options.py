@@ -37,14 +37,20 @@ class ReplayOptions:
 
     def __post_init__(self) -> None:
         if self.rate is not None and not 0 < self.rate < math.inf:
-            raise ConfigError(f"{self.rate} messages a second", where="rate", cure="Give a rate above 0")
+            raise ConfigError(
+                f"{self.rate} messages a second", where="rate", cure="Give a rate above 0", code="option-value"
+            )
         if self.publishers is not None and self.publishers < 1:
-            raise ConfigError(f"{self.publishers} publishers", where="publishers", cure="Give a number from 1 on")
+            raise ConfigError(
+                f"{self.publishers} publishers", where="publishers", cure="Give a number from 1 on", code="option-value"
+            )
         if not 0 <= self.wait < math.inf:
-            raise ConfigError(f"{self.wait} is no time to wait", where="wait", cure="Give seconds, from 0 on")
+            raise ConfigError(
+                f"{self.wait} is no time to wait", where="wait", cure="Give seconds, from 0 on", code="option-value"
+            )
         if not 1 <= self.batch <= _MOST_AT_ONCE:
             cure = f"Give a number from 1 to {_MOST_AT_ONCE}"
-            raise ConfigError(f"{self.batch} letters are no batch", where="batch", cure=cure)
+            raise ConfigError(f"{self.batch} letters are no batch", where="batch", cure=cure, code="option-value")
         self.canary_of(1)
         _ = self.share
 
@@ -54,7 +60,12 @@ class ReplayOptions:
         given = self.stop_at
         share = _percent(given) if isinstance(given, str) else given
         if share is None or not 0 <= share <= 1:
-            raise ConfigError(f"{given!r} is no share", where="stop_at", cure="Give one from 0% to 100%, as in 20%")
+            raise ConfigError(
+                f"{given!r} is no share",
+                where="stop_at",
+                cure="Give one from 0% to 100%, as in 20%",
+                code="option-value",
+            )
         return share
 
     def canary_of(self, letters: int) -> int | None:
@@ -67,7 +78,9 @@ class ReplayOptions:
             return max(1, math.ceil(share * letters))
         number = int(given) if isinstance(given, int) or given.strip().isdecimal() else 0
         if number < 1:
-            raise ConfigError(f"{given!r} is no canary", where="canary", cure="Give a number from 1 on, or 1%")
+            raise ConfigError(
+                f"{given!r} is no canary", where="canary", cure="Give a number from 1 on, or 1%", code="option-value"
+            )
         return min(number, letters)
 
 

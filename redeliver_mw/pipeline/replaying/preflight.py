@@ -36,12 +36,14 @@ def plan_for(folder: str | os.PathLike[str], url: str) -> Plan:
     dialect = parse_url(url).dialect
     if dialect == "memory":
         what = "a memory broker lives in one process, and publishers are others"
-        raise ConfigError(what, where="memory://", cure="Use TestApp: test.replay(source)")
+        raise ConfigError(
+            what, where="memory://", cure="Use TestApp: test.replay(source)", code="memory-broker-elsewhere"
+        )
     plan = read_plan(folder)
     if others := sorted(set(plan.dialects) - {dialect}):
         what = f"its letters were read through {', '.join(others)}, and this is {dialect}"
         cure = "Give the URL of a broker of that kind; letters of several kinds are planned apart, with --where"
-        raise ConfigError(what, where=plan.folder, cure=cure)
+        raise ConfigError(what, where=plan.folder, cure=cure, code="plan-broker")
     return plan
 
 
@@ -80,7 +82,12 @@ def refuse_sent_elsewhere(plan: Plan) -> None:
     twice = Counter(sent[dl_id] for ids in unsent(plan) for dl_id in ids if dl_id in sent)
     for plan_id, number in twice.most_common(1):
         what = f"{number} of its letters were sent back by the replay {plan_id}, since it was made"
-        raise ConfigError(what, where=plan.folder, cure="Make the plan again: what was sent is left out then")
+        raise ConfigError(
+            what,
+            where=plan.folder,
+            cure="Make the plan again: what was sent is left out then",
+            code="plan-already-sent",
+        )
 
 
 def _wrote_since(begun: StartedReplay, us: int) -> bool:
@@ -98,14 +105,21 @@ def refuse_other_broker(line: SyncConnection, plan: Plan, owners: Collection[str
     here = line.adapter.broker
     if "broker" in owners and set(plan.brokers) != {here}:
         what = f"its letters still lie at {', '.join(sorted(plan.brokers))}, and this is {here}"
-        raise ConfigError(what, where=plan.folder, cure="Give the URL of that broker, or drain them without --peek")
+        raise ConfigError(
+            what,
+            where=plan.folder,
+            cure="Give the URL of that broker, or drain them without --peek",
+            code="plan-broker",
+        )
 
 
 def refuse_speculation(spark: SparkSession) -> None:
     """Raise ConfigError if speculation is on: a second copy of a publisher would send its letters a second time."""
     if spark.conf.get("spark.speculation", "false") == "true":
         what = "a replay with speculative execution would send letters twice"
-        raise ConfigError(what, where="spark.speculation", cure="Say --conf spark.speculation=false")
+        raise ConfigError(
+            what, where="spark.speculation", cure="Say --conf spark.speculation=false", code="spark-settings"
+        )
 
 
 def publishers_for(spark: SparkSession, asked: int | None, buckets: int) -> int:
@@ -119,5 +133,5 @@ def publishers_for(spark: SparkSession, asked: int | None, buckets: int) -> int:
     slots = spark.range(100_000).select(sf.spark_partition_id()).distinct().count()
     if asked is not None and asked > slots:
         what = f"{asked} publishers, and Spark runs {slots} tasks at a time"
-        raise ConfigError(what, where="publishers", cure=f"Take {slots}, or give Spark more cores")
+        raise ConfigError(what, where="publishers", cure=f"Take {slots}, or give Spark more cores", code="option-value")
     return max(1, min(asked or PUBLISHERS, slots, buckets))

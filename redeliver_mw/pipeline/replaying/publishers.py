@@ -96,7 +96,9 @@ def stop(work: PublisherTask, why: str) -> None:
 
 def to_text(error: RedeliverError | None) -> str:
     """Return how a publisher ended: its error as text, or none. The ledger records the letters that were sent."""
-    return json.dumps(None if error is None else [type(error).__name__, error.what, error.where, error.cure])
+    return json.dumps(
+        None if error is None else [type(error).__name__, error.what, error.where, error.cure, error.code]
+    )
 
 
 def read_report(text: str) -> RedeliverError | None:
@@ -105,9 +107,9 @@ def read_report(text: str) -> RedeliverError | None:
     return None if said is None else _error(*said)
 
 
-def _error(name: str, what: str, where: str, cure: str) -> RedeliverError:
+def _error(name: str, what: str, where: str, cure: str, code: str) -> RedeliverError:
     kind: type[RedeliverError] = LakeError if name == "LakeError" else getattr(errors, name, RedeliverError)
-    return kind(what, where=where, cure=cure)
+    return kind(what, where=where, cure=cure, code=code)
 
 
 class PublisherJob:
@@ -150,7 +152,9 @@ class PublisherJob:
             with told(self._work.folder):
                 raise self._error
         except SparkError as error:
-            raise SparkError(error.what, where=error.where, cure=f"{AGAIN}. {error.cure}") from self._error
+            raise SparkError(
+                error.what, where=error.where, cure=f"{AGAIN}. {error.cure}", code=error.code
+            ) from self._error
 
 
 def shares_of(letters: Mapping[int, int], publishers: int) -> list[list[int]]:
@@ -231,7 +235,11 @@ class BucketPublisher:
         if self._in_a_row >= REFUSED_IN_A_ROW:
             why = next(reversed(answer.refused.values()))
             what = f"{self._in_a_row} letters one after the other were refused, the last one: {why}"
-            raise BrokerError(what, cure="See to it that their targets are there and have room, and run it again")
+            raise BrokerError(
+                what,
+                cure="See to it that their targets are there and have room, and run it again",
+                code="publish-refused",
+            )
 
 
 class _Sending:
@@ -261,7 +269,9 @@ class _Sending:
             silent = 0 if sent.answer.confirmed else silent + 1
             if letters and sent.error is None and (silent > 1 or sent.answer.unsent >= {x.position for x in before}):
                 cure = "See to the broker, and run it again: it goes on where it was"
-                sent.error = BrokerUnavailable(sent.lost, where=self._line.adapter.broker, cure=cure)
+                sent.error = BrokerUnavailable(
+                    sent.lost, where=self._line.adapter.broker, cure=cure, code="connection-lost"
+                )
             refused = {}
             yield sent
 
@@ -312,7 +322,9 @@ def _of_disk(error: OSError, folder: str) -> RedeliverError:
     where = f"{error.filename or os.path.join(folder, FOLDER)} on {socket.gethostname()}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         cure = "Make room and run it again: it goes on where it was"
-        return LakeError("the disk is full, and what cannot be written down is not sent", where=where, cure=cure)
+        return LakeError(
+            "the disk is full, and what cannot be written down is not sent", where=where, cure=cure, code="lake-disk"
+        )
     return lake_error(error, where)
 
 

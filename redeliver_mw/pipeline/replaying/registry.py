@@ -90,4 +90,6 @@ def _read(files: Files, path: str) -> StartedReplay:
         return StartedReplay(**json.loads(files.read(path)))
     except (ValueError, TypeError) as error:
         cure = "Restore it: without it letters that were sent back would be planned again"
-        raise LakeError(f"this is damaged: {error}", where=files.url(path), cure=cure) from None
+        raise LakeError(
+            f"this is damaged: {error}", where=files.url(path), cure=cure, code="replay-ledger-damaged"
+        ) from None

@@ -39,7 +39,9 @@ class SyncConnection:
             deadline = time.monotonic() + CONNECTED_IN
             while not self._connected:
                 if not self.step(deadline - time.monotonic()):
-                    raise BrokerUnavailable("the broker does not answer", where=self.adapter.broker)
+                    raise BrokerUnavailable(
+                        "the broker does not answer", where=self.adapter.broker, code="broker-timeout"
+                    )
         except BaseException:
             self.close()
             raise
@@ -75,7 +77,9 @@ class SyncConnection:
 
         verdict, why = self._ask(ask)
         if verdict == "silent":
-            raise BrokerUnavailable(f"the broker does not answer: {why}", where=self.adapter.broker)
+            raise BrokerUnavailable(
+                f"the broker does not answer: {why}", where=self.adapter.broker, code="broker-timeout"
+            )
         return "" if verdict == "ok" else why or "the broker refuses it"
 
     def depth(self, source: Destination) -> int:
@@ -100,7 +104,7 @@ class SyncConnection:
         deadline = time.monotonic() + ANSWERED_IN
         while not found:
             if not self.step(deadline - time.monotonic()):
-                raise BrokerError("the broker does not answer", where=self.adapter.broker)
+                raise BrokerError("the broker does not answer", where=self.adapter.broker, code="broker-timeout")
         return found[0]
 
     def __enter__(self) -> Self:

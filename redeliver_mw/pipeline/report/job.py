@@ -116,7 +116,7 @@ def check_out(out: str | os.PathLike[str]) -> Path:
     path = Path(out)
     if path.is_dir() or not path.parent.is_dir():
         what = "this is a folder" if path.is_dir() else "there is no such folder"
-        raise ConfigError(what, where=str(path), cure="Name a file in a folder that is there")
+        raise ConfigError(what, where=str(path), cure="Name a file in a folder that is there", code="path-not-usable")
     return path
 
 
@@ -141,7 +141,7 @@ class _Marts:
                 "fingerprints", aggregate.fingerprints(self._marts.mart(self._spark, "fingerprints"))
             ),
             waste=self._read("waste", aggregate.waste(self._daily("waste"))),
-            poison=self._read("poison", aggregate.sick(poison)),
+            poison=self._read("poison", aggregate.retrying_messages(poison)),
             verdicts=self._read("poison", aggregate.verdicts(poison)),
             storms=self._read("storms", aggregate.buckets(storms, width_s)),
             episodes=self._read("storms", aggregate.episodes(storms)),

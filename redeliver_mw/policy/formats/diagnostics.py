@@ -19,14 +19,14 @@ class Diagnostics:
         self._errors: list[PolicyError] = []
         self._warnings: dict[str, PolicyError | None] = {}
 
-    def add(self, what: str, *, where: str = "", cure: str = "") -> None:
-        """Add a problem."""
-        self._errors.append(PolicyError(what, where=where, cure=cure))
+    def add(self, what: str, *, where: str = "", cure: str = "", code: str) -> None:
+        """Add a problem; `code` is that of its PolicyError."""
+        self._errors.append(PolicyError(what, where=where, cure=cure, code=code))
 
     def take(self, error: PolicyError, *, where: str = "") -> None:
         """Add an existing error as a problem; `where` is put in front of its own place."""
         place = f"{where}: {error.where}" if where and error.where else where or error.where
-        self.add(error.what, where=place, cure=error.cure)
+        self.add(error.what, where=place, cure=error.cure, code=error.code)
 
     def warn(self, text: str) -> None:
         """Add a warning about a valid setting that may not be what was meant; the same text is added once."""
@@ -63,7 +63,9 @@ class Diagnostics:
             raise errors[0]
         told = "; ".join(f"({at}) {error}" for at, error in enumerate(errors[:SHOWN], 1))
         more = len(errors) - SHOWN
-        raise PolicyError(f"{len(errors)} problems: {told}" + (f"; and {more} more" if more > 0 else ""))
+        raise PolicyError(
+            f"{len(errors)} problems: {told}" + (f"; and {more} more" if more > 0 else ""), code="policy-problems"
+        )
 
 
 def nearest(word: str, allowed: Iterable[str], alike: float = 0.6) -> str | None:

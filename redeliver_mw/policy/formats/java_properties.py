@@ -1,10 +1,10 @@
 # SPDX-FileCopyrightText: 2026 The redeliver-mw authors
 # SPDX-License-Identifier: Apache-2.0
-"""Reads Java's `.properties` syntax: keys and values with their lines. Pure.
+r"""Reads Java's `.properties` syntax: keys and values with their lines. Pure.
 
 A key ends at the first `=`, `:` or blank; `#` and `!` at the start of a line make a comment; a line that ends in an odd
-number of backslashes continues in the next, whose leading blanks do not count. `\\t`, `\\n`, `\\r`, `\\f` and
-`\\uXXXX` are characters, and a backslash before anything else is ignored.
+number of backslashes continues in the next, whose leading blanks do not count. `\t`, `\n`, `\r`, `\f` and
+`\uXXXX` are characters, and a backslash before anything else is ignored.
 """
 
 from __future__ import annotations
@@ -35,14 +35,22 @@ class Property:
 def properties_of(text: str) -> list[Property]:
     """Return all properties in the order of the text. Raises PolicyError with the line for a broken escape."""
     if len(text) > LARGEST:
-        raise PolicyError(f"more than {LARGEST} characters", cure="Cut the file down to what concerns redelivery")
+        raise PolicyError(
+            f"more than {LARGEST} characters",
+            cure="Cut the file down to what concerns redelivery",
+            code="policy-too-large",
+        )
     found: list[Property] = []
     for number, line in _logical_lines(text):
         if len(found) >= MOST:
-            raise PolicyError(f"more than {MOST} properties", where=f"line {number}", cure="Split the file")
+            raise PolicyError(
+                f"more than {MOST} properties", where=f"line {number}", cure="Split the file", code="policy-too-large"
+            )
         parts = _KEY.fullmatch(line)
         if parts is None:  # a backslash at the very end of the text
-            raise PolicyError("nothing follows the backslash", where=f"line {number}", cure="Take it out")
+            raise PolicyError(
+                "nothing follows the backslash", where=f"line {number}", cure="Take it out", code="policy-syntax"
+            )
         found.append(Property(_plain(parts[1], number), _plain(parts[2], number), number))
     return found
 
@@ -73,7 +81,9 @@ def _plain(text: str, line: int) -> str:
         what = escape[1] or ""
         if what == "u":
             cure = "Write four hexadecimal digits after it, or two backslashes"
-            raise PolicyError(r"\u without four hexadecimal digits", where=f"line {line}", cure=cure)
+            raise PolicyError(
+                r"\u without four hexadecimal digits", where=f"line {line}", cure=cure, code="policy-syntax"
+            )
         if len(what) > 1:
             return chr(int(what[1:], 16))
         return _NAMED.get(what, what)
@@ -82,5 +92,7 @@ def _plain(text: str, line: int) -> str:
     # Two surrogates make one character, as in Java.
     joined = plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if "\ufffd" in joined and "\ufffd" not in plain:
-        raise PolicyError("half a character, U+D800 to U+DFFF", where=f"line {line}", cure="Write both halves")
+        raise PolicyError(
+            "half a character, U+D800 to U+DFFF", where=f"line {line}", cure="Write both halves", code="policy-encoding"
+        )
     return joined

@@ -86,6 +86,7 @@ class XmlFinding:
     what: str
     error: str
     hint: str
+    code: str  # of the error
 
 
 def tell(root: Element, schema: XmlSchema, problems: Diagnostics, *, strict: bool, holds: bool) -> None:
@@ -101,12 +102,17 @@ def tell(root: Element, schema: XmlSchema, problems: Diagnostics, *, strict: boo
     for finding in found:
         cure = finding.hint[:1].upper() + finding.hint[1:]
         if strict:
-            problems.add(finding.error, where=finding.where, cure=cure)
+            problems.add(finding.error, where=finding.where, cure=cure, code=finding.code)
         else:
-            error = PolicyError(finding.error, where=finding.where, cure=cure)
+            error = PolicyError(finding.error, where=finding.where, cure=cure, code=finding.code)
             problems.suspect(f"{finding.where}: {finding.what}; {finding.hint}", error)
     if not holds:
-        problems.add(f"no policy of {schema.language} in it", where=root.where, cure=f"Write {schema.needed}")
+        problems.add(
+            f"no policy of {schema.language} in it",
+            where=root.where,
+            cure=f"Write {schema.needed}",
+            code="policy-not-recognized",
+        )
 
 
 def findings(root: Element, schema: XmlSchema) -> Iterator[XmlFinding]:
@@ -136,7 +142,13 @@ def findings(root: Element, schema: XmlSchema) -> Iterator[XmlFinding]:
             if child.name in place.ours:
                 its = schema.place(element.name, child.name)
                 if child.name in once and ((its == _VALUE and not place.open) or child.name in place.once):
-                    yield XmlFinding(child.where, "a second one", "a second element of this name", "leave one out")
+                    yield XmlFinding(
+                        child.where,
+                        "a second one",
+                        "a second element of this name",
+                        "leave one out",
+                        code="policy-conflict",
+                    )
                 once.add(child.name)
                 inside.append((child, its))
             elif child.name in place.foreign:
@@ -185,7 +197,8 @@ def _attributes(
         if near := seen.get(name):
             inside = "" if near in place.ours else f" in {_homes(near, schema)}"
             hint = f"write it as an element, <{near}>{inside}"
-            yield XmlFinding(element.where, f"{name:.80}=... is passed over", f"{name:.80}=... is no attribute", hint)
+            what, error = f"{name:.80}=... is passed over", f"{name:.80}=... is no attribute"
+            yield XmlFinding(element.where, what, error, hint, code="policy-key-misplaced")
 
 
 def _unknown(element: Element, near: str | None, schema: XmlSchema, here: tuple[str, ...]) -> XmlFinding:
@@ -197,12 +210,14 @@ def _unknown(element: Element, near: str | None, schema: XmlSchema, here: tuple[
         hint = f"did you mean {near}?"
     else:
         hint = f"did you mean {near}? It belongs in {_homes(near, schema)}"
-    return XmlFinding(element.where, "passed over", "an unknown element", hint)
+    return XmlFinding(element.where, "passed over", "an unknown element", hint, code="policy-key-unknown")
 
 
 def _misplaced(element: Element, schema: XmlSchema) -> XmlFinding:
     hint = f"it belongs in {_homes(element.name, schema)}"
-    return XmlFinding(element.where, "out of its place", "an element out of its place", hint)
+    return XmlFinding(
+        element.where, "out of its place", "an element out of its place", hint, code="policy-key-misplaced"
+    )
 
 
 def _homes(name: str, schema: XmlSchema) -> str:

@@ -31,14 +31,19 @@ def parse(text: str) -> dict[str, Any]:
     Raises PolicyError with line and column if the text is not TOML, or too large for a policy.
     """
     if len(text) > LARGEST:
-        raise PolicyError(f"{len(text)} characters", cure=f"Give at most {LARGEST}")
+        raise PolicyError(f"{len(text)} characters", cure=f"Give at most {LARGEST}", code="policy-too-large")
     for number, line in enumerate(text.split("\n"), 1):
         if line.count(".") + line.count("[") + line.count("{") > DEEPEST and _too_deep(line):
-            raise PolicyError("nested too deeply", where=f"line {number}", cure=f"Nest at most {DEEPEST} tables")
+            raise PolicyError(
+                "nested too deeply",
+                where=f"line {number}",
+                cure=f"Nest at most {DEEPEST} tables",
+                code="policy-too-large",
+            )
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise PolicyError("nested too deeply", cure=f"Nest at most {DEEPEST} tables") from None
+        raise PolicyError("nested too deeply", cure=f"Nest at most {DEEPEST} tables", code="policy-too-large") from None
     except ValueError as error:  # TOMLDecodeError, and a number with more digits than int() accepts
         raise _no_toml(error) from None
 
@@ -136,9 +141,13 @@ def _no_toml(error: ValueError) -> PolicyError:
     what = str(error)
     place = _PLACE.search(what)
     if place is None:
-        return PolicyError("no TOML: a number with too many digits", cure="Write smaller numbers")
+        return PolicyError("no TOML: a number with too many digits", cure="Write smaller numbers", code="policy-syntax")
     where = f"line {place[1]}, column {place[2]}" if place[1] else "end of document"
     what = what[: place.start()]
     if what.startswith(("Cannot overwrite a value", "Cannot declare")):
-        return PolicyError("a key or a table stands there twice", where=where, cure="Leave one of the two out")
-    return PolicyError(f"no TOML: {what[:1].lower()}{what[1:200]}", where=where, cure="See https://toml.io")
+        return PolicyError(
+            "a key or a table stands there twice", where=where, cure="Leave one of the two out", code="policy-conflict"
+        )
+    return PolicyError(
+        f"no TOML: {what[:1].lower()}{what[1:200]}", where=where, cure="See https://toml.io", code="policy-syntax"
+    )

@@ -74,6 +74,7 @@ def name(element: Element, problems: Diagnostics) -> str | None:
             f"a $ in the name {element.text!r:.200}",
             where=element.where,
             cure="Use a name without it: in a target here, $ stands for the name of the source",
+            code="policy-target",
         )
         return None
     return element.text
@@ -83,4 +84,4 @@ def _wrong(element: Element, problems: Diagnostics, cure: str) -> None:
     found = repr(element.text)[:100] if element.text else "nothing"
     if "${" in element.text:
         cure = "Write the value itself: placeholders are not looked up"
-    problems.add(f"{found} is not possible here", where=element.where, cure=cure)
+    problems.add(f"{found} is not possible here", where=element.where, cure=cure, code="policy-value")

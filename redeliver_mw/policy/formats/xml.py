@@ -105,7 +105,11 @@ def root_of(text: str) -> Element:
 
 def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
     if len(text) > LARGEST:
-        raise PolicyError(f"more than {LARGEST} characters", cure="Cut the file down to what concerns redelivery")
+        raise PolicyError(
+            f"more than {LARGEST} characters",
+            cure="Cut the file down to what concerns redelivery",
+            code="policy-too-large",
+        )
     # Nothing is allowed before an XML declaration; text that was there still counts for the places.
     body = text.lstrip().lstrip("\ufeff").lstrip()
     before = text[: len(text) - len(body)]
@@ -127,17 +131,22 @@ def _parsed(text: str, piece: int | None, doctype: bool) -> Element:
     except ParseError as error:
         line, column = tree.place(*error.position)
         what, cure = tree.why(error)
-        raise PolicyError(f"not XML: {what}", where=f"line {line}, column {column}", cure=cure) from None
+        raise PolicyError(
+            f"not XML: {what}", where=f"line {line}, column {column}", cure=cure, code="policy-syntax"
+        ) from None
     except DefusedXmlException:
         raise PolicyError(
             "a document type or an entity of its own",
             where=tree.where,
             cure="Take <!DOCTYPE ...> out, and write what the entities stand for",
+            code="policy-syntax",
         ) from None
     except (UnicodeError, ValueError) as error:
-        raise PolicyError(f"not XML: {error}", where=tree.where, cure="Save it as UTF-8") from None
+        raise PolicyError(
+            f"not XML: {error}", where=tree.where, cure="Save it as UTF-8", code="policy-syntax"
+        ) from None
     if tree.root is None:
-        raise PolicyError("not XML: no element in it", cure="Name a file with XML in it")
+        raise PolicyError("not XML: no element in it", cure="Name a file with XML in it", code="policy-syntax")
     return tree.root
 
 
@@ -188,14 +197,18 @@ class _Tree:
     def start(self, tag: str, attributes: list[str]) -> None:
         self._count += 1
         if len(self._open) >= DEEPEST:
-            raise PolicyError(f"more than {DEEPEST} levels of elements", where=self.where, cure="Flatten it")
+            raise PolicyError(
+                f"more than {DEEPEST} levels of elements", where=self.where, cure="Flatten it", code="policy-too-large"
+            )
         if self._count > MOST:
-            raise PolicyError(f"more than {MOST} elements", where=self.where, cure="Split the file")
+            raise PolicyError(
+                f"more than {MOST} elements", where=self.where, cure="Split the file", code="policy-too-large"
+            )
         line, column = self.place(self.expat.CurrentLineNumber, self.expat.CurrentColumnNumber)
         namespace, _, name = tag.rpartition("}")
         if len(attributes) > MOST_ATTRIBUTES * 2:  # names and values alternate
             what = f"<{name:.100}> has more than {MOST_ATTRIBUTES} attributes"
-            raise PolicyError(what, where=self.where, cure="Leave out what is no policy")
+            raise PolicyError(what, where=self.where, cure="Leave out what is no policy", code="policy-too-large")
         element = Element(name, _plain(attributes) if attributes else {}, [], "", line, column, namespace)
         if self._open:
             self._open[-1].children.append(element)

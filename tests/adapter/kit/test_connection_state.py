@@ -36,20 +36,36 @@ def said(caplog: pytest.LogCaptureFixture) -> list[str]:
 def test_each_change_is_reported_with_its_time_and_the_last_error_stays() -> None:
     clock = Clock()
     state = made(clock)
-    assert state.report() == ("consume", "closed", 1000.0, "", 0.0, "")
+    assert state.report() == ("consume", "closed", 1000.0, "", 0.0, "", "")
     clock.now = 1001.0
     state.connecting()
     clock.now = 1002.0
     state.failed(CredentialsRefused("refused", cure="Check both"))
-    assert state.report() == ("consume", "connecting", 1001.0, "refused. Check both", 1002.0, "")
+    assert state.report() == (
+        "consume",
+        "connecting",
+        1001.0,
+        "refused. Check both [credentials-refused]",
+        1002.0,
+        "",
+        "credentials-refused",
+    )
     clock.now = 1003.0
     state.connecting()
     clock.now = 1004.0
     state.connected()
-    assert state.report() == ("consume", "connected", 1004.0, "refused. Check both", 1002.0, "")
+    assert state.report() == (
+        "consume",
+        "connected",
+        1004.0,
+        "refused. Check both [credentials-refused]",
+        1002.0,
+        "",
+        "credentials-refused",
+    )
     clock.now = 1005.0
     state.lost(ConnectionError("reset"))
-    assert state.report() == ("consume", "connecting", 1005.0, "reset", 1005.0, "")
+    assert state.report() == ("consume", "connecting", 1005.0, "reset", 1005.0, "", "")
     state.closed()
     assert state.report().state == "closed"
 

@@ -71,7 +71,10 @@ def test_an_alert_is_about_our_certificate_where_one_was_shown() -> None:
 def test_what_is_no_error_of_tls_is_a_broker_that_does_not_answer() -> None:
     told = unavailable(ConnectionRefusedError(111, "Connection refused"), parse_url("rabbitmq://h/"), "refused")
     assert type(told) is BrokerUnavailable
-    assert str(told) == "rabbitmq://h/: no broker answers there (refused). Start it, or check host and port"
+    assert (
+        str(told)
+        == "rabbitmq://h/: no broker answers there (refused). Start it, or check host and port [broker-unavailable]"
+    )
 
 
 def test_a_wrong_port_is_told_as_such() -> None:

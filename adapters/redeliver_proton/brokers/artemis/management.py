@@ -26,9 +26,13 @@ OnReply = Callable[[Any], None]  # the result, or a BrokerError
 class ManagementDenied(BrokerError):
     """This user may not ask: what is true of the broker stays unknown."""
 
+    code = "management-refused"
+
 
 class ManagementReply(BrokerError):
     """The broker's own error: what was asked for is not there, or cannot be done."""
+
+    code = "management-refused"
 
 
 class ArtemisManagement(proton.Handler):
@@ -62,14 +66,14 @@ class ArtemisManagement(proton.Handler):
 
     def lost(self, error: BaseException) -> None:
         """The connection is gone: every open question is answered."""
-        self._deny(BrokerUnavailable(f"the connection was lost: {error}"))
+        self._deny(BrokerUnavailable(f"the connection was lost: {error}", code="connection-lost"))
 
     def _ask(self, names: dict[str, str], arguments: Any, answer: OnReply) -> None:
         if self._denied is not None:
             return answer(self._denied)
         number = str(next(self._numbers))
         timer = self._loop.call_later(
-            TIMEOUT, lambda: self._reply(number, BrokerUnavailable("management does not answer"))
+            TIMEOUT, lambda: self._reply(number, BrokerUnavailable("management does not answer", code="broker-timeout"))
         )
         self._waiting[number] = (answer, timer)
         parts = [write(part) for pair in names.items() for part in pair]

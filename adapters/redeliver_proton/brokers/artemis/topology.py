@@ -56,7 +56,7 @@ class ArtemisTopology:
         """Return the address with its queues; an unknown place if this user may not ask, which is logged once."""
         management = self._management
         if management is None:
-            return answer(BrokerUnavailable("there is no connection just now"))
+            return answer(BrokerUnavailable("there is no connection just now", code="connection-lost"))
 
         def listed(found: Any) -> None:
             if isinstance(found, BrokerError):
@@ -91,7 +91,7 @@ class ArtemisTopology:
         _, queue = address_and_queue(source)
         management = self._management
         if management is None:
-            return answer(BrokerUnavailable("there is no connection just now"))
+            return answer(BrokerUnavailable("there is no connection just now", code="connection-lost"))
 
         def found(rows: Any) -> None:
             if isinstance(rows, BrokerError):
@@ -171,7 +171,11 @@ class ArtemisTopology:
         if isinstance(made, BrokerUnavailable):
             answer(made)
         elif isinstance(made, BrokerError):
-            answer(DestinationMissing(f"{target} cannot be made: {made.what}", cure="Declare it yourself"))
+            answer(
+                DestinationMissing(
+                    f"{target} cannot be made: {made.what}", cure="Declare it yourself", code="destination-not-made"
+                )
+            )
         else:
             self.route(
                 target, answer, consuming=consuming
@@ -189,7 +193,7 @@ class ArtemisTopology:
             "auto-create-address": True,
         }
         if self._management is None:
-            return answer(BrokerUnavailable("there is no connection just now"))
+            return answer(BrokerUnavailable("there is no connection just now", code="connection-lost"))
         self._management.ask("broker", "createQueue", json.dumps(wanted), True, answer=answer)
 
 
@@ -224,11 +228,16 @@ def route_to(target: Destination, place: RouteTarget) -> Route | RedeliverError:
         return BrokerError(
             f"{address} drops what is sent to it when it is full, and says that it took it",
             cure="Set its address-full-policy to PAGE, BLOCK or FAIL",
+            code="target-loses-messages",
         )
     if target.kind == "topic" and not queue:
         if any(filter_takes(q.filter, address) for q in place.queues):
             return Route(address, "topic")
-        return DestinationMissing(f"the topic {address} has no queue that keeps what is sent to it", cure=_TOPIC_CURE)
+        return DestinationMissing(
+            f"the topic {address} has no queue that keeps what is sent to it",
+            cure=_TOPIC_CURE,
+            code="target-loses-messages",
+        )
     if queue != address or target.kind == "topic":
         return _to_one(target, place, queue)
     return _to_queue(address, place)
@@ -255,10 +264,13 @@ def _to_queue(address: str, place: RouteTarget) -> Route | RedeliverError:
         return BrokerError(
             f"its queue {one.name} takes only what matches {one.filter}, and the rest is lost",
             cure=f"Name that queue, {address}::{one.name}, or make one without a filter",
+            code="target-loses-messages",
         )
     if place.queues:
         return BrokerError(
-            f"{address} is a topic (MULTICAST), no queue", cure=f"Write topic:{address}, or name one of its queues"
+            f"{address} is a topic (MULTICAST), no queue",
+            cure=f"Write topic:{address}, or name one of its queues",
+            code="destination-kind",
         )
     return DestinationMissing(f"{address} is not there, or has no queue", cure="Declare it, or check its name")
 

@@ -63,7 +63,7 @@ class RabbitManagement(proton.Handler):
         if self._session is None:
             self._open()
         number = str(next(self._numbers))
-        late = BrokerError("the broker's management does not answer")
+        late = BrokerError("the broker's management does not answer", code="broker-timeout")
         timer = self._loop.call_later(TIMEOUT, lambda: self._reply(number, 0, late))
         self._waiting[number] = (answer, timer)
         fields = compound(0xC0, 0xD0, [write(field) for field in (number, None, path, method, REPLY_TO)])
@@ -72,7 +72,7 @@ class RabbitManagement(proton.Handler):
 
     def lost(self, error: BaseException) -> None:
         """The connection is gone: every open question is answered."""
-        self._lost = BrokerError(f"the connection was lost: {error}")
+        self._lost = BrokerError(f"the connection was lost: {error}", code="connection-lost")
         self._end(self._lost)
 
     def _flush(self) -> None:
@@ -132,7 +132,11 @@ class RabbitManagement(proton.Handler):
 
 def _denied(condition: Any) -> BrokerError:
     why = f"{condition.name}: {condition.description}" if condition else "the broker ended the session"
-    return BrokerError(f"the broker answers no management request: {why}", cure="Check this user's permissions")
+    return BrokerError(
+        f"the broker answers no management request: {why}",
+        cure="Check this user's permissions",
+        code="management-refused",
+    )
 
 
 def _body(reply: Received) -> Any:

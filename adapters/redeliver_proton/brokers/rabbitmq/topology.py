@@ -102,7 +102,7 @@ class RabbitTopology:
 
     def _ask(self, method: str, path: str, answer: Callable[[int, Any], None], body: Any = None) -> None:
         if self._management is None:
-            return answer(0, BrokerError("there is no connection just now"))
+            return answer(0, BrokerError("there is no connection just now", code="connection-lost"))
         return self._management.ask(method, path, answer, body)
 
     # -- routes -----------------------------------------------------------------------------------
@@ -122,7 +122,12 @@ class RabbitTopology:
             if isinstance(queue, RedeliverError):
                 answer(queue)
             elif not consuming and (left := self._too_young(queue)) > 0:
-                answer(BrokerError(f"{target} was made just now: not to be trusted for {left:.0f} s yet"))
+                answer(
+                    BrokerError(
+                        f"{target} was made just now: not to be trusted for {left:.0f} s yet",
+                        code="destination-too-new",
+                    )
+                )
             elif consuming and declare and target.kind == "topic":
                 self._bind(target, lambda refused: answer(refused or _route(queue)))
             else:
@@ -141,7 +146,11 @@ class RabbitTopology:
                 answer(body)
             else:
                 why = _refused(target, status, body)
-                answer(DestinationMissing(f"{target} cannot be made: {why.what}", cure="Declare it yourself"))
+                answer(
+                    DestinationMissing(
+                        f"{target} cannot be made: {why.what}", cure="Declare it yourself", code="destination-not-made"
+                    )
+                )
 
         wanted = {"durable": True, "arguments": dict(arguments)}
         self._ask("PUT", f"/queues/{_coded(queue_of(target))}", told, wanted)
@@ -172,4 +181,4 @@ def _coded(name: str) -> str:
 def _refused(target: Destination, status: int, body: Any) -> BrokerError:
     if isinstance(body, BrokerError):
         return body
-    return BrokerError(f"{target}: {body} ({status})", cure="Check this user's permissions")
+    return BrokerError(f"{target}: {body} ({status})", cure="Check this user's permissions", code="queue-refused")

@@ -159,7 +159,7 @@ def _target(
     fixed = prefix + suffix + name.removeprefix("$")
     if "$" in fixed or not name:
         what = f"{fixed!r:.200} in the name of a dead-letter queue" if name else "a dead-letter queue without a name"
-        report.problems.add(what, where=strategy.where, cure="Give a name, without a $")
+        report.problems.add(what, where=strategy.where, cure="Give a name, without a $", code="policy-target")
         return Target("queue", DEAD_LETTER_QUEUE)
     return Target(kind, prefix + name + suffix)
 

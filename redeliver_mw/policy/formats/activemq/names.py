@@ -28,7 +28,10 @@ def names_of(entry: Element, report: ReportProblem) -> list[tuple[str, Destinati
             report.problems.warn(f"{entry.where}: temporary destinations are not consumed here")
         else:
             report.problems.add(
-                "it does not say for which destination", where=entry.where, cure='Write queue="..." or topic="..."'
+                "it does not say for which destination",
+                where=entry.where,
+                cure='Write queue="..." or topic="..."',
+                code="policy-key-missing",
             )
     names = [_one(part, kind) for text, kind in found for part in text.split(",")]
     return [(name, kind) for name, kind in dict.fromkeys(names) if _is_pattern(name, entry, report)]

@@ -101,7 +101,7 @@ class ReportProblem:
     def doubt(self, what: str, *, where: str = "", cure: str = "") -> None:
         """Report a setting that is valid in the program, and not in its manual or not with this meaning."""
         if self.strict:
-            self.problems.add(what, where=where, cure=cure)
+            self.problems.add(what, where=where, cure=cure, code="policy-strict")
         else:
             self.problems.warn(f"{where}: {what}. {cure}" if where else f"{what}. {cure}")
 
@@ -174,13 +174,16 @@ def _fraction(text: str, where: str, report: ReportProblem) -> float | None:
 def _wrong(text: str, where: str, cure: str, report: ReportProblem) -> None:
     if "${" in text:
         cure = "Write the value itself: placeholders are not looked up"
-    report.problems.add(f"{text!r:.80} is not possible here", where=where, cure=cure)
+    report.problems.add(f"{text!r:.80} is not possible here", where=where, cure=cure, code="policy-value")
 
 
 def _about_the_factor(given: Mapping[str, str], where: str, report: ReportProblem) -> None:
     if "collisionAvoidancePercent" in given:
         report.problems.add(
-            "collisionAvoidanceFactor and collisionAvoidancePercent say the same", where=where, cure="Leave one out"
+            "collisionAvoidanceFactor and collisionAvoidancePercent say the same",
+            where=where,
+            cure="Leave one out",
+            code="policy-conflict",
         )
     report.doubt(
         "collisionAvoidanceFactor is what ActiveMQ's manual calls it; its program does not know that name",

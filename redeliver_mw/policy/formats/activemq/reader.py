@@ -73,10 +73,20 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     if PREFIX not in text and NON_BLOCKING not in text:
         # A URL may hold a password, so only the name of an option is shown.
         if near := misspelt(text):
-            raise PolicyError(f"{near[0]} is no option of ActiveMQ", where="URL", cure=f"Write {near[1]}")
-        raise PolicyError("no policy of ActiveMQ in this text", cure=f"Add ?{PREFIX}maximumRedeliveries=4 to the URL")
+            raise PolicyError(
+                f"{near[0]} is no option of ActiveMQ", where="URL", cure=f"Write {near[1]}", code="policy-key-unknown"
+            )
+        raise PolicyError(
+            "no policy of ActiveMQ in this text",
+            cure=f"Add ?{PREFIX}maximumRedeliveries=4 to the URL",
+            code="policy-not-recognized",
+        )
     if len(text) > LONGEST_URL:
-        raise PolicyError(f"a URL of more than {LONGEST_URL} characters", cure="Give the connection's URL alone")
+        raise PolicyError(
+            f"a URL of more than {LONGEST_URL} characters",
+            cure="Give the connection's URL alone",
+            code="policy-too-large",
+        )
     options, native = read_url(text, report)
     if not native and not report.problems:
         # For example, with a # or a ; before them.
@@ -84,6 +94,7 @@ def read(text: str, strict: bool = False) -> PolicyMap:
             f"{PREFIX[:-1]} is not among the options of this URL",
             where="URL",
             cure="Write the options behind the first ?, with an & between them, each beginning with jms.",
+            code="policy-key-misplaced",
         )
     report.problems.close()
     policy = options.policy(native)

@@ -72,7 +72,7 @@ def _meant(name: str) -> str | None:
 def _take(name: str, value: str, given: dict[str, str], report: ReportProblem, where: str) -> None:
     if name not in PROPERTIES:
         what, cure = unknown(name, PROPERTIES)
-        report.problems.add(what, where=_join(where, PREFIX + name[:80]), cure=cure)
+        report.problems.add(what, where=_join(where, PREFIX + name[:80]), cure=cure, code="policy-key-unknown")
         return
     if given.get(name, value) != value:
         report.doubt(f"{PREFIX}{name} stands there twice, and the last one counts", where=where, cure="Leave one out")
@@ -87,6 +87,7 @@ def _query(url: str, report: ReportProblem, where: str) -> str:
             f"{PREFIX}... inside the parentheses is an option of one transport",
             where=where,
             cure="Put it behind the closing parenthesis",
+            code="policy-key-misplaced",
         )
     if not bracket and "?" not in tail and "=" in tail:
         return tail.strip()  # only the options
@@ -97,7 +98,9 @@ def _decoded(text: str, report: ReportProblem, where: str) -> str:
     try:
         return unquote_plus(text, errors="strict")
     except UnicodeDecodeError:
-        report.problems.add("percent-encoded bytes that are no UTF-8", where=where or "URL", cure="Encode UTF-8")
+        report.problems.add(
+            "percent-encoded bytes that are no UTF-8", where=where or "URL", cure="Encode UTF-8", code="policy-encoding"
+        )
         return ""
 
 

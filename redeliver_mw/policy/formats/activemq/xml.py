@@ -131,7 +131,9 @@ def _client(found: _Found, report: ReportProblem) -> tuple[list[MapEntry], Redel
         options, native = read_url(url, report, where)
         policies.append(options.policy(native))
     if any(policy != policies[0] for policy in policies):
-        report.problems.add("several connections, with policies that differ", cure="Read them one by one")
+        report.problems.add(
+            "several connections, with policies that differ", cure="Read them one by one", code="policy-not-single"
+        )
     default = policies[0] if policies else ActiveMQOptions().policy("")
     entries, own = _maps(found.maps, report)
     return entries, own or default
@@ -149,7 +151,9 @@ def _without_retries(found: _Found) -> bool:
 def _plugin(found: _Found, root: Element, report: ReportProblem) -> tuple[list[MapEntry], RedeliveryPolicy]:
     plugin = found.plugins[0]
     if len(found.plugins) > 1:
-        report.problems.add("a second redeliveryPlugin", where=found.plugins[1].where, cure="Leave one out")
+        report.problems.add(
+            "a second redeliveryPlugin", where=found.plugins[1].where, cure="Leave one out", code="policy-conflict"
+        )
     for name in plugin.attributes:
         if name not in _PLUGIN:
             what, cure = unknown(name, _PLUGIN)
@@ -199,7 +203,12 @@ def _maps(
             policy = _policy(each, report, entry=True, plugin=plugin)
             for name, kind in names_of(each, report):
                 if (name, kind) in taken:
-                    report.problems.add(f"a second entry for {kind} {name}", where=each.where, cure="Leave one out")
+                    report.problems.add(
+                        f"a second entry for {kind} {name}",
+                        where=each.where,
+                        cure="Leave one out",
+                        code="policy-conflict",
+                    )
                 taken.add((name, kind))
                 entries.append(MapEntry(name, kind, policy))
         for each in (one for several in element.all("defaultEntry") for one in several.find("redeliveryPolicy")):
@@ -243,6 +252,7 @@ def _check_plugin(options: ActiveMQOptions, element: Element, report: ReportProb
                 f"{name} is {delay} ms, and a redeliveryPlugin takes no less than {SHORTEST_MS}",
                 where=element.where,
                 cure=f"Give at least {SHORTEST_MS} ms, or make it a client's redeliveryPolicyMap",
+                code="policy-value",
             )
 
 
@@ -258,10 +268,18 @@ def _joined(
         return [MapEntry(one.pattern, one.kind, with_ending(_whole(one), last)) for one in entries]
     policies, ends = PolicyMap(entries, default), PolicyMap(endings, last)
     if len(entries) + len(endings) > MOST_JOINED:
-        raise PolicyError(f"policies and strategies for more than {MOST_JOINED} destinations", cure="Use wildcards")
+        raise PolicyError(
+            f"policies and strategies for more than {MOST_JOINED} destinations",
+            cure="Use wildcards",
+            code="policy-too-large",
+        )
     parts = apart([*entries, *endings], "activemq")
     if parts is None:
-        raise PolicyError("the patterns of policies and strategies overlap too often", cure="Use fewer wildcards")
+        raise PolicyError(
+            "the patterns of policies and strategies overlap too often",
+            cure="Use fewer wildcards",
+            code="policy-too-large",
+        )
     # Most destinations have an entry of their own, in one map or in both.
     own, ending = ({(one.pattern, one.kind): _whole(one) for one in each} for each in (entries, endings))
     joined = []

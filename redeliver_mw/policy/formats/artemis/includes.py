@@ -63,28 +63,44 @@ class Includes:
         parts = _parts(element)
         if self.text_of is None:
             cure = "Hand the file over by its name; in Python, as a Path"
-            raise PolicyError("a text that is no file cannot include one", where=element.where, cure=cure)
+            raise PolicyError(
+                "a text that is no file cannot include one", where=element.where, cure=cure, code="policy-include"
+            )
         path = (*folder, *parts)
         name = "/".join(path)
         if path in self._open:
-            raise PolicyError(f"{name:.200} includes itself", where=element.where, cure="Take one of the includes out")
+            raise PolicyError(
+                f"{name:.200} includes itself",
+                where=element.where,
+                cure="Take one of the includes out",
+                code="policy-include",
+            )
         if len(self._open) >= DEEPEST or self.files >= MOST:
             many = f"more than {DEEPEST} levels or {MOST} files of includes"
-            raise PolicyError(many, where=element.where, cure="Write what they hold into one file")
+            raise PolicyError(
+                many, where=element.where, cure="Write what they hold into one file", code="policy-too-large"
+            )
         self.files += 1
         try:
             text = self.text_of(path)
         except PolicyError as error:
-            raise PolicyError(f"{name:.200}: {error.what}", where=element.where, cure=error.cure or _BELOW) from None
+            raise PolicyError(
+                f"{name:.200}: {error.what}", where=element.where, cure=error.cure or _BELOW, code=error.code
+            ) from None
         self.characters += len(text)
         if self.characters > LARGEST:
             cure = "Cut them down to what concerns redelivery"
-            raise PolicyError(f"more than {LARGEST} characters in all includes", where=element.where, cure=cure)
+            raise PolicyError(
+                f"more than {LARGEST} characters in all includes",
+                where=element.where,
+                cure=cure,
+                code="policy-too-large",
+            )
         try:
             root = parse(text)
         except PolicyError as error:
             where = f"{name:.200}, {error.where}" if error.where else f"{name:.200}"
-            raise PolicyError(error.what, where=where, cure=error.cure) from None
+            raise PolicyError(error.what, where=where, cure=error.cure, code=error.code) from None
         for one in root.all_inside():
             one.file = name
         self._open.append(path)
@@ -103,15 +119,29 @@ def _is_include(element: Element) -> bool:
 def _parts(element: Element) -> tuple[str, ...]:
     if element.name != "include" or element.namespace != NAMESPACE:
         cure = f'Write <xi:include href="FILE"/>, with xmlns:xi="{NAMESPACE}"'
-        raise PolicyError("no include of XInclude", where=element.where, cure=cure)
+        raise PolicyError("no include of XInclude", where=element.where, cure=cure, code="policy-include")
     href = element.attributes.get("href", "")
     if "xpointer" in element.attributes or element.attributes.get("parse", "xml") != "xml":
-        raise PolicyError("a part or the text of a file", where=element.where, cure='Write <xi:include href="FILE"/>')
+        raise PolicyError(
+            "a part or the text of a file",
+            where=element.where,
+            cure='Write <xi:include href="FILE"/>',
+            code="policy-include",
+        )
     if not href:
-        raise PolicyError("an include without href", where=element.where, cure='Write <xi:include href="FILE"/>')
+        raise PolicyError(
+            "an include without href",
+            where=element.where,
+            cure='Write <xi:include href="FILE"/>',
+            code="policy-include",
+        )
     if _URL.match(href) or href.startswith(("/", "~")) or "\\" in href or "\0" in href or "%" in href:
-        raise PolicyError(f"{href!r:.200} is not below this folder", where=element.where, cure=_BELOW)
+        raise PolicyError(
+            f"{href!r:.200} is not below this folder", where=element.where, cure=_BELOW, code="policy-include"
+        )
     parts = tuple(part for part in href.split("/") if part not in ("", "."))
     if not parts or ".." in parts:
-        raise PolicyError(f"{href!r:.200} is not below this folder", where=element.where, cure=_BELOW)
+        raise PolicyError(
+            f"{href!r:.200} is not below this folder", where=element.where, cure=_BELOW, code="policy-include"
+        )
     return parts

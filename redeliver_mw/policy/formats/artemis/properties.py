@@ -94,7 +94,7 @@ def read_properties(text: str, problems: Diagnostics, *, strict: bool) -> Addres
     tell = _Findings(problems, strict)
     for one in given:
         if one.key in kept and (one.key.startswith(_SPELLINGS) or one.key == _COUNTED_BEFORE):
-            tell(one, "it stands there twice", "the later one counts; leave one out")
+            tell(one, "it stands there twice", "the later one counts; leave one out", code="policy-conflict")
         kept.pop(one.key, None)  # the later one is applied later, too
         kept[one.key] = one
     by_match: dict[str, Element] = {}
@@ -106,7 +106,7 @@ def read_properties(text: str, problems: Diagnostics, *, strict: bool) -> Addres
         if head not in _SPELLINGS:
             near = nearest(head, _SPELLINGS, alike=0.85)
             if near:
-                tell(one, "unknown, and passed over", f"did you mean {near}?")
+                tell(one, "unknown, and passed over", f"did you mean {near}?", code="policy-key-unknown")
             continue
         setting = _setting(one, rest, surround, tell)
         if setting is None:
@@ -120,7 +120,7 @@ def read_properties(text: str, problems: Diagnostics, *, strict: bool) -> Addres
             children[:] = [other for other in children if other.name != child.name]
             children.append(child)
             if child.text != child.text.strip() and not child.name.startswith(("redelivery", "max-")):
-                tell(one, "a blank at the end is part of the value", "take it out")
+                tell(one, "a blank at the end is part of the value", "take it out", code="policy-value")
     found.settings.extend(by_match.values())
     return found
 
@@ -130,7 +130,7 @@ def _setting(one: Property, rest: str, surround: str, tell: _Findings) -> tuple[
     if rest.startswith(surround):
         match, closed, name = rest[len(surround) :].partition(surround)
         if not closed or not name.startswith("."):
-            tell(one, "passed over", form)
+            tell(one, "passed over", form, code="policy-syntax")
             return None
         name = name[1:]
     else:
@@ -138,7 +138,7 @@ def _setting(one: Property, rest: str, surround: str, tell: _Findings) -> tuple[
     if not match or not name:
         removed = one.value == _REMOVED and match
         what = "it takes away what broker.xml sets, which is not read here" if removed else "it sets no field"
-        tell(one, what, "leave it out" if removed else form)
+        tell(one, what, "leave it out" if removed else form, code="policy-syntax")
         return None
     if name in _OURS:
         text = one.value if _OURS[name].endswith(("address", "prefix", "suffix")) else one.value.strip()
@@ -147,7 +147,7 @@ def _setting(one: Property, rest: str, surround: str, tell: _Findings) -> tuple[
         return match, child
     if name in _FOREIGN:
         return match, None
-    tell(one, "unknown, and passed over", _meant(rest, name))
+    tell(one, "unknown, and passed over", _meant(rest, name), code="policy-key-unknown")
     return None
 
 
@@ -168,15 +168,15 @@ class _Findings:
     strict: bool
     told: int = 0
 
-    def __call__(self, one: Property, what: str, hint: str) -> None:
+    def __call__(self, one: Property, what: str, hint: str, *, code: str) -> None:
         self.told += 1
         if self.told > MOST_TOLD:
             return
         where, cure = _where(one), hint[:1].upper() + hint[1:]
         if self.strict:
-            self.problems.add(what, where=where, cure=cure)
+            self.problems.add(what, where=where, cure=cure, code=code)
         else:
-            self.problems.suspect(f"{where}: {what}; {hint}", PolicyError(what, where=where, cure=cure))
+            self.problems.suspect(f"{where}: {what}; {hint}", PolicyError(what, where=where, cure=cure, code=code))
 
 
 def _where(one: Property) -> str:

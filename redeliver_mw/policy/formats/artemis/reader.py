@@ -116,7 +116,7 @@ def _read_properties(text: str, strict: bool) -> PolicyMap:
     found = read_properties(text, problems, strict=strict)
     if not found.settings:
         cure = f"Write {SETTINGS}.NAME.maxDeliveryAttempts=5, or put dots of the name between quotes"
-        problems.add("no address setting of Artemis in it", cure=cure)
+        problems.add("no address setting of Artemis in it", cure=cure, code="policy-not-recognized")
     entries = _entries(found.settings, problems, strict)
     for element in found.counted_before:
         _counted_before(element, problems)
@@ -215,7 +215,12 @@ def _unknown_attributes(setting: Element, schema: XmlSchema, problems: Diagnosti
             continue
         near = nearest(name, (*place.ours, *place.foreign))
         if strict:
-            problems.add(f"unknown attribute {name!r:.80}", where=setting.where, cure=f"Did you mean {near}?")
+            problems.add(
+                f"unknown attribute {name!r:.80}",
+                where=setting.where,
+                cure=f"Did you mean {near}?",
+                code="policy-key-unknown",
+            )
         else:
             problems.warn(f"{setting.where}: {name:.80} is passed over" + (f"; did you mean {near}?" if near else ""))
 
@@ -226,7 +231,12 @@ def _settings_by_another_name(root: Element, problems: Diagnostics, strict: bool
             continue
         if fields := [name for name in element.attributes if name in FIELDS]:
             if strict:
-                problems.add(f"{fields[0]} is none of its attributes", where=element.where, cure=_ANOTHER_NAME)
+                problems.add(
+                    f"{fields[0]} is none of its attributes",
+                    where=element.where,
+                    cure=_ANOTHER_NAME,
+                    code="policy-key-unknown",
+                )
             else:
                 problems.warn(f"{element.where}: passed over with its {fields[0]}. {_ANOTHER_NAME}")
 
@@ -245,7 +255,7 @@ def _entry(element: Element, problems: Diagnostics, strict: bool) -> MapEntry | 
     if "match" not in element.attributes:
         name = "name" if "messaging-activemq" in element.namespace else "match"
         cure = f'Write {name}="...", a name or # for all'
-        problems.add("it does not say for which addresses", where=element.where, cure=cure)
+        problems.add("it does not say for which addresses", where=element.where, cure=cure, code="policy-key-missing")
         return None
     match, colons, _ = element.attributes["match"].partition("::")
     if match and colons:
@@ -275,7 +285,12 @@ def _value(element: Element, problems: Diagnostics, strict: bool) -> object:
         return values.name(element, problems)
     attempts = values.whole(element, problems, -values.INT - 1, values.INT)
     if strict and attempts is not None and (attempts < -1 or attempts == 0):
-        problems.add(f"{attempts} attempts", where=element.where, cure="Write -1 for an endless number of them")
+        problems.add(
+            f"{attempts} attempts",
+            where=element.where,
+            cure="Write -1 for an endless number of them",
+            code="policy-value",
+        )
         return None
     return attempts
 

@@ -78,9 +78,12 @@ class JmsjcaError(PolicyError):
     """Reports a redelivery string that cannot be read; `code` is the original's (`E104`), `element` counts from 1."""
 
     def __init__(self, code: str, what: str, cure: str, *, element: int, count: int, entry: str) -> None:
-        self.code, self.element = code, element
+        self.element = element
         shown = entry if len(entry) <= 80 else entry[:77] + "..."
-        super().__init__(f"{code} in element {element} of {count}, {shown!r}: {what}", cure=cure)
+        super().__init__(f"{code} in element {element} of {count}, {shown!r}: {what}", cure=cure, code=code)
+
+    def __str__(self) -> str:
+        return self.message  # which has the code in it already
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,11 @@ def read(text: str, strict: bool = False) -> RedeliveryPolicy:
     """
     if URL_OPTION not in text and _URL.match(text):
         # A URL may hold a password, so it is not shown.
-        raise PolicyError("this URL carries no policy", cure=f"Add ?{URL_OPTION}3:1000; 8:move(queue:dlq.$)")
+        raise PolicyError(
+            "this URL carries no policy",
+            cure=f"Add ?{URL_OPTION}3:1000; 8:move(queue:dlq.$)",
+            code="policy-not-recognized",
+        )
     native = from_url(text) if URL_OPTION in text else text
     entries = _entries(native, strict)
     last = entries[-1] if entries else None
@@ -135,6 +142,7 @@ def from_url(url: str) -> str:
             "percent-encoded bytes that are no UTF-8",
             where=URL_OPTION[:-1],
             cure="Encode the string as UTF-8",
+            code="policy-encoding",
         ) from None
 
 

@@ -107,7 +107,12 @@ class _Reading:
         self._unknown(top, (*TOP, *KEYS, *(_NOT_OURS if self._root else ())), ())
         default = self._table(top, ("default",))
         if own and default:
-            self._wrong("keys of a policy at the top, and [default] too", ("default",), "Put them all into [default]")
+            self._wrong(
+                "keys of a policy at the top, and [default] too",
+                ("default",),
+                "Put them all into [default]",
+                code="policy-conflict",
+            )
         fields = self._policy(default, ("default",)) if default else self._policy(own, ())
         entries = self._entries(self._table(top, ("destinations",)))
         syntax = self._choice(top, "syntax", ("activemq", "artemis"))
@@ -130,7 +135,7 @@ class _Reading:
         try:
             PolicyMap([entry], default, syntax=syntax)
         except PolicyError as error:
-            self._wrong(error.what, ("destinations", str(entry)), error.cure)
+            self._wrong(error.what, ("destinations", str(entry)), error.cure, code=error.code)
 
     def _top(self) -> Mapping[str, Any]:
         if "tool" not in self._document:
@@ -138,7 +143,9 @@ class _Reading:
         tool = self._document["tool"]
         ours = tool.get("redeliver") if isinstance(tool, dict) else None
         if not isinstance(ours, dict):
-            raise PolicyError("there is no [tool.redeliver] in it", cure="Add [tool.redeliver.default]")
+            raise PolicyError(
+                "there is no [tool.redeliver] in it", cure="Add [tool.redeliver.default]", code="policy-not-recognized"
+            )
         self._root = ("tool", "redeliver")
         return ours
 
@@ -163,7 +170,12 @@ class _Reading:
             return {"arms": None}
         tables, found = self._table(given, path), {}
         if given["arms"] == {}:
-            self._wrong("a table without arms", path, f"Write [{toml.dotted(self._root + path)}.NAME]")
+            self._wrong(
+                "a table without arms",
+                path,
+                f"Write [{toml.dotted(self._root + path)}.NAME]",
+                code="policy-key-missing",
+            )
         for name in tables:
             where = (*path, name)
             table = self._table(tables, where)
@@ -180,7 +192,7 @@ class _Reading:
         try:
             return read(given)
         except PolicyError as error:
-            return self._wrong(error.what, path, error.cure)
+            return self._wrong(error.what, path, error.cure, code=error.code)
 
     def _fields(self, given: Mapping[str, Any], path: toml.Path) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -191,14 +203,14 @@ class _Reading:
                 found[name] = FIELDS[name](field)
             except PolicyError as error:
                 inner = error.where if error.where.startswith((".", "[")) else ""
-                self._wrong(error.what, (*path, name), error.cure, inner)
+                self._wrong(error.what, (*path, name), error.cure, inner, code=error.code)
         return found
 
     def _made(self, fields: dict[str, Any]) -> RedeliveryPolicy:
         try:
             return RedeliveryPolicy(**fields)
         except PolicyError as error:
-            self._wrong(error.what, ("default",), error.cure)
+            self._wrong(error.what, ("default",), error.cure, code=error.code)
             return RedeliveryPolicy()
 
     def _unknown(self, given: Mapping[str, Any], allowed: tuple[str, ...], path: toml.Path) -> None:
@@ -206,32 +218,39 @@ class _Reading:
             if name not in allowed:
                 near = self._problems.nearest(name, allowed)
                 meant = f"Did you mean {near!r}? " if near else ""
-                self._wrong(f"unknown key {name!r:.80}", (*path, name), f"{meant}Known here: {', '.join(allowed)}")
+                self._wrong(
+                    f"unknown key {name!r:.80}",
+                    (*path, name),
+                    f"{meant}Known here: {', '.join(allowed)}",
+                    code="policy-key-unknown",
+                )
 
     def _table(self, given: Mapping[str, Any], path: toml.Path) -> Mapping[str, Any]:
         found = given.get(path[-1], {})
         if isinstance(found, dict):
             return found
-        self._wrong(f"{found!r:.200} is no table", path, f"Write [{toml.dotted(self._root + path)}]")
+        self._wrong(
+            f"{found!r:.200} is no table", path, f"Write [{toml.dotted(self._root + path)}]", code="policy-value"
+        )
         return {}
 
     def _choice(self, given: Mapping[str, Any], name: str, allowed: tuple[str, ...]) -> str:
         try:
             return values.choice(given.get(name, allowed[0]), allowed)
         except PolicyError as error:
-            self._wrong(error.what, (name,), error.cure)
+            self._wrong(error.what, (name,), error.cure, code=error.code)
             return allowed[0]
 
-    def _wrong(self, what: str, path: toml.Path, cure: str, inner: str = "") -> None:
+    def _wrong(self, what: str, path: toml.Path, cure: str, inner: str = "", *, code: str) -> None:
         whole = self._root + path
         if self._lines is None:
             self._lines = toml.places(self._text)
         near = next((whole[:end] for end in range(len(whole), 0, -1) if whole[:end] in self._lines), None)
         line = f"line {self._lines[near]}, " if near else ""
-        self._problems.add(what, where=f"{line}{toml.dotted(whole)}{inner}"[:500], cure=cure)
+        self._problems.add(what, where=f"{line}{toml.dotted(whole)}{inner}"[:500], cure=cure, code=code)
 
 
 def _text(given: object) -> str:
     if isinstance(given, str):
         return given
-    raise PolicyError(f"{given!r:.200} is no text", cure="Give a string")
+    raise PolicyError(f"{given!r:.200} is no text", cure="Give a string", code="policy-value")

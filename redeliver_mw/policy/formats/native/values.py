@@ -74,7 +74,7 @@ def stop(given: object) -> Stop:
         return AfterFailures(None)
     if isinstance(given, int) and not isinstance(given, bool):
         if given < 1:
-            raise PolicyError(f"dead after {given} failures", cure='Give 1 or more, or "never"')
+            raise PolicyError(f"dead after {given} failures", cure='Give 1 or more, or "never"', code="policy-value")
         return AfterFailures(given)
     table = _table(given, 'a number of failures, "never", or a table with failures, seconds, any or all')
     _known(table, ("failures", "seconds", "any", "all"))
@@ -88,7 +88,7 @@ def stop(given: object) -> Stop:
     if "seconds" in table:
         limits.append(AfterSeconds(_number(table, "seconds")))
     if not limits:
-        raise PolicyError("an empty table", cure="Give failures, seconds, any or all")
+        raise PolicyError("an empty table", cure="Give failures, seconds, any or all", code="policy-key-missing")
     return limits[0] if len(limits) == 1 else AnyStop(tuple(limits))
 
 
@@ -104,7 +104,11 @@ def backoff(given: object) -> Backoff:
     sources = [name for name in SOURCES if name in table]
     if len(sources) != 1:
         found = " and ".join(sources) or "none"
-        raise PolicyError(f"one source of delays is needed, found {found}", cure=f"Give one of: {', '.join(SOURCES)}")
+        raise PolicyError(
+            f"one source of delays is needed, found {found}",
+            cure=f"Give one of: {', '.join(SOURCES)}",
+            code="policy-key-missing",
+        )
     return _modified(_source(table, sources[0]), table)
 
 
@@ -120,7 +124,7 @@ def target(given: object) -> Target:
     _known(table, ("kind", "name"))
     name = table.get("name")
     if not isinstance(name, str) or not name.strip():
-        raise PolicyError(f"{name!r:.200} is no name", where=".name", cure="Give a string")
+        raise PolicyError(f"{name!r:.200} is no name", where=".name", cure="Give a string", code="policy-value")
     kinds: dict[str, TargetKind] = {"queue": "queue", "topic": "topic", "same": "same"}
     return Target(kinds[choice(table.get("kind", "queue"), tuple(kinds), ".kind")], name)
 
@@ -146,7 +150,7 @@ def condition(given: object) -> Condition:
     _known(table, ("type", "message", "pattern", "flags", "not", "any", "all"))
     name = _only({key: table[key] for key in table if key != "flags"})
     if "flags" in table and name != "pattern":
-        raise PolicyError("flags go with a pattern", where=".flags", cure="Leave them out")
+        raise PolicyError("flags go with a pattern", where=".flags", cure="Leave them out", code="policy-conflict")
     if name == "pattern":
         return Message(None, _pattern(table))
     if name == "message":
@@ -171,14 +175,18 @@ def expiry(given: object) -> Expiry:
     goal = at(".target", target, table["target"]) if "target" in table else None
     log = _text(table, "log") if "log" in table else ""
     if log and action != "log":
-        raise PolicyError("what to log goes with the action log", where=".log", cure='Write action = "log"')
+        raise PolicyError(
+            "what to log goes with the action log", where=".log", cure='Write action = "log"', code="policy-conflict"
+        )
     life = _number(table, "time_to_live") if "time_to_live" in table else None
     priority = _number(table, "priority") if "priority" in table else None
     if priority is not None and not isinstance(priority, int):
-        raise PolicyError(f"{priority!r:.200} is no whole number", where=".priority", cure="Give 0 to 9")
+        raise PolicyError(
+            f"{priority!r:.200} is no whole number", where=".priority", cure="Give 0 to 9", code="policy-value"
+        )
     if action == "redirect" and goal is None:
         cure = 'Write { action = "redirect", target = "queue:EXPIRED" }'
-        raise PolicyError("redirect and a target go together", cure=cure)
+        raise PolicyError("redirect and a target go together", cure=cure, code="policy-conflict")
     return Expiry(action, goal, log, life, priority)
 
 
@@ -190,7 +198,10 @@ def choice(given: object, allowed: Sequence[Word], where: str = "") -> Word:
     near = nearest(given, allowed) if isinstance(given, str) else None
     meant = f"Did you mean {near!r}? " if near else ""
     raise PolicyError(
-        f"{given!r:.200} is not possible here", where=where, cure=f"{meant}Use one of: {', '.join(allowed)}"
+        f"{given!r:.200} is not possible here",
+        where=where,
+        cure=f"{meant}Use one of: {', '.join(allowed)}",
+        code="policy-value",
     )
 
 
@@ -200,7 +211,7 @@ def at(where: str, read: Callable[[Any], T], given: object) -> T:
         return read(given)
     except PolicyError as error:
         inner = error.where if error.where.startswith((".", "[")) else ""
-        raise PolicyError(error.what, where=where + inner, cure=error.cure) from None
+        raise PolicyError(error.what, where=where + inner, cure=error.cure, code=error.code) from None
 
 
 def _source(table: Table, name: str) -> Backoff:
@@ -216,7 +227,9 @@ def _source(table: Table, name: str) -> Backoff:
         case "between":
             pair = table[name]
             if not isinstance(pair, list) or len(pair) != 2:
-                raise PolicyError(f"{pair!r:.200} is no pair", where=".between", cure="Write [shortest, longest]")
+                raise PolicyError(
+                    f"{pair!r:.200} is no pair", where=".between", cure="Write [shortest, longest]", code="policy-value"
+                )
             return Uniform(*pair)
         case "of":
             return at(".of", backoff, table[name])
@@ -236,10 +249,20 @@ def _modified(source: Backoff, table: Table) -> Backoff:
     if "jitter" in table:
         first = table.get("jitter_first", True)
         if not isinstance(first, bool):
-            raise PolicyError(f"{first!r:.200} is not possible here", where=".jitter_first", cure="Use true or false")
+            raise PolicyError(
+                f"{first!r:.200} is not possible here",
+                where=".jitter_first",
+                cure="Use true or false",
+                code="policy-value",
+            )
         source = Spread(source, _number(table, "jitter"), first)
     elif "jitter_first" in table:
-        raise PolicyError("there is no jitter", where=".jitter_first", cure="Give jitter = 0.1, or leave it out")
+        raise PolicyError(
+            "there is no jitter",
+            where=".jitter_first",
+            cure="Give jitter = 0.1, or leave it out",
+            code="policy-conflict",
+        )
     return FullJitter(source, _number(table, "full_jitter")) if "full_jitter" in table else source
 
 
@@ -252,33 +275,46 @@ def _growth(table: Table) -> Backoff:
     _known(table, GROWTH)
     for name in ("delay", "cap"):
         if (name in table or name == "delay") and not -_MOST <= _whole(table, name) <= _MOST:
-            raise PolicyError(f"{name} is {table[name]!r:.100}", where=f".{name}", cure="Give milliseconds of 64 bits")
+            raise PolicyError(
+                f"{name} is {table[name]!r:.100}",
+                where=f".{name}",
+                cure="Give milliseconds of 64 bits",
+                code="policy-value",
+            )
     return ArtemisDelays(**table)
 
 
 def _steps(table: Table) -> Backoff:
     for count in table:
         if not _COUNT.fullmatch(count):
-            raise PolicyError(f"{count!r:.80} is no number of failures", where=".steps", cure="Write 3 = 1.0")
+            raise PolicyError(
+                f"{count!r:.80} is no number of failures", where=".steps", cure="Write 3 = 1.0", code="policy-value"
+            )
     return at(".steps", Steps, tuple(sorted((int(count), delay) for count, delay in table.items())))
 
 
 def _pattern(table: Table) -> re.Pattern[str]:
     words = table.get("flags", [])
     if not isinstance(words, list):
-        raise PolicyError(f"{words!r:.200} is no list", where=".flags", cure=f"Use some of: {', '.join(FLAGS)}")
+        raise PolicyError(
+            f"{words!r:.200} is no list", where=".flags", cure=f"Use some of: {', '.join(FLAGS)}", code="policy-value"
+        )
     flags = re.NOFLAG
     for word in words:
         flags |= FLAGS[choice(word, tuple(FLAGS), ".flags")]
     try:
         return re.compile(_text(table, "pattern"), flags)
     except (re.error, OverflowError, RecursionError) as error:
-        raise PolicyError(f"no regular expression: {error}", where=".pattern", cure="See Python's re") from None
+        raise PolicyError(
+            f"no regular expression: {error}", where=".pattern", cure="See Python's re", code="policy-value"
+        ) from None
 
 
 def _table(given: object, wanted: str, where: str = "") -> Table:
     if not isinstance(given, dict):
-        raise PolicyError(f"{given!r:.200} is not possible here", where=where, cure=f"Give {wanted}")
+        raise PolicyError(
+            f"{given!r:.200} is not possible here", where=where, cure=f"Give {wanted}", code="policy-value"
+        )
     return given
 
 
@@ -288,19 +324,33 @@ def _known(table: Table, names: Iterable[str], also: Iterable[str] = ()) -> None
         if name not in allowed:
             near = nearest(name, (*allowed, *also))
             cure = f"Did you mean {near!r}? " if near and near != name else ""
-            raise PolicyError(f"unknown key {name!r:.80}", where="", cure=f"{cure}Known here: {', '.join(allowed)}")
+            raise PolicyError(
+                f"unknown key {name!r:.80}",
+                where="",
+                cure=f"{cure}Known here: {', '.join(allowed)}",
+                code="policy-key-unknown",
+            )
 
 
 def _only(table: Table) -> str:
     if len(table) != 1:
-        raise PolicyError(f"one key is needed here, found {', '.join(table) or 'none'}", cure="Give one of them")
+        raise PolicyError(
+            f"one key is needed here, found {', '.join(table) or 'none'}",
+            cure="Give one of them",
+            code="policy-key-missing",
+        )
     return next(iter(table))
 
 
 def _each(table: Table, name: str, read: Callable[[Any], T]) -> tuple[T, ...]:
     parts = table[name]
     if not isinstance(parts, list) or not parts:
-        raise PolicyError(f"{parts!r:.200} is no list of parts", where=f".{name}", cure="Give at least one, in [ ]")
+        raise PolicyError(
+            f"{parts!r:.200} is no list of parts",
+            where=f".{name}",
+            cure="Give at least one, in [ ]",
+            code="policy-value",
+        )
     return tuple(at(f".{name}[{number}]", read, part) for number, part in enumerate(parts))
 
 
@@ -308,7 +358,7 @@ def _number(table: Table, name: str, default: float | None = None) -> float:
     given = table.get(name, default)
     if isinstance(given, bool) or not isinstance(given, int | float):
         found = "is missing" if given is None else f"is {given!r:.200}"
-        raise PolicyError(f"{name} {found}", where=f".{name}", cure="Give a number")
+        raise PolicyError(f"{name} {found}", where=f".{name}", cure="Give a number", code="policy-value")
     return given
 
 
@@ -316,12 +366,12 @@ def _whole(table: Table, name: str) -> int:
     given = table.get(name)
     if isinstance(given, bool) or not isinstance(given, int):
         found = "is missing" if given is None else f"is {given!r:.200}"
-        raise PolicyError(f"{name} {found}", where=f".{name}", cure="Give a whole number")
+        raise PolicyError(f"{name} {found}", where=f".{name}", cure="Give a whole number", code="policy-value")
     return given
 
 
 def _text(table: Table, name: str) -> str:
     given = table[name]
     if not isinstance(given, str):
-        raise PolicyError(f"{name} is {given!r:.200}", where=f".{name}", cure="Give a string")
+        raise PolicyError(f"{name} is {given!r:.200}", where=f".{name}", cure="Give a string", code="policy-value")
     return given

@@ -54,7 +54,7 @@ def combined(layers: Sequence[tuple[str, str]]) -> Element:
             element.file = file
         whole = root if whole is None else _with_layer(whole, root)
     if whole is None:
-        raise PolicyError("no file", cure="Name at least one")
+        raise PolicyError("no file", cure="Name at least one", code="policy-file")
     for element in whole.all_inside():
         element.attributes.pop(COMBINE, None)
     return whole
@@ -64,14 +64,19 @@ def _with_layer(whole: Element, layer: Element) -> Element:
     if layer.name == whole.name and (layer.name in _WHOLE or _match(whole, layer)):
         found = _pair(whole, layer)
         if found is None:
-            raise PolicyError("the root is removed", where=layer.where, cure="Remove what is inside it")
+            raise PolicyError(
+                "the root is removed", where=layer.where, cure="Remove what is inside it", code="policy-syntax"
+            )
         return found
     parents = [element for element in whole.all_inside() if any(_match(child, layer) for child in element.children)]
     if not parents:
         name = _called(layer)
         what = f"a <{layer.name:.100}>" + (f" {name:.200}" if name else "")
         raise PolicyError(
-            f"{what} is not in the files below", where=layer.where, cure="Put it inside its <message-sink>"
+            f"{what} is not in the files below",
+            where=layer.where,
+            cure="Put it inside its <message-sink>",
+            code="policy-key-misplaced",
         )
     for parent in parents:
         parent.children[:] = _combined_children([parent], [layer])
@@ -83,7 +88,7 @@ def _pair(below: Element, above: Element) -> Element | None:
     way = above.attributes.get(COMBINE) or ("append" if below.children and above.children else "replace")
     if way not in _WAYS:
         cure = f"Did you mean {nearest(way, _WAYS) or _WAYS[0]}?"
-        raise PolicyError(f"{COMBINE}={way!r:.100} is unknown", where=above.where, cure=cure)
+        raise PolicyError(f"{COMBINE}={way!r:.100} is unknown", where=above.where, cure=cure, code="policy-value")
     if way == "remove":
         return None
     if way == "replace":

@@ -103,6 +103,7 @@ def _read(root: Element, text: str, problems: Diagnostics, strict: bool) -> Poli
             "a port alone says where dead letters go, and not of which destination. It belongs in <message-sink>",
             where=root.where,
             cure="Put it there, or name the file that has the sink before this one",
+            code="policy-key-misplaced",
         )
     policies: dict[tuple[str, DestinationKind], RedeliveryPolicy] = {}
     sinks = [_Sink(element, problems, strict) for element in root.find("message-sink", "message-filter")]
@@ -119,6 +120,7 @@ def _read(root: Element, text: str, problems: Diagnostics, strict: bool) -> Poli
                     f"another redelivery of {named[1]} {named[0]:.200} than before",
                     where=source.where,
                     cure="Make them the same, or write a file for each sink",
+                    code="policy-conflict",
                 )
     if not root.find("redelivery"):
         problems.warn("no redelivery in it: everything is tried again at once and for ever")
@@ -145,27 +147,36 @@ def _read_ports(ports: list[Element], sink: _Sink) -> None:
         name = port.first("port-name")
         outputs = [_destination(output, sink.problems) for output in port.all("output-destination")]
         if name is None or not name.text:
-            sink.problems.add("a port without a name", where=port.where, cure="Write <port-name>")
+            sink.problems.add(
+                "a port without a name", where=port.where, cure="Write <port-name>", code="policy-key-missing"
+            )
             continue
         if not outputs:
             sink.problems.add(
-                f"the port {name.text:.200} leads nowhere", where=port.where, cure="Give it an <output-destination>"
+                f"the port {name.text:.200} leads nowhere",
+                where=port.where,
+                cure="Give it an <output-destination>",
+                code="policy-key-missing",
             )
         targets = tuple(dict.fromkeys(Target(one[1], one[0]) for one in outputs if one is not None))
         if sink.ports.setdefault(name.text, targets) != targets:
-            sink.problems.add(f"a second port {name.text:.200}", where=port.where, cure="Leave one out")
+            sink.problems.add(
+                f"a second port {name.text:.200}", where=port.where, cure="Leave one out", code="policy-conflict"
+            )
 
 
 def _destination(element: Element, problems: Diagnostics) -> tuple[str, DestinationKind] | None:
     name, kind = element.first("destination-name"), element.first("destination-type")
     if name is None or kind is None:
         missing = "destination-name" if name is None else "destination-type"
-        problems.add(f"{missing} is missing", where=element.where, cure=f"Write <{missing}>")
+        problems.add(f"{missing} is missing", where=element.where, cure=f"Write <{missing}>", code="policy-key-missing")
         return None
     chosen = values.word(kind, problems, ("Queue", "Topic"))
     text = values.name(name, problems)
     if text is not None and (not text or "," in text or {"*", ">"} & set(text.split("."))):
-        problems.add(f"{text!r:.200} is no name", where=name.where, cure="Write a name, without * > ,")
+        problems.add(
+            f"{text!r:.200} is no name", where=name.where, cure="Write a name, without * > ,", code="policy-value"
+        )
         return None
     return None if text is None or chosen is None else (text, "topic" if chosen == "Topic" else "queue")
 
@@ -177,7 +188,9 @@ def _policy(source: Element, sink: _Sink) -> RedeliveryPolicy:
     given = {name: redelivery.first(name) for name in REDELIVERY}
     for name, element in given.items():
         if element is None:
-            problems.add(f"{name} is missing", where=redelivery.where, cure=f"Write <{name}>")
+            problems.add(
+                f"{name} is missing", where=redelivery.where, cure=f"Write <{name}>", code="policy-key-missing"
+            )
     attempts, delay, port = given.values()
     most = MOST_ATTEMPTS if sink.strict else values.INT
     limit = values.whole(attempts, problems, 1, most) if attempts is not None else None
@@ -200,5 +213,7 @@ def _targets(port: Element, sink: _Sink) -> tuple[Target, ...]:
         return sink.ports[port.text]
     near = sink.problems.nearest(port.text, sink.ports)
     cure = f"Did you mean {near}?" if near else "Add a <redelivery-port> with that <port-name> to this sink"
-    sink.problems.add(f"there is no redelivery-port {port.text!r:.200}", where=port.where, cure=cure)
+    sink.problems.add(
+        f"there is no redelivery-port {port.text!r:.200}", where=port.where, cure=cure, code="policy-reference"
+    )
     return ()

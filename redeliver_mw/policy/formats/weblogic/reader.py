@@ -123,11 +123,21 @@ def read(text: str, strict: bool = False) -> PolicyMap:
     templates: dict[str, _Place] = {}
     for place in _places(elements, ("template",), problems, strict):
         if templates.setdefault(place.name, place) is not place:
-            problems.add(f"a second template {place.name:.200}", where=place.element.where, cure="Leave one out")
+            problems.add(
+                f"a second template {place.name:.200}",
+                where=place.element.where,
+                cure="Leave one out",
+                code="policy-conflict",
+            )
     places: dict[tuple[DestinationKind, str], _Place] = {}
     for place in _places(elements, tuple(KINDS), problems, strict):
         if places.setdefault((place.kind, place.name), place) is not place:
-            problems.add(f"a second {place.kind} {place.name:.200}", where=place.element.where, cure="Leave one out")
+            problems.add(
+                f"a second {place.kind} {place.name:.200}",
+                where=place.element.where,
+                cure="Leave one out",
+                code="policy-conflict",
+            )
     problems.close()
     delay = _consumers_delay(elements, problems)
     settled = [(place, _settled(place, templates, problems)) for place in places.values()]
@@ -214,7 +224,12 @@ def _places(elements: list[Element], names: tuple[str, ...], problems: Diagnosti
             continue
         name = _name(element)
         if not name or any(mark in name for mark in "*>,"):
-            problems.add(f"{name!r:.200} is no name", where=element.where, cure='Write name="...", without * > ,')
+            problems.add(
+                f"{name!r:.200} is no name",
+                where=element.where,
+                cure='Write name="...", without * > ,',
+                code="policy-value",
+            )
             continue
         place = _Place(element, name, group=_text(element, "sub-deployment-name"))
         _fill(place, "delivery-params-overrides", OVERRIDES, problems, strict)
@@ -256,7 +271,7 @@ def _items(child: Element, problems: Diagnostics, strict: bool) -> str:
             near = nearest(item, (ALL_HEADERS, ALL_PROPERTIES))
             what, cure = f"{item!r:.200} names no field of a message", f"Did you mean {near or ALL_HEADERS}?"
             if strict:
-                problems.add(what, where=child.where, cure=cure)
+                problems.add(what, where=child.where, cure=cure, code="policy-value")
             else:
                 problems.warn(f"{child.where}: {what}, so it logs nothing. {cure}")
     return ",".join(item for item in items if item)
@@ -287,7 +302,7 @@ def _settled(place: _Place, templates: Mapping[str, _Place], problems: Diagnosti
     if name not in templates:
         near = problems.nearest(name, templates)
         cure = f"Did you mean {near}?" if near else f'Add <template name="{name:.100}">, or leave it out'
-        problems.add(f"there is no template {name!r:.200}", where=str(place), cure=cure)
+        problems.add(f"there is no template {name!r:.200}", where=str(place), cure=cure, code="policy-reference")
         return place.fields
     template = templates[name]
     grouped = {"error-destination": template.groups[place.group]} if place.group in template.groups else {}
@@ -309,9 +324,19 @@ def _error_destination(
         return Target("queue", name)
     if there.distributed != place.distributed:
         kind = "a uniform distributed" if place.distributed else "a standalone"
-        problems.add(f"the error destination {name} is of another kind", where=str(place), cure=f"Name {kind} one")
+        problems.add(
+            f"the error destination {name} is of another kind",
+            where=str(place),
+            cure=f"Name {kind} one",
+            code="policy-reference",
+        )
     elif there.group != place.group and place.distributed:
-        problems.add(f"the error destination {name} is in another subdeployment", where=str(place), cure="Use the same")
+        problems.add(
+            f"the error destination {name} is in another subdeployment",
+            where=str(place),
+            cure="Use the same",
+            code="policy-reference",
+        )
     elif there.group != place.group:
         problems.warn(f"{place}: the error destination {name} is in another subdeployment; is it the same JMS server?")
     return Target(there.kind, name)
@@ -354,7 +379,12 @@ def _expiry(
         return Expiry("discard")
     if target is None:
         cure = "Name one, or use Discard or Log"
-        problems.add("expiration-policy Redirect without an error-destination", where=str(place), cure=cure)
+        problems.add(
+            "expiration-policy Redirect without an error-destination",
+            where=str(place),
+            cure=cure,
+            code="policy-key-missing",
+        )
         return Expiry("discard")
     kind: DestinationKind = "topic" if target.kind == "topic" else "queue"
     there = overrides.get((kind, target.template), {})
