@@ -32,6 +32,8 @@ LIST_ITEM = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<target>[^)\s]+)\)(?P<rest
 SECTION = re.compile(r"^## (?P<name>[^\n]+)\n(?P<text>.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
 MERMAID = re.compile(r"^```mermaid\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
+LISTS = ("api", "errors")  # pages with lists of pages of their own, beside index.md
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -126,7 +128,7 @@ def on_source_read(app: Sphinx, docname: str, source: list[str]) -> None:
     if docname == "index":
         listed = parts(text, app.config.site_parts)
         text += "\n" + "\n".join(toctree(items, name) for name, items in listed.items())
-    elif docname in ("api", "errors"):  # pages that list pages of their own
+    elif docname in LISTS:
         text += "\n" + toctree(entries(text))
     source[0] = without_mermaid(text)
 
